@@ -1,0 +1,1 @@
+"""Sardonyx runs ONNX models."""

@@ -1,0 +1,139 @@
+"""Constant data of a model: where the bytes are, without copying them.
+
+A `Tensor` keeps a buffer (a slice of the mapped file, packed as the file has it) and becomes a NumPy array when asked. For
+the types NumPy can view directly the array shares the buffer's memory and is read-only; packed types (int4 ...) and typed
+fields that had to be decoded are converted on each call, unless the caller keeps the array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx import dtypes
+from sardonyx.dtypes import DType
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalLocation:
+    """Where external data lies: a file relative to the model's folder, and the range in it."""
+
+    location: str
+    offset: int
+    length: int
+
+
+class Tensor:
+    """A constant: element type, shape and a way to its bytes.
+
+    `load` returns the packed little-endian bytes as a buffer (for strings: a sequence of `str`). It is called each time the
+    data is wanted and must be cheap: slicing a mapped file, not reading it.
+    """
+
+    __slots__ = ("_load", "dtype", "external", "name", "shape")
+
+    def __init__(
+        self,
+        dtype: DType,
+        shape: Sequence[int],
+        load: Callable[[], Any],
+        *,
+        name: str = "",
+        external: ExternalLocation | None = None,
+    ) -> None:
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self._load = load
+        self.name = name
+        self.external = external
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, {self.dtype.name}[{','.join(map(str, self.shape))}])"
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the packed bytes; for strings the size of their text."""
+        if self.dtype is dtypes.STRING:
+            return sum(len(text.encode("utf-8", "surrogateescape")) for text in self._load())
+        return self.dtype.nbytes(self.size)
+
+    def raw(self) -> memoryview:
+        """The packed little-endian bytes, as a file has them; not for strings."""
+        if self.dtype is dtypes.STRING:
+            raise TypeError(f"string tensor {self.name!r} has no raw bytes")
+        return memoryview(self._load()).cast("B")
+
+    def numpy(self) -> Array:
+        """The data as an array; a read-only view of the file's bytes where the type allows."""
+        if self.dtype is dtypes.STRING:
+            text = np.empty(self.size, dtype=object)
+            text[:] = list(self._load())
+            return text.reshape(self.shape)
+        raw = self.raw()
+        if self.dtype.is_packed:
+            return unpack(np.frombuffer(raw, np.uint8), self.dtype, self.size).reshape(self.shape)
+        return np.frombuffer(raw, self.dtype.numpy, count=self.size).reshape(self.shape)
+
+
+def from_numpy(array: Any, name: str = "") -> Tensor:
+    """A constant that holds this array (not a copy, if it is contiguous and little-endian)."""
+    array = np.asarray(array)
+    dtype = dtypes.from_numpy(array.dtype)
+    if dtype is dtypes.STRING:
+        text = [item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else str(item) for item in array.flat]
+        return Tensor(dtype, array.shape, lambda: text, name=name)
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    contiguous = np.ascontiguousarray(array).reshape(array.shape)
+    if dtype.is_packed:
+        packed = pack(contiguous, dtype)
+        return Tensor(dtype, array.shape, lambda: packed.data, name=name)
+    flat = contiguous.reshape(-1)
+    return Tensor(dtype, array.shape, lambda: flat.view(np.uint8).data, name=name)
+
+
+def unpack(packed: NDArray[np.uint8], dtype: DType, count: int) -> Array:
+    """Elements out of packed bytes, low bits first; one element a byte in the result."""
+    bits = dtype.bits
+    if bits in (2, 4):
+        per_byte = 8 // bits
+        shifts = np.arange(per_byte, dtype=np.uint8) * bits
+        codes = ((packed[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]
+    else:  # 6 bits: a stream of bits, least significant first
+        stream = np.unpackbits(packed, bitorder="little")[: count * bits].reshape(count, bits)
+        codes = np.packbits(stream, axis=1, bitorder="little").reshape(-1)
+    return codes_to_elements(np.ascontiguousarray(codes), dtype)
+
+
+def codes_to_elements(codes: NDArray[np.uint8], dtype: DType) -> Array:
+    """Bit patterns (one a byte, in the low bits) as elements of a sub-byte type."""
+    if dtype in dtypes.SIGNED:  # ml_dtypes keeps signed elements sign-extended
+        shift = 8 - dtype.bits
+        codes = ((codes << shift).view(np.int8) >> shift).view(np.uint8)
+    return codes.view(dtype.numpy)
+
+
+def pack(array: Array, dtype: DType) -> NDArray[np.uint8]:
+    """The packed bytes of an array of a sub-byte type, low bits first; the last byte is filled with zeros."""
+    bits = dtype.bits
+    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    if bits not in (2, 4):
+        stream = np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little")
+        return np.packbits(stream.reshape(-1), bitorder="little")
+    per_byte = 8 // bits
+    padded = np.zeros(-(-codes.size // per_byte) * per_byte, np.uint8)
+    padded[: codes.size] = codes
+    shifts = np.arange(per_byte, dtype=np.uint8) * bits
+    return np.bitwise_or.reduce(padded.reshape(-1, per_byte) << shifts, axis=1).astype(np.uint8)

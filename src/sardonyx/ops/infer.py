@@ -1,0 +1,186 @@
+"""Shape rules: what an operator's outputs look like, given what its inputs look like.
+
+A rule takes an `InferContext` and returns, for one output, a shape (tuple of dimensions), a whole type, or None (unknown
+rank); for several outputs a list of these. The element type of a returned shape follows from the signature. Rules never see an
+unknown dimension: what nobody named is a fresh symbol, so arithmetic always works. A rule raises ValueError with a plain
+sentence if the inputs contradict each other; the caller names the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx.dtypes import DType
+from sardonyx.ir import dims
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import Graph, Node
+from sardonyx.ir.types import OptionalType, SequenceType, Shape, TensorType, Type, format_shape
+
+InferOne: TypeAlias = Union[Shape, Type, None]
+InferResult: TypeAlias = Union[InferOne, list[InferOne]]
+Rule: TypeAlias = Callable[["InferContext"], InferResult]
+
+
+class InferContext:
+    """A node as its shape rule sees it. `analysis.shapes` makes these."""
+
+    def __init__(
+        self,
+        node: Node,
+        inputs: Sequence[Type | None],
+        attrs: dict[str, Any],
+        value_of: Callable[[int], tuple[tuple[Dim, ...], Shape] | None],
+        constant_of: Callable[[int], NDArray[Any] | None],
+        infer_graph: Callable[[Graph, Sequence[Type | None]], list[Type | None]],
+    ) -> None:
+        self.node = node
+        self.version = node.version
+        self.inputs = list(inputs)
+        self.outputs = len(node.outputs)  # how many outputs the node has
+        self._attrs = attrs
+        self._value_of = value_of
+        self._constant_of = constant_of
+        self._infer_graph = infer_graph
+
+    def attr(self, name: str) -> Any:
+        """An attribute's value as `eval` would get it (graphs stay ir Graphs), or its default, or None."""
+        return self._attrs.get(name)
+
+    def has(self, index: int) -> bool:
+        """Whether the input is given."""
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def type(self, index: int) -> Type | None:
+        """The type of an input; None if it is omitted or unknown."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def dtype(self, index: int) -> DType | None:
+        """The element type of a tensor input."""
+        type_ = self.type(index)
+        return type_.dtype if isinstance(type_, TensorType) else None
+
+    def shape(self, index: int) -> Shape | None:
+        """The shape of a tensor input; None if it is omitted or its rank is unknown."""
+        type_ = self.type(index)
+        return type_.shape if isinstance(type_, TensorType) else None
+
+    def rank(self, index: int) -> int | None:
+        shape = self.shape(index)
+        return None if shape is None else len(shape)
+
+    def element(self, index: int) -> Type | None:
+        """The element type of a sequence or optional input."""
+        type_ = self.type(index)
+        return type_.element if isinstance(type_, (SequenceType, OptionalType)) else None
+
+    def dims(self, index: int) -> tuple[Dim, ...] | None:
+        """The elements of a small integer input, each a number or an expression; None if they are not known."""
+        found = self._value_of(index) if self.has(index) else None
+        return None if found is None else found[0]
+
+    def constant(self, index: int) -> NDArray[Any] | None:
+        """The data of an input that is known completely (an initializer, or computed from such); None otherwise."""
+        return self._constant_of(index) if self.has(index) else None
+
+    def ints(self, index: int) -> tuple[int, ...] | None:
+        """The elements of a constant integer input, flattened."""
+        data = self.constant(index)
+        if data is None:
+            known = self.dims(index)
+            return tuple(known) if known is not None and all(isinstance(dim, int) for dim in known) else None  # type: ignore[arg-type]
+        return tuple(int(item) for item in np.asarray(data).reshape(-1))
+
+    def fresh(self, hint: str = "") -> Dim:
+        """A size known only at run time."""
+        return dims.fresh(hint)
+
+    def unknown(self, rank: int | None) -> Shape | None:
+        """A shape of this rank about which nothing else is known."""
+        return None if rank is None else tuple(dims.fresh() for _ in range(rank))
+
+    def infer_graph(self, graph: Graph, inputs: Sequence[Type | None]) -> list[Type | None]:
+        """The output types of a subgraph for these input types."""
+        return self._infer_graph(graph, inputs)
+
+
+def normalize_axis(axis: int, rank: int) -> int:
+    """A negative axis counted from the end; ValueError if it is out of range."""
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis {axis} is out of range for rank {rank}: expected {-rank} to {rank - 1}")
+    return axis + rank if axis < 0 else axis
+
+
+def same_as(index: int) -> Rule:
+    """The output has the shape of this input."""
+    return lambda ctx: ctx.shape(index)
+
+
+def scalar(ctx: InferContext) -> InferResult:
+    """The output has no dimensions."""
+    return ()
+
+
+def broadcast_dims(a: Dim, b: Dim) -> Dim:
+    """Two dimensions under NumPy's broadcasting."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        raise ValueError(f"dimensions {a} and {b} do not broadcast")
+    if isinstance(a, int):  # the other must be 1 or the same, unless it is empty
+        return a if a > 1 else dims.fresh()
+    if isinstance(b, int):
+        return b if b > 1 else dims.fresh()
+    return dims.fresh()
+
+
+def broadcast_shapes(*shapes: Shape | None) -> Shape | None:
+    """Shapes under NumPy's broadcasting; None if one is unknown."""
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes):
+        return None
+    rank = max((len(shape) for shape in known), default=0)
+    result: list[Dim] = [1] * rank
+    for shape in known:
+        for position, dim in enumerate(shape, rank - len(shape)):
+            try:
+                result[position] = broadcast_dims(result[position], dim)
+            except ValueError as error:
+                raise ValueError(f"shapes {' and '.join(map(format_shape, known))}: {error}") from None
+    return tuple(result)
+
+
+def broadcast(ctx: InferContext) -> InferResult:
+    """The output has the shape all inputs broadcast to."""
+    return broadcast_shapes(*(ctx.shape(index) for index in range(len(ctx.inputs)) if ctx.has(index)))
+
+
+def merge_shapes(a: Shape | None, b: Shape | None) -> Shape | None:
+    """What two descriptions of one shape say together: numbers win over symbols, names over anonymous ones."""
+    if a is None or b is None:
+        return b if a is None else a
+    if len(a) != len(b):
+        raise ValueError(f"shape {format_shape(a)} has rank {len(a)}, but {format_shape(b)} has rank {len(b)}")
+    return tuple(_merge_dims(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _merge_dims(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        if a != b:
+            raise ValueError(f"dimension {a} contradicts dimension {b}")
+        return a
+    if isinstance(a, int) or isinstance(b, int):
+        return a if isinstance(a, int) else b
+    return b if a.is_anonymous and not b.is_anonymous else a
+
+
+def common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
+    """What two shapes have in common, as the branches of an If: differing dimensions and ranks become unknown."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x if x == y else dims.fresh() for x, y in zip(a, b, strict=True))

@@ -1,0 +1,143 @@
+"""The table of operators: what each one means.
+
+    RELU = op("Relu", eval=lambda x: np.maximum(x, 0), infer=same_as(0), traits=Trait.ELEMENTWISE)
+
+`eval` is the operator's meaning in NumPy and the oracle for everything else. It is called with the inputs by position (an
+omitted optional input is None, as trailing ones are left to the function's default) and, by keyword, those attributes it
+names as keyword-only parameters; an attribute the node does not carry has the default of the signature, or None. Values are:
+    tensor -> ndarray (strings: object array of str)   sequence -> list   map -> dict   optional -> the value or None
+    attributes: int, float, str, tuples of these, tensor -> ndarray, type -> ir Type, sparse tensor -> SparseConstant,
+    graph -> a callable that takes the graph's inputs and returns the list of its outputs
+It returns one value, or a tuple for several outputs (outputs that are not wanted may be left off at the end or None), never
+changes its inputs, and raises ValueError, IndexError or TypeError with a plain sentence when the data does not fit: the
+caller adds which node it was. A keyword-only parameter named `ctx` receives the `EvalContext`.
+
+`since` is the first opset version a definition holds for; a later one replaces it from its own version on. Signatures
+(parameters, types, attribute defaults) stand in the text tables, see `signature.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from sardonyx.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from sardonyx.ops.infer import InferContext, InferResult
+
+FAMILIES: Final = (
+    "elementwise", "elementwise_math", "reduce", "movement", "indexing", "matmul", "conv", "pool", "norm", "resize", "vision", "rnn",
+    "attention", "loss", "signal", "quant", "random", "control", "sequence", "strings", "training", "ml_linear", "ml_preprocess",
+    "ml_trees", "contrib_fused", "contrib_attention", "contrib_quant", "contrib_layout", "contrib_misc",
+)  # fmt: skip
+
+
+class Trait(enum.Flag):
+    """What passes may assume about an operator."""
+
+    NONE = 0
+    ELEMENTWISE = enum.auto()  # each output element depends on the input elements at the same (broadcast) place
+    COMMUTATIVE = enum.auto()  # the inputs may be swapped
+    RANDOM = enum.auto()  # two calls differ: never folded, merged or dropped for equality
+    VIEW = enum.auto()  # the output has the elements of input 0 in the same order
+    CONTROL_FLOW = enum.auto()  # runs subgraphs
+
+
+@dataclass(slots=True)
+class EvalContext:
+    """What an evaluation may know about its node.
+
+    `state` lives as long as the session and belongs to this node: a random generator, or tables derived from attributes.
+    Several threads may run one session: what is kept there must be built completely before it is stored.
+    """
+
+    version: int  # opset version of the operator's domain
+    outputs: tuple[bool, ...]  # which outputs the node names
+    label: str = ""
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OpDef:
+    """One definition of an operator, valid from opset version `since` until the next definition."""
+
+    domain: str
+    name: str
+    since: int
+    eval: Callable[..., Any]
+    infer: Callable[[InferContext], InferResult] | None
+    traits: Trait
+    attr_names: tuple[str, ...]  # the attributes `eval` takes
+    wants_context: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.domain}::{self.name}" if self.domain else self.name
+
+
+_OPS: Final[dict[tuple[str, str], list[OpDef]]] = {}
+
+
+def op(
+    name: str,
+    *,
+    eval: Callable[..., Any],
+    infer: Callable[[InferContext], InferResult] | None = None,
+    domain: str = "",
+    since: int = 1,
+    traits: Trait = Trait.NONE,
+) -> OpDef:
+    """Define an operator from opset version `since` on. Without `infer` the types follow from the signature, shapes are unknown."""
+    code = eval.__code__
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    attrs = tuple(parameter for parameter in named if parameter != "ctx")
+    definition = OpDef(domain, name, since, eval, infer, traits, attrs, "ctx" in named)
+    known = _OPS.setdefault((domain, name), [])
+    if any(other.since == since for other in known):
+        raise ValueError(f"{definition.label} is defined twice for opset {since}")
+    known.append(definition)
+    known.sort(key=lambda other: other.since)
+    return definition
+
+
+_loaded = False
+
+
+def _load_families() -> None:
+    global _loaded
+    if not _loaded:
+        for family in FAMILIES:
+            importlib.import_module(f"sardonyx.ops.{family}")
+        _loaded = True
+
+
+def lookup(domain: str, name: str, version: int) -> OpDef | None:
+    """The definition of an operator that holds in an opset version, or None."""
+    _load_families()
+    known = _OPS.get((domain, name), ())
+    position = bisect_right(known, version, key=lambda definition: definition.since)
+    return known[position - 1] if position else None
+
+
+def definitions() -> list[OpDef]:
+    """All definitions, by domain and name, oldest first."""
+    _load_families()
+    return [definition for key in sorted(_OPS) for definition in _OPS[key]]
+
+
+def call(definition: OpDef, inputs: Sequence[Any], attrs: dict[str, Any], ctx: EvalContext) -> tuple[Any, ...]:
+    """Evaluate an operator; `attrs` holds a value for each name in `definition.attr_names`. Always returns a tuple."""
+    if definition.wants_context:
+        result = definition.eval(*inputs, ctx=ctx, **attrs)
+    else:
+        result = definition.eval(*inputs, **attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+SubgraphRunner = Callable[..., list[Any]]
+GraphRunnerFactory = Callable[[Graph], SubgraphRunner]

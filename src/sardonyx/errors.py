@@ -89,7 +89,7 @@ class ModelLoaded(SardonyxError):
     code_name = "MODEL_LOADED"
 
 
-class NotImplemented(SardonyxError, NotImplementedError):  # noqa: A001 - the name users of ONNX Runtime catch
+class NotImplemented(SardonyxError, NotImplementedError):
     """No kernel for this operator, version or combination of types; the message lists what there is."""
 
     code = 9

@@ -1,1 +1,250 @@
-"""."""
+"""Convolutions: Conv, CausalConvWithState, and the core that quantised convolutions share.
+
+`conv_core` gathers the windows of a band of output rows into a buffer (im2col) and multiplies it with the kernels in BLAS; the
+buffer has a fixed size, so memory does not grow with the image. Kernels of one element need no gathering, and depthwise
+convolutions are sums of shifted products, a block of channels at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx.ir.dims import fresh
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import Shape, format_shape
+from sardonyx.ops.infer import InferContext, InferResult
+from sardonyx.ops.matmul import exact_float
+from sardonyx.ops.precision import narrow, wide_dtype, widen
+from sardonyx.ops.registry import op
+from sardonyx.ops.windows import Windows, output_spatial, windows
+
+GATHER_BYTES: Final = 4 << 20  # size of the gathered band; fits the second-level caches, larger ones were slower
+BLOCK_BYTES: Final = 256 << 10  # depthwise: what stays in the cache while the kernel's places are added up
+FEW_POSITIONS: Final = 64  # fewer output positions than this: gather several images for one product
+
+
+def conv_core(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str | None = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    """The convolution of x [N, C, ...] with w [M, C / group, ...], for any numeric type.
+
+    Floats keep their type. Integers (of two types, if need be) give int32, or int64 if one has 64 bits; sums wrap around.
+    """
+    check_conv(x.shape, w.shape, group, kernel_shape)
+    if b is not None and b.shape != (w.shape[0],):
+        raise ValueError(f"B has shape {b.shape}, expected ({w.shape[0]},): one bias for each of the kernels")
+    window = windows(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    with np.errstate(all="ignore"):
+        if x.dtype.kind in "iu":
+            result = _convolve_integers(x, w, window, group)
+        else:
+            result = _convolve(widen(x), widen(w).astype(wide_dtype(x.dtype), copy=False), window, group)
+        if b is not None:
+            result += b.astype(result.dtype, copy=False).reshape(-1, *(1,) * (x.ndim - 2))
+        return result if x.dtype.kind in "iu" else narrow(result, x.dtype)
+
+
+def check_conv(x: Sequence[Any], w: Sequence[Any], group: int, kernel_shape: Sequence[int] | None) -> None:
+    """ValueError if the shapes of input and kernels do not fit each other; dimensions that are not numbers are not looked at."""
+    if len(x) < 3 or len(w) != len(x):
+        raise ValueError(f"X of rank {len(x)} and W of rank {len(w)}: both need one rank, at least 3")
+    if group < 1 or (isinstance(w[0], int) and w[0] % group):
+        raise ValueError(f"{w[0]} kernels cannot be divided into {group} groups")
+    if isinstance(x[1], int) and isinstance(w[1], int) and x[1] != w[1] * group:
+        raise ValueError(f"X has {x[1]} channels, but W has {w[1]} in each of {group} groups")
+    if kernel_shape and all(isinstance(dim, int) for dim in w[2:]) and tuple(kernel_shape) != tuple(w[2:]):
+        raise ValueError(f"kernel_shape is {list(kernel_shape)}, but W has kernels of {list(w[2:])}")
+
+
+def _convolve_integers(x: Array, w: Array, window: Windows, group: int) -> Array:
+    accumulator = np.dtype(np.int64 if max(x.dtype.itemsize, w.dtype.itemsize) == 8 else np.int32)
+    exact = exact_float(prod(w.shape[1:]), x, w)
+    if exact is not None:
+        return _convolve(x.astype(exact), w.astype(exact), window, group).astype(np.int64).astype(accumulator)
+    return _convolve(x.astype(accumulator), w.astype(accumulator), window, group)
+
+
+def _convolve(x: Array, w: Array, window: Windows, group: int) -> Array:
+    """The convolution of two arrays of one type, in that type."""
+    if 0 in (x.size, w.size, *window.out):
+        return np.zeros((x.shape[0], w.shape[0], *window.out), x.dtype)
+    padded = window.pad(x)
+    if w.shape[1] == 1 and group > 1:
+        return _depthwise(padded, w, window)
+    if prod(window.kernel) == 1:
+        return _pointwise(padded, w, window, group)
+    return _gathered(padded, w, window, group)
+
+
+def _pointwise(padded: Array, w: Array, window: Windows, group: int) -> Array:
+    _, everywhere = next(window.places())
+    taken = padded[everywhere]
+    columns = taken.reshape(taken.shape[0], group, -1, prod(window.out))
+    kernels = w.reshape(group, w.shape[0] // group, -1)
+    return np.asarray(np.matmul(kernels, columns)).reshape(taken.shape[0], -1, *window.out)
+
+
+def _gathered(padded: Array, w: Array, window: Windows, group: int) -> Array:
+    batch, out, rank = padded.shape[0], window.out, len(window.out)
+    depth, positions = prod(w.shape[1:]), prod(out)
+    kernels = w.reshape(group, w.shape[0] // group, depth)
+    view = window.view(padded.reshape(batch, group, -1, *padded.shape[2:]))  # [N, group, C/group, kernel, out]
+    result = np.empty((batch, group, w.shape[0] // group, *out), padded.dtype)
+    limit = max(1, GATHER_BYTES // (group * depth * padded.dtype.itemsize))  # positions a band may have
+    if batch > 1 and positions < FEW_POSITIONS:
+        images = max(1, limit // positions)
+        for start in range(0, batch, images):
+            band = np.ascontiguousarray(np.moveaxis(view[start : start + images], 0, -rank - 1))
+            columns = np.matmul(kernels, band.reshape(group, depth, -1))
+            result[start : start + images] = np.moveaxis(columns.reshape(group, kernels.shape[1], -1, *out), 2, 0)
+        return result.reshape(batch, -1, *out)
+    rows = max(1, min(out[0], limit * out[0] // positions))
+    buffer = np.empty((*view.shape[1:-rank], rows, *out[1:]), padded.dtype)
+    for image in range(batch):
+        first_rows = np.moveaxis(view[image], -rank, 0)
+        for start in range(0, out[0], rows):
+            count = min(rows, out[0] - start)
+            band = buffer if count == rows else np.empty((*view.shape[1:-rank], count, *out[1:]), padded.dtype)
+            np.copyto(np.moveaxis(band, -rank, 0), first_rows[start : start + count])
+            target = result[image, :, :, start : start + count].reshape(group, kernels.shape[1], -1)
+            np.matmul(kernels, band.reshape(group, depth, -1), out=target)
+    return result.reshape(batch, -1, *out)
+
+
+def _depthwise(padded: Array, w: Array, window: Windows) -> Array:
+    """One channel in, w.shape[0] / channels out, for each channel."""
+    batch, channels = padded.shape[:2]
+    multiplier, rank = w.shape[0] // channels, len(window.out)
+    result = np.empty((batch, channels, multiplier, *window.out), padded.dtype)
+    kernels = w.reshape(channels, multiplier, *window.kernel, *(1,) * rank)
+    block = max(1, BLOCK_BYTES // (prod(window.out) * padded.dtype.itemsize))
+    for image in range(batch):
+        for start in range(0, channels, block):
+            part = slice(start, start + block)
+            sources = _dense_places(padded[image, part], window)
+            for copy in range(multiplier):
+                factors = kernels[part, copy].reshape(-1, prod(window.kernel), *(1,) * rank)
+                total = result[image, part, copy]
+                scratch = np.empty(total.shape, total.dtype)
+                np.multiply(sources[0], factors[:, 0], out=total)
+                for place, source in enumerate(sources[1:], 1):
+                    np.multiply(source, factors[:, place], out=scratch)
+                    total += scratch
+    return result.reshape(batch, channels * multiplier, *window.out)
+
+
+def _dense_places(padded: Array, window: Windows) -> list[Array]:
+    """What the windows have at each place of the kernel, with a last axis that is dense in memory."""
+    step, dilation, count = window.strides[-1], window.dilations[-1], window.out[-1]
+    if step == 1:
+        return [padded[at] for _, at in window.places()]
+    phases = [np.ascontiguousarray(padded[..., phase::step]) for phase in range(step)]
+    result = []
+    for index, at in window.places():
+        begin, phase = divmod(index[-1] * dilation, step)
+        result.append(phases[phase][(*at[:-1], slice(begin, begin + count))])
+    return result
+
+
+def conv_shape(
+    x: Shape | None,
+    w: Shape | None,
+    *,
+    auto_pad: str | None = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Shape | None:
+    """The shape of a convolution's result; unknown sizes of the kernel make spatial sizes unknown."""
+    if x is None:
+        return None
+    if w is not None:
+        check_conv(x, w, group, kernel_shape)
+    kernel = tuple(kernel_shape) if kernel_shape else None if w is None else w[2:]
+    if len(x) < 3:
+        raise ValueError(f"X of shape {format_shape(x)} needs a rank of at least 3")
+    outer: Shape = (x[0], fresh("M") if w is None else w[0])
+    if kernel is None or any(not isinstance(width, int) for width in kernel):
+        return outer + tuple(fresh() for _ in x[2:])
+    widths = [width for width in kernel if isinstance(width, int)]
+    return outer + output_spatial(x[2:], widths, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+
+
+def conv_attributes(ctx: InferContext) -> dict[str, Any]:
+    """The attributes of a convolution, as `conv_shape` takes them."""
+    return {
+        "auto_pad": ctx.attr("auto_pad"),
+        "dilations": ctx.attr("dilations"),
+        "group": ctx.attr("group") or 1,
+        "kernel_shape": ctx.attr("kernel_shape"),
+        "pads": ctx.attr("pads"),
+        "strides": ctx.attr("strides"),
+    }
+
+
+def _infer_conv(ctx: InferContext) -> InferResult:
+    return conv_shape(ctx.shape(0), ctx.shape(1), **conv_attributes(ctx))
+
+
+def _conv(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    *,
+    auto_pad: str | None,
+    dilations: tuple[int, ...] | None,
+    group: int,
+    kernel_shape: tuple[int, ...] | None,
+    pads: tuple[int, ...] | None,
+    strides: tuple[int, ...] | None,
+) -> Array:
+    return conv_core(
+        x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides
+    )
+
+
+CONV = op("Conv", eval=_conv, infer=_infer_conv)
+
+
+def _causal_conv_with_state(
+    x: Array, w: Array, bias: Array | None = None, past_state: Array | None = None, *, activation: str
+) -> tuple[Array, Array]:
+    if x.ndim != 3 or w.ndim != 3 or w.shape[1] != 1 or w.shape[0] != x.shape[1]:
+        raise ValueError(f"input of shape {x.shape} and weight of shape {w.shape}: expected (N, C, L) and (C, 1, k)")
+    if activation not in ("none", "silu", "swish"):
+        raise ValueError(f"activation is {activation!r}, expected none, silu or swish")
+    state = np.zeros((*x.shape[:2], w.shape[2] - 1), x.dtype) if past_state is None else past_state
+    if state.shape != (*x.shape[:2], w.shape[2] - 1):
+        raise ValueError(f"past_state has shape {state.shape}, expected {(*x.shape[:2], w.shape[2] - 1)}")
+    sequence = np.concatenate((state, x), axis=2)
+    result = conv_core(widen(sequence), widen(w), None if bias is None else widen(bias), group=x.shape[1])
+    if activation != "none":
+        with np.errstate(over="ignore"):
+            result = result / (1 + np.exp(-result))
+    return narrow(result, x.dtype), np.ascontiguousarray(sequence[:, :, x.shape[2] :])
+
+
+def _infer_causal_conv_with_state(ctx: InferContext) -> InferResult:
+    x, w = ctx.shape(0), ctx.shape(1)
+    state = ctx.shape(3)
+    if state is None and x is not None and w is not None:
+        state = (x[0], x[1], w[2] - 1)
+    return [x, state]
+
+
+CAUSAL_CONV_WITH_STATE = op("CausalConvWithState", eval=_causal_conv_with_state, infer=_infer_causal_conv_with_state, since=27)

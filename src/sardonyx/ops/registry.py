@@ -7,7 +7,7 @@ omitted optional input is None, as trailing ones are left to the function's defa
 names as keyword-only parameters; an attribute the node does not carry has the default of the signature, or None. Values are:
     tensor -> ndarray (strings: object array of str)   sequence -> list   map -> dict   optional -> the value or None
     attributes: int, float, str, tuples of these, tensor -> ndarray, type -> ir Type, sparse tensor -> SparseConstant,
-    graph -> a callable that takes the graph's inputs and returns the list of its outputs
+    graph -> a callable that takes the graph's inputs and returns the list of its outputs (its attribute `graph`, if any: the Graph)
 It returns one value, or a tuple for several outputs (outputs that are not wanted may be left off at the end or None), never
 changes its inputs, and raises ValueError, IndexError or TypeError with a plain sentence when the data does not fit: the
 caller adds which node it was. A keyword-only parameter named `ctx` receives the `EvalContext`.
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from sardonyx.ops.infer import InferContext, InferResult
 
 FAMILIES: Final = (
-    "elementwise", "elementwise_math", "reduce", "movement", "indexing", "matmul", "conv", "pool", "norm", "resize", "vision", "rnn",
+    "elementwise", "elementwise_math", "cast", "reduce", "selection", "creation", "movement", "slicing", "indexing", "matmul", "conv", "conv_transpose", "pool", "norm", "resize", "vision", "rnn",
     "attention", "loss", "signal", "quant", "random", "control", "sequence", "strings", "training", "ml_linear", "ml_preprocess",
-    "ml_trees", "contrib_fused", "contrib_attention", "contrib_quant", "contrib_layout", "contrib_misc",
+    "ml_trees", "contrib_fused", "contrib_norm", "contrib_attention", "contrib_grouped_attention", "contrib_rotary",
+    "contrib_quant", "contrib_quant_matmul", "contrib_quant_models", "contrib_experts", "contrib_layout", "contrib_tensor",
+    "contrib_image", "contrib_text", "experimental",
 )  # fmt: skip
 
 

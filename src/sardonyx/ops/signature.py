@@ -106,7 +106,10 @@ def _table(domain: str) -> tuple[dict[str, list[tuple[int, str]]], dict[str, str
     groups: dict[str, str] = {}
     if domain not in DOMAINS:
         return lines, groups
-    text = resources.files(__package__).joinpath("signatures", f"{domain}.txt").read_text("utf-8")
+    folder = resources.files(__package__).joinpath("signatures")
+    text = folder.joinpath(f"{domain}.txt").read_text("utf-8")
+    if domain == "ai.onnx":  # operators and versions the standard does not have, but models in use and ONNX Runtime do
+        text += folder.joinpath("ai.onnx.extra.txt").read_text("utf-8")
     for line in text.splitlines():
         if line.startswith("@"):
             name, _, types = line.partition(" = ")
@@ -115,6 +118,8 @@ def _table(domain: str) -> tuple[dict[str, list[tuple[int, str]]], dict[str, str
             head = line[: line.index(" ")]
             name, _, version = head.rpartition("-")
             lines.setdefault(name, []).append((int(version), line))
+    for forms in lines.values():
+        forms.sort()
     return lines, groups
 
 

@@ -1,1 +1,1 @@
-"""."""
+"""Runs a plan: frames, results, values handed in and out."""

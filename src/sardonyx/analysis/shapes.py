@@ -1,0 +1,289 @@
+"""The type and shape of every value, from the types of the inputs.
+
+    x: f32[N,3,224,224]
+    y = Conv(x, w: f32[64,3,7,7]) {strides = [2, 2], pads = [3, 3, 3, 3]}     ->  y: f32[N,64,112,112]
+
+Walks the nodes in order: the signature gives the element types, the operator's shape rule the shapes, `values` the contents of
+small tensors that steer shapes. What a model declares about a value is merged in; where it contradicts what follows from the
+inputs, that is reported and the inferred type stands. A model is never refused here: problems are collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.analysis.constraints import bind_types, operator_text, output_types
+from sardonyx.analysis.merge import TypeConflict, merge_types
+from sardonyx.analysis.problems import Problem, Severity
+from sardonyx.analysis.values import ValueTable
+from sardonyx.errors import InvalidGraph
+from sardonyx.ir.dims import Dim, Expr
+from sardonyx.ir.graph import Attr, Function, Graph, Model, Node, SparseConstant, Value
+from sardonyx.ir.tensor import Tensor
+from sardonyx.ir.types import Shape, SparseTensorType, TensorType, Type
+from sardonyx.ops import registry
+from sardonyx.ops.infer import InferContext
+from sardonyx.ops.signature import Signature, signature
+
+_DEEPEST: Final = 60  # nested subgraphs and function calls; each level costs several Python frames
+_MOST_VISITS: Final = 1_000_000  # nodes visited inside subgraphs and functions, which rules may walk several times
+
+
+@dataclass(frozen=True)
+class ShapeReport:
+    """What inference found out."""
+
+    findings: list[Problem] = field(default_factory=list)
+    values: ValueTable = field(default_factory=lambda: ValueTable(lambda value: value.type), repr=False)
+
+    @property
+    def problems(self) -> list[str]:
+        """The findings as text, one line each."""
+        return [str(finding) for finding in self.findings]
+
+
+def infer_shapes(model: Model | Graph, *, strict: bool = False, input_types: Mapping[str, Type] | None = None) -> ShapeReport:
+    """Set the type of every value of a graph, its subgraphs included.
+
+    `input_types` replaces the declared types of inputs, by name. With `strict` problems raise InvalidGraph, and no type is set.
+    An output's declared dimension names give way to inferred expressions: keep a copy of the types to show them.
+    """
+    graph = model.graph if isinstance(model, Model) else model
+    functions = model.functions if isinstance(model, Model) else {}
+    replaceable = not isinstance(model, Model) or model.ir_version >= 4  # before, initializers had to be listed as inputs
+    variable = {value for value in graph.inputs if value.constant is not None} if replaceable else set()
+    inference = _Inference(functions, variable)
+    inference.run_graph(graph, [(input_types or {}).get(value.name) for value in graph.inputs])
+    findings = inference.findings
+    if strict and findings:
+        problems = tuple(str(finding) for finding in findings)
+        raise InvalidGraph(f"{len(problems)} problems in types and shapes: {problems[0]}", problems=problems)
+    for value, type_ in inference.types.items():
+        if type_ is not None:
+            value.type = type_
+    return ShapeReport(findings, inference.values)
+
+
+@dataclass
+class _Effort:
+    """What has been spent on walks that may repeat; shared by all parts of one inference."""
+
+    depth: int = 0
+    visits: int = 0
+
+
+class _Inference:
+    """Types of one graph with its subgraphs, or of one call of a function."""
+
+    def __init__(
+        self,
+        functions: Mapping[tuple[str, str, str], Function],
+        variable: set[Value],
+        bindings: Mapping[str, Attr] | None = None,
+        effort: _Effort | None = None,
+    ) -> None:
+        self.types: dict[Value, Type | None] = {}
+        self.values = ValueTable(self.type_of, variable)
+        self._functions = functions
+        self._bindings = bindings
+        self._effort = effort or _Effort()
+        self._findings: dict[Node | Value, list[Problem]] = {}
+        self._walked: set[Graph] = set()  # subgraphs of the node at hand that its rule has asked for
+
+    @property
+    def findings(self) -> list[Problem]:
+        return list(dict.fromkeys(problem for problems in self._findings.values() for problem in problems))
+
+    def type_of(self, value: Value) -> Type | None:
+        """The type as far as it is known at this point of the walk."""
+        found = self.types.get(value)
+        if found is not None:
+            return found
+        if value.type is None and value.constant is not None:
+            return _constant_type(value.constant)
+        return value.type
+
+    def run_graph(self, graph: Graph, inputs: Sequence[Type | None]) -> list[Type | None]:
+        """Infer a graph for these input types (None: as declared); the types of its outputs."""
+        for position, value in enumerate(graph.inputs):
+            self._findings.pop(value, None)
+            given = inputs[position] if position < len(inputs) else None
+            self.types[value] = self._merged(value, given, value, value.name)
+        for value in graph.initializers.values():
+            if value.constant is not None and value not in self.types:
+                self.types[value] = self._merged(value, _constant_type(value.constant), value, value.name)
+        for node in graph.nodes:
+            self._run_node(node)
+        return [self.type_of(value) for value in graph.outputs]
+
+    def _run_node(self, node: Node) -> None:
+        self._findings.pop(node, None)
+        attrs = attribute_values(node, self._bindings)
+        inputs = [None if value is None else self.type_of(value) for value in node.inputs]
+        function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
+        if function is not None:
+            inferred = self._call(function, node, inputs)
+        else:
+            inferred = self._apply_rule(node, inputs, attrs)
+        for position, (output, type_) in enumerate(zip(node.outputs, inferred, strict=True)):
+            self.types[output] = self._merged(output, type_, node, node.label, f"output {position} ({output.name}): ")
+        self.values.visit(node, attrs)
+        for output in node.outputs:
+            known, type_ = self.values.known_of(output), self.types[output]
+            if known is not None and isinstance(type_, TensorType) and type_.shape != known.shape:
+                self.types[output] = TensorType(type_.dtype, known.shape)
+
+    def _apply_rule(self, node: Node, inputs: list[Type | None], attrs: dict[str, Any]) -> list[Type | None]:
+        sig = signature(node.domain, node.op_type, node.version)
+        outputs: list[Type | None] = [None] * len(node.outputs)
+        if sig is not None:
+            bound, misfits = bind_types(sig, inputs)
+            for misfit in misfits:
+                self._report(node, node.label, "error", f"{misfit} ({operator_text(node)})")
+            outputs = list(output_types(sig, bound, len(node.outputs)))
+        outer, self._walked = self._walked, set()
+        definition = registry.lookup(node.domain, node.op_type, node.version)
+        if definition is not None and definition.infer is not None and _enough_inputs(node, sig):
+            context = InferContext(node, inputs, attrs, *self._lookups(node), self._infer_subgraph)
+            try:
+                outputs = _normalise(definition.infer(context), outputs, node)
+            except ValueError as error:
+                self._report(node, node.label, "error", str(error))
+            except Exception as error:  # a rule that fails is no reason to refuse the model: it may well run
+                text = f"shape inference failed with {type(error).__name__}: {error}"
+                self._report(node, node.label, "warning", text)
+        for graph in node.subgraphs():
+            if graph not in self._walked:
+                self._infer_subgraph(graph, ())
+        self._walked = outer
+        return outputs
+
+    def _lookups(self, node: Node) -> tuple[Any, Any]:
+        """The functions by which a rule asks for the contents of the node's inputs."""
+        inputs = node.inputs
+
+        def value_of(index: int) -> tuple[tuple[Dim, ...], Shape] | None:
+            value = inputs[index]
+            known = None if value is None else self.values.known_of(value)
+            return None if known is None else (tuple(known.reshape(-1).tolist()), known.shape)
+
+        def constant_of(index: int) -> NDArray[Any] | None:
+            value = inputs[index]
+            return None if value is None else self.values.constant_of(value)
+
+        return value_of, constant_of
+
+    def _infer_subgraph(self, graph: Graph, inputs: Sequence[Type | None]) -> list[Type | None]:
+        self._walked.add(graph)
+        if not self._enter(len(graph)):
+            return [value.type for value in graph.outputs]
+        try:
+            return self.run_graph(graph, inputs)
+        finally:
+            self._effort.depth -= 1
+
+    def _enter(self, nodes: int) -> bool:
+        """Whether there is room for one more level; the caller lowers the depth again."""
+        effort = self._effort
+        if effort.depth >= _DEEPEST or effort.visits + nodes > _MOST_VISITS:
+            return False
+        effort.depth += 1
+        effort.visits += nodes
+        return True
+
+    def _call(self, function: Function, node: Node, inputs: list[Type | None]) -> list[Type | None]:
+        """The output types of a call of a model-local function: its body is walked with the types of the arguments."""
+        unknown: list[Type | None] = [None] * len(node.outputs)
+        if not self._enter(len(function.graph)):
+            return unknown
+        bindings = {attr.name: attr for attr in function.attribute_defaults}
+        for attr in node.attrs.values():
+            source = (self._bindings or {}).get(attr.ref) if attr.ref else attr
+            if source is not None:
+                bindings[attr.name] = source
+        body = _Inference(self._functions, set(), bindings, self._effort)
+        for parameter, argument in zip(function.graph.inputs, node.inputs, strict=False):
+            if argument is not None:
+                body.values.alias(parameter, self.values, argument)
+        try:
+            results = body.run_graph(function.graph, inputs)
+        finally:
+            self._effort.depth -= 1
+        for finding in body.findings:
+            self._report(node, f"{node.label} > {finding.where}", finding.severity, finding.text)
+        return [results[index] if index < len(results) else None for index in range(len(node.outputs))]
+
+    def _merged(self, value: Value, inferred: Type | None, owner: Node | Value, where: str, what: str = "") -> Type | None:
+        """The inferred type with what the model declares about the value added; a contradiction is reported under `owner`."""
+        declared = value.type
+        if inferred is None or declared is None:
+            return declared if inferred is None else inferred
+        try:
+            return merge_types(inferred, declared)
+        except TypeConflict as error:
+            self._report(owner, where, "error", f"{what}{error}")
+        except ValueError as error:
+            self._report(owner, where, "warning", f"{what}inferred {inferred}, but the model declares {declared}: {error}")
+        return inferred
+
+    def _report(self, owner: Node | Value, where: str, severity: Severity, text: str) -> None:
+        self._findings.setdefault(owner, []).append(Problem(severity, where, text))
+
+
+def _constant_type(constant: Tensor | SparseConstant) -> Type:
+    if isinstance(constant, Tensor):
+        return TensorType(constant.dtype, constant.shape)
+    return SparseTensorType(constant.values.dtype, constant.shape)
+
+
+def _enough_inputs(node: Node, sig: Signature | None) -> bool:
+    """Whether the inputs a rule relies on are there; if not, `check` says so."""
+    if sig is None:
+        return True
+    inputs = node.inputs
+    return len(inputs) >= sig.fewest_inputs and not any(
+        value is None and (parameter := sig.input_at(index)) is not None and not parameter.optional and not parameter.variadic
+        for index, value in enumerate(inputs)
+    )
+
+
+def _normalise(result: Any, by_signature: list[Type | None], node: Node) -> list[Type | None]:
+    """What a rule returned, as one type per output of the node."""
+    results = result if isinstance(result, list) else [result]
+    types: list[Type | None] = []
+    for index, (from_signature, output) in enumerate(zip(by_signature, node.outputs, strict=True)):
+        one = results[index] if index < len(results) else None
+        if one is None:
+            types.append(from_signature)
+        elif isinstance(one, tuple):
+            types.append(_with_shape(from_signature or output.type, tuple(_plain_dims(one))))
+        else:
+            types.append(one)
+    return types
+
+
+def _with_shape(type_: Type | None, shape: Shape) -> Type | None:
+    """The type with this shape; a shape says nothing about a sequence, or where the element type is unknown."""
+    if isinstance(type_, TensorType):
+        return TensorType(type_.dtype, shape)
+    if isinstance(type_, SparseTensorType):
+        return SparseTensorType(type_.dtype, shape)
+    return type_
+
+
+def _plain_dims(shape: tuple[Any, ...]) -> Iterator[Dim]:
+    for dim in shape:
+        if isinstance(dim, Expr):
+            yield dim
+        elif isinstance(dim, (int, np.integer)) and not isinstance(dim, bool):
+            if dim < 0:
+                raise ValueError(f"a dimension of the output would be {dim}")
+            yield int(dim)
+        else:
+            raise TypeError(f"the shape rule gave {dim!r} as a dimension")

@@ -1,0 +1,126 @@
+"""Rotary position embeddings of com.microsoft: RotaryEmbedding, and MRotaryEmbedding with several position axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx.ops.contrib_attention import MICROSOFT, merge_heads, split_heads
+from sardonyx.ops.infer import same_as
+from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.registry import op
+
+Array = NDArray[Any]
+
+
+def rotate(x: Array, cos_cache: Array, sin_cache: Array, positions: Array, interleaved: bool) -> Array:
+    """Rotate the first dimensions of every head of [B, N, S, H] by the angles of its position [B, S].
+
+    The caches [M, R/2] say how many dimensions R take part. Pairs are neighbours if interleaved, else R/2 apart.
+    """
+    if positions.size and (positions.min() < 0 or positions.max() >= cos_cache.shape[0]):
+        raise ValueError(
+            f"positions from {positions.min()} to {positions.max()}, but the cosine cache holds {cos_cache.shape[0]} of them"
+        )
+    return rotate_by(x, widen(cos_cache)[positions][:, None], widen(sin_cache)[positions][:, None], interleaved)
+
+
+def rotate_by(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
+    """Rotate pairs of the first dimensions of [B, N, S, H] by cosines and sines [B, 1, S, R/2]."""
+    half = cos.shape[-1]
+    if 2 * half > x.shape[-1]:
+        raise ValueError(f"{2 * half} dimensions are to be rotated, but a head has {x.shape[-1]}")
+    result = np.array(x, copy=True)
+    if interleaved:
+        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    else:
+        first, second = slice(0, half), slice(half, 2 * half)
+    real, imaginary = x[..., first], x[..., second]
+    result[..., first] = real * cos - imaginary * sin
+    result[..., second] = real * sin + imaginary * cos
+    return result
+
+
+def _heads_first(x: Array, num_heads: int | None, half: int) -> Array:
+    """[B, S, hidden] or [B, N, S, H] as [B, N, S, H]; without num_heads a head is as large as the caches say."""
+    if x.ndim == 4:
+        return x
+    if x.ndim != 3:
+        raise ValueError(f"the input has rank {x.ndim}, expected 3 (batch, sequence, hidden) or 4 (batch, heads, sequence, size)")
+    heads = num_heads or x.shape[-1] // (2 * half)
+    if not heads:
+        raise ValueError(f"the caches rotate {2 * half} dimensions, but the hidden size is {x.shape[-1]}")
+    return split_heads(x, heads)
+
+
+def _rotary_embedding(
+    x: Array,
+    position_ids: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    *,
+    interleaved: int | None,
+    num_heads: int | None,
+    rotary_embedding_dim: int | None,
+    scale: float | None,
+) -> Array:
+    if rotary_embedding_dim and rotary_embedding_dim != 2 * cos_cache.shape[1]:
+        raise ValueError(
+            f"rotary_embedding_dim is {rotary_embedding_dim}, but the caches rotate {2 * cos_cache.shape[1]} dimensions"
+        )
+    heads = widen(_heads_first(x, num_heads, cos_cache.shape[1]))
+    batch, _, length, _ = heads.shape
+    if position_ids.size == 1:
+        positions = position_ids.reshape(()) + np.broadcast_to(np.arange(length), (batch, length))
+    elif position_ids.shape == (batch, length):
+        positions = position_ids
+    else:
+        raise ValueError(f"position_ids is {position_ids.shape}, expected one element or ({batch}, {length})")
+    rotated = rotate(heads, cos_cache, sin_cache, positions, bool(interleaved))
+    return narrow(rotated if x.ndim == 4 else merge_heads(rotated), x.dtype)
+
+
+ROTARY_EMBEDDING = op("RotaryEmbedding", domain=MICROSOFT, eval=_rotary_embedding, infer=same_as(0))
+
+
+def _streams_of_columns(section: tuple[int, ...], layout: int | None, half: int) -> Array:
+    """Which of the three position streams (time, height, width) gives the angle of each of the R/2 columns."""
+    if len(section) != 3 or sum(section) != half or min(section) < 0:
+        raise ValueError(f"mrope_section is {list(section)}, expected three sizes with the sum {half}")
+    if not layout:
+        return np.repeat(np.arange(3), section)
+    streams = np.zeros(half, np.int64)
+    for stream in (1, 2):
+        streams[stream : min(3 * section[stream], half) : 3] = stream
+    return streams
+
+
+def _multi_axis_rotary_embedding(
+    x: Array,
+    position_ids: Array,
+    cos_cache: Array,
+    sin_cache: Array,
+    *,
+    interleaved: int | None,
+    num_heads: int | None,
+    mrope_section: tuple[int, ...],
+    mrope_layout: int | None,
+    scale: float | None,
+) -> Array:
+    heads = widen(_heads_first(x, num_heads, cos_cache.shape[1]))
+    batch, _, length, _ = heads.shape
+    if position_ids.shape != (3, batch, length):
+        raise ValueError(f"position_ids is {position_ids.shape}, expected (3, {batch}, {length})")
+    if position_ids.size and (position_ids.min() < 0 or position_ids.max() >= cos_cache.shape[0]):
+        raise ValueError(f"position_ids must lie from 0 to {cos_cache.shape[0] - 1}, the positions the caches hold")
+    columns = np.arange(cos_cache.shape[1])
+    rows = np.moveaxis(position_ids[_streams_of_columns(mrope_section, mrope_layout, columns.size)], 0, -1)  # [B, S, R/2]
+    factor = np.float32(1 if scale is None else scale)
+    cos, sin = (narrow(widen(cache)[rows, columns] * factor, x.dtype)[:, None] for cache in (cos_cache, sin_cache))
+    rotated = rotate_by(heads, widen(cos), widen(sin), bool(interleaved))
+    return narrow(rotated if x.ndim == 4 else merge_heads(rotated), x.dtype)
+
+
+MULTI_AXIS_ROTARY_EMBEDDING = op("MRotaryEmbedding", domain=MICROSOFT, eval=_multi_axis_rotary_embedding, infer=same_as(0))

@@ -1,0 +1,464 @@
+"""What a caller can set: for a session, for one run, and what the compiler is told of it.
+
+SessionOptions   mutable, public, ONNX Runtime's attributes; wrong types are refused when they are set
+RunOptions       the same for one call of `run`; `terminate` may be set from another thread
+CompileOptions   frozen: all that may change the compiled program
+environment()    the environment variables; nothing else in the package reads them
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx import errors
+
+T = TypeVar("T")
+
+MAX_CONFIG_KEY: Final = 1024
+MAX_CONFIG_VALUE: Final = 8192
+DISABLED_OPTIMIZERS_KEY: Final = "optimization.disable_specified_optimizers"
+CPU_PROVIDER: Final = "CPUExecutionProvider"
+REFERENCE_PROVIDER: Final = "SardonyxReferenceExecutionProvider"
+AVAILABLE_PROVIDERS: Final = (CPU_PROVIDER, REFERENCE_PROVIDER)  # by default priority
+# Names ONNX Runtime knows: asking for one of them on a machine without it is no mistake in the program.
+KNOWN_PROVIDERS: Final = (
+    "NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider", "CUDAExecutionProvider", "MIGraphXExecutionProvider",
+    "OpenVINOExecutionProvider", "DnnlExecutionProvider", "VitisAIExecutionProvider", "QNNExecutionProvider",
+    "NnapiExecutionProvider", "VSINPUExecutionProvider", "JsExecutionProvider", "CoreMLExecutionProvider",
+    "ACLExecutionProvider", "DmlExecutionProvider", "RknpuExecutionProvider", "WebNNExecutionProvider",
+    "WebGpuExecutionProvider", "XnnpackExecutionProvider", "CANNExecutionProvider", "AzureExecutionProvider",
+    "ROCMExecutionProvider", "TvmExecutionProvider", "ArmNNExecutionProvider", "SNPEExecutionProvider", *AVAILABLE_PROVIDERS,
+)  # fmt: skip
+
+
+class OrtEnum(enum.IntEnum):
+    """An enumeration that prints as ONNX Runtime's do: with its class and member name."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class GraphOptimizationLevel(OrtEnum):
+    """How much a graph is rewritten before it runs."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(OrtEnum):
+    """Whether branches of a graph may run at the same time."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(OrtEnum):
+    """The rule by which nodes are put in order."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+class OrtExecutionProviderDevicePolicy(OrtEnum):
+    """Which kind of device to prefer when providers are chosen automatically."""
+
+    DEFAULT = 0
+    PREFER_CPU = 1
+    PREFER_NPU = 2
+    PREFER_GPU = 3
+    MAX_PERFORMANCE = 4
+    MAX_EFFICIENCY = 5
+    MIN_OVERALL_POWER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The environment variables Sardonyx knows."""
+
+    load_config_from_model: bool  # ORT_LOAD_CONFIG_FROM_MODEL=1: session options out of the model's metadata
+    excluded_backend_providers: frozenset[str]  # ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS: comma list, for the backend interface
+    verify: bool  # SARDONYX_VERIFY=1: check the graph after every pass
+
+
+def environment() -> Environment:
+    """The environment as it is now."""
+    excluded = os.environ.get("ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS", "")
+    return Environment(
+        load_config_from_model=os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1",
+        excluded_backend_providers=frozenset(filter(None, excluded.split(","))),
+        verify=os.environ.get("SARDONYX_VERIFY") == "1",
+    )
+
+
+def _empty() -> Mapping[str, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """All that may change what a model is compiled to."""
+
+    optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
+    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
+    execution_order: ExecutionOrder = ExecutionOrder.DEFAULT
+    disabled_optimizers: frozenset[str] = frozenset()
+    free_dimension_overrides: Mapping[str, int] = field(default_factory=_empty)  # by the dimension's name
+    free_dimension_denotations: Mapping[str, int] = field(default_factory=_empty)  # by what the dimension stands for
+    providers: tuple[str, ...] = (CPU_PROVIDER,)  # by falling priority
+    provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)
+    intra_op_num_threads: int = 0  # 0: as many as the machine (cgroup, affinity) gives
+    inter_op_num_threads: int = 0
+    deterministic: bool = False
+    memory_reuse: bool = True
+    config: Mapping[str, str] = field(default_factory=_empty)
+    initializer_overrides: Mapping[str, NDArray[Any]] = field(default_factory=_empty)
+    verify: bool = False
+
+
+class Setting(Generic[T]):
+    """An attribute with a type: what is assigned goes through `convert`, which raises TypeError for what does not fit."""
+
+    def __init__(self, default: T, convert: Callable[[Any], T], doc: str) -> None:
+        self.default = default
+        self.convert = convert
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Setting[T]: ...
+
+    @overload
+    def __get__(self, instance: _Settings, owner: type[Any]) -> T: ...
+
+    def __get__(self, instance: _Settings | None, owner: type[Any]) -> Setting[T] | T:
+        if instance is None:
+            return self
+        value: T = instance._values.get(self.name, self.default)
+        return value
+
+    def __set__(self, instance: _Settings, value: Any) -> None:
+        try:
+            instance._values[self.name] = self.convert(value)
+        except TypeError as error:
+            raise TypeError(f"{type(instance).__name__}.{self.name}: {error}") from None
+
+
+def _integer(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"expected an int, got {value!r}") from None
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, (bool, int, np.bool_)):
+        return bool(value)
+    raise TypeError(f"expected a bool, got {value!r}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"expected a str, got {value!r}")
+
+
+def _path(value: Any) -> str:
+    if isinstance(value, (str, os.PathLike)):
+        return str(os.fspath(value))
+    raise TypeError(f"expected a str or a path, got {value!r}")
+
+
+def _member(of: type[T]) -> Callable[[Any], T]:
+    def convert(value: Any) -> T:
+        if isinstance(value, of):
+            return value
+        raise TypeError(f"expected a member of {of.__name__}, got {value!r}")
+
+    return convert
+
+
+class _Settings:
+    """Named settings and configuration entries."""
+
+    __slots__ = ("_config", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._config: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+    def _add_entry(self, key: str, value: str) -> None:
+        key, value = _text(key), _text(value)
+        if not key or len(key) > MAX_CONFIG_KEY:
+            raise RuntimeError(f"Config key is empty or longer than maximum length {MAX_CONFIG_KEY}")
+        if len(value) > MAX_CONFIG_VALUE:
+            raise RuntimeError(f"Config value is longer than maximum length: {MAX_CONFIG_VALUE}")
+        self._config[key] = value
+
+    def _entry(self, key: str) -> str:
+        try:
+            return self._config[_text(key)]
+        except KeyError:
+            raise RuntimeError(f"{type(self).__name__} does not have configuration with key: {key}") from None
+
+
+def _ort_value(value: Any) -> NDArray[Any]:
+    """The array of an OrtValue that holds a tensor. The options stand below the class, so it is known by what it can do."""
+    if not (hasattr(value, "is_tensor") and hasattr(value, "numpy") and hasattr(value, "element_type")):
+        raise RuntimeError(f"The provided Python object must be an OrtValue, got {type(value).__name__}")
+    if not value.is_tensor():
+        raise RuntimeError("an initializer must be a dense tensor")
+    array: NDArray[Any] = value.numpy()
+    return array
+
+
+class SessionOptions(_Settings):
+    """How a session loads, rewrites and runs its model; see each attribute. Configuration entries are pairs of strings."""
+
+    __slots__ = (
+        "_denotations", "_dimensions", "_external_files", "_initializers", "_load_cancelled", "_policy", "_providers",
+    )  # fmt: skip
+
+    enable_profiling = Setting(False, _boolean, "Whether a trace of every run is recorded; default False.")
+    profile_file_prefix = Setting("onnxruntime_profile_", _path, "Start of the trace file's name; the time is appended.")
+    optimized_model_filepath = Setting("", _path, "Where to write the model after it was optimised; empty: nowhere.")
+    enable_cpu_mem_arena = Setting(True, _boolean, "Whether memory is kept between runs; default True.")
+    enable_mem_pattern = Setting(True, _boolean, "Whether memory is planned ahead; default True.")
+    enable_mem_reuse = Setting(True, _boolean, "Whether values share memory when their lifetimes allow; default True.")
+    logid = Setting("", _text, "Name of the session in log lines.")
+    log_severity_level = Setting(-1, _integer, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the default severity.")
+    log_verbosity_level = Setting(0, _integer, "How much is told at severity 0.")
+    use_per_session_threads = Setting(True, _boolean, "False: use the threads set by set_global_thread_pool_sizes.")
+    intra_op_num_threads = Setting(0, _integer, "Threads that work on one node; 0: as many as the machine gives.")
+    inter_op_num_threads = Setting(0, _integer, "Nodes that may run at the same time in parallel mode; 0: chosen.")
+    execution_mode = Setting(ExecutionMode.ORT_SEQUENTIAL, _member(ExecutionMode), "Sequential (default) or parallel.")
+    execution_order = Setting(ExecutionOrder.DEFAULT, _member(ExecutionOrder), "The rule by which nodes are put in order.")
+    graph_optimization_level = Setting(
+        GraphOptimizationLevel.ORT_ENABLE_ALL, _member(GraphOptimizationLevel), "How much the graph is rewritten; default all."
+    )
+    use_deterministic_compute = Setting(False, _boolean, "Whether only deterministic kernels may be used; ours all are.")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dimensions: dict[str, int] = {}
+        self._denotations: dict[str, int] = {}
+        self._initializers: dict[str, NDArray[Any]] = {}
+        self._external_files: dict[str, memoryview] = {}
+        self._providers: dict[str, dict[str, str]] = {}
+        self._policy: OrtExecutionProviderDevicePolicy | None = None
+        self._load_cancelled = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in (*_Settings.__slots__, *SessionOptions.__slots__)}
+        state["_external_files"] = {name: bytes(view) for name, view in self._external_files.items()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._external_files = {name: memoryview(content) for name, content in self._external_files.items()}
+
+    def copy(self) -> SessionOptions:
+        """Options that can be changed without changing these; arrays and buffers are shared."""
+        made = SessionOptions()
+        for name in (*_Settings.__slots__, *SessionOptions.__slots__):
+            value = getattr(self, name)
+            setattr(made, name, dict(value) if isinstance(value, dict) else value)
+        return made
+
+    __copy__ = copy
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Set a configuration entry; an entry of the same key is replaced."""
+        self._add_entry(key, value)
+
+    def get_session_config_entry(self, key: str) -> str:
+        """The value of a configuration entry; RuntimeError if it was not set."""
+        return self._entry(key)
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Fix every dimension of this name in the model's inputs to a size."""
+        self._dimensions[_text(name)] = _integer(size)
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """Fix every dimension with this denotation (DATA_BATCH ...) in the model's inputs to a size."""
+        self._denotations[_text(denotation)] = _integer(size)
+
+    def add_initializer(self, name: str, ort_value: Any) -> None:
+        """Use this tensor (an OrtValue) in place of the model's initializer of that name; the memory is shared, not copied."""
+        self._initializers[_text(name)] = _ort_value(ort_value)
+
+    def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[Any]) -> None:
+        """Use these tensors (OrtValues) in place of initializers, so that their external data is never read."""
+        if len(names) != len(ort_values):
+            raise RuntimeError("Expecting names and ort_values lists to have equal length")
+        for name, value in zip(names, ort_values):
+            self.add_initializer(name, value)
+
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
+    ) -> None:
+        """Read external data from these buffers in place of the files of those names."""
+        if not len(names) == len(buffers) == len(lengths):
+            raise RuntimeError(
+                "add_external_initializers_from_files_in_memory: expecting 'names', 'buffers' and 'lengths' to have equal length"
+            )
+        for name, buffer, length in zip(names, buffers, lengths):
+            view = memoryview(buffer).cast("B")
+            if not 0 <= _integer(length) <= len(view):
+                raise RuntimeError(f"file {name!r} in memory: length is {length}, the buffer has {len(view)} bytes")
+            self._external_files[_text(name)] = view[:length]
+
+    def add_provider(self, name: str, options: Mapping[str, str]) -> None:
+        """Use an execution provider; those added first come first."""
+        if _text(name) not in KNOWN_PROVIDERS:
+            raise RuntimeError(f"Unknown Provider Type: {name}")
+        self._providers[name] = {str(key): str(value) for key, value in options.items()}
+
+    def add_provider_for_devices(self, ep_devices: Sequence[Any], options: Mapping[str, str]) -> None:
+        """Use the execution provider of these devices (all of one provider)."""
+        names = {device.ep_name for device in ep_devices}
+        if len(names) != 1:
+            raise errors.InvalidArgument(f"the devices must belong to one execution provider, got {sorted(names) or 'none'}")
+        self.add_provider(names.pop(), options)
+
+    def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
+        """Choose providers by a policy; there is the CPU alone, so every policy chooses it."""
+        self._policy = _member(OrtExecutionProviderDevicePolicy)(policy)
+
+    def set_provider_selection_policy_delegate(self, delegate: Callable[..., Any]) -> None:
+        """Choose providers by a function; there is the CPU alone, so it is not asked."""
+        if not callable(delegate):
+            raise TypeError(f"expected a callable, got {delegate!r}")
+        self._policy = OrtExecutionProviderDevicePolicy.DEFAULT
+
+    def has_providers(self) -> bool:
+        """Whether providers or a policy were set on these options."""
+        return bool(self._providers) or self._policy is not None
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """Not possible: such a library holds machine code for ONNX Runtime's C interface."""
+        raise errors.Fail(
+            f"Failed to load library {os.fspath(path)}: libraries of custom operators need ONNX Runtime's C interface",
+            hint="define the operator as a model-local function",
+        )
+
+    def set_load_cancellation_flag(self, cancel: bool) -> None:
+        """True stops sessions that are loading with these options (ModelLoadCanceled); may be set from another thread."""
+        self._load_cancelled = _boolean(cancel)
+
+    @property
+    def load_cancelled(self) -> bool:
+        """Whether loading shall stop."""
+        return self._load_cancelled
+
+    @property
+    def config_entries(self) -> Mapping[str, str]:
+        """All configuration entries."""
+        return MappingProxyType(self._config)
+
+    @property
+    def external_files(self) -> Mapping[str, memoryview]:
+        """Files of external data given in memory, by name."""
+        return MappingProxyType(self._external_files)
+
+    @property
+    def provider_settings(self) -> Mapping[str, Mapping[str, str]]:
+        """Providers set by `add_provider`, with their options, in order."""
+        return MappingProxyType(self._providers)
+
+    def compile_options(
+        self,
+        providers: Mapping[str, Mapping[str, str]] | None = None,
+        disabled_optimizers: Iterable[str] = (),
+    ) -> CompileOptions:
+        """What the compiler is told, as it stands now."""
+        chosen = providers or self._providers or {CPU_PROVIDER: {}}
+        named = self._config.get(DISABLED_OPTIMIZERS_KEY, "").replace(";", ",").split(",")
+        return CompileOptions(
+            optimization_level=self.graph_optimization_level,
+            execution_mode=self.execution_mode,
+            execution_order=self.execution_order,
+            disabled_optimizers=frozenset(disabled_optimizers).union(filter(None, (name.strip() for name in named))),
+            free_dimension_overrides=MappingProxyType(dict(self._dimensions)),
+            free_dimension_denotations=MappingProxyType(dict(self._denotations)),
+            providers=tuple(name for name in chosen if name in AVAILABLE_PROVIDERS) or (CPU_PROVIDER,),
+            provider_options=MappingProxyType(dict(chosen)),
+            intra_op_num_threads=max(self.intra_op_num_threads, 0) if self.use_per_session_threads else global_threads()[0],
+            inter_op_num_threads=max(self.inter_op_num_threads, 0) if self.use_per_session_threads else global_threads()[1],
+            deterministic=self.use_deterministic_compute,
+            memory_reuse=self.enable_mem_reuse,
+            config=MappingProxyType(dict(self._config)),
+            initializer_overrides=MappingProxyType(dict(self._initializers)),
+            verify=environment().verify,
+        )
+
+
+class RunOptions(_Settings):
+    """How one call of `run` behaves."""
+
+    __slots__ = ("_adapters",)
+
+    log_severity_level = Setting(-1, _integer, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the session's.")
+    log_verbosity_level = Setting(0, _integer, "How much is told at severity 0.")
+    logid = Setting("", _text, "Name of this run in log lines.")
+    terminate = Setting(
+        False, _boolean, "True stops the runs that use these options: they raise Fail. Any thread may set it."
+    )
+    only_execute_path_to_fetches = Setting(
+        False, _boolean, "Whether nodes the wanted outputs do not depend on are left out; they always are."
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._adapters: list[Any] = []
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Set a configuration entry of the run; an entry of the same key is replaced."""
+        self._add_entry(key, value)
+
+    def get_run_config_entry(self, key: str) -> str:
+        """The value of a configuration entry; RuntimeError if it was not set."""
+        return self._entry(key)
+
+    def add_active_adapter(self, adapter: Any) -> None:
+        """Feed the parameters of a LoRA adapter to the inputs of their names."""
+        if not hasattr(adapter, "parameters"):
+            raise TypeError(f"expected a LoraAdapter, got {adapter!r}")
+        self._adapters.append(adapter)
+
+    @property
+    def active_adapters(self) -> tuple[Any, ...]:
+        """The adapters, in the order they were added."""
+        return tuple(self._adapters)
+
+
+_global_threads = (0, 0)
+
+
+def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
+    """Thread counts for sessions whose options have `use_per_session_threads` off; 0 lets Sardonyx choose."""
+    global _global_threads
+    _global_threads = (max(_integer(intra_op_num_threads), 0), max(_integer(inter_op_num_threads), 0))
+
+
+def global_threads() -> tuple[int, int]:
+    """The sizes set by `set_global_thread_pool_sizes`."""
+    return _global_threads

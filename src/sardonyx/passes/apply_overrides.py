@@ -1,0 +1,71 @@
+"""Put in what the user fixed when opening the model: data of initializers, sizes of free dimensions.
+
+    w: f32[3,2] (initializer) + {"w": array}     =>   w with the array's data
+    x: f32[N,3] + {"N": 8}                       =>   x: f32[8,3], everywhere N stands
+
+Runs first, so that every later stage sees the final model. Refuses data whose type or shape is not the initializer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sardonyx import dtypes, errors
+from sardonyx.ir import tensor
+from sardonyx.ir.dims import Dim, substitute
+from sardonyx.ir.graph import Graph, SparseConstant, Value, walk
+from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+
+
+def override_initializers(graph: Graph, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Give initializers other data; a name that is no initializer is an error."""
+    for name, array in arrays.items():
+        value = graph.initializers.get(name)
+        if value is None:
+            raise errors.InvalidArgument(f"initializer override {name!r}: the model has no initializer of that name")
+        known = value.constant
+        found = (dtypes.from_numpy(array.dtype), tuple(array.shape))
+        if known is not None:
+            wanted = (known.values.dtype if isinstance(known, SparseConstant) else known.dtype, tuple(known.shape))
+            if found != wanted:
+                raise errors.InvalidArgument(
+                    f"initializer override {name!r} is {found[0]}{list(found[1])}, the model has {wanted[0]}{list(wanted[1])}"
+                )
+        value.constant = tensor.from_numpy(array, name)
+        value.type = TensorType(*found)
+
+
+def override_dimensions(graph: Graph, sizes: Mapping[str, int]) -> None:
+    """Replace named dimensions by numbers in the types of all values."""
+    if not sizes:
+        return
+    bindings: dict[str, Dim] = dict(sizes)
+    for value in _values(graph):
+        if value.type is not None:
+            value.type = _bound(value.type, bindings)
+
+
+def _values(graph: Graph) -> list[Value]:
+    graphs = [graph]
+    values: list[Value] = []
+    for node in walk(graph):
+        graphs.extend(node.subgraphs())
+        values.extend(node.outputs)
+    for each in graphs:
+        values.extend(each.inputs)
+    return values
+
+
+def _bound(type_: Type, bindings: Mapping[str, Dim]) -> Type:
+    if isinstance(type_, (TensorType, SparseTensorType)):
+        if type_.shape is None:
+            return type_
+        return type(type_)(type_.dtype, tuple(substitute(dim, bindings) for dim in type_.shape))
+    if isinstance(type_, MapType):
+        return MapType(type_.key, _bound(type_.value, bindings))
+    if isinstance(type_, SequenceType):
+        return SequenceType(_bound(type_.element, bindings))
+    return OptionalType(_bound(type_.element, bindings))

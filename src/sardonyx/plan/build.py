@@ -1,0 +1,89 @@
+"""Graph -> plan: every value gets a slot, every node a step of the provider that claims it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
+from sardonyx.plan.plan import OMITTED, Constant, ExecutionPlan, HostStep, Port, schedule
+
+StepMaker = Callable[[Node, Sequence[int], Sequence[int], Mapping[str, ExecutionPlan]], HostStep]
+Order = Callable[[Graph], Sequence[Node]]
+
+
+def build_plan(graph: Graph, make_step: StepMaker, order: Order, enclosing: Mapping[Value, int] | None = None) -> ExecutionPlan:
+    """The plan of a graph and, inside its steps, of all subgraphs. `enclosing` maps the outer graph's values to slots."""
+    slots: dict[Value, int] = {}
+
+    def slot_of(value: Value) -> int:
+        return slots.setdefault(value, len(slots))
+
+    inputs = tuple(slot_of(value) for value in graph.inputs)
+    constants = tuple((slot_of(value), Constant(_loader(value))) for value in graph.initializers.values())
+    captured = captured_values(graph) if enclosing is not None else []
+    captures = tuple((enclosing[value], slot_of(value)) for value in captured) if enclosing is not None else ()
+    nodes = order(graph)
+    for node in nodes:
+        for value in node.outputs:
+            slot_of(value)
+    steps = tuple(_step(node, slots, make_step, order) for node in nodes)
+    outputs = tuple(slots[value] for value in graph.outputs)
+    fed = {value.name for value in graph.inputs if value.name not in graph.initializers}
+    return ExecutionPlan(
+        graph.name,
+        len(slots),
+        inputs,
+        outputs,
+        steps,
+        constants,
+        captures,
+        schedule(steps, constants, outputs),
+        {value.name: slot for value, slot in slots.items() if value.name},
+        tuple(Port(value.name, value.type) for value in graph.inputs if value.name in fed),
+        tuple(Port(value.name, value.type) for value in graph.outputs),
+        tuple(Port(value.name, value.type, True) for value in graph.inputs if value.name not in fed),
+        {value.name: value.type for value in slots if value.name},
+    )
+
+
+def _step(node: Node, slots: dict[Value, int], make_step: StepMaker, order: Order) -> HostStep:
+    bodies = {
+        attr.name: build_plan(attr.value, make_step, order, slots)
+        for attr in node.attrs.values()
+        if isinstance(attr.value, Graph)
+    }
+    inputs = [OMITTED if value is None else slots[value] for value in node.inputs]
+    outputs = [slots[value] if value.name else OMITTED for value in node.outputs]
+    return make_step(node, inputs, outputs, bodies)
+
+
+def _loader(value: Value) -> Callable[[], Any]:
+    constant = value.constant
+    if isinstance(constant, SparseConstant):
+        sparse = constant
+        return lambda: dense(sparse)
+    if constant is None:
+        raise ValueError(f"initializer {value.name!r} has no data")
+    tensor = constant
+
+    def load() -> Any:
+        array = tensor.numpy()
+        array.flags.writeable = False
+        return array
+
+    return load
+
+
+def dense(sparse: SparseConstant) -> np.ndarray[Any, Any]:
+    """A sparse constant as an array of its whole shape."""
+    values, indices = sparse.values.numpy(), sparse.indices.numpy()
+    result = np.zeros(sparse.shape, values.dtype)
+    if indices.ndim == 2:
+        result[tuple(indices.T)] = values
+    else:
+        result.reshape(-1)[indices] = values
+    result.flags.writeable = False
+    return result

@@ -1,0 +1,50 @@
+"""The reference provider: every node is computed by the NumPy `eval` of its operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sardonyx import errors
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.graph import Graph, Node
+from sardonyx.ops import registry
+from sardonyx.ops.registry import EvalContext, OpDef
+from sardonyx.plan.plan import ExecutionPlan, HostFunction, HostStep, SubgraphRunner
+
+
+def host_function(node: Node, definition: OpDef) -> HostFunction:
+    """A callable that evaluates this node for given inputs and, where attributes are graphs, their runners."""
+    given = attribute_values(node)
+    attrs = {name: given.get(name) for name in definition.attr_names}
+    graphs = tuple(name for name, value in attrs.items() if isinstance(value, Graph))
+    ctx = EvalContext(node.version, tuple(bool(output.name) for output in node.outputs), node.label)
+
+    def call(inputs: Sequence[Any], bodies: Mapping[str, SubgraphRunner]) -> tuple[Any, ...]:
+        return registry.call(definition, inputs, attrs, ctx)
+
+    def call_with_bodies(inputs: Sequence[Any], bodies: Mapping[str, SubgraphRunner]) -> tuple[Any, ...]:
+        return registry.call(definition, inputs, {**attrs, **{name: bodies[name] for name in graphs}}, ctx)
+
+    return call_with_bodies if graphs else call
+
+
+@dataclass(frozen=True)
+class ReferenceProvider:
+    """Computes any operator that has a definition, on the CPU, in NumPy."""
+
+    name: str = "CPUExecutionProvider"
+
+    def claims(self, node: Node) -> bool:
+        return registry.lookup(node.domain, node.op_type, node.version) is not None
+
+    def step(self, node: Node, inputs: Sequence[int], outputs: Sequence[int], bodies: Mapping[str, ExecutionPlan]) -> HostStep:
+        definition = registry.lookup(node.domain, node.op_type, node.version)
+        if definition is None:
+            domain = node.domain or "ai.onnx"
+            raise errors.NotImplemented(
+                f"{node.label}: operator {node.op_type} is not defined in version {node.version} of {domain}"
+            )
+        call = host_function(node, definition)
+        return HostStep(node.label, node.op_type, node.name, self.name, tuple(inputs), tuple(outputs), call, dict(bodies))

@@ -1,0 +1,93 @@
+"""The ONNX backend suite: node, simple, pytorch-converted and pytorch-operator cases, judged by the suite's own comparison.
+
+Cases in expected_failures.txt must fail: one that starts to pass is reported, so that the list stays true.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+import sardonyx.backend
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+
+
+@cache
+def cases() -> dict[str, Any]:
+    """All cases by `kind/name`."""
+    return {f"{kind}/{case.name}": case for kind in KINDS for case in load_model_tests(kind=kind)}
+
+
+def expected_failures() -> dict[str, str]:
+    """Case -> reason, from lines `kind/name: reason`."""
+    text = (Path(__file__).parent / "expected_failures.txt").read_text()
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return {name: reason.strip() for name, _, reason in (line.partition(":") for line in lines)}
+
+
+def as_array(item: Any) -> Any:
+    """Data of a case as the runner hands it to a backend."""
+    return onnx.numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item
+
+
+def load_proto(path: Path, type_proto: Any) -> Any:
+    """One `input_0.pb` or `output_0.pb`."""
+    content = path.read_bytes()
+    if type_proto.HasField("sequence_type"):
+        return onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(content))
+    if type_proto.HasField("optional_type"):
+        return onnx.numpy_helper.to_optional(onnx.OptionalProto.FromString(content))
+    return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(content))
+
+
+def data_sets(case: Any, model: Any) -> list[tuple[list[Any], list[Any]]]:
+    """The inputs and expected outputs of a case."""
+    if case.data_sets is not None:
+        return [([as_array(x) for x in inputs], [as_array(y) for y in outputs]) for inputs, outputs in case.data_sets]
+    sets = []
+    for folder in sorted(Path(case.model_dir).glob("test_data_set*")):
+        inputs = [
+            load_proto(folder / f"input_{i}.pb", model.graph.input[i].type) for i in range(len(list(folder.glob("input_*.pb"))))
+        ]
+        outputs = [
+            load_proto(folder / f"output_{i}.pb", model.graph.output[i].type)
+            for i in range(len(list(folder.glob("output_*.pb"))))
+        ]
+        sets.append((inputs, outputs))
+    return sets
+
+
+def run_case(case: Any) -> None:
+    """Run a case on Sardonyx and compare as the suite does."""
+    model = case.model if case.model is not None else onnx.load(Path(case.model_dir) / "model.onnx")
+    prepared = sardonyx.backend.prepare(model, "CPU")
+    for inputs, expected in data_sets(case, model):
+        outputs = list(prepared.run(inputs))
+        Runner.assert_similar_outputs(expected, outputs, rtol=case.rtol, atol=case.atol, model_dir=case.model_dir)
+        for output, reference in zip(outputs, expected):
+            if isinstance(reference, np.ndarray) and reference.dtype != object:
+                assert output.dtype == reference.dtype
+
+
+@pytest.mark.parametrize("name", cases())
+def test_case_of_the_onnx_backend_suite(name: str) -> None:
+    reason = expected_failures().get(name)
+    if reason is None:
+        run_case(cases()[name])
+        return
+    assert reason, f"{name} stands in expected_failures.txt without a reason"
+    with pytest.raises(Exception):  # noqa: B017, PT011 - any failure is the expected one
+        run_case(cases()[name])
+
+
+def test_the_suite_is_whole() -> None:
+    assert len(cases()) == 2024
+    assert set(expected_failures()) <= set(cases())

@@ -1,0 +1,173 @@
+"""Run one operator on onnxruntime and on its own definition, and compare.
+
+Used by the tests of the com.microsoft operators: `check("Gelu", [x])` builds a model of one node, runs it on onnxruntime with
+all optimizations off, evaluates the definition of Sardonyx with the attribute defaults of its signature, and compares outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import helper
+
+from sardonyx import dtypes
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.types import SequenceType, TensorType, Type
+from sardonyx.ops import registry, signature
+from sardonyx.ops.infer import InferContext
+from sardonyx.ops.registry import EvalContext
+
+Array = NDArray[Any]
+MICROSOFT = "com.microsoft"
+
+
+def attributes(domain: str, name: str, version: int, given: dict[str, Any]) -> dict[str, Any]:
+    """All attributes of an operator as `eval` gets them."""
+    form = signature.signature(domain, name, version)
+    assert form is not None, f"no signature for {domain}::{name}-{version}"
+    unknown = set(given) - set(form.attributes)
+    assert not unknown, f"{name} has no attribute {unknown}"
+    merged = {key: attribute.default for key, attribute in form.attributes.items()}
+    return merged | {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+
+
+def evaluate(
+    name: str, inputs: Sequence[Array | None], *, domain: str = MICROSOFT, version: int = 1, outputs: int = 1, **attrs: Any
+) -> list[Any]:
+    """The outputs of Sardonyx's definition; as many as `outputs`."""
+    definition = registry.lookup(domain, name, version)
+    assert definition is not None, f"{domain}::{name} is not defined"
+    merged = attributes(domain, name, version, attrs)
+    wanted = {key: merged[key] for key in definition.attr_names}
+    trimmed = list(inputs)
+    while trimmed and trimmed[-1] is None:
+        trimmed.pop()
+    result = registry.call(definition, trimmed, wanted, EvalContext(version, (True,) * outputs))
+    return list(result[:outputs])
+
+
+def element_code(array: Array) -> int:
+    return dtypes.from_numpy(array.dtype).onnx
+
+
+def as_onnxruntime(
+    name: str, inputs: Sequence[Array | None], *, domain: str = MICROSOFT, version: int = 1, outputs: int = 1, **attrs: Any
+) -> list[Any]:
+    """The outputs of onnxruntime."""
+    names = [f"x{index}" if array is not None else "" for index, array in enumerate(inputs)]
+    while names and not names[-1]:
+        names.pop()
+    results = [f"y{index}" for index in range(outputs)]
+    node = helper.make_node(name, names, results, domain=domain, **attrs)
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [
+            helper.make_tensor_value_info(f"x{index}", element_code(array), array.shape)
+            for index, array in enumerate(inputs)
+            if array is not None
+        ],
+        [onnx.ValueInfoProto(name=result) for result in results],
+    )
+    opsets = [helper.make_opsetid(domain, version)] + ([] if not domain else [helper.make_opsetid("", 21)])
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = {}
+    for index, array in enumerate(inputs):
+        if array is not None:
+            kind = dtypes.from_numpy(array.dtype)
+            feeds[f"x{index}"] = array if array.dtype.kind in "fiubO" else _packed(array, kind.onnx)
+    return list(session.run(results, feeds))
+
+
+def _packed(array: Array, code: int) -> Any:
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, code)
+
+
+def infer(
+    name: str, inputs: Sequence[Array | None], *, domain: str = MICROSOFT, version: int = 1, outputs: int = 1, **attrs: Any
+) -> list[Any]:
+    """The shapes the shape rule gives for these inputs."""
+    definition = registry.lookup(domain, name, version)
+    assert definition is not None
+    assert definition.infer is not None, f"{name} has no shape rule"
+    values = [None if array is None else Value(f"x{index}") for index, array in enumerate(inputs)]
+    node = Node(name, values, [Value(f"y{index}") for index in range(outputs)], domain=domain, version=version)
+    types: list[Type | None] = [
+        None if array is None else TensorType(dtypes.from_numpy(array.dtype), tuple(array.shape)) for array in inputs
+    ]
+
+    def value_of(index: int) -> tuple[tuple[Dim, ...], tuple[Dim, ...]] | None:
+        array = inputs[index]
+        if array is None or array.dtype.kind not in "iu" or array.size > 64:
+            return None
+        return tuple(int(item) for item in array.reshape(-1)), tuple(array.shape)
+
+    ctx = InferContext(
+        node, types, attributes(domain, name, version, attrs), value_of, lambda index: inputs[index], lambda graph, given: []
+    )
+    found = definition.infer(ctx)
+    return found if isinstance(found, list) else [found]
+
+
+def assert_inferred(shapes: Sequence[Any], arrays: Sequence[Any]) -> None:
+    """Every number in an inferred shape is what the array has; unknown dimensions fit anything."""
+    for shape, array in zip(shapes, arrays, strict=False):
+        found = shape.shape if isinstance(shape, TensorType) else shape
+        if found is None or isinstance(found, SequenceType) or array is None:
+            continue
+        assert len(found) == array.ndim, f"inferred {found}, is {array.shape}"
+        for dim, size in zip(found, array.shape, strict=True):
+            assert not isinstance(dim, int) or dim == size, f"inferred {found}, is {array.shape}"
+
+
+def check(
+    name: str,
+    inputs: Sequence[Array | None],
+    *,
+    domain: str = MICROSOFT,
+    version: int = 1,
+    outputs: int = 1,
+    tolerance: float = 2e-5,
+    apart: int = 0,
+    **attrs: Any,
+) -> list[Any]:
+    """Compare definition and onnxruntime: floats within `tolerance`, integers at most `apart` apart, the rest equal."""
+    ours = evaluate(name, inputs, domain=domain, version=version, outputs=outputs, **attrs)
+    theirs = as_onnxruntime(name, inputs, domain=domain, version=version, outputs=outputs, **attrs)
+    assert len(ours) == len(theirs)
+    for ours_one, theirs_one in zip(ours, theirs, strict=True):
+        assert isinstance(ours_one, np.ndarray), f"{name} gave {type(ours_one)}"
+        assert ours_one.shape == theirs_one.shape
+        if ours_one.dtype.kind == "f":
+            assert ours_one.dtype == theirs_one.dtype
+            loose = max(tolerance, 4e-3) if ours_one.dtype == np.float16 else tolerance
+            np.testing.assert_allclose(ours_one.astype(np.float64), theirs_one.astype(np.float64), rtol=loose, atol=loose)
+        elif ours_one.dtype.kind in "iu":
+            assert ours_one.dtype == theirs_one.dtype
+            difference = np.abs(ours_one.astype(np.int64) - theirs_one.astype(np.int64))
+            assert difference.max(initial=0) <= apart, f"{np.count_nonzero(difference)} differ, by up to {difference.max()}"
+        else:
+            np.testing.assert_array_equal(ours_one, theirs_one)
+    assert_inferred(infer(name, inputs, domain=domain, version=version, outputs=outputs, **attrs), ours)
+    return ours
+
+
+def quantized(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Random data over the whole range of an 8-bit type."""
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def normal(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Array:
+    return rng.standard_normal(shape).astype(dtype)

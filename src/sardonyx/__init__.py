@@ -1,1 +1,176 @@
-"""Sardonyx runs ONNX models."""
+"""Sardonyx runs ONNX models with the API of ONNX Runtime: `import sardonyx as ort`.
+
+    session = sardonyx.InferenceSession("model.onnx")
+    [y] = session.run(None, {"x": x})
+
+Names are imported when they are first used, so that `import sardonyx` itself costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sardonyx import backend, capi, datasets
+    from sardonyx.analysis.problems import Problem
+    from sardonyx.as_onnxruntime import install_as_onnxruntime
+    from sardonyx.build_info import (
+        disable_telemetry_events,
+        enable_telemetry_events,
+        get_all_providers,
+        get_available_providers,
+        get_build_info,
+        get_device,
+        get_version_string,
+        has_collective_ops,
+        preload_dlls,
+        print_debug_info,
+        set_seed,
+    )
+    from sardonyx.errors import (
+        EngineError,
+        EPFail,
+        Fail,
+        InvalidArgument,
+        InvalidGraph,
+        InvalidProtobuf,
+        ModelLoadCanceled,
+        ModelLoaded,
+        ModelRequiresCompilation,
+        NoModel,
+        NoSuchFile,
+        NotFound,
+        NotImplemented,  # noqa: A004 - the name users of ONNX Runtime catch
+        RuntimeException,
+        SardonyxError,
+    )
+    from sardonyx.inspection import (
+        ModelSummary,
+        OperatorInfo,
+        check_model,
+        load_model,
+        load_value,
+        operators,
+        summarize_model,
+    )
+    from sardonyx.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
+    from sardonyx.options import (
+        ExecutionMode,
+        ExecutionOrder,
+        GraphOptimizationLevel,
+        OrtExecutionProviderDevicePolicy,
+        RunOptions,
+        SessionOptions,
+        set_global_thread_pool_sizes,
+    )
+    from sardonyx.runtime.adapters import AdapterFormat, LoraAdapter
+    from sardonyx.runtime.binding import IOBinding, SessionIOBinding
+    from sardonyx.runtime.devices import (
+        OrtAllocatorType,
+        OrtArenaCfg,
+        OrtDevice,
+        OrtDeviceMemoryType,
+        OrtDeviceVendorId,
+        OrtEpDevice,
+        OrtHardwareDevice,
+        OrtHardwareDeviceType,
+        OrtMemoryInfo,
+        OrtMemoryInfoDeviceType,
+        OrtMemType,
+        OrtSyncStream,
+        create_and_register_allocator,
+        create_and_register_allocator_v2,
+        get_ep_devices,
+        register_execution_provider_library,
+        unregister_execution_provider_library,
+    )
+    from sardonyx.runtime.logs import set_default_logger_severity, set_default_logger_verbosity
+    from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedNode, OrtEpAssignedSubgraph
+    from sardonyx.runtime.sparse import OrtSparseFormat, SparseTensor
+    from sardonyx.runtime.values import OrtValue, OrtValueVector, copy_tensors
+    from sardonyx.sample_inputs import random_inputs
+    from sardonyx.session import InferenceSession
+
+__version__ = "0.1.0"
+
+__all__ = [  # noqa: RUF022 - grouped by what they are for
+    # running models
+    "InferenceSession", "SessionOptions", "RunOptions", "IOBinding", "SessionIOBinding", "ModelCompiler",
+    "NodeArg", "ModelMetadata",
+    # values
+    "OrtValue", "OrtValueVector", "SparseTensor", "OrtSparseFormat", "copy_tensors",
+    # choices
+    "GraphOptimizationLevel", "ExecutionMode", "ExecutionOrder", "OrtExecutionProviderDevicePolicy", "OrtCompileApiFlags",
+    "OrtExternalInitializerInfo",
+    # adapters
+    "AdapterFormat", "LoraAdapter",
+    # providers, devices and memory
+    "get_available_providers", "get_all_providers", "get_device", "get_ep_devices", "OrtEpDevice", "OrtEpAssignedNode",
+    "OrtEpAssignedSubgraph", "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtDevice", "OrtDeviceVendorId",
+    "OrtDeviceMemoryType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtMemType", "OrtAllocatorType", "OrtArenaCfg",
+    "OrtSyncStream", "create_and_register_allocator", "create_and_register_allocator_v2",
+    "register_execution_provider_library", "unregister_execution_provider_library", "set_global_thread_pool_sizes",
+    # looking at models and operators
+    "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "Problem", "ModelSummary",
+    "OperatorInfo",
+    # about Sardonyx
+    "__version__", "get_version_string", "get_build_info", "print_debug_info", "preload_dlls", "has_collective_ops",
+    "set_default_logger_severity", "set_default_logger_verbosity", "set_seed", "enable_telemetry_events",
+    "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets",
+    # errors
+    "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
+    "ModelLoaded", "NotImplemented", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
+]  # fmt: skip
+
+_MODULES = {
+    "analysis.problems": ("Problem",),
+    "as_onnxruntime": ("install_as_onnxruntime",),
+    "build_info": (
+        "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
+        "get_device", "get_version_string", "has_collective_ops", "preload_dlls", "print_debug_info", "set_seed",
+    ),
+    "errors": (
+        "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
+        "ModelLoaded", "NotImplemented", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
+    ),
+    "inspection": (
+        "ModelSummary", "OperatorInfo", "check_model", "load_model", "load_value", "operators", "summarize_model",
+    ),
+    "model_compiler": ("ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo"),
+    "options": (
+        "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtExecutionProviderDevicePolicy", "RunOptions",
+        "SessionOptions", "set_global_thread_pool_sizes",
+    ),
+    "runtime.adapters": ("AdapterFormat", "LoraAdapter"),
+    "runtime.binding": ("IOBinding", "SessionIOBinding"),
+    "runtime.devices": (
+        "OrtAllocatorType", "OrtArenaCfg", "OrtDevice", "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtEpDevice",
+        "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtMemType", "OrtSyncStream",
+        "create_and_register_allocator", "create_and_register_allocator_v2", "get_ep_devices",
+        "register_execution_provider_library", "unregister_execution_provider_library",
+    ),
+    "runtime.logs": ("set_default_logger_severity", "set_default_logger_verbosity"),
+    "runtime.ports": ("ModelMetadata", "NodeArg", "OrtEpAssignedNode", "OrtEpAssignedSubgraph"),
+    "runtime.sparse": ("OrtSparseFormat", "SparseTensor"),
+    "runtime.values": ("OrtValue", "OrtValueVector", "copy_tensors"),
+    "sample_inputs": ("random_inputs",),
+    "session": ("InferenceSession",),
+}  # fmt: skip
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_SUBMODULES = ("backend", "capi", "datasets")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -45,7 +45,7 @@ class DType:
     @property
     def is_packed(self) -> bool:
         """Whether a file stores several elements in one byte."""
-        return self.bits < 8 and self is not BOOL
+        return 0 < self.bits < 8
 
     def nbytes(self, count: int) -> int:
         """Size in a file of `count` elements."""

@@ -44,7 +44,7 @@ def evaluate(
     definition = registry.lookup(domain, name, version)
     assert definition is not None, f"{domain}::{name} is not defined"
     merged = attributes(domain, name, version, attrs)
-    wanted = {key: merged[key] for key in definition.attr_names}
+    wanted = {key: merged.get(key) for key in definition.attr_names}
     trimmed = list(inputs)
     while trimmed and trimmed[-1] is None:
         trimmed.pop()
@@ -57,9 +57,20 @@ def element_code(array: Array) -> int:
 
 
 def as_onnxruntime(
-    name: str, inputs: Sequence[Array | None], *, domain: str = MICROSOFT, version: int = 1, outputs: int = 1, **attrs: Any
+    name: str,
+    inputs: Sequence[Array | None],
+    *,
+    domain: str = MICROSOFT,
+    version: int = 1,
+    outputs: int = 1,
+    like: Sequence[Array] = (),
+    in_place: dict[int, int] | None = None,
+    **attrs: Any,
 ) -> list[Any]:
-    """The outputs of onnxruntime."""
+    """The outputs of onnxruntime; arrays in `like` give it the element types of outputs it cannot infer.
+
+    `in_place` maps outputs to the inputs whose memory they must use.
+    """
     names = [f"x{index}" if array is not None else "" for index, array in enumerate(inputs)]
     while names and not names[-1]:
         names.pop()
@@ -73,7 +84,10 @@ def as_onnxruntime(
             for index, array in enumerate(inputs)
             if array is not None
         ],
-        [onnx.ValueInfoProto(name=result) for result in results],
+        [
+            helper.make_tensor_value_info(result, element_code(like[index]), None) if like else onnx.ValueInfoProto(name=result)
+            for index, result in enumerate(results)
+        ],
     )
     opsets = [helper.make_opsetid(domain, version)] + ([] if not domain else [helper.make_opsetid("", 21)])
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -87,7 +101,19 @@ def as_onnxruntime(
         if array is not None:
             kind = dtypes.from_numpy(array.dtype)
             feeds[f"x{index}"] = array if array.dtype.kind in "fiubO" else _packed(array, kind.onnx)
-    return list(session.run(results, feeds))
+    if not in_place:
+        return list(session.run(results, feeds))
+    values = {key: onnxruntime.OrtValue.ortvalue_from_numpy(array) for key, array in feeds.items()}
+    binding = session.io_binding()
+    for key, value in values.items():
+        binding.bind_ortvalue_input(key, value)
+    for index, result in enumerate(results):
+        if index in in_place:
+            binding.bind_ortvalue_output(result, values[f"x{in_place[index]}"])
+        else:
+            binding.bind_output(result)
+    session.run_with_iobinding(binding)
+    return list(binding.copy_outputs_to_cpu())
 
 
 def _packed(array: Array, code: int) -> Any:
@@ -140,11 +166,12 @@ def check(
     outputs: int = 1,
     tolerance: float = 2e-5,
     apart: int = 0,
+    in_place: dict[int, int] | None = None,
     **attrs: Any,
 ) -> list[Any]:
     """Compare definition and onnxruntime: floats within `tolerance`, integers at most `apart` apart, the rest equal."""
     ours = evaluate(name, inputs, domain=domain, version=version, outputs=outputs, **attrs)
-    theirs = as_onnxruntime(name, inputs, domain=domain, version=version, outputs=outputs, **attrs)
+    theirs = as_onnxruntime(name, inputs, domain=domain, version=version, outputs=outputs, like=ours, in_place=in_place, **attrs)
     assert len(ours) == len(theirs)
     for ours_one, theirs_one in zip(ours, theirs, strict=True):
         assert isinstance(ours_one, np.ndarray), f"{name} gave {type(ours_one)}"

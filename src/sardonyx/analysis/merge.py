@@ -28,4 +28,8 @@ def merge_types(inferred: Type, declared: Type) -> Type:
         return OptionalType(merge_types(inferred.element, declared.element))
     if isinstance(inferred, MapType) and isinstance(declared, MapType) and inferred.key is declared.key:
         return MapType(inferred.key, merge_types(inferred.value, declared.value))
+    if isinstance(inferred, OptionalType):  # a value that is there is an optional one: the declaration may be the narrower
+        return merge_types(inferred.element, declared)
+    if isinstance(declared, OptionalType):
+        return OptionalType(merge_types(inferred, declared.element))
     raise TypeConflict(f"the type is {type_text(inferred)}, but the model declares {type_text(declared)}")

@@ -32,15 +32,16 @@ from sardonyx.ops.infer import InferContext
 from sardonyx.ops.signature import Signature, signature
 
 _DEEPEST: Final = 60  # nested subgraphs and function calls; each level costs several Python frames
-_MOST_VISITS: Final = 1_000_000  # nodes visited inside subgraphs and functions, which rules may walk several times
+_MOST_VISITS: Final = 200_000  # nodes visited inside subgraphs and functions, which rules may walk several times
 
 
 @dataclass(frozen=True)
 class ShapeReport:
-    """What inference found out."""
+    """What inference found out: the types, the contents that are known, and what is wrong."""
 
-    findings: list[Problem] = field(default_factory=list)
-    values: ValueTable = field(default_factory=lambda: ValueTable(lambda value: value.type), repr=False)
+    findings: list[Problem]
+    types: dict[Value, Type | None] = field(repr=False)
+    values: ValueTable = field(repr=False)
 
     @property
     def problems(self) -> list[str]:
@@ -52,22 +53,29 @@ def infer_shapes(model: Model | Graph, *, strict: bool = False, input_types: Map
     """Set the type of every value of a graph, its subgraphs included.
 
     `input_types` replaces the declared types of inputs, by name. With `strict` problems raise InvalidGraph, and no type is set.
-    An output's declared dimension names give way to inferred expressions: keep a copy of the types to show them.
+    The outputs of the graph keep the dimension names they were declared with.
     """
+    report = report_shapes(model, input_types)
+    if strict and report.findings:
+        problems = tuple(report.problems)
+        raise InvalidGraph("types and shapes do not fit:\n" + "\n".join(problems), problems=problems)
+    for value, type_ in report.types.items():
+        if type_ is not None:
+            value.type = type_
+    return report
+
+
+def report_shapes(model: Model | Graph, input_types: Mapping[str, Type] | None = None) -> ShapeReport:
+    """What `infer_shapes` would set and say; the model stays as it is."""
     graph = model.graph if isinstance(model, Model) else model
     functions = model.functions if isinstance(model, Model) else {}
     replaceable = not isinstance(model, Model) or model.ir_version >= 4  # before, initializers had to be listed as inputs
     variable = {value for value in graph.inputs if value.constant is not None} if replaceable else set()
     inference = _Inference(functions, variable)
     inference.run_graph(graph, [(input_types or {}).get(value.name) for value in graph.inputs])
-    findings = inference.findings
-    if strict and findings:
-        problems = tuple(str(finding) for finding in findings)
-        raise InvalidGraph(f"{len(problems)} problems in types and shapes: {problems[0]}", problems=problems)
-    for value, type_ in inference.types.items():
-        if type_ is not None:
-            value.type = type_
-    return ShapeReport(findings, inference.values)
+    for value in graph.outputs:
+        inference.types[value] = _as_declared(value.type, inference.type_of(value))
+    return ShapeReport(inference.findings, inference.types, inference.values)
 
 
 @dataclass
@@ -234,6 +242,16 @@ class _Inference:
 
     def _report(self, owner: Node | Value, where: str, severity: Severity, text: str) -> None:
         self._findings.setdefault(owner, []).append(Problem(severity, where, text))
+
+
+def _as_declared(declared: Type | None, inferred: Type | None) -> Type | None:
+    """The inferred type under the names that people gave its dimensions."""
+    if declared is None or inferred is None:
+        return inferred
+    try:
+        return merge_types(declared, inferred)
+    except ValueError:
+        return inferred
 
 
 def _constant_type(constant: Tensor | SparseConstant) -> Type:

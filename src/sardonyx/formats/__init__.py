@@ -1,1 +1,1 @@
-"""."""
+"""File formats: bytes to the graph IR and back."""

@@ -374,3 +374,4 @@ class Model:
     doc: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     path: str = ""  # where it was read from, if it was a file
+    unread: bytes = b""  # fields of the file that have no place here (training info ...), to be written back as they are

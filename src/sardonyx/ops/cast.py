@@ -1,12 +1,13 @@
 """Conversion between element types: Cast, CastLike, BitCast.
 
-Where ONNX leaves the result open, it is what ONNX Runtime gives: a float that does not fit an integer type converts as the processor
-does it; a wider integer loses its high bits; text is printed with eight significant digits, NaN, INF and -INF; text is read
-as the longest integer at its beginning, or as a float.
+Where ONNX leaves the result open, it is what ONNX Runtime gives: a float that does not fit an integer type converts as the
+processor does it; a wider integer loses its high bits; text is printed with eight significant digits, NaN, INF and -INF; text
+is read as the longest integer at its beginning, or as a float.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Final
 
@@ -22,7 +23,10 @@ from sardonyx.ops.precision import widen
 from sardonyx.ops.registry import Trait, op
 
 _FLOAT8: Final = frozenset((dtypes.FLOAT8E4M3FN, dtypes.FLOAT8E4M3FNUZ, dtypes.FLOAT8E5M2, dtypes.FLOAT8E5M2FNUZ))
-_FLOAT8_MAX: Final = {dtype: float(ml_dtypes.finfo(dtype.numpy).max) for dtype in _FLOAT8}
+_FLOAT8_MAX: Final = {
+    dtype: float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
+    for dtype in _FLOAT8
+}
 _INTEGER_TEXT: Final = re.compile(r"\s*([+-]?\d+)")
 
 
@@ -32,9 +36,9 @@ def format_number(value: Any) -> str:
         return "1" if value else "0"
     if not isinstance(value, float):
         return str(value)
-    if value != value:
+    if math.isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         return "INF" if value > 0 else "-INF"
     return f"{value:.8g}"
 
@@ -101,7 +105,7 @@ def _cast(x: Array, to: DType, saturate: bool, round_mode: str) -> Array:
         return _to_text(x)
     if source is dtypes.STRING:
         x = _from_text(x, to)
-    elif source is dtypes.FLOAT8E8M0 or source.is_float:
+    elif source.is_float:
         x = widen(x)
     elif source.is_packed:
         x = x.astype(np.int8) if source in dtypes.SIGNED else x.astype(np.uint8)

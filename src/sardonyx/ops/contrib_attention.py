@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sardonyx.ir.dims import Dim, floordiv
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
-
-Array = NDArray[Any]
 
 MICROSOFT = "com.microsoft"
 _LOWEST = np.finfo(np.float32).min
@@ -300,6 +299,12 @@ def _multi_head_attention(
     return narrow(result, dtype), narrow(present_key, dtype), narrow(present_value, dtype), narrow(scores, dtype)
 
 
+def _typed(ctx: InferContext, shape: Shape) -> InferOne:
+    """The shape with the element type of input 0, for an output no input fixes the type of."""
+    dtype = ctx.dtype(0)
+    return shape if dtype is None else TensorType(dtype, shape)
+
+
 def _infer_multi_head(past_index: int) -> Any:
     """Shape rule of MultiHeadAttention and DecoderMaskedMultiHeadAttention; the past key is the input `past_index`."""
 
@@ -332,7 +337,7 @@ def _infer_multi_head(past_index: int) -> Any:
             (batch, queries, heads * v_size),
             (batch, heads, room, size),
             (batch, heads, room, v_size),
-            (batch, heads, queries, total),
+            _typed(ctx, (batch, heads, queries, total)),
         ]
 
     return rule

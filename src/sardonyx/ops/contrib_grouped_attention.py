@@ -10,17 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sardonyx.ir.dims import Dim, dim_max, floordiv
-from sardonyx.ir.types import Shape
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.contrib_attention import MICROSOFT, merge_heads, softmax_rows, split_heads
 from sardonyx.ops.contrib_rotary import rotate
-from sardonyx.ops.infer import InferContext, InferResult
+from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
-
-Array = NDArray[Any]
 
 
 def _heads_of(query: Array, key: Array | None, value: Array | None, heads: int, kv_heads: int) -> tuple[Array, Array, Array]:
@@ -266,7 +264,10 @@ def _infer_group_query(ctx: InferContext) -> InferResult:
         room = past[2]
     else:
         room = dim_max(total, past[2])
-    present = (output[0], kv_heads, room, width)
+    present: InferOne = (output[0], kv_heads, room, width)
+    dtype = ctx.dtype(3) if ctx.has(3) else ctx.dtype(0)
+    if dtype is not None:
+        present = TensorType(dtype, (output[0], kv_heads, room, width))
     return [output, present, present, (output[0], int(ctx.attr("num_heads")), output[1], total)]
 
 

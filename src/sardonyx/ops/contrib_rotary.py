@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from sardonyx.ir.tensor import Array
 from sardonyx.ops.contrib_attention import MICROSOFT, merge_heads, split_heads
 from sardonyx.ops.infer import same_as
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
-
-Array = NDArray[Any]
 
 
 def rotate(x: Array, cos_cache: Array, sin_cache: Array, positions: Array, interleaved: bool) -> Array:

@@ -20,8 +20,9 @@ from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import OptionalType, SequenceType, Shape, TensorType, Type
-from sardonyx.ops.infer import InferContext, InferOne, InferResult, common_shape, normalize_axis
+from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis
 from sardonyx.ops.registry import EvalContext, Trait, op
+from sardonyx.ops.sequence import common_type, renewed
 
 Array = NDArray[Any]
 Body = Callable[..., list[Any]]
@@ -38,23 +39,6 @@ def _if(condition: Array, *, then_branch: Body, else_branch: Body) -> tuple[Any,
     return tuple((then_branch if _truth(condition) else else_branch)())
 
 
-def _common_type(a: Type | None, b: Type | None) -> Type | None:
-    """What two types have in common; None if they are of different kinds."""
-    if a is None or b is None:
-        return None
-    if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is b.dtype:
-        return TensorType(a.dtype, common_shape(a.shape, b.shape))
-    for container in (SequenceType, OptionalType):
-        if isinstance(a, container) and isinstance(b, container):
-            element = _common_type(a.element, b.element)
-            return None if element is None else container(element)
-    if isinstance(a, OptionalType) != isinstance(b, OptionalType):  # one branch gives the value, the other may give none
-        optional, plain = (a, b) if isinstance(a, OptionalType) else (b, a)
-        element = _common_type(optional.element, plain) if isinstance(optional, OptionalType) else None
-        return None if element is None else OptionalType(element)
-    return a if a == b else None
-
-
 def _infer_if(ctx: InferContext) -> InferResult:
     branches = [ctx.infer_graph(ctx.attr(name), []) for name in ("then_branch", "else_branch")]
     counts = [len(types) for types in branches]
@@ -63,7 +47,7 @@ def _infer_if(ctx: InferContext) -> InferResult:
     chosen = ctx.constant(0)
     if chosen is not None and chosen.size == 1:
         return list(branches[0 if _truth(chosen) else 1])
-    return [_common_type(a, b) for a, b in zip(*branches, strict=True)]
+    return [common_type(a, b) for a, b in zip(*branches, strict=True)]
 
 
 op("If", eval=_if, infer=_infer_if, traits=Trait.CONTROL_FLOW)
@@ -359,19 +343,8 @@ def _sequence_map(sequence: list[Any], *others: Any, body: Body, ctx: EvalContex
 
 
 def _infer_sequence_map(ctx: InferContext) -> InferResult:
-    inputs: list[Type | None] = []
-    for type_ in ctx.inputs:
-        inputs.append(type_.element if isinstance(type_, SequenceType) else type_)
-    return [None if type_ is None else SequenceType(_loosen(type_)) for type_ in ctx.infer_graph(ctx.attr("body"), inputs)]
-
-
-def _loosen(type_: Type) -> Type:
-    """The type with its anonymous dimensions renewed: they may differ from element to element."""
-    if isinstance(type_, TensorType) and type_.shape is not None:
-        return TensorType(
-            type_.dtype, tuple(dim if isinstance(dim, int) or not dim.is_anonymous else dims.fresh() for dim in type_.shape)
-        )
-    return type_
+    inputs = [renewed(type_.element) if isinstance(type_, SequenceType) else type_ for type_ in ctx.inputs]
+    return [None if type_ is None else SequenceType(type_) for type_ in ctx.infer_graph(ctx.attr("body"), inputs)]
 
 
 op("SequenceMap", since=17, eval=_sequence_map, infer=_infer_sequence_map, traits=Trait.CONTROL_FLOW)

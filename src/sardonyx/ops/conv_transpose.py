@@ -99,8 +99,8 @@ def _conv_transpose(
     full = tuple(max(low + size, covered) for low, size, covered in zip(begin, out, place.covered, strict=True))
     per_group = w.shape[1]
     with np.errstate(all="ignore"):
-        columns = widen(x).reshape(batch, group, -1, prod(x.shape[2:]))
-        kernels = widen(w).reshape(group, -1, per_group, *kernel).swapaxes(1, 2)
+        columns = widen(x).reshape(batch, group, x.shape[1] // group, prod(x.shape[2:]))
+        kernels = widen(w).reshape(group, w.shape[0] // group, per_group, *kernel).swapaxes(1, 2)
         result = np.zeros((batch, group, per_group, *full), columns.dtype)
         if columns.size:
             for index, at in place.places():
@@ -135,7 +135,7 @@ def _infer_conv_transpose(ctx: InferContext) -> InferResult:
     group = ctx.attr("group") or 1
     if w is not None:
         _check(x, w, group, ctx.attr("kernel_shape"))
-    kernel = ctx.attr("kernel_shape") or (None if w is None else w[2:])
+    kernel: Any = ctx.attr("kernel_shape") or (None if w is None else w[2:])
     outer: Shape = (x[0], fresh("M") if w is None else w[1] * group)
     if kernel is None or any(not isinstance(width, int) for width in kernel):
         return outer + tuple(ctx.attr("output_shape")[-len(x) + 2 :] if ctx.attr("output_shape") else (fresh() for _ in x[2:]))
@@ -173,7 +173,7 @@ def _col2im(
             f"expected (N, C * {places}, {prod(window.out)})"
         )
     full = tuple(low + size + high for low, size, high in zip(window.begin, image, window.end, strict=True))
-    columns = x.reshape(x.shape[0], -1, *block, *window.out)
+    columns = x.reshape(x.shape[0], x.shape[1] // max(places, 1), *block, *window.out)
     result = np.zeros((*columns.shape[:2], *full), wide_dtype(x.dtype))
     for index, at in window.places():
         result[at] += columns[(slice(None), slice(None), *index)]  # type: ignore[arg-type]

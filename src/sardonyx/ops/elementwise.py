@@ -10,8 +10,10 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, same_as
 from sardonyx.ops.precision import rounded_once, widen
@@ -165,10 +167,14 @@ def _clip_by_attributes(x: Array, *, min: float | None, max: float | None) -> Ar
 
 
 def _clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array:
-    """Where low > high the result is high, so high comes last. A bound of one element has no shape of its own."""
+    """A missing bound is the largest finite number, so infinities are clipped too. Where low > high the result is high."""
     for name, bound in (("min", low), ("max", high)):
         if bound is not None and bound.size != 1:
             raise ValueError(f"{name} has shape {bound.shape}: expected a scalar")
+    if dtypes.from_numpy(x.dtype).is_float:
+        limits = ml_dtypes.finfo(x.dtype)  # type: ignore[no-untyped-call]
+        low = np.asarray(limits.min, x.dtype) if low is None else low
+        high = np.asarray(limits.max, x.dtype) if high is None else high
     result = x if low is None else rounded_once(np.maximum, x, low.reshape(()))
     return result if high is None else rounded_once(np.minimum, result, high.reshape(()))
 
@@ -200,7 +206,7 @@ IS_INF = op("IsInf", eval=_is_inf, infer=same_as(0), traits=_ELEMENTWISE, since=
 
 def _parametric_relu(x: Array, slope: Array) -> Array:
     def compute(values: Array, slopes: Array) -> Any:
-        return np.where(values < 0, values * slopes, values)
+        return np.where(values < 0, values * np.broadcast_to(slopes, values.shape), values)
 
     return rounded_once(compute, x, slope)
 

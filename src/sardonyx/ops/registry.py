@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from sardonyx.ops.infer import InferContext, InferResult
 
 FAMILIES: Final = (
-    "elementwise", "elementwise_math", "cast", "reduce", "selection", "creation", "movement", "slicing", "indexing", "matmul", "conv", "conv_transpose", "pool", "norm", "resize", "vision", "rnn",
+    "elementwise", "elementwise_math", "cast", "reduce", "selection", "creation", "movement", "slicing", "indexing",
+    "matmul", "conv", "conv_transpose", "pool", "norm", "resize", "sampling", "vision", "rnn",
     "attention", "loss", "signal", "quant", "random", "control", "sequence", "strings", "training", "ml_linear", "ml_preprocess",
     "ml_trees", "contrib_fused", "contrib_norm", "contrib_attention", "contrib_grouped_attention", "contrib_rotary",
     "contrib_quant", "contrib_quant_matmul", "contrib_quant_models", "contrib_experts", "contrib_layout", "contrib_tensor",
@@ -93,10 +94,14 @@ def op(
     domain: str = "",
     since: int = 1,
     traits: Trait = Trait.NONE,
+    keywords: Sequence[str] | None = None,
 ) -> OpDef:
-    """Define an operator from opset version `since` on. Without `infer` the types follow from the signature, shapes are unknown."""
+    """Define an operator from opset version `since` on. Without `infer` the types follow from the signature, shapes are unknown.
+
+    `keywords` names the attributes (and `ctx`) for an `eval` that takes them as `**attrs`.
+    """
     code = eval.__code__
-    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount] if keywords is None else keywords
     attrs = tuple(parameter for parameter in named if parameter != "ctx")
     definition = OpDef(domain, name, since, eval, infer, traits, attrs, "ctx" in named)
     known = _OPS.setdefault((domain, name), [])

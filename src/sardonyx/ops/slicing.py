@@ -1,1 +1,233 @@
-"""."""
+"""Cutting and padding along axes: Slice, Pad, CenterCropPad.
+
+Slicing is Python's: negative positions count from the end, positions past an end stop there. Only the largest 32 and 64-bit
+integers differ, as they do in ONNX Runtime: as an end they mean "all the way", backwards too. A negative pad cuts off elements;
+all cuts come before any padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx.ir import dims
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.tensor import Array
+from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
+from sardonyx.ops.registry import op
+
+_FAR: Final = (1 << 31) - 1  # exporters write "to the end" as the largest 32 or 64-bit integer
+_ALL_THE_WAY: Final = ((1 << 31) - 1, (1 << 63) - 1)
+
+
+def _python_slice(start: int, end: int, step: int) -> slice:
+    return slice(start, None if step < 0 and end in _ALL_THE_WAY else end, step)
+
+
+def _slice(
+    x: Array, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None, steps: Sequence[int] | None
+) -> Array:
+    axes = list(range(len(starts))) if axes is None else list(axes)
+    steps = [1] * len(starts) if steps is None else list(steps)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ValueError(f"starts, ends, axes and steps have {len(starts)}, {len(ends)}, {len(axes)} and {len(steps)} elements")
+    cuts = [slice(None)] * x.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if step == 0:
+            raise ValueError(f"the step on axis {axis} is 0")
+        cuts[normalize_axis(axis, x.ndim)] = _python_slice(start, end, step)
+    return x[tuple(cuts)]
+
+
+def _slice_by_attributes(x: Array, *, starts: tuple[int, ...], ends: tuple[int, ...], axes: tuple[int, ...] | None) -> Array:
+    return _slice(x, starts, ends, axes, None)
+
+
+def _slice_by_inputs(x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Array:
+    listed = [None if item is None else item.reshape(-1).tolist() for item in (axes, steps)]
+    return _slice(x, starts.reshape(-1).tolist(), ends.reshape(-1).tolist(), *listed)
+
+
+def _position(value: Dim, size: Dim) -> Dim | None:
+    """Where a start or end lies for a positive step, between 0 and the size; None if its sign is not known."""
+    if isinstance(value, int) and value >= _FAR:
+        return size
+    if isinstance(value, int) and value <= -_FAR:
+        return 0
+    if dims.is_nonnegative(value):
+        return dims.dim_min(value, size)
+    if dims.is_nonnegative(-value):
+        return dims.dim_max(size + value, 0)
+    return None
+
+
+def sliced_size(size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
+    """How many elements a slice has; None if that cannot be told from the symbols."""
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        return len(range(*_python_slice(start, end, step).indices(size)))
+    if step > 0:
+        if dims.is_nonnegative(start) and isinstance(end, int) and end >= _FAR:
+            return dims.ceildiv(dims.dim_max(size - start, 0), step)
+        if isinstance(start, int) and start < 0 and isinstance(end, int) and end >= _FAR:
+            return dims.ceildiv(dims.dim_min(size, -start), step)
+        first, last = _position(start, size), _position(end, size)
+        if first is None or last is None:
+            return None
+        return dims.ceildiv(dims.dim_max(last - first, 0), step)
+    from_the_end = isinstance(start, int) and (start == -1 or start >= _FAR)
+    to_the_front = isinstance(end, int) and (end <= -_FAR or end in _ALL_THE_WAY)
+    return dims.ceildiv(size, -step) if from_the_end and to_the_front else None
+
+
+def infer_slice(ctx: InferContext) -> InferResult:
+    """Each sliced axis by its start, end and step, symbolic where they are."""
+    shape = ctx.shape(0)
+    if shape is None:
+        return None
+    starts: Sequence[Dim] | None
+    ends: Sequence[Dim] | None
+    if ctx.version < 10:
+        starts, ends = ctx.attr("starts"), ctx.attr("ends")
+        axes, steps, axes_given, steps_given = ctx.attr("axes"), None, ctx.attr("axes") is not None, False
+    else:
+        starts, ends, axes, steps, axes_given, steps_given = (
+            ctx.dims(1),
+            ctx.dims(2),
+            ctx.ints(3),
+            ctx.ints(4),
+            ctx.has(3),
+            ctx.has(4),
+        )
+    if axes_given and axes is None:
+        return ctx.unknown(len(shape))
+    if axes is None:
+        length = ctx.shape(1)
+        count = len(starts) if starts is not None else length[0] if length else None
+        if not isinstance(count, int):
+            return ctx.unknown(len(shape))
+        axes = tuple(range(count))
+    result = list(shape)
+    for index, axis in enumerate(axes):
+        place = normalize_axis(axis, len(shape))
+        known = starts is not None and ends is not None and (steps is not None or not steps_given)
+        size = None
+        if known:
+            size = sliced_size(shape[place], starts[index], ends[index], 1 if steps is None else steps[index])  # type: ignore[index]
+        result[place] = ctx.fresh() if size is None else size
+    return tuple(result)
+
+
+SLICE_1 = op("Slice", eval=_slice_by_attributes, infer=infer_slice)
+SLICE = op("Slice", eval=_slice_by_inputs, infer=infer_slice, since=10)
+
+
+def _source(size: int, before: int, after: int, mode: str) -> Array:
+    """For each place of a padded axis the place its element comes from."""
+    places = np.arange(-before, size + after)
+    if mode == "edge":
+        return np.clip(places, 0, size - 1)
+    if mode == "wrap":
+        return places % size
+    period = max(2 * (size - 1), 1)
+    places = places % period
+    return np.minimum(places, period - places) if size > 1 else np.zeros_like(places)
+
+
+def pad(x: Array, pads: Sequence[int], axes: Sequence[int] | None, mode: str, value: Any) -> Array:
+    """The array with `pads` (all begins, then all ends) elements added on the axes."""
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise ValueError(f"mode is {mode!r}: expected 'constant', 'reflect', 'edge' or 'wrap'")
+    places = list(range(x.ndim)) if axes is None else [normalize_axis(int(axis), x.ndim) for axis in axes]
+    if len(pads) != 2 * len(places):
+        raise ValueError(f"pads has {len(pads)} elements: expected {2 * len(places)}, a begin and an end for each axis")
+    before, after = [0] * x.ndim, [0] * x.ndim
+    cuts = [slice(None)] * x.ndim
+    for index, axis in enumerate(places):
+        begin, end = int(pads[index]), int(pads[index + len(places)])
+        size = x.shape[axis]
+        if size + min(begin, 0) + min(end, 0) < 0:
+            raise ValueError(f"pads {begin} and {end} cut more than the {size} elements of axis {axis}")
+        cuts[axis] = slice(max(-begin, 0), size + min(end, 0))
+        before[axis], after[axis] = max(begin, 0), max(end, 0)
+    kept = x[tuple(cuts)]
+    if mode == "constant":
+        shape = [begin + size + end for begin, size, end in zip(before, kept.shape, after, strict=True)]
+        result = np.full(shape, value, dtype=x.dtype)
+        result[tuple(slice(begin, begin + size) for begin, size in zip(before, kept.shape, strict=True))] = kept
+        return result
+    for axis in range(x.ndim):
+        if before[axis] or after[axis]:
+            if kept.shape[axis] == 0:
+                raise ValueError(f"axis {axis} is empty: mode {mode!r} has nothing to pad it with")
+            kept = np.take(kept, _source(kept.shape[axis], before[axis], after[axis], mode), axis=axis)
+    return kept
+
+
+def _pad_value(x: Array, value: Array | None) -> Any:
+    if value is None:
+        return "" if x.dtype == object else x.dtype.type(0)
+    if value.size != 1:
+        raise ValueError(f"constant_value has shape {value.shape}: expected a scalar")
+    return value.reshape(-1)[0]
+
+
+def _pad_by_inputs(x: Array, pads: Array, value: Array | None = None, axes: Array | None = None, *, mode: str) -> Array:
+    listed = None if axes is None else axes.reshape(-1).tolist()
+    return pad(x, pads.reshape(-1).tolist(), listed, mode, _pad_value(x, value))
+
+
+def infer_pad(ctx: InferContext) -> InferResult:
+    """Each padded axis grows by its two pads."""
+    shape = ctx.shape(0)
+    if shape is None:
+        return None
+    if ctx.version < 11:
+        pads: Sequence[Dim] | None = ctx.attr("paddings" if ctx.version < 2 else "pads")
+    else:
+        pads = ctx.dims(1)
+    axes = ctx.ints(3) if ctx.has(3) else tuple(range(len(shape)))
+    if axes is None:
+        return ctx.unknown(len(shape))
+    places = [normalize_axis(axis, len(shape)) for axis in axes]
+    if pads is not None and len(pads) != 2 * len(places):
+        raise ValueError(f"pads has {len(pads)} elements: expected {2 * len(places)}, a begin and an end for each axis")
+    result = list(shape)
+    for index, axis in enumerate(places):
+        result[axis] = ctx.fresh() if pads is None else shape[axis] + pads[index] + pads[index + len(places)]
+    return tuple(result)
+
+
+PAD_1 = op("Pad", eval=lambda x, *, mode, paddings, value: pad(x, paddings, None, mode, value), infer=infer_pad)
+PAD_2 = op("Pad", eval=lambda x, *, mode, pads, value: pad(x, pads, None, mode, value), infer=infer_pad, since=2)
+PAD = op("Pad", eval=_pad_by_inputs, infer=infer_pad, since=11)
+
+
+def _center_crop_pad(x: Array, shape: Array, *, axes: tuple[int, ...] | None) -> Array:
+    sizes = [int(size) for size in shape.reshape(-1)]
+    places = list(range(x.ndim)) if axes is None else [normalize_axis(axis, x.ndim) for axis in axes]
+    if len(sizes) != len(places):
+        raise ValueError(f"shape has {len(sizes)} elements: expected {len(places)}")
+    begins, ends = [], []
+    for axis, size in zip(places, sizes, strict=True):
+        extra = size - x.shape[axis]
+        begin = extra // 2 if extra >= 0 else -(-extra // 2)
+        begins.append(begin)
+        ends.append(extra - begin)
+    return pad(x, begins + ends, places, "constant", _pad_value(x, None))
+
+
+def infer_center_crop_pad(ctx: InferContext) -> InferResult:
+    """The sizes asked for on the chosen axes."""
+    shape, sizes, axes = ctx.shape(0), ctx.dims(1), ctx.attr("axes")
+    if shape is None:
+        return sizes if axes is None else None
+    places = range(len(shape)) if axes is None else [normalize_axis(axis, len(shape)) for axis in axes]
+    result = list(shape)
+    for index, axis in enumerate(places):
+        result[axis] = ctx.fresh() if sizes is None else sizes[index]
+    return tuple(result)
+
+
+CENTER_CROP_PAD = op("CenterCropPad", eval=_center_crop_pad, infer=infer_center_crop_pad, since=18)

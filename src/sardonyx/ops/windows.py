@@ -157,7 +157,7 @@ class Windows:
             target += (slice(start, stop),)
             source += (slice(start - before, stop - before),)
         if target[1:] == tuple(slice(0, length) for length in covered):
-            return x[source]
+            return np.asarray(x[source])
         padded = np.full(x.shape[: x.ndim - rank] + covered, value, x.dtype)
         padded[target] = x[source]
         return padded

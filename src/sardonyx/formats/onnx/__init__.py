@@ -1,1 +1,114 @@
-"""."""
+"""ONNX models and tensors: files to the graph IR and back, without the onnx package or protobuf.
+
+model = load("model.onnx")                               the file is mapped; weights stay where they are
+model = load(data, base_dir="weights")                   bytes, with external data in a folder
+save(model, "out.onnx", external_data="out.onnx.data")   large weights in a file beside it
+array = load_tensor("input_0.pb")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from sardonyx.errors import InvalidProtobuf
+from sardonyx.formats.onnx import external
+from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.read import read_model
+from sardonyx.formats.onnx.save import model_to_bytes, save_model
+from sardonyx.formats.onnx.source import open_source, recognise
+from sardonyx.formats.onnx.values import read_value, root_message, write_optional, write_value
+from sardonyx.formats.onnx.wire import WireError
+from sardonyx.ir.graph import Model
+from sardonyx.ir.types import OptionalType, Type
+
+__all__ = ["load", "load_tensor", "load_value", "save", "tensor_to_bytes", "to_bytes", "value_to_bytes"]
+
+_Result = TypeVar("_Result")
+
+
+def load(
+    source: Any, *, base_dir: str | os.PathLike[str] | None = None, external_files: Mapping[str, Any] | None = None
+) -> Model:
+    """Read a model from a path, bytes, a memoryview, a binary file, or an object with SerializeToString.
+
+    A file is mapped and its weights are views of the mapping; a buffer handed over must stay unchanged while the model is used.
+    External data is looked for beside the file, or in `base_dir` if that is given; `external_files` has, by location, buffers
+    that stand for files. Raises InvalidProtobuf for bytes that are no model, InvalidGraph (with all problems) for a model that
+    makes no sense, NoSuchFile for a file that is not there.
+    """
+    model, path = _read(source, "model", "Model", read_model, base_dir, external_files)
+    model.path = path
+    return model
+
+
+def load_tensor(source: Any) -> NDArray[Any]:
+    """The array in a TensorProto file, or in its bytes."""
+    array: NDArray[Any] = load_value(source, None)
+    return array
+
+
+def load_value(source: Any, type_: Type | None) -> Any:
+    """The value in a file with one TensorProto, SequenceProto, MapProto, OptionalProto or SparseTensorProto.
+
+    The file does not say which of them it holds: `type_` does. None stands for a tensor.
+    """
+    return _read(source, "tensor", root_message(type_), read_value, None, None)[0]
+
+
+def _read(
+    source: Any,
+    what: str,
+    message: str,
+    read: Callable[[Context], _Result],
+    base_dir: str | os.PathLike[str] | None,
+    given: Mapping[str, Any] | None,
+) -> tuple[_Result, str]:
+    opened = open_source(source, what)
+    if opened.path and base_dir is None:
+        files = external.for_model(opened.path, given)
+    else:
+        files = external.for_folder(None if base_dir is None else os.fsdecode(base_dir), given)
+    ctx = Context(opened.buf, opened.name, files, message)
+    if not len(opened.buf) and message not in ("Sequence", "Map", "Optional"):  # no bytes are an empty sequence
+        raise InvalidProtobuf(f"{opened.name}: it is empty (0 bytes)")
+    try:
+        return read(ctx), opened.path
+    except WireError as error:
+        text = f"{opened.name}: {error.text} ({ctx.place(error.offset)})"
+        meaning, remedy = recognise(opened)
+        raise InvalidProtobuf(f"{text}; this looks like {meaning}" if meaning else text, hint=remedy) from None
+
+
+def to_bytes(model: Model) -> bytes:
+    """The model as the bytes of an ONNX file, all data inside; InvalidArgument if that would be more than 2 GB."""
+    return model_to_bytes(model)
+
+
+def save(
+    model: Model,
+    path: str | os.PathLike[str],
+    *,
+    external_data: str | None = None,
+    external_threshold: int = 1024,
+    alignment: int = 4096,
+) -> None:
+    """Write the model to a file, which appears complete or not at all.
+
+    `external_data` names a file beside it that takes every initializer of `external_threshold` bytes or more, each at a multiple
+    of `alignment`. Without it everything goes into the one file, which can hold 2 GB.
+    """
+    save_model(model, os.fsdecode(path), external_data, external_threshold, alignment)
+
+
+def tensor_to_bytes(array: Any, name: str = "") -> bytes:
+    """The bytes of a TensorProto file with this array."""
+    return write_value(array, name).to_bytes()
+
+
+def value_to_bytes(value: Any, type_: Type | None = None, name: str = "") -> bytes:
+    """The bytes of a file with this value; `type_` matters for optionals, which hold a value or None."""
+    return (write_optional if isinstance(type_, OptionalType) else write_value)(value, name).to_bytes()

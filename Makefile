@@ -1,0 +1,74 @@
+# Every target makes what it needs in virtual environments of its own: nothing has to be installed by hand.
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+MODELS_VENV := .venv-models
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+MODELS_PIP := $(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format types coverage conformance models docs demo-model clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+run: $(VENV)/.stamp-run ## run the model that ships with the project and say what it sees
+	$(BIN)/sardonyx run --demo
+
+test: $(VENV)/.stamp-test ## the test suite (JOBS=2 processes)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+lint: $(VENV)/.stamp-dev ## style and format of all Python files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.stamp-dev ## bring all Python files into the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.stamp-dev ## strict types over source, tests, tools and examples
+	$(BIN)/mypy
+
+coverage: $(VENV)/.stamp-dev ## the test suite with a report of lines and branches not reached
+	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered $(ARGS)
+
+conformance: $(VENV)/.stamp-test ## the ONNX backend suite against the list of expected failures
+	$(BIN)/python -m pytest -n $(JOBS) tests/conformance -m "slow or not slow" $(ARGS)
+
+models: $(MODELS_VENV)/.stamp ## real models and their programs, compared with onnxruntime (downloads about 1 GB)
+	$(MODELS_VENV)/bin/python -m pytest tests/models -m "slow or not slow" $(ARGS)
+
+docs: $(VENV)/.stamp-run ## write docs/operators.md from the operator table
+	$(BIN)/sardonyx ops --markdown > docs/operators.md.new && mv docs/operators.md.new docs/operators.md
+
+demo-model: $(MODELS_VENV)/.stamp ## train the shipped digit classifier anew
+	$(MODELS_VENV)/bin/python tools/train_demo_model.py
+
+clean: ## remove environments, caches and build results
+	rm -rf $(VENV) $(MODELS_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-run: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.stamp-test: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[test]'
+	touch $@ $(VENV)/.stamp-run
+
+$(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	touch $@ $(VENV)/.stamp-test $(VENV)/.stamp-run
+
+# torch comes first, at an exact version: any other package that asks for it would pull the CUDA build.
+$(MODELS_VENV)/.stamp: pyproject.toml tools/model_requirements.txt tools/model_packages.txt
+	$(PYTHON) -m venv $(MODELS_VENV)
+	$(MODELS_PIP) torch==2.13.0
+	$(MODELS_PIP) --requirement tools/model_requirements.txt
+	$(MODELS_PIP) --no-deps --requirement tools/model_packages.txt
+	$(MODELS_PIP) --editable .
+	touch $@

@@ -1,0 +1,149 @@
+"""Run programs that `import onnxruntime` on Sardonyx, unchanged.
+
+    python -m sardonyx.as_onnxruntime APP.py ARGUMENTS...
+    python -m sardonyx.as_onnxruntime -m MODULE ARGUMENTS...
+
+or, before anything imports onnxruntime: `sardonyx.install_as_onnxruntime()`. Processes that the program starts anew (not by
+fork) do not inherit it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+ONNXRUNTIME_VERSION: Final = "1.31.1"  # the release whose interface is offered: programs compare versions
+_NAME: Final = "onnxruntime"
+_ALIASES: Final = {
+    "onnxruntime.capi": "sardonyx.capi",
+    "onnxruntime.capi._pybind_state": "sardonyx.capi._pybind_state",
+    "onnxruntime.capi.onnxruntime_pybind11_state": "sardonyx.capi.onnxruntime_pybind11_state",
+    "onnxruntime.capi.onnxruntime_inference_collection": "sardonyx.capi.onnxruntime_inference_collection",
+    "onnxruntime.backend": "sardonyx.backend",
+    "onnxruntime.backend.backend": "sardonyx.backend",
+    "onnxruntime.backend.backend_rep": "sardonyx.backend",
+    "onnxruntime.datasets": "sardonyx.datasets",
+}
+_BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"
+
+
+class _Distribution(importlib.metadata.Distribution):
+    """What importlib.metadata tells about the onnxruntime that Sardonyx stands for."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename not in ("METADATA", "PKG-INFO"):
+            return None
+        return f"Metadata-Version: 2.1\nName: {_NAME}\nVersion: {ONNXRUNTIME_VERSION}\nSummary: Sardonyx as {_NAME}\n"
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), path)
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Answers every import of onnxruntime and of the submodules there are; others do not exist."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != _NAME and fullname not in _ALIASES and fullname != _BUILD_INFO:
+            return None
+        package = fullname in (_NAME, "onnxruntime.capi", "onnxruntime.backend")
+        return ModuleSpec(fullname, self, origin=f"Sardonyx as {_NAME}", is_package=package)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Alias(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__file__ = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__init__.py")
+        if module.__name__ == _NAME:
+            module.__dict__["__version__"] = ONNXRUNTIME_VERSION
+            module.__dict__["get_version_string"] = lambda: ONNXRUNTIME_VERSION
+        elif module.__name__ == _BUILD_INFO:
+            module.__dict__.update(package_name=_NAME, __version__=ONNXRUNTIME_VERSION, cuda_version="")
+        else:
+            importlib.import_module(_ALIASES[module.__name__])
+
+    def find_distributions(
+        self, context: importlib.metadata.DistributionFinder.Context | None = None
+    ) -> Iterable[importlib.metadata.Distribution]:
+        name = getattr(context, "name", None)
+        return iter(()) if name is not None and name.replace("_", "-").lower() != _NAME else _one(_Distribution())
+
+
+def _one(distribution: importlib.metadata.Distribution) -> Iterator[importlib.metadata.Distribution]:
+    yield distribution
+
+
+class _Alias(ModuleType):
+    """A module whose names are those of a module of Sardonyx, under ONNX Runtime's module name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name not in ("__all__", "__doc__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if self.__name__ == _NAME:
+            submodule = f"{_NAME}.{name}"
+            if submodule in _ALIASES:
+                return importlib.import_module(submodule)
+            return getattr(importlib.import_module("sardonyx"), name)
+        source = importlib.import_module(_ALIASES[self.__name__]) if self.__name__ in _ALIASES else None
+        submodule = f"{self.__name__}.{name}"
+        if submodule in _ALIASES or submodule == _BUILD_INFO:
+            return importlib.import_module(submodule)
+        try:
+            return getattr(source, name)
+        except AttributeError:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r} in Sardonyx") from None
+
+    def __dir__(self) -> list[str]:
+        if self.__name__ == _BUILD_INFO:
+            return sorted(self.__dict__)
+        return sorted({*self.__dict__, *dir(importlib.import_module(_ALIASES.get(self.__name__, "sardonyx")))})
+
+
+def install_as_onnxruntime() -> None:
+    """Make `import onnxruntime` give Sardonyx, in this process, from now on; RuntimeError if the real one was imported."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    real = sys.modules.get(_NAME)
+    if real is not None:
+        place = getattr(real, "__file__", None) or "an unknown place"
+        raise RuntimeError(
+            f"onnxruntime {getattr(real, '__version__', '')} is already imported from {place}: "
+            "call sardonyx.install_as_onnxruntime() before anything imports onnxruntime"
+        )
+    sys.meta_path.insert(0, _Finder())
+    importlib.invalidate_caches()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a script or module with Sardonyx as onnxruntime; returns the exit status for wrong usage."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help") or (given[0] == "-m" and len(given) < 2):
+        print(__doc__, file=sys.stdout if given and given[0] != "-m" else sys.stderr)
+        return 0 if given and given[0] != "-m" else 2
+    if given[0] != "-m" and not os.path.exists(given[0]):
+        print(f"sardonyx.as_onnxruntime: there is no file {given[0]!r}", file=sys.stderr)
+        return 2
+    install_as_onnxruntime()
+    if given[0] == "-m":
+        sys.argv = given[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(given[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = given
+        sys.path[0] = os.path.dirname(os.path.abspath(given[0]))
+        runpy.run_path(given[0], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    from sardonyx.as_onnxruntime import main as installed_main  # lazy: the module by its own name, which programs may import too
+
+    sys.exit(installed_main())

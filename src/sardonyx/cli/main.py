@@ -1,0 +1,70 @@
+"""The `sardonyx` command: reads the arguments, hands over to the subcommand, turns errors into one clear message.
+
+Exit codes: 0 all is well, 1 the model is at fault or failed, 2 the command line is at fault, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import sardonyx
+from sardonyx.cli import check, inspect_model, ops, run
+from sardonyx.cli.usage import UsageError
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--debug", action="store_true", help="show where in the program an error came from")
+    parser = argparse.ArgumentParser(
+        prog="sardonyx",
+        description="Run, inspect and check ONNX models.",
+        epilog="`sardonyx COMMAND --help` says more about one command.",
+    )
+    parser.add_argument("--version", action="version", version=f"sardonyx {sardonyx.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in (run, inspect_model, check, ops):
+        module.add_command(commands, shared)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = make_parser()
+    args = parser.parse_args(arguments)
+    try:
+        code = int(args.handler(args))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of a pipe went away (`| head`). Python would complain when it flushes at exit: give it nothing to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except UsageError as error:
+        _report(str(error), error.hint)
+        return 2
+    except sardonyx.SardonyxError as error:
+        if args.debug:
+            raise
+        _report(error.message, error.hint)
+        return 1
+    except OSError as error:
+        if args.debug:
+            raise
+        _report(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return 1
+
+
+def _report(message: str, hint: str = "") -> None:
+    print(f"sardonyx: error: {message}", file=sys.stderr)
+    if hint:
+        print(f"  hint: {hint}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Kernel -> machine code: the only part that knows the host and LLVM."""

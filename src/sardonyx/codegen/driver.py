@@ -1,0 +1,225 @@
+"""The native half of the runtime: walking the steps of a program, the barrier between them, and waiting for work.
+
+Every worker walks the same array of steps, does its part of each and meets the others at a barrier. Workers are threads
+that sit in `work` until the pool is closed; a worker without work spins for a while, then sleeps in the kernel.
+
+A step is four entries: function, position of its arguments in the table, position of its unit count, flags. Beside the unit
+count the table holds how many workers the step is worth.
+
+The pool block: one cache line of job description, one for the count of sleepers, then a line for each worker with the number of
+the barrier it has reached. A worker writes only its own line, so a barrier costs each of them one store and a few loads.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Final
+
+# Offsets in the pool block, in bytes
+GENERATION: Final = 0  # number of the current job; the futex word is its low half
+STOP: Final = 8
+STEPS: Final = 16
+COUNT: Final = 24
+TABLE: Final = 32
+WORKERS: Final = 40
+SPINS: Final = 48  # turns of waiting before a worker sleeps
+SLEEPERS: Final = 64
+LINES: Final = 128
+LINE: Final = 64
+
+BARRIER: Final = 1  # flag of a step: all workers meet after it
+STEP_ENTRIES: Final = 4
+
+_FUTEX: Final = {"x86_64": 202, "aarch64": 98}
+_FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
+
+# Tells the core that it waits: (declaration, call)
+_PAUSE: Final = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+
+
+def driver_ir() -> str:
+    """The module: run(pool, steps, count, table, worker, workers), start(pool, steps, count, table), work(pool, worker), stop(pool)."""
+    machine = platform.machine()
+    futex = _FUTEX.get(machine, 0)
+    declaration, pause = _PAUSE.get(machine, ("", "fence seq_cst"))
+    return f"""
+{declaration}
+declare i64 @syscall(i64, ...)
+declare i32 @sched_yield()
+
+define internal void @barrier(ptr %pool, i64 %worker, i64 %workers) nounwind {{
+entry:
+  %line = mul i64 %worker, {LINE}
+  %at = add i64 %line, {LINES}
+  %mine = getelementptr i8, ptr %pool, i64 %at
+  %old = load i64, ptr %mine, align 8
+  %number = add i64 %old, 1
+  store atomic i64 %number, ptr %mine release, align 8
+  br label %next
+next:
+  %other = phi i64 [ 0, %entry ], [ %following, %passed ]
+  %oline = mul i64 %other, {LINE}
+  %oat = add i64 %oline, {LINES}
+  %their = getelementptr i8, ptr %pool, i64 %oat
+  br label %wait
+wait:
+  %turn = phi i64 [ 0, %next ], [ %turns, %again ]
+  %seen = load atomic i64, ptr %their acquire, align 8
+  %there = icmp sge i64 %seen, %number
+  br i1 %there, label %passed, label %spin
+spin:
+  {pause}
+  %turns = add i64 %turn, 1
+  %long = icmp ugt i64 %turns, 20000
+  br i1 %long, label %give, label %again
+give:
+  %ignored = call i32 @sched_yield()
+  br label %again
+again:
+  br label %wait
+passed:
+  %following = add i64 %other, 1
+  %more = icmp slt i64 %following, %workers
+  br i1 %more, label %next, label %done
+done:
+  ret void
+}}
+
+define void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 %worker, i64 %workers) nounwind {{
+entry:
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %step, label %done
+step:
+  %i = phi i64 [ 0, %entry ], [ %j, %after ]
+  %base = mul i64 %i, {STEP_ENTRIES}
+  %fp = getelementptr i64, ptr %steps, i64 %base
+  %function = load ptr, ptr %fp, align 8
+  %ap = getelementptr i64, ptr %fp, i64 1
+  %args_at = load i64, ptr %ap, align 8
+  %up = getelementptr i64, ptr %fp, i64 2
+  %units_at = load i64, ptr %up, align 8
+  %gp = getelementptr i64, ptr %fp, i64 3
+  %flags = load i64, ptr %gp, align 8
+  %args = getelementptr i64, ptr %table, i64 %args_at
+  %units_p = getelementptr i64, ptr %table, i64 %units_at
+  %units = load i64, ptr %units_p, align 8
+  %worth_p = getelementptr i64, ptr %units_p, i64 1
+  %worth = load i64, ptr %worth_p, align 8
+  %fewer = icmp slt i64 %worth, %workers
+  %parts = select i1 %fewer, i64 %worth, i64 %workers
+  %takes = icmp slt i64 %worker, %parts
+  br i1 %takes, label %share, label %meet
+share:
+  %lo = mul i64 %units, %worker
+  %begin = udiv i64 %lo, %parts
+  %w1 = add i64 %worker, 1
+  %hi = mul i64 %units, %w1
+  %end = udiv i64 %hi, %parts
+  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %work, label %meet
+work:
+  call void %function(ptr %args, i64 %begin, i64 %end, i64 %worker)
+  br label %meet
+meet:
+  %alone = icmp eq i64 %workers, 1
+  %flag = and i64 %flags, {BARRIER}
+  %no = icmp eq i64 %flag, 0
+  %skip = or i1 %alone, %no
+  br i1 %skip, label %after, label %sync
+sync:
+  call void @barrier(ptr %pool, i64 %worker, i64 %workers)
+  br label %after
+after:
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %count
+  br i1 %more, label %step, label %done
+done:
+  ret void
+}}
+
+define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) nounwind {{
+  %sp = getelementptr i8, ptr %pool, i64 {STEPS}
+  store ptr %steps, ptr %sp, align 8
+  %cp = getelementptr i8, ptr %pool, i64 {COUNT}
+  store i64 %count, ptr %cp, align 8
+  %tp = getelementptr i8, ptr %pool, i64 {TABLE}
+  store ptr %table, ptr %tp, align 8
+  %old = load i64, ptr %pool, align 8
+  %new = add i64 %old, 1
+  store atomic i64 %new, ptr %pool seq_cst, align 8
+  %lp = getelementptr i8, ptr %pool, i64 {SLEEPERS}
+  %sleepers = load atomic i64, ptr %lp seq_cst, align 8
+  %asleep = icmp sgt i64 %sleepers, 0
+  br i1 %asleep, label %wake, label %go
+wake:
+  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647, ptr null, ptr null, i32 0)
+  br label %go
+go:
+  %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
+  %workers = load i64, ptr %wp, align 8
+  call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 0, i64 %workers)
+  ret void
+}}
+
+define void @stop(ptr %pool) nounwind {{
+  %stp = getelementptr i8, ptr %pool, i64 {STOP}
+  store atomic i64 1, ptr %stp seq_cst, align 8
+  %old = load i64, ptr %pool, align 8
+  %new = add i64 %old, 1
+  store atomic i64 %new, ptr %pool seq_cst, align 8
+  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647, ptr null, ptr null, i32 0)
+  ret void
+}}
+
+define void @work(ptr %pool, i64 %worker, i64 %first) nounwind {{
+entry:
+  %lp = getelementptr i8, ptr %pool, i64 {SLEEPERS}
+  %stp = getelementptr i8, ptr %pool, i64 {STOP}
+  br label %idle
+idle:
+  %last = phi i64 [ %first, %entry ], [ %now, %job ]
+  %spp = getelementptr i8, ptr %pool, i64 {SPINS}
+  %spins = load i64, ptr %spp, align 8
+  br label %look
+look:
+  %turn = phi i64 [ 0, %idle ], [ %turns, %spin ], [ 0, %slept ]
+  %now = load atomic i64, ptr %pool acquire, align 8
+  %fresh = icmp ne i64 %now, %last
+  br i1 %fresh, label %ready, label %wait
+wait:
+  %tired = icmp sge i64 %turn, %spins
+  br i1 %tired, label %sleep, label %spin
+spin:
+  {pause}
+  %turns = add i64 %turn, 1
+  br label %look
+sleep:
+  %was = atomicrmw add ptr %lp, i64 1 seq_cst
+  %low = trunc i64 %last to i32
+  %rc = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAIT_PRIVATE}, i32 %low, ptr null, ptr null, i32 0)
+  %is = atomicrmw sub ptr %lp, i64 1 seq_cst
+  br label %slept
+slept:
+  br label %look
+ready:
+  %halt = load atomic i64, ptr %stp acquire, align 8
+  %leave = icmp ne i64 %halt, 0
+  br i1 %leave, label %out, label %job
+job:
+  %sp = getelementptr i8, ptr %pool, i64 {STEPS}
+  %steps = load ptr, ptr %sp, align 8
+  %cp = getelementptr i8, ptr %pool, i64 {COUNT}
+  %count = load i64, ptr %cp, align 8
+  %tp = getelementptr i8, ptr %pool, i64 {TABLE}
+  %table = load ptr, ptr %tp, align 8
+  %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
+  %workers = load i64, ptr %wp, align 8
+  call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 %worker, i64 %workers)
+  br label %idle
+out:
+  ret void
+}}
+"""

@@ -1,0 +1,81 @@
+"""What code is generated for: instruction set, vector width, registers.
+
+Kernels ask the target for its vector width and register count and never for its name, so that a new machine is a new
+`Target`, not new kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine. `lanes` is how many float32 a vector holds; `registers` how many vectors the machine keeps."""
+
+    triple: str
+    cpu: str
+    features: str
+    lanes: int
+    registers: int
+
+    @property
+    def key(self) -> str:
+        """Names this target in cache keys."""
+        return hashlib.sha256(f"{self.triple}|{self.cpu}|{self.features}|{self.lanes}".encode()).hexdigest()[:16]
+
+    def has(self, feature: str) -> bool:
+        """Whether the machine has an instruction set extension, by LLVM's name."""
+        return f"+{feature}" in self.features.split(",")
+
+
+def describe(triple: str, cpu: str, features: str) -> Target:
+    """The target for LLVM's description of a machine."""
+    has = set(features.split(","))
+    if triple.startswith("x86_64"):
+        wide = {"+avx512f", "+avx512vl", "+avx512bw", "+avx512dq"} <= has
+        if wide:
+            return Target(triple, cpu, features, 16, 32)
+        return Target(triple, cpu, features, 8 if "+avx2" in has and "+fma" in has else 4, 16)
+    return Target(triple, cpu, features, 4, 32 if triple.startswith("aarch64") else 16)
+
+
+def narrow(target: Target, lanes: int) -> Target:
+    """The same machine, using vectors of fewer lanes."""
+    return Target(target.triple, target.cpu, target.features, lanes, target.registers)
+
+
+def machine_fingerprint() -> str:
+    """What identifies this machine's instruction set without asking LLVM: that takes 50 ms to load."""
+    text = f"{platform.machine()} {platform.system()}"
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
+            text += "".join(sorted({line for line in file if line.startswith(wanted)}))
+    except OSError:
+        text += platform.processor()
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def host(cache_folder: Path | None = None) -> Target:
+    """The machine this runs on; remembered in the cache folder, so that a warm start need not load LLVM."""
+    note = cache_folder / f"host-{machine_fingerprint()}.json" if cache_folder is not None else None
+    if note is not None:
+        try:
+            return Target(**json.loads(note.read_text()))
+        except (OSError, ValueError, TypeError):
+            pass  # not there, or damaged: it is made again below
+    from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
+
+    target = describe(*llvm.host_description())
+    if note is not None:
+        from sardonyx.codegen.object_cache import write_atomically  # lazy: only a cold start writes
+
+        write_atomically(note, json.dumps(asdict(target)).encode())
+    return target

@@ -1,0 +1,422 @@
+"""Expressions -> LLVM vector instructions: one table of operations, for any number of lanes.
+
+Types in registers: f16 and bf16 exist only between load, cast and store (everything else computes in f32); bool is a
+vector of i1 and a byte in memory; integers carry their sign in the operation.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from sardonyx.codegen.function import Function
+from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
+
+_SCALAR: Final = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
+
+
+def scalar_type(kind: str) -> str:
+    """The LLVM type of one element in a register."""
+    return _SCALAR.get(kind) or f"i{BITS[kind]}"
+
+
+def memory_type(kind: str) -> str:
+    """The LLVM type of one element in memory."""
+    return "i8" if kind == "bool" else scalar_type(kind)
+
+
+def vector_type(kind: str, lanes: int) -> str:
+    """The LLVM type of `lanes` elements in registers; for one lane, of the element."""
+    return scalar_type(kind) if lanes == 1 else f"<{lanes} x {scalar_type(kind)}>"
+
+
+def _wide(kind: str, lanes: int) -> str:
+    return kind if lanes == 1 else f"<{lanes} x {kind}>"
+
+
+def constant(kind: str, value: float, lanes: int) -> str:
+    """A constant in every lane."""
+    text = _literal(kind, value)
+    return text if lanes == 1 else f"splat ({scalar_type(kind)} {text})"
+
+
+def _literal(kind: str, value: float) -> str:
+    if kind == "f32":
+        value = struct.unpack("<f", struct.pack("<f", _to_f32(value)))[0]
+    if kind in ("f32", "f64"):
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if kind == "f16":
+        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+    if kind == "bf16":
+        bits = struct.unpack("<I", struct.pack("<f", _to_f32(value)))[0]
+        return str((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+    if kind == "bool":
+        return "true" if value else "false"
+    return str(int(value))
+
+
+def _to_f32(value: float) -> float:
+    limit = 3.4028235677973366e38  # from here on rounding gives infinity, which struct refuses to do
+    return value if value != value or abs(value) < limit else (float("inf") if value > 0 else float("-inf"))
+
+
+class VectorEmitter:
+    """Writes expressions for vectors of a number of lanes into a function."""
+
+    def __init__(self, function: Function, lanes: int) -> None:
+        self.f = function
+        self.lanes = lanes
+
+    def type(self, kind: str) -> str:
+        """The register type of this emitter's vectors."""
+        return vector_type(kind, self.lanes)
+
+    def emit(self, roots: Iterable[Expr], known: dict[Expr, str]) -> list[str]:
+        """The values of expressions; `known` holds what exists already (loads, indices, reductions) and gets what is made."""
+        roots = list(roots)
+        stack = list(reversed(roots))
+        while stack:
+            node = stack[-1]
+            missing = [arg for arg in node.args if arg not in known] if node not in known else []
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            if node not in known:
+                known[node] = self._node(node, [known[arg] for arg in node.args])
+        return [known[root] for root in roots]
+
+    def _node(self, node: Expr, args: list[str]) -> str:
+        if node.op == "const":
+            return constant(node.type, node.param, self.lanes)
+        if node.op in ("load", "index", "reduced"):
+            raise KeyError(f"{node} must be known before its expression is written")
+        return _EMIT[node.op](self, node, args)
+
+    def load(self, pointer: str, kind: str, mask: str | None = None) -> str:
+        """Elements from consecutive addresses; with a mask, only from those it names (0 elsewhere)."""
+        memory = _wide(memory_type(kind), self.lanes)
+        if mask is None:
+            value = self.f.let(f"load {memory}, ptr {pointer}, align {max(BITS[kind] // 8, 1)}")
+        else:
+            value = self._masked_load(pointer, kind, memory, mask)
+        return self._from_memory(value, kind)
+
+    def _masked_load(self, pointer: str, kind: str, memory: str, mask: str) -> str:
+        name = f"llvm.masked.load.v{self.lanes}{_suffix(kind)}.p0"
+        masks = f"<{self.lanes} x i1>"
+        self.f.declarations.add(f"declare {memory} @{name}(ptr, {masks}, {memory})")
+        align = max(BITS[kind] // 8, 1)
+        return self.f.let(f"call {memory} @{name}(ptr align {align} {pointer}, {masks} {mask}, {memory} zeroinitializer)")
+
+    def load_scalar(self, pointer: str, kind: str) -> str:
+        """One element, in every lane."""
+        element = memory_type(kind)
+        value = self.f.let(f"load {element}, ptr {pointer}, align {max(BITS[kind] // 8, 1)}")
+        if self.lanes > 1:
+            value = self.splat(value, element)
+        return self._from_memory(value, kind)
+
+    def load_strided(self, pointer: str, stride: str, kind: str, count: str | None = None) -> str:
+        """Elements a stride apart. With `count`, lanes from there on repeat the last element that exists."""
+        element = memory_type(kind)
+        value = "poison"
+        for lane in range(self.lanes):
+            step = str(lane) if count is None else self.f.min(lane, self.f.sub(count, 1))
+            at = self.f.element(pointer, element, self.f.mul(stride, step))
+            one = self.f.let(f"load {element}, ptr {at}, align {max(BITS[kind] // 8, 1)}")
+            if self.lanes == 1:
+                return self._from_memory(one, kind)
+            value = self.f.let(f"insertelement {_wide(element, self.lanes)} {value}, {element} {one}, i32 {lane}")
+        return self._from_memory(value, kind)
+
+    def _from_memory(self, value: str, kind: str) -> str:
+        if kind != "bool":
+            return value
+        return self.f.let(f"icmp ne {_wide('i8', self.lanes)} {value}, {'0' if self.lanes == 1 else 'zeroinitializer'}")
+
+    def _to_memory(self, value: str, kind: str) -> str:
+        if kind != "bool":
+            return value
+        return self.f.let(f"zext {self.type('bool')} {value} to {_wide('i8', self.lanes)}")
+
+    def store(self, pointer: str, value: str, kind: str, mask: str | None = None) -> None:
+        """Elements to consecutive addresses; with a mask, only to those it names."""
+        memory = _wide(memory_type(kind), self.lanes)
+        value = self._to_memory(value, kind)
+        align = max(BITS[kind] // 8, 1)
+        if mask is None:
+            self.f.line(f"store {memory} {value}, ptr {pointer}, align {align}")
+            return
+        name = f"llvm.masked.store.v{self.lanes}{_suffix(kind)}.p0"
+        masks = f"<{self.lanes} x i1>"
+        self.f.declarations.add(f"declare void @{name}({memory}, ptr, {masks})")
+        self.f.line(f"call void @{name}({memory} {value}, ptr align {align} {pointer}, {masks} {mask})")
+
+    def store_strided(self, pointer: str, stride: str, value: str, kind: str, count: str | None = None) -> None:
+        """Elements to addresses a stride apart; with `count`, only the first ones."""
+        element = memory_type(kind)
+        value = self._to_memory(value, kind)
+        for lane in range(self.lanes):
+            one = value
+            if self.lanes > 1:
+                one = self.f.let(f"extractelement {_wide(element, self.lanes)} {value}, i32 {lane}")
+            done = ""
+            if count is not None:
+                write, done = self.f.fresh("write"), self.f.fresh("skip")
+                self.f.branch_if(self.f.let(f"icmp sgt i64 {count}, {lane}"), write, done)
+                self.f.label(write)
+            at = self.f.element(pointer, element, self.f.mul(stride, lane))
+            self.f.line(f"store {element} {one}, ptr {at}, align {max(BITS[kind] // 8, 1)}")
+            if done:
+                self.f.branch(done)
+                self.f.label(done)
+
+    def splat(self, value: str, element: str) -> str:
+        """A scalar of an LLVM type in every lane."""
+        if self.lanes == 1:
+            return value
+        wide = _wide(element, self.lanes)
+        first = self.f.let(f"insertelement {wide} poison, {element} {value}, i32 0")
+        return self.f.let(f"shufflevector {wide} {first}, {wide} poison, <{self.lanes} x i32> zeroinitializer")
+
+    def iota(self, start: str) -> str:
+        """start, start + 1, ... as i64."""
+        if self.lanes == 1:
+            return start
+        steps = ", ".join(f"i64 {lane}" for lane in range(self.lanes))
+        return self.f.let(f"add <{self.lanes} x i64> {self.splat(start, 'i64')}, <{steps}>")
+
+    def mask_below(self, count: str) -> str:
+        """True in the first `count` lanes."""
+        steps = ", ".join(f"i64 {lane}" for lane in range(self.lanes))
+        return self.f.let(f"icmp sgt <{self.lanes} x i64> {self.splat(count, 'i64')}, <{steps}>", "m")
+
+    def choose(self, mask: str, yes: str, no: str, kind: str) -> str:
+        """Lane by lane, one of two vectors."""
+        masks, values = self.type("bool"), self.type(kind)
+        return self.f.let(f"select {masks} {mask}, {values} {yes}, {values} {no}")
+
+
+def _suffix(kind: str) -> str:
+    """How intrinsics spell an element type."""
+    return {"f16": "f16", "bf16": "i16", "f32": "f32", "f64": "f64", "bool": "i8"}.get(kind) or f"i{BITS[kind]}"
+
+
+def intrinsic_suffix(kind: str, lanes: int) -> str:
+    """How intrinsics spell a register type: v8f32."""
+    suffix = "i1" if kind == "bool" else _suffix(kind)
+    return suffix if lanes == 1 else f"v{lanes}{suffix}"
+
+
+_Emit = Callable[[VectorEmitter, Expr, list[str]], str]
+
+
+def _plain(floating: str, integer: str) -> _Emit:
+    def emit(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+        kind = node.args[0].type
+        return e.f.let(f"{floating if kind in FLOATS else integer} {e.type(kind)} {args[0]}, {args[1]}")
+
+    return emit
+
+
+def _intrinsic(name: str) -> _Emit:
+    def emit(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+        if node.type not in FLOATS:
+            return args[0]  # rounding an integer
+        kind = e.type(node.type)
+        return e.f.call(kind, f"llvm.{name}.{intrinsic_suffix(node.type, e.lanes)}", *((kind, arg) for arg in args))
+
+    return emit
+
+
+def _compare(floating: str, signed: str, unsigned: str) -> _Emit:
+    def emit(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+        kind = node.args[0].type
+        if kind in FLOATS:
+            return e.f.let(f"fcmp {floating} {e.type(kind)} {args[0]}, {args[1]}")
+        return e.f.let(f"icmp {signed if kind in SIGNED else unsigned} {e.type(kind)} {args[0]}, {args[1]}")
+
+    return emit
+
+
+def _extreme(comparison: str, propagating: str | None) -> _Emit:
+    compare = _compare(f"o{comparison}", f"s{comparison}", f"u{comparison}")
+
+    def emit(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+        kind = e.type(node.type)
+        if propagating and node.type in FLOATS:
+            return e.f.call(kind, f"llvm.{propagating}.{intrinsic_suffix(node.type, e.lanes)}", (kind, args[0]), (kind, args[1]))
+        return e.choose(compare(e, node, args), args[0], args[1], node.type)
+
+    return emit
+
+
+def _neg(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    kind = e.type(node.type)
+    if node.type in FLOATS:
+        return e.f.let(f"fneg {kind} {args[0]}")
+    return e.f.let(f"sub {kind} {constant(node.type, 0, e.lanes)}, {args[0]}")
+
+
+def _abs(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    kind = e.type(node.type)
+    if node.type in FLOATS:
+        return e.f.call(kind, f"llvm.fabs.{intrinsic_suffix(node.type, e.lanes)}", (kind, args[0]))
+    if node.type not in SIGNED:
+        return args[0]
+    name = f"llvm.abs.{intrinsic_suffix(node.type, e.lanes)}"
+    e.f.declarations.add(f"declare {kind} @{name}({kind}, i1)")
+    return e.f.let(f"call {kind} @{name}({kind} {args[0]}, i1 false)")
+
+
+def _not(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    ones = constant("bool", True, e.lanes) if node.type == "bool" else constant("i64", -1, e.lanes).replace("i64", scalar_type(node.type))
+    return e.f.let(f"xor {e.type(node.type)} {args[0]}, {ones}")
+
+
+def _isnan(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    kind = node.args[0].type
+    if kind not in FLOATS:
+        return constant("bool", False, e.lanes)
+    return e.f.let(f"fcmp uno {e.type(kind)} {args[0]}, {args[0]}")
+
+
+def _divide(operation: str) -> _Emit:
+    """Integer division and remainder that never trap: by zero 0, the smallest number by -1 wraps."""
+
+    def emit(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+        kind, kinds = node.type, e.type(node.type)
+        if kind in FLOATS:
+            return e.f.let(f"f{operation} {kinds} {args[0]}, {args[1]}")
+        zero, one = constant(kind, 0, e.lanes), constant(kind, 1, e.lanes)
+        by_zero = e.f.let(f"icmp eq {kinds} {args[1]}, {zero}")
+        if kind not in SIGNED:
+            safe = e.choose(by_zero, one, args[1], kind)
+            return e.choose(by_zero, zero, e.f.let(f"u{operation} {kinds} {args[0]}, {safe}"), kind)
+        by_minus_one = e.f.let(f"icmp eq {kinds} {args[1]}, {constant(kind, -1, e.lanes)}")
+        special = e.f.let(f"or {e.type('bool')} {by_zero}, {by_minus_one}")
+        result = e.f.let(f"s{operation} {kinds} {args[0]}, {e.choose(special, one, args[1], kind)}")
+        negated = e.f.let(f"sub {kinds} {zero}, {args[0]}") if operation == "div" else zero
+        return e.choose(by_zero, zero, e.choose(by_minus_one, negated, result, kind), kind)
+
+    return emit
+
+
+def _shift(left: bool) -> _Emit:
+    def emit(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+        kind, kinds = node.type, e.type(node.type)
+        operation = "shl" if left else "ashr" if kind in SIGNED else "lshr"
+        amount = node.args[1]
+        if amount.op == "const":
+            return e.f.let(f"{operation} {kinds} {args[0]}, {args[1]}")
+        inside = e.f.let(f"icmp ult {kinds} {args[1]}, {constant(kind, BITS[kind], e.lanes)}")
+        safe = e.choose(inside, args[1], constant(kind, 0, e.lanes), kind)
+        return e.choose(inside, e.f.let(f"{operation} {kinds} {args[0]}, {safe}"), constant(kind, 0, e.lanes), kind)
+
+    return emit
+
+
+def _select(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    return e.choose(args[0], args[1], args[2], node.type)
+
+
+def _fma(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    kind = e.type(node.type)
+    # fmuladd, not fma: a machine without the instruction would call a function for each lane.
+    return e.f.call(kind, f"llvm.fmuladd.{intrinsic_suffix(node.type, e.lanes)}", *((kind, arg) for arg in args))
+
+
+def _bitcast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    source, target = e.type(node.args[0].type), e.type(node.type)
+    return args[0] if source == target else e.f.let(f"bitcast {source} {args[0]} to {target}")
+
+
+def _cast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    return convert(e, args[0], node.args[0].type, node.type)
+
+
+def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
+    """A value in another type."""
+    if source == target:
+        return value
+    if source == "bf16":
+        wide = e.f.let(f"zext {_wide('i16', e.lanes)} {value} to {_wide('i32', e.lanes)}")
+        high = e.f.let(f"shl {_wide('i32', e.lanes)} {wide}, {constant('i32', 16, e.lanes)}")
+        return convert(e, e.f.let(f"bitcast {_wide('i32', e.lanes)} {high} to {e.type('f32')}"), "f32", target)
+    if target == "bf16":
+        return _to_bf16(e, convert(e, value, source, "f32"))
+    if source == "f16" and target != "f32":
+        return convert(e, convert(e, value, source, "f32"), "f32", target)
+    if target == "f16" and source != "f32":
+        return convert(e, convert(e, value, source, "f32"), "f32", target)
+    from_, to = e.type(source), e.type(target)
+    if target == "bool":
+        if source in FLOATS:
+            return e.f.let(f"fcmp une {from_} {value}, {constant(source, 0.0, e.lanes)}")
+        return e.f.let(f"icmp ne {from_} {value}, {constant(source, 0, e.lanes)}")
+    if source in FLOATS and target in FLOATS:
+        return e.f.let(f"{'fpext' if BITS[source] < BITS[target] else 'fptrunc'} {from_} {value} to {to}")
+    if source in FLOATS:
+        name = f"llvm.fpto{'s' if target in SIGNED else 'u'}i.sat.{intrinsic_suffix(target, e.lanes)}.{intrinsic_suffix(source, e.lanes)}"
+        return e.f.call(to, name, (from_, value))
+    if target in FLOATS:
+        return e.f.let(f"{'sitofp' if source in SIGNED else 'uitofp'} {from_} {value} to {to}")
+    if source == "bool" or BITS[source] < BITS[target]:
+        return e.f.let(f"{'sext' if source in SIGNED else 'zext'} {from_} {value} to {to}")
+    if BITS[source] > BITS[target]:
+        return e.f.let(f"trunc {from_} {value} to {to}")
+    return value  # the same width with another sign
+
+
+def _to_bf16(e: VectorEmitter, value: str) -> str:
+    """Round to nearest even; NaN stays NaN (its low bits must not round it to infinity)."""
+    kind, half = _wide("i32", e.lanes), constant("i32", 16, e.lanes)
+    bits = e.f.let(f"bitcast {e.type('f32')} {value} to {kind}")
+    high = e.f.let(f"lshr {kind} {bits}, {half}")
+    last = e.f.let(f"and {kind} {high}, {constant('i32', 1, e.lanes)}")
+    biased = e.f.let(f"add {kind} {bits}, {last}")
+    rounded = e.f.let(f"add {kind} {biased}, {constant('i32', 0x7FFF, e.lanes)}")
+    quiet = e.f.let(f"or {kind} {bits}, {constant('i32', 0x400000, e.lanes)}")
+    nan = e.f.let(f"fcmp uno {e.type('f32')} {value}, {value}")
+    chosen = e.f.let(f"select {e.type('bool')} {nan}, {kind} {quiet}, {kind} {rounded}")
+    upper = e.f.let(f"lshr {kind} {chosen}, {half}")
+    return e.f.let(f"trunc {kind} {upper} to {_wide('i16', e.lanes)}")
+
+
+_EMIT: Final[dict[str, _Emit]] = {
+    "neg": _neg,
+    "abs": _abs,
+    "not": _not,
+    "isnan": _isnan,
+    "sqrt": _intrinsic("sqrt"),
+    "floor": _intrinsic("floor"),
+    "ceil": _intrinsic("ceil"),
+    "round": _intrinsic("roundeven"),
+    "trunc": _intrinsic("trunc"),
+    "add": _plain("fadd", "add"),
+    "sub": _plain("fsub", "sub"),
+    "mul": _plain("fmul", "mul"),
+    "div": _divide("div"),
+    "rem": _divide("rem"),
+    "min": _extreme("lt", "minimum"),
+    "max": _extreme("gt", "maximum"),
+    "minr": _extreme("lt", None),
+    "maxr": _extreme("gt", None),
+    "and": _plain("and", "and"),
+    "or": _plain("or", "or"),
+    "xor": _plain("xor", "xor"),
+    "shl": _shift(True),
+    "shr": _shift(False),
+    "eq": _compare("oeq", "eq", "eq"),
+    "ne": _compare("une", "ne", "ne"),
+    "lt": _compare("olt", "slt", "ult"),
+    "le": _compare("ole", "sle", "ule"),
+    "gt": _compare("ogt", "sgt", "ugt"),
+    "ge": _compare("oge", "sge", "uge"),
+    "select": _select,
+    "fma": _fma,
+    "cast": _cast,
+    "bitcast": _bitcast,
+}

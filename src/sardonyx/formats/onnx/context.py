@@ -1,0 +1,50 @@
+"""What all readers of one file share: the buffer, the external files, and the list of problems found so far."""
+
+from __future__ import annotations
+
+from sardonyx.errors import InvalidGraph
+from sardonyx.formats.onnx import schema
+from sardonyx.formats.onnx.external import ExternalFiles
+from sardonyx.formats.onnx.wire import MAX_DEPTH, Buffer, WireError
+
+_MAX_PROBLEMS = 100  # a report longer than this helps nobody, and a hostile file could make it endless
+
+
+class Context:
+    """One file being read."""
+
+    __slots__ = ("buf", "external", "name", "problems", "root", "view")
+
+    def __init__(self, buf: Buffer, name: str, external: ExternalFiles, root: str = "Model") -> None:
+        self.buf = buf
+        self.view = memoryview(buf)  # slices of this share the file's memory
+        self.name = name  # what messages call the file
+        self.external = external
+        self.root = root  # the message the file holds
+        self.problems: list[str] = []
+
+    def problem(self, text: str) -> None:
+        """Remember something that makes no sense; reading goes on, to find all of it."""
+        self.problems.append(text)
+        if len(self.problems) >= _MAX_PROBLEMS:
+            self.raise_problems()
+
+    def raise_problems(self) -> None:
+        """InvalidGraph with all problems, if there are any."""
+        if not self.problems:
+            return
+        problems = tuple(self.problems)
+        if len(problems) == 1:
+            raise InvalidGraph(f"{self.name}: {problems[0]}", problems=problems)
+        count = f"{len(problems)} problems" if len(problems) < _MAX_PROBLEMS else f"{len(problems)} problems or more"
+        raise InvalidGraph(f"{self.name}: {count}\n  " + "\n  ".join(problems), problems=problems)
+
+    def place(self, offset: int) -> str:
+        """Where a byte is, for messages: the path of fields and the offset."""
+        path = schema.locate(self.buf, self.root, offset)
+        return f"{path}, byte {offset}" if path else f"byte {offset}"
+
+    def check_depth(self, depth: int, offset: int) -> None:
+        """WireError if messages lie too deep inside each other."""
+        if depth > MAX_DEPTH:
+            raise WireError(f"messages nested more than {MAX_DEPTH} deep", offset)

@@ -1,0 +1,110 @@
+"""Models to files: in one piece, or with the large tensors in one aligned file beside the model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, Final
+
+from sardonyx import dtypes
+from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.formats.onnx.external import Refused, check_location
+from sardonyx.formats.onnx.wire import Writer
+from sardonyx.formats.onnx.write import write_model
+from sardonyx.ir.graph import Graph, Model, walk
+from sardonyx.ir.tensor import ExternalLocation, Tensor
+
+_PROTOBUF_LIMIT: Final = (1 << 31) - 1  # bytes; readers built on protobuf refuse more
+
+
+def model_to_bytes(model: Model) -> bytes:
+    """The model in one piece, external data included."""
+    return _checked(write_model(model)).to_bytes()
+
+
+def _checked(message: Writer) -> Writer:
+    if message.size > _PROTOBUF_LIMIT:
+        raise InvalidArgument(
+            f"the model would have {message.size} bytes; an ONNX file holds {_PROTOBUF_LIMIT} at most",
+            hint="save it with external_data, which puts the weights into a file of their own",
+        )
+    return message
+
+
+def save_model(model: Model, path: str, external_data: str | None, external_threshold: int, alignment: int) -> None:
+    """Write the model, and its external data if asked to; whoever reads the path meanwhile sees the old file or the new one."""
+    placed: dict[int, tuple[ExternalLocation, Tensor]] = {}
+    if external_data is not None:
+        _check_name(external_data, path)
+        if alignment < 1:
+            raise InvalidArgument(f"alignment is {alignment}, expected 1 or more")
+        placed = _place(model, external_data, external_threshold, alignment)
+    message = _checked(write_model(model, lambda tensor: placed[id(tensor)][0] if id(tensor) in placed else None))
+    if external_data is not None and placed:
+        # The data comes first: a model must never be seen without it.
+        with _replacing(os.path.join(os.path.dirname(path), external_data)) as file:
+            for location, tensor in placed.values():
+                file.write(bytes(location.offset - file.tell()))
+                file.write(tensor.raw())
+    with _replacing(path) as file:
+        file.writelines(message.parts)
+
+
+def _check_name(location: str, path: str) -> None:
+    try:
+        check_location(location)
+    except Refused as refused:
+        raise InvalidArgument(f"external_data: {refused}") from None
+    if os.path.normpath(location) == os.path.basename(path):
+        raise InvalidArgument(f"external_data is {location!r}, the name of the model file itself")
+
+
+def _graphs(model: Model) -> Iterator[Graph]:
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        yield graph
+        for node in walk(graph):
+            yield from node.subgraphs()
+
+
+def _place(model: Model, location: str, threshold: int, alignment: int) -> dict[int, tuple[ExternalLocation, Tensor]]:
+    """Where each large initializer comes to lie; one that is used twice is written once."""
+    placed: dict[int, tuple[ExternalLocation, Tensor]] = {}
+    end = 0
+    for tensor in _dense_initializers(_graphs(model)):
+        size = 0 if tensor.dtype is dtypes.STRING else tensor.nbytes
+        if not size or size < threshold or id(tensor) in placed:
+            continue
+        offset = -(-end // alignment) * alignment
+        placed[id(tensor)] = ExternalLocation(location, offset, size), tensor
+        end = offset + size
+    return placed
+
+
+def _dense_initializers(graphs: Iterable[Graph]) -> Iterator[Tensor]:
+    for graph in graphs:
+        for value in graph.initializers.values():
+            if isinstance(value.constant, Tensor):
+                yield value.constant
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` once it is complete, and vanishes if something goes wrong."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
+    try:
+        file: Any = open(temporary, "xb")  # noqa: SIM115 - closed before the renaming
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise Fail(f"{path!r} cannot be written: {error}") from error

@@ -1,0 +1,180 @@
+"""TypeProto and ValueInfoProto to the types of the IR.
+
+A dimension with a name is a symbol of that name, one without name or value an anonymous symbol of its own; negative values, which
+some exporters write for "dynamic", count as the latter. A type without element type is unknown: None.
+
+The IR's types have no place for denotations ("DATA_BATCH" ...). They are kept in the value's metadata:
+
+    onnx.denotation          of the whole type
+    onnx.denotation.<axis>   of one dimension of a tensor
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sardonyx import dtypes
+from sardonyx.dtypes import DType
+from sardonyx.formats.onnx import schema, wire
+from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.records import ValueRecord
+from sardonyx.formats.onnx.tensors import string_entry
+from sardonyx.formats.onnx.wire import fields, signed, signed32
+from sardonyx.ir import dims
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.types import MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, Type
+
+DENOTATION: Final = "onnx.denotation"
+_CACHED_BELOW: Final = 128
+_MAP_KEYS: Final = dtypes.INTEGERS | {dtypes.STRING}
+
+
+class TypeReader:
+    """Reads types; equal bytes give the same object, unless they hold an anonymous dimension."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._cache: dict[bytes, Type | None] = {}
+        self._symbols: dict[str, Dim] = {}
+        self._unique = False  # whether the type being read must not be shared
+        self._denotations: dict[str, str] = {}
+
+    def value_info(self, pos: int, end: int) -> ValueRecord:
+        """What the ValueInfoProto in [pos, end) says."""
+        buf = self._ctx.buf
+        name = doc = ""
+        type_: Type | None = None
+        metadata: dict[str, str] = {}
+        self._denotations = {}
+        for tag, start, stop in fields(buf, pos, end):
+            if tag == 0x0A:
+                name = wire.text(buf, start, stop)
+            elif tag == 0x12:
+                type_ = self.type(start, stop)
+            elif tag == 0x1A:
+                doc = wire.text(buf, start, stop)
+            elif tag == 0x22:
+                string_entry(self._ctx, start, stop, metadata)
+            else:
+                schema.check_skipped("ValueInfo", tag, stop - 1)
+        metadata.update(self._denotations)
+        return ValueRecord(name, type_, doc, metadata or None)
+
+    def type(self, pos: int, end: int, depth: int = 0) -> Type | None:
+        """The type in [pos, end); None if the file leaves it open."""
+        if end - pos >= _CACHED_BELOW:
+            return self._type(pos, end, depth)
+        key = bytes(self._ctx.buf[pos:end])
+        if key in self._cache:
+            return self._cache[key]
+        self._unique = False
+        type_ = self._type(pos, end, depth)
+        if not self._unique:
+            self._cache[key] = type_
+        return type_
+
+    def _type(self, pos: int, end: int, depth: int) -> Type | None:
+        self._ctx.check_depth(depth, pos)
+        buf = self._ctx.buf
+        type_: Type | None = None
+        for tag, start, stop in fields(buf, pos, end):
+            if tag == 0x0A:
+                dtype, shape = self._tensor(start, stop, depth)
+                type_ = None if dtype is None else TensorType(dtype, shape)
+            elif tag == 0x22:
+                element = self._element(start, stop, depth)
+                type_ = None if element is None else SequenceType(element)
+            elif tag == 0x2A:
+                type_ = self._map(start, stop, depth)
+            elif tag == 0x32:
+                self._denote(DENOTATION, start, stop, depth)
+            elif tag == 0x42:
+                dtype, shape = self._tensor(start, stop, depth)
+                type_ = None if dtype is None else SparseTensorType(dtype, shape)
+            elif tag == 0x4A:
+                element = self._element(start, stop, depth)
+                type_ = None if element is None else OptionalType(element)
+            else:  # an opaque type among others: nobody can compute with one
+                schema.check_skipped("Type", tag, stop - 1)
+        return type_
+
+    def _denote(self, key: str, start: int, stop: int, depth: int) -> None:
+        if depth == 0:
+            self._denotations[key] = wire.text(self._ctx.buf, start, stop)
+        self._unique = True
+
+    def _element(self, pos: int, end: int, depth: int) -> Type | None:
+        element = None
+        for tag, start, stop in fields(self._ctx.buf, pos, end):
+            if tag == 0x0A:
+                element = self._type(start, stop, depth + 2)
+            else:
+                schema.check_skipped("ElementType", tag, stop - 1)
+        return element
+
+    def _map(self, pos: int, end: int, depth: int) -> Type | None:
+        key: DType | None = None
+        value: Type | None = None
+        for tag, start, stop in fields(self._ctx.buf, pos, end):
+            if tag == 0x08:
+                key = self._dtype(start, stop)
+            elif tag == 0x12:
+                value = self._type(start, stop, depth + 2)
+            else:
+                schema.check_skipped("MapType", tag, stop - 1)
+        if key is not None and key not in _MAP_KEYS:
+            self._ctx.problem(f"{self._ctx.place(pos)}: the keys of a map are {key.name}, expected integers or str")
+            return None
+        return None if key is None or value is None else MapType(key, value)
+
+    def _dtype(self, value: int, offset: int) -> DType | None:
+        code = signed32(value)
+        if code == 0:
+            return None
+        try:
+            return dtypes.from_onnx(code)
+        except ValueError as error:
+            self._ctx.problem(f"{self._ctx.place(offset - 1)}: {error}")
+            return None
+
+    def _tensor(self, pos: int, end: int, depth: int) -> tuple[DType | None, Shape | None]:
+        dtype = shape = None
+        for tag, start, stop in fields(self._ctx.buf, pos, end):
+            if tag == 0x08:
+                dtype = self._dtype(start, stop)
+            elif tag == 0x12:
+                shape = self._shape(start, stop, depth)
+            else:
+                schema.check_skipped("TensorType", tag, stop - 1)
+        return dtype, shape
+
+    def _shape(self, pos: int, end: int, depth: int) -> Shape:
+        shape: list[Dim] = []
+        for tag, start, stop in fields(self._ctx.buf, pos, end):
+            if tag == 0x0A:
+                shape.append(self._dim(start, stop, depth, len(shape)))
+            else:
+                schema.check_skipped("TensorShape", tag, stop - 1)
+        return tuple(shape)
+
+    def _dim(self, pos: int, end: int, depth: int, axis: int) -> Dim:
+        buf = self._ctx.buf
+        name, size = "", -1
+        for tag, start, stop in fields(buf, pos, end):
+            if tag == 0x08:
+                size, name = signed(start), ""
+            elif tag == 0x12:
+                size, name = -1, wire.text(buf, start, stop)
+            elif tag == 0x1A:
+                self._denote(f"{DENOTATION}.{axis}", start, stop, depth)
+            else:
+                schema.check_skipped("Dimension", tag, stop - 1)
+        if size >= 0:
+            return size
+        if not name or name.startswith("?"):  # "?" marks symbols nobody named; a file must not forge them
+            self._unique = True
+            return dims.fresh()
+        known = self._symbols.get(name)
+        if known is None:
+            known = self._symbols[name] = dims.symbol(name)
+        return known

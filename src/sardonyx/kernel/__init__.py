@@ -1,0 +1,1 @@
+"""The inside of one kernel: expressions over elements, and the loops around them. Knows nothing of graphs."""

@@ -1,0 +1,1 @@
+"""Graph -> kernels and steps: which nodes share a kernel, and what each kernel computes."""

@@ -1,0 +1,124 @@
+"""Loop kernels out of views and expressions: axes are put in order, merged and classified, arguments collected.
+
+    y[N,C,H,W] := max(x[N,C,H,W] + b[1,C,1,1], 0)     =>   3 axes (N, C, H*W); x and y move by 1 along the last, b by 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.ir.dims import Dim, product
+from sardonyx.kernel.expr import BITS, Expr, walk
+from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, units
+from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View
+
+
+def broadcast_strides(view: View, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The strides by which a view moves over a larger shape: 0 where it is repeated."""
+    missing = len(shape) - len(view.shape)
+    own = tuple(0 if size == 1 else stride for size, stride in zip(view.shape, view.strides))
+    return (0,) * missing + own
+
+
+def merge_axes(shape: Sequence[Dim], strides: Sequence[Sequence[Dim]], fixed: int = 0) -> tuple[list[Dim], list[list[Dim]]]:
+    """Drop axes of size 1 and join neighbours that every operand walks through without a jump.
+
+    The last `fixed` axes stay as they are: they mean something to the kernel.
+    """
+    free = len(shape) - fixed
+    kept = [axis for axis in range(len(shape)) if axis >= free or shape[axis] != 1]
+    sizes = [shape[axis] for axis in kept]
+    moves = [[operand[axis] for axis in kept] for operand in strides]
+    axis = len(sizes) - fixed - 2
+    while axis >= 0:
+        if all(operand[axis] == operand[axis + 1] * sizes[axis + 1] for operand in moves):
+            sizes[axis : axis + 2] = [sizes[axis] * sizes[axis + 1]]
+            for operand in moves:
+                operand[axis : axis + 2] = [operand[axis + 1]]
+        axis -= 1
+    if not sizes:
+        sizes, moves = [1], [[0] for _ in moves]
+    return sizes, moves
+
+
+def _inner(stride: Dim) -> Inner:
+    return "unit" if stride == 1 else "zero" if stride == 0 else "any"
+
+
+def loop_step(
+    shape: Sequence[Dim],
+    operands: Sequence[View],
+    types: Sequence[str],
+    stores: Sequence[tuple[int, Expr]],
+    *,
+    lanes: int,
+    label: str,
+    nodes: tuple[str, ...],
+    results: Sequence[tuple[int, Expr]] = (),
+    reduce: Reduce = "none",
+    stash: Sequence[tuple[int, Expr]] = (),
+) -> KernelStep:
+    """A step that evaluates expressions over a shape; operand k of the expressions is `operands[k]`.
+
+    With a reduction the reduced axis is the last (inner) or the last but one (middle) of `shape`.
+    """
+    strides = [broadcast_strides(view, shape) for view in operands]
+    written = [number for number, _ in (*stores, *results)]
+    if reduce == "none":
+        order = sorted(range(len(shape)), key=lambda axis: _walk_order(shape, strides, written, axis))
+        shape = [shape[axis] for axis in order]
+        strides = [tuple(operand[axis] for axis in order) for operand in strides]
+    fixed = {"none": 0, "inner": 1, "middle": 2}[reduce]
+    sizes, moves = merge_axes(shape, strides, fixed)
+    kernel = LoopKernel(
+        len(sizes),
+        tuple(Operand(kind, _inner(move[-1])) for kind, move in zip(types, moves)),
+        tuple(stores),
+        tuple(results),
+        reduce,
+        tuple(stash),
+    )
+    arguments: list[Argument] = list(sizes)
+    for view, kind, move in zip(operands, types, moves):
+        arguments += [Address(view.buffer, view.offset * (BITS[kind] // 8)), *move]
+    elements = product(sizes)
+    read = [number for number in range(len(operands)) if number not in written]
+    return KernelStep(
+        kernel,
+        tuple(arguments),
+        units(kernel, sizes, lanes),
+        estimated_work(kernel, elements),
+        tuple(operands[number].buffer for number in read),
+        tuple(dict.fromkeys(operands[number].buffer for number in written)),
+        label,
+        nodes,
+        tuple(_in_place(operands, moves, types, read, [number for number, _ in stores])),
+    )
+
+
+def _walk_order(shape: Sequence[Dim], strides: Sequence[Sequence[Dim]], written: Sequence[int], axis: int) -> tuple[int, int]:
+    """Axes along which the result lies consecutively come last; the given order decides otherwise."""
+    unit = any(strides[number][axis] == 1 for number in written) and shape[axis] != 1
+    return (1 if unit else 0, axis)
+
+
+def _in_place(
+    operands: Sequence[View], moves: Sequence[Sequence[Dim]], types: Sequence[str], read: Sequence[int], written: Sequence[int]
+) -> list[tuple[Buffer, Buffer]]:
+    """Pairs of operands that walk through memory alike, so that one element is read before it is overwritten."""
+    pairs = []
+    for target in written:
+        for source in read:
+            alike = list(moves[source]) == list(moves[target]) and BITS[types[source]] == BITS[types[target]]
+            both_whole = operands[source].offset == 0 and operands[target].offset == 0
+            if alike and both_whole and operands[source].buffer.size == operands[target].buffer.size:
+                pairs.append((operands[source].buffer, operands[target].buffer))
+    return pairs
+
+
+def estimated_work(kernel: LoopKernel, elements: Dim) -> Dim:
+    """Nanoseconds on one core, roughly: a vector operation in half a cycle, or the memory traffic, whichever is more."""
+    operations = sum(1 for node in walk(kernel.roots) if node.args)
+    moved = sum(BITS[operand.type] // 8 for operand in kernel.operands if operand.inner != "zero")
+    per_thousand = max(operations * 25, moved * 40, 100)
+    return elements * per_thousand // 1000

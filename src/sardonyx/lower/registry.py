@@ -1,0 +1,117 @@
+"""Who lowers which operator.
+
+    @elementwise("HardSwish")
+    def hard_swish(x: Expr) -> Expr:
+        return x * clamp(x * (1 / 6) + 0.5, 0.0, 1.0)
+
+An elementwise rule gets one expression per input and the node's attributes as keywords (those it names), and returns the
+expression of the output; half-precision floats arrive as f32 and the result is rounded on store. A template rule
+(`@template`) gets the lowering context and the group and writes steps. What has neither is computed by the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from sardonyx.ir.graph import Node
+from sardonyx.kernel.expr import Expr
+
+if TYPE_CHECKING:
+    from sardonyx.lower.groups import Group
+    from sardonyx.lower.lowering import LowerContext
+
+FAMILIES: Final = ("elementwise",)
+
+ElementwiseRule: TypeAlias = Callable[..., Expr]
+TemplateRule: TypeAlias = Callable[["LowerContext", "Group"], None]
+ViewRule: TypeAlias = Callable[["LowerContext", Node], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How an operator that is not elementwise is lowered. `fuses` says whether elementwise nodes may follow in its kernel."""
+
+    rule: TemplateRule
+    accepts: Callable[[Node], str]  # "" if the node can be lowered, else the reason why not
+    fuses: bool
+
+
+_ELEMENTWISE: Final[dict[tuple[str, str], tuple[ElementwiseRule, int]]] = {}
+_TEMPLATES: Final[dict[tuple[str, str], Template]] = {}
+_VIEWS: Final[dict[tuple[str, str], ViewRule]] = {}
+
+
+def elementwise(*names: str, domain: str = "", since: int = 1) -> Callable[[ElementwiseRule], ElementwiseRule]:
+    """Register the rule of elementwise operators, from an opset version on."""
+
+    def register(rule: ElementwiseRule) -> ElementwiseRule:
+        for name in names:
+            if (domain, name) in _ELEMENTWISE:
+                raise ValueError(f"{name} has an elementwise rule already")
+            _ELEMENTWISE[domain, name] = (rule, since)
+        return rule
+
+    return register
+
+
+def template(
+    *names: str, domain: str = "", accepts: Callable[[Node], str] = lambda node: "", fuses: bool = False
+) -> Callable[[TemplateRule], TemplateRule]:
+    """Register the rule of operators with kernels of their own."""
+
+    def register(rule: TemplateRule) -> TemplateRule:
+        for name in names:
+            if (domain, name) in _TEMPLATES:
+                raise ValueError(f"{name} has a template already")
+            _TEMPLATES[domain, name] = Template(rule, accepts, fuses)
+        return rule
+
+    return register
+
+
+def view(*names: str, domain: str = "") -> Callable[[ViewRule], ViewRule]:
+    """Register the rule of operators whose result is their input seen differently; it returns False where that fails."""
+
+    def register(rule: ViewRule) -> ViewRule:
+        for name in names:
+            _VIEWS[domain, name] = rule
+        return rule
+
+    return register
+
+
+@cache
+def _load_families() -> None:
+    import importlib
+
+    for family in FAMILIES:
+        importlib.import_module(f"sardonyx.lower.{family}")
+
+
+def elementwise_rule(node: Node) -> ElementwiseRule | None:
+    """The rule for a node, if it is an elementwise operator that has one."""
+    _load_families()
+    found = _ELEMENTWISE.get((node.domain, node.op_type))
+    return found[0] if found is not None and node.version >= found[1] else None
+
+
+def template_rule(node: Node) -> Template | None:
+    """The template for a node's operator."""
+    _load_families()
+    return _TEMPLATES.get((node.domain, node.op_type))
+
+
+def view_rule(node: Node) -> ViewRule | None:
+    """The view rule for a node's operator."""
+    _load_families()
+    return _VIEWS.get((node.domain, node.op_type))
+
+
+def keyword_names(rule: ElementwiseRule) -> tuple[str, ...]:
+    """The attributes a rule asks for."""
+    code: Any = rule.__code__
+    names: tuple[str, ...] = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    return names

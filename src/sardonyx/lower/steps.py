@@ -1,0 +1,126 @@
+"""What lowering produces: steps that run kernels on views of buffers.
+
+A buffer is a piece of memory; a view is a tensor in it (offset, shape, strides in elements). Sizes are dimensions: numbers
+or expressions, evaluated when the sizes of a run are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias, Union
+
+from sardonyx.dtypes import DType
+from sardonyx.ir.dims import Dim, product
+from sardonyx.ir.graph import Node, Value
+
+BufferKind: TypeAlias = Literal["arena", "input", "output", "constant", "host"]
+
+
+class Kernel(Protocol):
+    """A specification of machine code. Equal keys mean equal code; `codegen.emit` knows how to write each class."""
+
+    @property
+    def key(self) -> str: ...
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """A piece of memory. `size` counts elements; `source` tells where constants come from."""
+
+    kind: BufferKind
+    dtype: DType
+    size: Dim
+    label: str = ""
+    load: Callable[[], Any] | None = None  # constant: makes the array (packed weights are made once and shared)
+    value: Value | None = None  # input, output, host: the graph value that lives here
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.label or hex(id(self))}: {self.dtype.name}[{self.size}]>"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor in a buffer."""
+
+    buffer: Buffer
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in row-major order without gaps."""
+        return all(
+            size == 1 or stride == expected
+            for size, stride, expected in zip(self.shape, self.strides, row_major(self.shape))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Kernel argument: where a buffer lies, plus an offset in bytes."""
+
+    buffer: Buffer
+    offset: Dim = 0
+
+
+Argument: TypeAlias = Union[Address, Dim]
+
+
+@dataclass(eq=False, slots=True)
+class KernelStep:
+    """One kernel call over a parallel range of `units`. `work` estimates its cost in nanoseconds on one core."""
+
+    kernel: Kernel
+    arguments: tuple[Argument, ...]
+    units: Dim
+    work: Dim
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    label: str
+    nodes: tuple[str, ...]
+    in_place: tuple[tuple[Buffer, Buffer], ...] = ()  # (read, written): may be the same memory if the read one dies here
+
+
+@dataclass(eq=False, slots=True)
+class HostNodeStep:
+    """A node computed by Python between native steps."""
+
+    node: Node
+    inputs: tuple[View | None, ...]
+    outputs: tuple[View | None, ...]
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+
+
+Step: TypeAlias = Union[KernelStep, HostNodeStep]
+
+
+@dataclass(slots=True)
+class Lowered:
+    """A graph turned into steps."""
+
+    steps: list[Step] = field(default_factory=list)
+    inputs: list[View] = field(default_factory=list)
+    outputs: list[View] = field(default_factory=list)
+
+
+def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The strides of a tensor without gaps."""
+    strides: list[Dim] = []
+    step: Dim = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def whole(buffer: Buffer, shape: Sequence[Dim]) -> View:
+    """A buffer seen as one contiguous tensor."""
+    return View(buffer, tuple(shape), row_major(shape))
+
+
+def element_count(shape: Sequence[Dim]) -> Dim:
+    """How many elements a shape has."""
+    return product(list(shape))

@@ -1,0 +1,187 @@
+"""IOBinding: inputs and outputs fixed before a run, by array, OrtValue or address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from sardonyx import dtypes, errors
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import TensorType
+from sardonyx.runtime import dlpack
+from sardonyx.runtime.devices import OrtDevice, require_cpu
+from sardonyx.runtime.feeds import check_shape
+from sardonyx.runtime.values import OrtValue, OrtValueVector, element_dtype
+
+_NO_STRINGS = "Only binding non-string Tensors is currently supported"
+
+
+class BoundSession(Protocol):
+    """What a binding needs of its session."""
+
+    def input_names(self) -> Sequence[str]:
+        """Everything that may be fed."""
+        ...
+
+
+class IOBinding:
+    """Inputs and outputs of later `run_with_iobinding` calls; made by `session.io_binding()`."""
+
+    def __init__(self, session: BoundSession) -> None:
+        self._session = session
+        self._inputs: dict[str, OrtValue] = {}
+        self._targets: dict[str, OrtValue | None] = {}  # None: memory is made in the run
+        self._results: list[OrtValue] = []
+
+    @property
+    def _iobinding(self) -> IOBinding:
+        return self
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
+        """Read an input from this array at every run; its memory is shared, if it is contiguous."""
+        if not isinstance(arr_on_cpu, np.ndarray):
+            raise RuntimeError(f"Unable to create OrtValue from the given python object of type {type(arr_on_cpu).__name__}")
+        self._bind_input(name, OrtValue.ortvalue_from_numpy(self._numeric(arr_on_cpu)))
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str | OrtDevice | Array,
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Read an input from memory at an address; whoever owns it must keep it until the runs are over."""
+        if isinstance(device_type, np.ndarray):
+            self.bind_cpu_input(name, device_type)
+            return
+        if element_type is None or shape is None or buffer_ptr is None:
+            raise ValueError("`element_type`, `shape` and `buffer_ptr` are to be provided")
+        self._bind_input(name, _at(device_type, device_id, element_type, shape, buffer_ptr))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Read an input from this value at every run."""
+        self._bind_input(name, _ort_value(ortvalue))
+
+    def _bind_input(self, name: str, value: OrtValue) -> None:
+        if name not in self._session.input_names():
+            raise errors.Fail(
+                f"Failed to find NodeArg with name: {name} in the def list",
+                hint=f"inputs: {', '.join(self._session.input_names())}",
+            )
+        self._inputs[name] = value
+
+    @staticmethod
+    def _numeric(array: Array) -> Array:
+        if element_dtype(array.dtype) is dtypes.STRING:
+            raise RuntimeError(_NO_STRINGS)
+        return array
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str | OrtDevice = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Ask for an output: written to memory at an address, or, without one, to memory made in the run."""
+        if buffer_ptr is None:
+            require_cpu(device_type, device_id)
+            self._targets[name] = None
+            return
+        if element_type is None or shape is None:
+            raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
+        self._targets[name] = _at(device_type, device_id, element_type, shape, buffer_ptr)
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Write an output to this value's memory at every run."""
+        self._targets[name] = _ort_value(ortvalue)
+
+    def synchronize_inputs(self) -> None:
+        """Nothing to wait for: copies to the CPU are done when they return."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing to wait for."""
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The results of the last run, in the order the outputs were bound."""
+        return list(self._results)
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """The results of the last run."""
+        return OrtValueVector(self._results)
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The results of the last run as arrays (lists, dictionaries); copies of what is bound."""
+        return [value.value.copy() if value.is_tensor() else value.value for value in self._results]
+
+    def clear_binding_inputs(self) -> None:
+        """Forget all inputs."""
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget all outputs and the last results."""
+        self._targets.clear()
+        self._results.clear()
+
+    @property
+    def feeds(self) -> dict[str, OrtValue]:
+        """The inputs by name."""
+        return dict(self._inputs)
+
+    @property
+    def fetches(self) -> list[str]:
+        """The names of the outputs, in the order they were bound."""
+        return list(self._targets)
+
+    def accept(self, results: Sequence[OrtValue]) -> None:
+        """Put the results of a run where the outputs were bound to."""
+        accepted = []
+        for (name, target), result in zip(self._targets.items(), results):
+            if target is not None:
+                _write(name, target, result)
+            accepted.append(result if target is None else target)
+        self._results = accepted
+
+
+def _at(device: str | OrtDevice, device_id: int, element_type: Any, shape: Sequence[int], address: int) -> OrtValue:
+    require_cpu(device, device_id)
+    dtype = element_dtype(element_type)
+    if dtype is dtypes.STRING:
+        raise RuntimeError(_NO_STRINGS)
+    if dtype.is_packed:
+        raise RuntimeError(f"memory of tensor({dtype.ort}) cannot be bound by address: elements share bytes")
+    try:
+        return OrtValue.of(dlpack.array_at(int(address), dtype, [int(size) for size in shape]))
+    except ValueError as error:
+        raise RuntimeError(str(error)) from None
+
+
+def _ort_value(value: Any) -> OrtValue:
+    if not isinstance(value, OrtValue):
+        raise TypeError(f"expected an OrtValue, got {type(value).__name__}")
+    return value
+
+
+def _write(name: str, target: OrtValue, result: OrtValue) -> None:
+    if target.data_type() != result.data_type():
+        raise errors.InvalidArgument(
+            f"Unexpected output data type. Actual: ({target.data_type()}) , expected: ({result.data_type()}) for output: {name}"
+        )
+    if not target.is_tensor():
+        raise errors.InvalidArgument(
+            f"output {name!r}: only tensors can be written to bound memory, this is {result.data_type()}"
+        )
+    memory, array = target.numpy(), result.numpy()
+    check_shape(name, memory.shape, TensorType(dtypes.from_numpy(array.dtype), array.shape), "output")
+    if not memory.flags.writeable:
+        raise errors.InvalidArgument(f"output {name!r}: the bound memory is read-only")
+    memory[...] = array
+
+
+SessionIOBinding = IOBinding  # ONNX Runtime has a native class of this name below its IOBinding

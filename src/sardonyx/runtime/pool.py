@@ -1,0 +1,139 @@
+"""Threads that wait in native code for programs to run.
+
+A pool of n workers is the calling thread and n - 1 Python threads that never come back to Python while the pool lives: they sit in
+`work` with the GIL released, spin for a millisecond or two after the last job, then sleep without using the CPU. One program at a
+time runs on a pool; who finds it busy runs on his own thread alone, which is as much work done per second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import math
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+
+_POOL_BYTES = 128 + 64 * 256
+_OFFSET_WORKERS, _OFFSET_SPINS = 40, 48
+_SPINS = 40_000  # turns of about 40 ns: 1.6 ms
+
+_start_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+_run_type = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+_work_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_stop_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def usable_cores() -> int:
+    """The cores this process may really use: its affinity mask, cut by the quota of its control group."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, min(count, math.ceil(quota))) if quota else max(1, count)
+
+
+def _cgroup_quota() -> float | None:
+    """CPUs the control group grants, or None without a limit."""
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        with open("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", encoding="ascii") as file:
+            granted = int(file.read())
+        with open("/sys/fs/cgroup/cpu/cpu.cfs_period_us", encoding="ascii") as file:
+            span = int(file.read())
+        return granted / span if granted > 0 and span > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+class Pool:
+    """A number of workers. Threads are started at the first run, and anew after a fork."""
+
+    def __init__(self, driver: Mapping[str, int], workers: int, *, spinning: bool = True) -> None:
+        self.workers = workers
+        self._driver = dict(driver)
+        self._spins = _SPINS if spinning else 0
+        self._start = _start_type(driver["start"])
+        self._run = _run_type(driver["run"])
+        self._busy = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._pid = 0
+        self._block = ctypes.create_string_buffer(_POOL_BYTES + 64)
+        self._address = 0
+        _pools.add(self)
+
+    def run(self, steps: int, count: int, table: int) -> None:
+        """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
+        if self.workers == 1 or not self._busy.acquire(blocking=False):
+            self._run(None, steps, count, table, 0, 1)
+            return
+        try:
+            if self._pid != os.getpid():
+                self._open()
+            self._start(self._address, steps, count, table)
+        finally:
+            self._busy.release()
+
+    def run_alone(self, steps: int, count: int, table: int) -> None:
+        """Run steps on this thread: for programs too small to gain from more."""
+        self._run(None, steps, count, table, 0, 1)
+
+    def _open(self) -> None:
+        self._block = ctypes.create_string_buffer(_POOL_BYTES + 64)
+        self._address = (ctypes.addressof(self._block) + 63) // 64 * 64
+        ctypes.c_int64.from_address(self._address + _OFFSET_WORKERS).value = self.workers
+        ctypes.c_int64.from_address(self._address + _OFFSET_SPINS).value = self._spins
+        work = _work_type(self._driver["work"])
+        self._pid = os.getpid()
+        block, address = self._block, self._address
+        self._threads = []
+        for worker in range(1, self.workers):
+            # The thread holds the block: it may outlive the pool by a moment.
+            thread = threading.Thread(target=_sit, args=(work, address, worker, block), daemon=True, name=f"sardonyx-{worker}")
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self) -> None:
+        """End the threads; a later run starts new ones."""
+        if self._pid == os.getpid() and self._threads:
+            _stop_type(self._driver["stop"])(self._address)
+            for thread in self._threads:
+                thread.join(timeout=1.0)
+        self._threads = []
+        self._pid = 0
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _sit(work: object, address: int, worker: int, block: object) -> None:
+    work(address, worker, 0)  # type: ignore[operator]
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for pool in list(_pools):
+        pool.close()
+
+
+atexit.register(_close_all)
+
+
+def _after_fork() -> None:
+    """In a forked child the threads are gone, and a lock may be held by one that no longer exists."""
+    for pool in list(_pools):
+        pool._busy = threading.Lock()
+        pool._pid = 0
+        pool._threads = []
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,91 @@
+"""How a session describes its model: inputs and outputs, metadata, and who computes which node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import Model
+from sardonyx.ir.types import OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from sardonyx.plan.plan import HostStep
+
+NO_VERSION: Final = (1 << 63) - 1  # what ONNX Runtime reports for a model that states no version
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output of a model.
+
+    `type` is ONNX Runtime's name for the type, as in tensor(float). `shape` has a number for a fixed size, a name for a
+    symbolic one, None for an unknown one; it is empty for scalars, unknown ranks and values that are no tensors.
+    """
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+    @classmethod
+    def of(cls, name: str, type: Type | None) -> NodeArg:
+        """The description of a value of the graph."""
+        if type is None:
+            return cls(name, "", [])
+        inner: Type = type
+        while isinstance(inner, (OptionalType, SequenceType)):
+            inner = inner.element
+        shaped = isinstance(type, (TensorType, SparseTensorType))
+        dims = inner.shape if shaped and isinstance(inner, (TensorType, SparseTensorType)) else None
+        return cls(name, type.ort, [_size(dim) for dim in dims or ()])
+
+
+def _size(dim: Dim) -> int | str | None:
+    if isinstance(dim, int):
+        return dim
+    return None if dim.is_anonymous else str(dim)
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What a model says about itself."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int  # NO_VERSION if the model states none (a stated 0 counts as none)
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Model) -> ModelMetadata:
+        """The metadata of a model as it was read."""
+        graph = model.graph
+        version = model.model_version or NO_VERSION
+        return cls(model.producer_name, graph.name, model.domain, model.doc, graph.doc, version, dict(model.metadata))
+
+
+@dataclass(frozen=True)
+class OrtEpAssignedNode:
+    """A node and its operator."""
+
+    name: str
+    domain: str
+    op_type: str
+
+
+@dataclass(frozen=True)
+class OrtEpAssignedSubgraph:
+    """Nodes that one execution provider computes together."""
+
+    ep_name: str
+    nodes: tuple[OrtEpAssignedNode, ...]
+
+    def get_nodes(self) -> list[OrtEpAssignedNode]:
+        """The nodes, in the order they run."""
+        return list(self.nodes)
+
+    @classmethod
+    def of(cls, step: HostStep | Any) -> OrtEpAssignedSubgraph:
+        """The assignment of one step of a plan."""
+        domain = step.label.partition(" ")[0].rpartition("::")[0]
+        return cls(step.provider, (OrtEpAssignedNode(step.name, domain, step.op_type),))

@@ -1,0 +1,217 @@
+"""The architecture: who may import whom. The table here is the one in docs/architecture.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src/sardonyx"
+ARCHITECTURE = Path(__file__).parent.parent / "docs/architecture.md"
+
+# First-level package or module of sardonyx -> layer. A module imports its own folder and lower layers only.
+LAYERS = {
+    "errors": 0,
+    "dtypes": 0,
+    "options": 0,
+    "ir": 1,
+    "formats": 2,
+    "ops": 2,
+    "analysis": 3,
+    "passes": 4,
+    "kernel": 5,
+    "lower": 6,
+    "codegen": 7,
+    "plan": 8,
+    "providers": 9,
+    "runtime": 10,
+    "compiler": 11,
+    "training": 12,
+    "quantization": 12,
+    "session": 13,
+    "inspection": 13,
+    "sample_inputs": 13,
+    "build_info": 13,
+    "model_compiler": 13,
+    "backend": 14,
+    "capi": 14,
+    "datasets": 14,
+    "as_onnxruntime": 14,
+    "cli": 14,
+    "__init__": 15,  # the public names
+    "__main__": 15,
+}
+
+# Edges that the numbers alone would allow, or that are finer than them: package -> the only packages it may import.
+ONLY = {
+    "errors": set(),
+    "dtypes": set(),
+    "options": {"errors", "dtypes"},
+    "ir": {"errors", "dtypes", "options"},
+    "formats": {"errors", "dtypes", "options", "ir"},
+    "ops": {"errors", "dtypes", "options", "ir"},
+    "analysis": {"errors", "dtypes", "options", "ir", "ops"},
+    "passes": {"errors", "dtypes", "options", "ir", "ops", "analysis"},
+    "kernel": {"errors", "dtypes", "options"},
+    "lower": {"errors", "dtypes", "options", "ir", "ops", "analysis", "kernel"},
+    "codegen": {"errors", "dtypes", "options", "kernel"},
+    "plan": {"errors", "dtypes", "options", "ir", "analysis"},
+    "cli": {"__init__"},
+}
+THIRD_PARTY = {"numpy", "ml_dtypes", "llvmlite"}
+LLVMLITE_HOME = "codegen"
+FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  # may go through the public names
+OPTIONAL = {  # package of an extra -> the only part that may use it, and must work or say so without it
+    "torch": "sardonyx/training/",
+    "PIL": "sardonyx/ops/image_formats.py",
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement of ours, seen from the importing module."""
+
+    path: Path
+    line: int
+    target: str  # dotted name of what is imported
+    inside_function: bool
+    type_checking: bool
+    reason: str  # text after `# lazy:` on the line
+
+    @property
+    def place(self) -> str:
+        return f"{self.path.relative_to(SOURCE.parent)}:{self.line}"
+
+
+def unit_of(path: Path) -> str:
+    """The first-level package or module a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    text = path.read_text("utf-8")
+    lines = text.splitlines()
+
+    def visit(node: ast.AST, inside: bool, checking: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            is_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+            is_checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+            for target in _targets(child, path):
+                _, marked, reason = lines[child.lineno - 1].partition("# lazy:")  # type: ignore[attr-defined]
+                yield Import(path, child.lineno, target, inside, checking, reason.strip() if marked else "")  # type: ignore[attr-defined]
+            yield from visit(child, inside or is_function, checking or is_checking)
+
+    return visit(ast.parse(text), False, False)
+
+
+def _targets(node: ast.AST, path: Path) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        if node.level:
+            package = ("sardonyx", *path.relative_to(SOURCE).parts[:-1])
+            base = ".".join(package[: len(package) - node.level + 1])
+            module = f"{base}.{node.module}" if node.module else base
+        else:
+            module = node.module or ""
+        return [f"{module}.{alias.name}" if module == "sardonyx" else module for alias in node.names]
+    return []
+
+
+def unit_imported(target: str) -> str | None:
+    """The first-level unit of ours that an import names; None for other packages."""
+    parts = target.split(".")
+    if parts[0] != "sardonyx":
+        return None
+    if len(parts) > 1 and ((SOURCE / parts[1]).is_dir() or (SOURCE / f"{parts[1]}.py").is_file()):
+        return parts[1]
+    return "__init__"
+
+
+ALL_IMPORTS = [each for path in sorted(SOURCE.rglob("*.py")) for each in imports_of(path)]
+OWN_IMPORTS = [(unit_of(each.path), unit, each) for each in ALL_IMPORTS if (unit := unit_imported(each.target)) is not None]
+
+
+def test_every_first_level_name_has_a_layer() -> None:
+    units = {unit_of(path) for path in SOURCE.rglob("*.py")}
+    assert units - set(LAYERS) == set()
+
+
+def test_nothing_imports_a_higher_layer() -> None:
+    upward = [
+        f"{each.place}: {source} (layer {LAYERS[source]}) imports {target} (layer {LAYERS.get(target)})"
+        for source, target, each in OWN_IMPORTS
+        if source in LAYERS and source != target and not each.type_checking and not _downward(source, target)
+    ]
+    assert upward == []
+
+
+def _downward(source: str, target: str) -> bool:
+    if source in FACES and target == "__init__":
+        return True
+    if source == "__main__":
+        return target == "cli"
+    return target in LAYERS and LAYERS[target] <= LAYERS[source] and target != "__init__"
+
+
+@pytest.mark.parametrize("source", sorted(ONLY))
+def test_a_package_sees_only_what_its_row_allows(source: str) -> None:
+    seen = {
+        target: each.place
+        for origin, target, each in OWN_IMPORTS
+        if origin == source and target != source and not each.type_checking
+    }
+    assert {target: place for target, place in seen.items() if target not in ONLY[source]} == {}
+
+
+def test_there_is_no_cycle_between_first_level_packages() -> None:
+    edges: dict[str, set[str]] = {}
+    for source, target, each in OWN_IMPORTS:
+        if source in LAYERS and source not in {target, "__init__"} and target != "__init__" and not each.type_checking:
+            edges.setdefault(source, set()).add(target)
+    remaining = dict(edges)
+    while True:  # take away whatever imports nothing that is left; what stays is in a cycle, or above one
+        leaves = [unit for unit, targets in remaining.items() if not targets & set(remaining)]
+        if not leaves:
+            break
+        for unit in leaves:
+            del remaining[unit]
+    assert remaining == {}
+
+
+def test_an_import_inside_a_function_says_why() -> None:
+    unexplained = [each.place for _, _, each in OWN_IMPORTS if each.inside_function and not each.reason]
+    assert unexplained == []
+
+
+def test_only_codegen_imports_llvmlite() -> None:
+    others = [
+        each.place for each in ALL_IMPORTS if each.target.split(".")[0] == "llvmlite" and unit_of(each.path) != LLVMLITE_HOME
+    ]
+    assert others == []
+
+
+def test_nothing_but_the_declared_dependencies_is_imported() -> None:
+    known = THIRD_PARTY | set(sys.stdlib_module_names) | {"sardonyx"}
+    packages = [(each.place, each.target.split(".")[0]) for each in ALL_IMPORTS]
+    foreign = [(place, package) for place, package in packages if package not in known]
+    assert [item for item in foreign if not item[0].startswith(OPTIONAL.get(item[1], "nowhere"))] == []
+
+
+def test_optional_packages_are_imported_when_they_are_needed() -> None:
+    assert [each.place for each in ALL_IMPORTS if each.target.split(".")[0] in OPTIONAL and not each.inside_function] == []
+
+
+def test_the_layer_table_of_the_architecture_page_is_the_tested_one() -> None:
+    page = ARCHITECTURE.read_text("utf-8")
+    listed = {
+        name: int(layer)
+        for layer, names in re.findall(r"^\| (\d+) \| (.*?) \|", page, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert listed == {name: layer for name, layer in LAYERS.items() if not name.startswith("__")}

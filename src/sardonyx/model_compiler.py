@@ -71,7 +71,8 @@ class ModelCompiler:
     def _compiled(self) -> Model:
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:
             raise errors.Fail("no node was compiled: no execution provider keeps compiled code in ONNX files")
-        model = load(self._source, external_files=self._options.external_files or None)
+        options = self._options
+        model = load(self._source, external_files=options.external_files or None, replaced=options.replaced_initializers)
         compile_model(model, self._options.compile_options())
         return model
 

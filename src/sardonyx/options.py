@@ -118,7 +118,7 @@ class CompileOptions:
     free_dimension_overrides: Mapping[str, int] = field(default_factory=_empty)  # by the dimension's name
     free_dimension_denotations: Mapping[str, int] = field(default_factory=_empty)  # by what the dimension stands for
     providers: tuple[str, ...] = (CPU_PROVIDER,)  # by falling priority
-    provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)
+    provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({CPU_PROVIDER: {}}))
     intra_op_num_threads: int = 0  # 0: as many as the machine (cgroup, affinity) gives
     inter_op_num_threads: int = 0
     deterministic: bool = False
@@ -380,6 +380,11 @@ class SessionOptions(_Settings):
         return MappingProxyType(self._external_files)
 
     @property
+    def replaced_initializers(self) -> frozenset[str]:
+        """Names of the initializers that get other data."""
+        return frozenset(self._initializers)
+
+    @property
     def provider_settings(self) -> Mapping[str, Mapping[str, str]]:
         """Providers set by `add_provider`, with their options, in order."""
         return MappingProxyType(self._providers)
@@ -419,9 +424,7 @@ class RunOptions(_Settings):
     log_severity_level = Setting(-1, _integer, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the session's.")
     log_verbosity_level = Setting(0, _integer, "How much is told at severity 0.")
     logid = Setting("", _text, "Name of this run in log lines.")
-    terminate = Setting(
-        False, _boolean, "True stops the runs that use these options: they raise Fail. Any thread may set it."
-    )
+    terminate = Setting(False, _boolean, "True stops the runs that use these options: they raise Fail. Any thread may set it.")
     only_execute_path_to_fetches = Setting(
         False, _boolean, "Whether nodes the wanted outputs do not depend on are left out; they always are."
     )

@@ -165,7 +165,8 @@ class InferenceSession:
         profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
         folder = options.config_entries.get(_EXTERNAL_FOLDER) or None
         with _span(profiler, "model_loading_uri" if isinstance(self._source, str) else "model_loading_array"):
-            model = load(self._source, base_dir=folder, external_files=options.external_files or None)
+            replaced = options.replaced_initializers
+            model = load(self._source, base_dir=folder, external_files=options.external_files or None, replaced=replaced)
         if self._read_config_from_model:
             apply_model_config(options, model.metadata.get("ort_config", ""))
             if options.enable_profiling and profiler is None:

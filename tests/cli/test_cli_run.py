@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,33 @@ def test_the_progress_bar_counts_and_survives_loops() -> None:
     assert progress.line(1.5) == "[###############...............] 2/4 nodes, 1.50 s"
     progress.done = 9
     assert progress.line(1.5) == "9 nodes, 1.50 s"
+
+
+def test_a_watched_run_counts_its_nodes(adder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    finished: list[Progress] = []
+
+    class Kept(Progress):
+        def __init__(self, total: int, noun: str) -> None:
+            super().__init__(total, noun)
+            finished.append(self)
+
+    monkeypatch.setattr("sardonyx.cli.run.is_watched", lambda: True)
+    monkeypatch.setattr("sardonyx.cli.run.Progress", Kept)
+    assert "y  float32  1x3" in printed(capsys, adder)
+    [progress] = finished
+    assert (progress.total, progress.noun) == (1, "nodes")
+    assert progress.done >= 1
+
+
+def test_the_bar_is_drawn_after_a_while_and_wiped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sardonyx.cli.progress.is_watched", lambda: True)
+    monkeypatch.setattr("sardonyx.cli.progress.PATIENCE", 0.0)
+    progress = Progress(2, "runs")
+    progress.advance()
+    deadline = time.monotonic() + 10
+    with progress:
+        while not progress.shown and time.monotonic() < deadline:
+            time.sleep(0.01)
+    text = capsys.readouterr().err
+    assert "1/2 runs" in text
+    assert text.endswith("\r\x1b[K")

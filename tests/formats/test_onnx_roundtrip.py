@@ -122,9 +122,11 @@ def test_a_model_with_everything_survives() -> None:
 
 def test_strings_complex_numbers_and_empty_tensors_survive() -> None:
     arrays = {
-        "s": np.array([["a", "ü"], ["", "b\0"]], dtype=object), "c": np.array([[1 + 2j]], np.complex128), "e": np.empty((0, 3), np.float16),
+        "s": np.array([["a", "ü"], ["", "b\0"]], dtype=object),
+        "c": np.array([[1 + 2j]], np.complex128),
+        "e": np.empty((0, 3), np.float16),
         "scalar": np.float64(3).reshape(()),
-    }  # fmt: skip
+    }
     tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     graph = helper.make_graph(
         [], "g", [], [helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in tensors], tensors

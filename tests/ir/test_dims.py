@@ -70,7 +70,8 @@ def test_addition_and_multiplication_obey_the_laws_of_arithmetic(first: Twin, se
     assert a - a == 0
     assert a + 0 == a == a * 1
     assert a * 0 == 0
-    assert -(-a) == a
+    assert 0 - (0 - a) == a
+    assert -a + a == 0
 
 
 @given(EXPRESSIONS, EXPRESSIONS, BINDINGS)

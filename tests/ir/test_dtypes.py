@@ -45,7 +45,7 @@ def test_every_type_is_a_float_an_integer_or_something_else() -> None:
 
 def test_numpy_text_of_every_kind_is_string() -> None:
     for kind in ("<U5", "S3", object):
-        assert dtypes.from_numpy(np.dtype(kind)) is dtypes.STRING  # type: ignore[arg-type]
+        assert dtypes.from_numpy(np.dtype(kind)) is dtypes.STRING
 
 
 def test_other_byte_orders_are_the_same_type() -> None:

@@ -79,7 +79,8 @@ def test_nodes_inserted_after_the_current_one_are_visited() -> None:
 
 @given(st.data())
 def test_any_sequence_of_insertions_and_removals_keeps_the_list_whole(data: st.DataObject) -> None:
-    graph, expected = Graph(), []
+    graph = Graph()
+    expected: list[Node] = []
     for number in range(data.draw(st.integers(0, 20))):
         node = Node("Op", [], [Value(f"v{number}")])
         action = data.draw(st.sampled_from(("append", "before", "after", "detach")))

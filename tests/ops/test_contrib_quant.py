@@ -137,7 +137,7 @@ def _packed_nibbles(values: Array, bits: int) -> Array:
     padded = np.zeros((*values.shape[:-1], -(-values.shape[-1] // per) * per), np.uint8)
     padded[..., : values.shape[-1]] = values
     groups = padded.reshape(*padded.shape[:-1], -1, per)
-    return np.bitwise_or.reduce(groups << (np.arange(per, dtype=np.uint8) * bits), axis=-1).astype(np.uint8)
+    return np.asarray(np.bitwise_or.reduce(groups << (np.arange(per, dtype=np.uint8) * bits), axis=-1).astype(np.uint8))
 
 
 def _packed_weight(rng: np.random.Generator, n: int, k: int, bits: int, block: int) -> tuple[Array, int]:
@@ -182,7 +182,13 @@ def test_matmul_nbits_with_flat_parameters_group_index_and_half_precision() -> N
 
 def test_matmul_nbits_says_what_shape_it_expects() -> None:
     with pytest.raises(ValueError, match=r"B is \(2, 2, 8\), expected \(2, 3, 8\): 2 rows of 48 weights of 4 bits"):
-        evaluate("MatMulNBits", [np.ones((1, 48), np.float32), np.ones((2, 2, 8), np.uint8), np.ones((2, 3), np.float32)], K=48, N=2, block_size=16)  # noqa: E501
+        evaluate(
+            "MatMulNBits",
+            [np.ones((1, 48), np.float32), np.ones((2, 2, 8), np.uint8), np.ones((2, 3), np.float32)],
+            K=48,
+            N=2,
+            block_size=16,
+        )
 
 
 @pytest.mark.parametrize("quant_type", [0, 1])
@@ -251,7 +257,13 @@ def test_matmul_integer_to_float(a_type: Any, b_type: Any, per_column: bool) -> 
 def test_dynamic_quantize_matmul(m: int, k: int, n: int, b_type: Any, biased: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = normal(rng, m, k), quantized(rng, (k, n), b_type)
-    inputs = [a, b, (np.abs(normal(rng, n)) * 0.1).astype(np.float32), quantized(rng, (n,), b_type), normal(rng, n) if biased else None]
+    inputs = [
+        a,
+        b,
+        (np.abs(normal(rng, n)) * 0.1).astype(np.float32),
+        quantized(rng, (n,), b_type),
+        normal(rng, n) if biased else None,
+    ]
     check("DynamicQuantizeMatMul", inputs, tolerance=1e-4)
 
 

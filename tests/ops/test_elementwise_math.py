@@ -89,7 +89,7 @@ def test_functions_agree_with_the_math_module(name: str, shape: tuple[int, ...],
     x = random_array(seed, shape, dtype)
     expected = np.array([_or_nan(FUNCTIONS[name])(float(item)) for item in x.flat], np.float64).reshape(shape)
     with np.errstate(all="ignore"):
-        close(run(name, x), expected.astype(dtype))
+        close(run(name, x), expected.astype(dtype), ulps=64 if name == "HardSwish" else 4)  # x / 6 + 0.5 cancels near -3
 
 
 @pytest.mark.parametrize("name", ["Abs", "Neg", "Sign", "Relu"])

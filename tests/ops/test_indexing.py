@@ -224,6 +224,6 @@ def test_tensor_scatter_checks_what_it_is_given() -> None:
         ((cache, update, i64(0)), {}, r"write_indices are \(1,\): expected 2 numbers"),
     ):
         with pytest.raises(ValueError, match=message):
-            run("TensorScatter", *inputs, **attrs)  # type: ignore[arg-type]
+            run("TensorScatter", *inputs, **attrs)
     with pytest.raises(IndexError, match=r"write_indices \[0, 2\] plus 2 steps leave axis 1 of size 3"):
         run("TensorScatter", cache, update, i64(0, 2))

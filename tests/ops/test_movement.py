@@ -23,7 +23,7 @@ from op_case import (
     shapes,
 )
 
-from sardonyx.ir.dims import symbol
+from sardonyx.ir.dims import evaluate, symbol
 
 quick = settings(max_examples=30, deadline=None)
 filled = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
@@ -35,7 +35,7 @@ def data(seed: int, shape: tuple[int, ...], dtype: Any) -> Array:
     if dtype is np.complex64:
         return random_array(seed, shape, np.float32, special=False).astype(np.complex64)
     if dtype is ml_dtypes.int4:
-        return (random_array(seed, shape, np.int8) % 8).astype(ml_dtypes.int4)
+        return np.asarray(random_array(seed, shape, np.int8) % 8).astype(ml_dtypes.int4)
     return random_array(seed, shape, dtype, special=False)
 
 
@@ -181,6 +181,19 @@ def test_split_before_opset_eighteen_needs_equal_parts() -> None:
 
 def test_split_of_a_symbol_into_equal_parts() -> None:
     assert known_shape("Split", [f32(2 * N, 3)], num_outputs=2, outputs=2) == [[N, 3], [N, 3]]
+    assert known_shape("Split", [f32("N")], version=13, outputs=2) == [[N // 2], [N // 2]]
+    for parts in (1, 2, 3, 5):
+        found = known_shape("Split", [f32("N")], num_outputs=parts, outputs=parts)
+        for size in range(12):
+            pieces = run("Split", np.arange(size), num_outputs=parts, outputs=parts)
+            expected = [piece.size for piece in (pieces if parts > 1 else [pieces])]
+            assert [evaluate(shape[0], {"N": size}) for shape in found] == expected
+
+
+def test_split_in_opset_one_takes_its_sizes_as_input_or_attribute() -> None:
+    x = np.arange(4, dtype=np.float32)
+    assert [piece.size for piece in run("Split", x, np.array([1, 3], np.float32), version=1, outputs=2)] == [1, 3]
+    assert [piece.size for piece in run("Split", x, version=1, split=(3, 1), outputs=2)] == [3, 1]
 
 
 @quick

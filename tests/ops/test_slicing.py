@@ -22,9 +22,11 @@ bounds = st.one_of(st.integers(-7, 7), st.sampled_from([FAR, -FAR - 1, 2**31 - 1
 steps = st.integers(-3, 3).filter(bool)
 
 
-def python_end(end: int, step: int) -> int | None:
-    """Backwards, the largest integers mean all the way to the front."""
-    return None if step < 0 and end in (FAR, 2**31 - 1) else end
+def as_python(start: int, end: int, step: int, size: int) -> slice:
+    """Backwards, a start before the front is the front, and the largest integers mean all the way."""
+    if step > 0:
+        return slice(start, end, step)
+    return slice(max(start, -size) if size else 0, None if end in (FAR, 2**31 - 1) else end, step)
 
 
 @quick
@@ -33,7 +35,7 @@ def test_slices_are_those_of_python(shape: tuple[int, ...], start: int, end: int
     x = random_array(seed, shape, np.int32)
     axis = seed % len(shape)
     cut = [slice(None)] * len(shape)
-    cut[axis] = slice(start, python_end(end, step), step)
+    cut[axis] = as_python(start, end, step, shape[axis])
     result = run("Slice", x, i64(start), i64(end), i64(axis - len(shape)), i64(step))
     np.testing.assert_array_equal(result, x[tuple(cut)])
     np.testing.assert_array_equal(result, by_onnxruntime("Slice", x, i64(start), i64(end), i64(axis), i64(step), like=[x])[0])
@@ -57,7 +59,7 @@ def test_slices_refuse_a_step_of_zero_and_uneven_lists() -> None:
 def test_symbolic_sizes_are_exact(size: int, start: int, end: int, step: int) -> None:
     found = sliced_size(N, start, end, step)
     if found is not None:
-        assert dims.evaluate(found, {"N": size}) == len(range(size)[start : python_end(end, step) : step])
+        assert dims.evaluate(found, {"N": size}) == len(range(size)[as_python(start, end, step, size)])
     elif step > 0:
         pytest.fail(f"slice {start}:{end}:{step} should have a symbolic size")
 

@@ -29,7 +29,7 @@ class Progress:
         self.done = 0
         self._start = time.perf_counter()
         self._stop = threading.Event()
-        self._shown = False
+        self.shown = False
         self._thread = threading.Thread(target=self._draw, daemon=True) if is_watched() else None
 
     def __enter__(self) -> Progress:
@@ -41,7 +41,7 @@ class Progress:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        if self._shown:
+        if self.shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def advance(self) -> None:
@@ -60,7 +60,7 @@ class Progress:
         if self._stop.wait(PATIENCE):
             return
         while not self._stop.is_set():
-            self._shown = True
+            self.shown = True
             print(f"\r\x1b[K{self.line(time.perf_counter() - self._start)}", end="", file=sys.stderr, flush=True)
             self._stop.wait(INTERVAL)
 

@@ -120,10 +120,14 @@ class Function:
         index = self.fresh("i")
         carried = [self.fresh("r") for _ in carry]
         # The values after the first turn are known only when the loop is closed: `end` fills them in.
-        loop = Loop(index, carried, [kind for kind, _ in carry], [value for _, value in carry], before, body, exit_, str(stop), str(step))
+        loop = Loop(
+            index, carried, [kind for kind, _ in carry], [value for _, value in carry], before, body, exit_, str(stop), str(step)
+        )
         self._lines.append(f"  {index} = phi i64 [ {start}, %{before} ], [ @NEXT{body[1:]}@, %@LATCH{body[1:]}@ ]")
         for number, (name, (kind, value)) in enumerate(zip(carried, carry)):
-            self._lines.append(f"  {name} = phi {kind} [ {value}, %{before} ], [ @CARRY{body[1:]}_{number}@, %@LATCH{body[1:]}@ ]")
+            self._lines.append(
+                f"  {name} = phi {kind} [ {value}, %{before} ], [ @CARRY{body[1:]}_{number}@, %@LATCH{body[1:]}@ ]"
+            )
         return loop
 
     def end(self, loop: Loop, values: Sequence[str] = ()) -> list[str]:

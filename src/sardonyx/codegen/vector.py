@@ -272,7 +272,11 @@ def _abs(e: VectorEmitter, node: Expr, args: list[str]) -> str:
 
 
 def _not(e: VectorEmitter, node: Expr, args: list[str]) -> str:
-    ones = constant("bool", True, e.lanes) if node.type == "bool" else constant("i64", -1, e.lanes).replace("i64", scalar_type(node.type))
+    ones = (
+        constant("bool", True, e.lanes)
+        if node.type == "bool"
+        else constant("i64", -1, e.lanes).replace("i64", scalar_type(node.type))
+    )
     return e.f.let(f"xor {e.type(node.type)} {args[0]}, {ones}")
 
 

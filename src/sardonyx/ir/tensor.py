@@ -110,7 +110,7 @@ def unpack(packed: NDArray[np.uint8], dtype: DType, count: int) -> Array:
     if bits in (2, 4):
         per_byte = 8 // bits
         shifts = np.arange(per_byte, dtype=np.uint8) * bits
-        codes = ((packed[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count]
+        codes = ((packed[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
     else:  # 6 bits: a stream of bits, least significant first
         stream = np.unpackbits(packed, bitorder="little")[: count * bits].reshape(count, bits)
         codes = np.packbits(stream, axis=1, bitorder="little").reshape(-1)
@@ -128,7 +128,7 @@ def codes_to_elements(codes: NDArray[np.uint8], dtype: DType) -> Array:
 def pack(array: Array, dtype: DType) -> NDArray[np.uint8]:
     """The packed bytes of an array of a sub-byte type, low bits first; the last byte is filled with zeros."""
     bits = dtype.bits
-    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
     if bits not in (2, 4):
         stream = np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little")
         return np.packbits(stream.reshape(-1), bitorder="little")
@@ -136,4 +136,5 @@ def pack(array: Array, dtype: DType) -> NDArray[np.uint8]:
     padded = np.zeros(-(-codes.size // per_byte) * per_byte, np.uint8)
     padded[: codes.size] = codes
     shifts = np.arange(per_byte, dtype=np.uint8) * bits
-    return np.bitwise_or.reduce(padded.reshape(-1, per_byte) << shifts, axis=1).astype(np.uint8)
+    packed: NDArray[np.uint8] = np.bitwise_or.reduce(padded.reshape(-1, per_byte) << shifts, axis=1)
+    return packed

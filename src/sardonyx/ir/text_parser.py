@@ -18,6 +18,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
+from sardonyx.errors import InvalidGraph
 from sardonyx.ir import dims, tensor
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Model, Node, SparseConstant, Value
@@ -104,9 +105,9 @@ class _Parser:
         position = self._token.position
         try:
             yield
+        except InvalidGraph:  # has its place already
+            raise
         except (ValueError, TypeError, OverflowError) as error:
-            if hasattr(error, "problems"):  # has its place already
-                raise
             raise text_error(self._text, position, str(error)) from None
 
     def _list(self, item: Callable[[], T], close: str, where: str) -> list[T]:

@@ -169,9 +169,7 @@ class _Verifier:
         for value in self.values:
             for node, index in value.uses:
                 if index >= len(node.inputs) or node.inputs[index] is not value:
-                    self.problems.append(
-                        f"value {value.name!r} lists input {index} of {node.label} as a use, which reads another"
-                    )
+                    self.problems.append(f"value {value.name!r} lists input {index} of {node.label} as a use; it reads another")
                 elif node not in self.reached and value not in self.visible:
                     self.problems.append(f"value {value.name!r} is used by {node.label}, which stands in no graph here")
 

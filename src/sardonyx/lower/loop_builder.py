@@ -1,6 +1,6 @@
 """Loop kernels out of views and expressions: axes are put in order, merged and classified, arguments collected.
 
-    y[N,C,H,W] := max(x[N,C,H,W] + b[1,C,1,1], 0)     =>   3 axes (N, C, H*W); x and y move by 1 along the last, b by 0
+y[N,C,H,W] := max(x[N,C,H,W] + b[1,C,1,1], 0)     =>   3 axes (N, C, H*W); x and y move by 1 along the last, b by 0
 """
 
 from __future__ import annotations

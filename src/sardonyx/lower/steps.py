@@ -52,8 +52,7 @@ class View:
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
         return all(
-            size == 1 or stride == expected
-            for size, stride, expected in zip(self.shape, self.strides, row_major(self.shape))
+            size == 1 or stride == expected for size, stride, expected in zip(self.shape, self.strides, row_major(self.shape))
         )
 
 
@@ -92,6 +91,7 @@ class HostNodeStep:
     outputs: tuple[View | None, ...]
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
+    captured: tuple[tuple[Value, View], ...] = ()  # native values its subgraphs read
 
 
 Step: TypeAlias = Union[KernelStep, HostNodeStep]

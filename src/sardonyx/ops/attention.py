@@ -377,9 +377,15 @@ def _linear_attention(
     for name, needed, given in (("decay", "gated" in update_rule, decay), ("beta", "delta" in update_rule, beta)):
         if needed and given is None:
             raise ValueError(f"update_rule {update_rule!r} needs the input {name}")
+    if query.ndim != 3 or query.shape[2] % q_num_heads or key.shape[2] % kv_num_heads or value.shape[2] % kv_num_heads:
+        shapes = f"{query.shape}, {key.shape} and {value.shape}"
+        raise ValueError(
+            f"query, key and value of the shapes {shapes} cannot be divided into {q_num_heads} and {kv_num_heads} heads"
+        )
     batch, steps = query.shape[:2]
-    q = widen(query).reshape(batch, steps, kv_num_heads, q_num_heads // kv_num_heads, -1)
-    k, v = (widen(x).reshape(batch, steps, kv_num_heads, -1) for x in (key, value))
+    group = q_num_heads // kv_num_heads
+    q = widen(query).reshape(batch, steps, kv_num_heads, group, query.shape[2] // q_num_heads)
+    k, v = (_per_head(widen(x), kv_num_heads) for x in (key, value))
     sizes = (batch, kv_num_heads, k.shape[3], v.shape[3])
     if past_state is not None and past_state.shape != sizes:
         raise ValueError(f"past_state has shape {past_state.shape}, expected {sizes}")
@@ -387,10 +393,8 @@ def _linear_attention(
     factor = q.dtype.type(scale or 1 / sqrt(max(q.shape[4], 1)))
     outputs = np.empty((batch, steps, *q.shape[2:4], v.shape[3]), q.dtype)
     with np.errstate(all="ignore"):
-        gates = (
-            None if decay is None or "gated" not in update_rule else np.exp(widen(decay)).reshape(batch, steps, kv_num_heads, -1)
-        )
-        rates = None if beta is None or "delta" not in update_rule else widen(beta).reshape(batch, steps, -1, 1)
+        gates = _per_head(np.exp(widen(decay)), kv_num_heads) if decay is not None and "gated" in update_rule else None
+        rates = widen(beta)[..., None] if beta is not None and "delta" in update_rule else None
         for time in range(steps):
             if gates is not None:
                 state = state * gates[:, time, :, :, None]
@@ -403,6 +407,11 @@ def _linear_attention(
         outputs *= factor
     kept = query.dtype if past_state is None else past_state.dtype
     return narrow(outputs.reshape(batch, steps, prod(outputs.shape[2:])), query.dtype), narrow(state, kept)
+
+
+def _per_head(x: Array, heads: int) -> Array:
+    """[batch, time, heads * n] as [batch, time, heads, n]."""
+    return x.reshape(*x.shape[:2], heads, x.shape[2] // heads)
 
 
 def _infer_linear_attention(ctx: InferContext) -> InferResult:

@@ -94,7 +94,7 @@ def _to_float8e8m0(x: Array, saturate: bool, round_mode: str) -> Array:
 def cast(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:
     """The values in another element type. `saturate` and `round_mode` matter for the float8 types only."""
     with np.errstate(all="ignore"):
-        return _cast(x, to, saturate, round_mode)
+        return np.asarray(_cast(x, to, saturate, round_mode))
 
 
 def _cast(x: Array, to: DType, saturate: bool, round_mode: str) -> Array:

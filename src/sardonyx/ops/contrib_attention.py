@@ -7,6 +7,8 @@ Letters in comments: B batch, S new queries, L new keys, P past keys, T = P + L,
 
 from __future__ import annotations
 
+from functools import reduce
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -14,53 +16,26 @@ import numpy as np
 from sardonyx.ir.dims import Dim, floordiv
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
+from sardonyx.ops.attention import attend, merge_heads, split_heads
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import EvalContext, op
 
 MICROSOFT = "com.microsoft"
 _LOWEST = np.finfo(np.float32).min
 _MASK_FILTER = -10000.0  # what a mask adds unless mask_filter_value says otherwise
 
 
-def split_heads(x: Array, heads: int) -> Array:
-    """[B, S, N*H] -> [B, N, S, H]."""
-    batch, length, hidden = x.shape
-    if hidden % heads:
-        raise ValueError(f"the hidden size is {hidden}, not a multiple of num_heads ({heads})")
-    return x.reshape(batch, length, heads, hidden // heads).transpose(0, 2, 1, 3)
-
-
-def merge_heads(x: Array) -> Array:
-    """[B, N, S, H] -> [B, S, N*H]."""
-    batch, heads, length, size = x.shape
-    return x.transpose(0, 2, 1, 3).reshape(batch, length, heads * size)
-
-
-def softmax_rows(scores: Array, sink: Array | None = None) -> Array:
-    """Softmax along the last axis; `sink` is the score of one more key that takes part in the sum and is then dropped."""
-    if scores.shape[-1] == 0:
-        return scores
-    peak = scores.max(axis=-1, keepdims=True)
-    if sink is not None:
-        peak = np.maximum(peak, sink)
-    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        weights = np.exp(scores - peak)
-        total = weights.sum(axis=-1, keepdims=True)
-        if sink is not None:
-            total = total + np.exp(sink - peak)
-        weights /= total
-    return np.asarray(weights)
-
-
-def attend(query: Array, key: Array, value: Array, scale: float | None, addends: list[Array]) -> tuple[Array, Array]:
-    """Attention of [B, N, S, H] queries over [B, N, T, H] keys: the result [B, S, N*Hv] and the scores before softmax."""
-    factor = np.float32(scale or 1 / np.sqrt(query.shape[-1]))
+def attend_added(
+    query: Array, key: Array, value: Array, scale: float | None, addends: list[Array], *, capture: bool = False
+) -> tuple[Array, Array | None]:
+    """Attention over [B, N, T, H] with arrays added to the scores: the result [B, S, N*Hv], and the scores if asked for."""
     with np.errstate(over="ignore", invalid="ignore"):
-        scores = np.matmul(query, key.swapaxes(-1, -2)) * factor
-        for addend in addends:
-            scores = scores + addend
-    return merge_heads(np.matmul(softmax_rows(scores), value)), scores
+        bias = reduce(np.add, addends) if addends else None
+        result, scores = attend(
+            query, key, value, scale=scale or 1 / sqrt(query.shape[-1]), bias=bias, capture=2 if capture else None
+        )
+    return merge_heads(result), scores
 
 
 def additive_mask(
@@ -165,14 +140,14 @@ def attend_projected(
 ) -> tuple[Array, ...]:
     """Attention after its projection: [B, S, D + D + Dv] in, result and present state [2, B, N, T, H] out."""
     q_size, k_size, _ = qkv_hidden_sizes or (projected.shape[-1] // 3,) * 3
-    query, key, value = (split_heads(part, num_heads) for part in np.split(projected, [q_size, q_size + k_size], axis=-1))
+    query, key, value = (split_heads(part, num_heads, "the projection") for part in np.split(projected, [q_size, q_size + k_size], axis=-1))
     at = int(past_sequence_length.reshape(-1)[0]) if share_buffer and past_sequence_length is not None else None
     keys, present_key = _appended(None if past is None else widen(past[0]), key, at)
     values, present_value = _appended(None if past is None else widen(past[1]), value, at)
     batch, queries, total = projected.shape[0], projected.shape[1], keys.shape[2]
     addends = [] if attention_bias is None else [widen(attention_bias)]
     addends += additive_mask(mask_index, bool(unidirectional), batch, queries, total, total - queries, mask_filter_value)
-    result, _ = attend(query, keys, values, scale, addends)
+    result, _ = attend_added(query, keys, values, scale, addends)
     if present_key.shape != present_value.shape:  # heads of V of another size: there is no present state
         return (narrow(result, dtype),)
     return narrow(result, dtype), narrow(np.stack([present_key, present_value]), dtype)
@@ -224,16 +199,16 @@ def _multi_head_inputs(
         raise ValueError("key is missing; it may be left out only if query packs all three as (batch, length, heads, 3, size)")
     elif key.ndim == 5:  # [B, L, N, 2, H]
         packed = widen(key)
-        parts = [split_heads(query, heads), *(packed[:, :, :, index].transpose(0, 2, 1, 3) for index in range(2))]
+        parts = [split_heads(query, heads, "query"), *(packed[:, :, :, index].transpose(0, 2, 1, 3) for index in range(2))]
     elif value is None:
         raise ValueError("value is missing; it may be left out only if key packs both as (batch, length, heads, 2, size)")
     elif key.ndim == 4:  # already [B, N, L, H], as a cross attention keeps them: no bias belongs to them
-        parts = [split_heads(query, heads), widen(key), widen(value)]
+        parts = [split_heads(query, heads, "query"), widen(key), widen(value)]
         if bias is not None:
             parts[0] = parts[0] + _head_bias(widen(bias)[: query.shape[-1]], heads)
         return parts[0], parts[1], parts[2]
     else:
-        parts = [split_heads(widen(part), heads) for part in (query, key, value)]
+        parts = [split_heads(widen(part), heads, name) for part, name in ((query, "query"), (key, "key"), (value, "value"))]
     if bias is not None:
         sizes = [part.shape[1] * part.shape[3] for part in parts]
         if bias.shape != (sum(sizes),):
@@ -273,7 +248,8 @@ def _multi_head_attention(
     mask_filter_value: float | None,
     scale: float | None,
     unidirectional: int,
-) -> tuple[Array, Array, Array, Array]:
+    ctx: EvalContext,
+) -> tuple[Array | None, ...]:
     dtype = query.dtype
     q, k, v = _multi_head_inputs(query, key, value, bias, num_heads)
     if past_key is None or past_value is None:
@@ -295,8 +271,9 @@ def _multi_head_attention(
         addends.append(bias_rows)
     past = total - k.shape[2]
     addends += additive_mask(key_padding_mask, bool(unidirectional), batch, queries, total, past, mask_filter_value)
-    result, scores = attend(q, keys, values, scale, addends)
-    return narrow(result, dtype), narrow(present_key, dtype), narrow(present_value, dtype), narrow(scores, dtype)
+    result, scores = attend_added(q, keys, values, scale, addends, capture=len(ctx.outputs) > 3 and ctx.outputs[3])
+    kept = None if scores is None else narrow(scores, dtype)
+    return narrow(result, dtype), narrow(present_key, dtype), narrow(present_value, dtype), kept
 
 
 def _typed(ctx: InferContext, shape: Shape) -> InferOne:
@@ -362,14 +339,15 @@ def _decoder_masked_multi_head_attention(
     num_heads: int,
     mask_filter_value: float | None,
     scale: float | None,
-) -> tuple[Array, Array, Array, Array]:
+    ctx: EvalContext,
+) -> tuple[Array | None, ...]:
     if query.shape[1] != 1:
         raise ValueError(f"query holds {query.shape[1]} positions; this operator decodes one at a time")
     if cache_indirection is None and beam_width is not None and int(beam_width.reshape(-1)[0]) > 1:
         raise ValueError("a beam_width above 1 needs cache_indirection")
     return _multi_head_attention(
         query, key, value, bias, mask_index, attention_bias, past_key, past_value, past_sequence_length, cache_indirection,
-        num_heads=num_heads, mask_filter_value=mask_filter_value, scale=scale, unidirectional=0,
+        num_heads=num_heads, mask_filter_value=mask_filter_value, scale=scale, unidirectional=0, ctx=ctx,
     )  # fmt: skip
 
 

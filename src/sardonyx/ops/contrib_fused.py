@@ -15,13 +15,14 @@ from sardonyx.ir.dims import floordiv
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops import elementwise_math
-from sardonyx.ops.contrib_attention import MICROSOFT, softmax_rows
+from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.conv import conv_attributes, conv_core, conv_shape
 from sardonyx.ops.elementwise_math import gelu_exact, gelu_tanh
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, normalize_axis, same_as
 from sardonyx.ops.matmul import gemm_core, matmul_core, matmul_shape
 from sardonyx.ops.norm import DROPOUT
 from sardonyx.ops.precision import narrow, rounded_once, widen
+from sardonyx.ops.reduce import softmax
 from sardonyx.ops.registry import EvalContext, OpDef, Trait, op
 from sardonyx.ops.special import sigmoid
 
@@ -149,7 +150,7 @@ def _fused_matmul_activation(
     with np.errstate(all="ignore"):
         if activation == "Softmax":
             axis = -1 if activation_axis is None else activation_axis
-            result = np.moveaxis(softmax_rows(np.moveaxis(product, axis, -1)), -1, axis)
+            result = softmax(product, axis)
         else:
             result = _activate_named(product, activation, alpha=activation_alpha, beta=activation_beta, gamma=activation_gamma)
     return narrow(result, a.dtype)
@@ -303,7 +304,7 @@ def _bias_softmax(data: Array, bias: Array, *, axis: int) -> Array:
 
     def compute(values: Array, added: Array) -> Array:
         total = np.asarray(values + added)
-        return softmax_rows(total.reshape(prod(data.shape[:first]), prod(data.shape[first:]))).reshape(data.shape)
+        return softmax(total.reshape(prod(data.shape[:first]), prod(data.shape[first:])), 1).reshape(data.shape)
 
     return rounded_once(compute, data, bias)
 

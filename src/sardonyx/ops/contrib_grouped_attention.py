@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from math import sqrt
+
 import numpy as np
 
 from sardonyx.ir.dims import Dim, dim_max, floordiv
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
-from sardonyx.ops.contrib_attention import MICROSOFT, merge_heads, softmax_rows, split_heads
-from sardonyx.ops.contrib_rotary import rotate
+from sardonyx.ops.attention import attend, merge_heads, split_heads
+from sardonyx.ops.contrib_attention import MICROSOFT
+from sardonyx.ops.contrib_rotary import rotate_at
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
@@ -24,9 +27,9 @@ from sardonyx.ops.registry import op
 def _heads_of(query: Array, key: Array | None, value: Array | None, heads: int, kv_heads: int) -> tuple[Array, Array, Array]:
     """Query [B, N, S, H], key and value [B, Nkv, S, H], out of three inputs or one that packs them."""
     if key is not None and value is not None:
-        parts = [part if part.ndim == 4 else split_heads(part, kv_heads) for part in (key, value)]
-        return widen(split_heads(query, heads)), widen(parts[0]), widen(parts[1])
-    packed = widen(split_heads(query, heads + 2 * kv_heads))
+        parts = [split_heads(part, kv_heads, name) for part, name in ((key, "key"), (value, "value"))]
+        return widen(split_heads(query, heads, "query")), widen(parts[0]), widen(parts[1])
+    packed = widen(split_heads(query, heads + 2 * kv_heads, "query"))
     return packed[:, :heads], packed[:, heads : heads + kv_heads], packed[:, heads + kv_heads :]
 
 
@@ -90,22 +93,21 @@ def _visible(queries: int, keys: int, first: int, causal: bool, window: int) -> 
     return seen & (position >= end[:, None] - window) if window >= 0 else seen
 
 
-def _grouped_scores(query: Array, keys: Array, scale: float | None) -> Array:
-    """Scaled scores [N, S, T] of queries [N, S, H] over keys [Nkv, T, H]: each key head serves N / Nkv query heads in a row."""
-    heads, length, size = query.shape
-    kv_heads, total, _ = keys.shape
-    grouped = query.reshape(kv_heads, heads // kv_heads * length, size)
-    with np.errstate(over="ignore", invalid="ignore"):
-        scores = np.matmul(grouped, keys.swapaxes(-1, -2)) * np.float32(scale or 1 / np.sqrt(size))
-    return np.asarray(scores.reshape(heads, length, total))
-
-
-def _weighted(weights: Array, values: Array) -> Array:
-    """Values [Nkv, T, H] mixed by weights [N, S, T]: [N, S, H]."""
-    heads, length, total = weights.shape
-    kv_heads = values.shape[0]
-    mixed = np.matmul(weights.reshape(kv_heads, heads // kv_heads * length, total), values)
-    return np.asarray(mixed.reshape(heads, length, values.shape[-1]))
+def _attend_with_sink(query: Array, keys: Array, values: Array, *, scale: float, bias: Array, softcap: float, sink: Array) -> Array:
+    """Attention of [N, S, H] over [Nkv, T, H], where one more key of score `sink` [N, 1, 1] takes weight but has no value."""
+    group = query.shape[0] // keys.shape[0]
+    result = np.empty((*query.shape[:2], values.shape[2]), query.dtype)
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        heads = slice(number * group, (number + 1) * group)
+        scores = np.matmul(query[heads], key.T) * np.float32(scale)
+        if softcap:
+            scores = np.tanh(scores / np.float32(softcap)) * np.float32(softcap)
+        scores += bias[0, heads if bias.shape[1] > 1 else slice(None)]
+        peak = np.maximum(scores.max(axis=-1, keepdims=True), sink[heads])
+        weights = np.exp(scores - peak)
+        total = weights.sum(axis=-1, keepdims=True) + np.exp(sink[heads] - peak)
+        result[heads] = np.matmul(weights / total, value)
+    return result
 
 
 def _kept_rows(count: int, capacity: int, window: int) -> int:
@@ -188,9 +190,9 @@ def _group_query_attention(
             positions = (
                 position_ids if not prompt else position_ids.reshape(-1)[0] + np.broadcast_to(np.arange(length), (batch, length))
             )
-        q = rotate(q, cos_cache, sin_cache, positions, bool(rotary_interleaved))
+        q = rotate_at(q, cos_cache, sin_cache, positions, bool(rotary_interleaved))
         if fresh:
-            k = rotate(k, cos_cache, sin_cache, positions, bool(rotary_interleaved))
+            k = rotate_at(k, cos_cache, sin_cache, positions, bool(rotary_interleaved))
     # Keys and values take part as the cache holds them: rounded to its type.
     cache_dtype = query.dtype if past_key is None else past_key.dtype
     bits = kv_cache_bit_width or 0
@@ -204,7 +206,8 @@ def _group_query_attention(
     if head_sink is not None:
         sink = widen(head_sink).reshape(num_heads, 1, 1)
     elif smooth_softmax == 1:
-        sink = np.zeros((1, 1, 1), np.float32)
+        sink = np.zeros((num_heads, 1, 1), np.float32)
+    factor = scale or 1 / sqrt(size)
     for entry in range(batch):
         past = int(before[entry])
         if sliding:
@@ -221,18 +224,22 @@ def _group_query_attention(
         present_value[entry, :, :kept] = rows_value[:, rows_value.shape[1] - kept :]
         attended = past + length if sliding else int(lengths[entry])
         keys, values = key_codec.decode(rows_key[:, :attended]), value_codec.decode(rows_value[:, :attended])
-        scores = _grouped_scores(q[entry], keys, scale)
-        if softcap:
-            cap = np.float32(softcap)
-            scores = np.tanh(scores / cap) * cap
-        if attention_bias is not None:
-            bias = widen(attention_bias[entry if attention_bias.shape[0] > 1 else 0])
-            scores = scores + bias[..., bias.shape[-1] - attended if sliding else 0 :][..., :attended]
         seen = _visible(length, attended, past, bool(causal), local_window_size)
-        weights = softmax_rows(np.where(seen, scores, np.float32(-np.inf)), sink)
-        output[entry] = _weighted(weights, values)
-        if scores_out is not None:
-            scores_out[entry, :, :, :attended] = np.where(seen, scores, 0) if qk_output == 1 else weights
+        bias = np.where(seen, np.float32(0), np.float32(-np.inf))[None, None]
+        if attention_bias is not None:
+            given = widen(attention_bias[entry if attention_bias.shape[0] > 1 else 0])[None]
+            bias = bias + given[..., given.shape[-1] - attended if sliding else 0 :][..., :attended]
+        with np.errstate(invalid="ignore", over="ignore"):
+            result, scores = attend(
+                q[entry][None], keys[None], values[None], scale=factor, bias=bias, softcap=softcap or 0.0, capture=capture
+            )
+            if sink is not None:
+                result = _attend_with_sink(
+                    q[entry], keys, values, scale=factor, bias=bias, softcap=softcap or 0.0, sink=sink
+                )[None]
+        output[entry] = result[0]
+        if scores_out is not None and scores is not None:
+            scores_out[entry, :, :, :attended] = np.where(seen, scores[0], 0)
     narrowed = None if scores_out is None else narrow(scores_out, query.dtype)
     return narrow(merge_heads(output), query.dtype), present_key, present_value, narrowed
 
@@ -305,8 +312,8 @@ def _sparse_attention(
         if cos_cache is None or sin_cache is None:
             raise ValueError("do_rotary=1 needs cos_cache and sin_cache")
         positions = before[:, None] + np.arange(length)
-        q = rotate(q, cos_cache, sin_cache, positions, bool(rotary_interleaved))
-        k = rotate(k, cos_cache, sin_cache, positions, bool(rotary_interleaved))
+        q = rotate_at(q, cos_cache, sin_cache, positions, bool(rotary_interleaved))
+        k = rotate_at(k, cos_cache, sin_cache, positions, bool(rotary_interleaved))
     k, v = narrow(k, past_key.dtype), narrow(v, past_value.dtype)
     present_key, present_value = past_key.copy(), past_value.copy()
     output = np.empty(q.shape, np.float32)
@@ -321,9 +328,9 @@ def _sparse_attention(
         columns = np.arange(attended) // sparse_block_size
         blocks = layouts[:, rows[:, None], columns[None, :]]  # [layouts, S, T]
         allowed = seen & blocks[np.arange(num_heads) % layouts.shape[0]]
-        scores = _grouped_scores(q[entry], keys, scale)
-        weights = softmax_rows(np.where(allowed, scores, np.float32(-np.inf)))
-        output[entry] = _weighted(weights, values)
+        bias = np.where(allowed, np.float32(0), np.float32(-np.inf))[None]
+        factor = scale or 1 / sqrt(q.shape[-1])
+        output[entry] = attend(q[entry][None], keys[None], values[None], scale=factor, bias=bias)[0][0]
     return narrow(merge_heads(output), query.dtype), present_key, present_value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +38,12 @@ def _sampled_places(first: Array, last: Array, size: int, count: int) -> Array:
     step = (last - first) * extent / first.dtype.type(count - 1)
     places = first[:, None] * extent + np.arange(count, dtype=first.dtype) * step[:, None]
     places[:, -1] = last * extent
-    return places
+    return np.asarray(places)
 
 
-def _crop_and_resize(x: Array, rois: Array, batch_indices: Array, crop_size: Array, *, extrapolation_value: float, mode: str) -> Array:
+def _crop_and_resize(
+    x: Array, rois: Array, batch_indices: Array, crop_size: Array, *, extrapolation_value: float, mode: str
+) -> Array:
     """Regions [y1, x1, y2, x2] in relative coordinates, each resized to crop_size."""
     if mode not in ("bilinear", "nearest"):
         raise ValueError(f"mode is {mode!r}; expected 'bilinear' or 'nearest'")
@@ -106,7 +109,7 @@ def _maxpool_with_mask(
         counts = np.ones(result.shape, bool)
         before = tuple(window.slice_at(axis, place) for axis, place in enumerate(row))
         for place in range(window.kernel[-1]):
-            at = (..., *before, window.slice_at(len(row), place))
+            at: Any = (..., *before, window.slice_at(len(row), place))
             counts &= allowed[at]
             np.maximum(result, np.where(counts, values[at], lowest), out=result)
     return narrow(result, x.dtype)

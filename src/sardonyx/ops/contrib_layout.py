@@ -18,6 +18,7 @@ only on the kind of machine that wrote it. Here b is 8 if the number of kernels 
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
@@ -60,7 +61,9 @@ def _last(found: InferOne) -> InferOne:
     return (found[0], *found[2:], found[1]) if isinstance(found, tuple) else found
 
 
-def infer_channels_last(rule: Callable[[InferContext], InferResult], always: bool = False) -> Callable[[InferContext], InferResult]:
+def infer_channels_last(
+    rule: Callable[[InferContext], InferResult], always: bool = False
+) -> Callable[[InferContext], InferResult]:
     """The shape rule of an operator for channels last: always, or where its attribute `channels_last` says so."""
 
     def transposed(ctx: InferContext) -> InferResult:
@@ -188,16 +191,16 @@ def _nhwc_max_pool(
     return channels_last(pool.max_of_windows(first, window))
 
 
-NHWC_MAX_POOL = op("NhwcMaxPool", domain=MICROSOFT, eval=_nhwc_max_pool, infer=infer_channels_last(pool.pooled_shape, always=True))
+NHWC_MAX_POOL = op(
+    "NhwcMaxPool", domain=MICROSOFT, eval=_nhwc_max_pool, infer=infer_channels_last(pool.pooled_shape, always=True)
+)
 
 
 @cache
 def machine_block() -> int:
     """How many channels ONNX Runtime puts into a block on this machine."""
-    try:
-        from numpy._core._multiarray_umath import __cpu_features__ as features  # lazy: private to NumPy, moved in 2.0
-    except ImportError:
-        from numpy.core._multiarray_umath import __cpu_features__ as features  # lazy: its place before 2.0
+    package = "numpy._core" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "numpy.core"
+    features: dict[str, bool] = importlib.import_module(f"{package}._multiarray_umath").__cpu_features__
     return 16 if features.get("AVX512F") or features.get("ASIMD") else 8
 
 
@@ -302,7 +305,9 @@ def _blocked_upsample(x: Array, *, coordinate_transformation_mode: str, mode: st
 
 def _infer_blocked_upsample(ctx: InferContext) -> InferResult:
     shape, scales = ctx.shape(0), ctx.attr("scales")
-    return None if shape is None or scales is None else tuple(dim * int(factor) for dim, factor in zip(shape, scales, strict=True))
+    return (
+        None if shape is None or scales is None else tuple(dim * int(factor) for dim, factor in zip(shape, scales, strict=True))
+    )
 
 
 BLOCKED_UPSAMPLE = op("Upsample", domain=NCHWC, eval=_blocked_upsample, infer=_infer_blocked_upsample)

@@ -112,11 +112,11 @@ SKIP_SIMPLIFIED_LAYER_NORMALIZATION = op(
 )
 
 
-def looked_up(table: Array, ids: Array, name: str) -> Array:
-    """Rows of an embedding table."""
+def checked_rows(table: Array, ids: Array, name: str) -> Array:
+    """Rows of an embedding table; ValueError if there are no such rows."""
     if ids.size and (ids.min() < 0 or ids.max() >= table.shape[0]):
         raise ValueError(f"{name} run from {ids.min()} to {ids.max()}, but the embedding has {table.shape[0]} rows")
-    return np.asarray(widen(table)[ids])
+    return table[ids]
 
 
 def normalized_embedding(total: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
@@ -145,10 +145,11 @@ def _embed_layer_normalization(
     epsilon: float,
 ) -> tuple[Array, Array, Array]:
     positions = np.arange(input_ids.shape[1]) if position_ids is None else position_ids
-    total = looked_up(word_embedding, input_ids, "input_ids") + looked_up(position_embedding, positions, "positions")
+    total = widen(checked_rows(word_embedding, input_ids, "input_ids"))
+    total = total + widen(checked_rows(position_embedding, positions, "positions"))
     if segment_embedding is not None:
         segments = np.zeros_like(input_ids) if segment_ids is None else segment_ids
-        total = total + looked_up(segment_embedding, segments, "segment_ids")
+        total = total + widen(checked_rows(segment_embedding, segments, "segment_ids"))
     result = narrow(normalized_embedding(total, gamma, beta, epsilon), word_embedding.dtype)
     return result, mask_lengths(mask, input_ids.shape[0]), narrow(total, word_embedding.dtype)
 

@@ -14,12 +14,13 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
-from sardonyx.ops.contrib_attention import MICROSOFT, softmax_rows
+from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.contrib_layout import channels_first, channels_last, infer_channels_last
 from sardonyx.ops.conv import conv_attributes, conv_shape
 from sardonyx.ops.infer import InferContext, InferResult, broadcast_shapes, normalize_axis, same_as
 from sardonyx.ops.pool import mean_of_windows, pool_windows, pooled_shape
 from sardonyx.ops.quant import dequantize, quantize
+from sardonyx.ops.reduce import softmax
 from sardonyx.ops.registry import Trait, lookup, op
 from sardonyx.ops.special import sigmoid
 
@@ -112,9 +113,9 @@ def _qlinear_softmax(
     values = real(x, x_scale, x_zero_point)
     if opset < 13:
         rows = values.reshape(prod(x.shape[:first]), prod(x.shape[first:]))
-        weights = softmax_rows(rows).reshape(x.shape)
+        weights = softmax(rows, 1).reshape(x.shape)
     else:
-        weights = np.moveaxis(softmax_rows(np.moveaxis(values, first, -1)), -1, first)
+        weights = softmax(values, first)
     return quantized(weights, y_scale, y_zero_point, x.dtype)
 
 
@@ -149,7 +150,9 @@ QLINEAR_WHERE = op(
 def _qlinear_concat(y_scale: Array, y_zero_point: Array, *inputs: Array, axis: int) -> Array:
     """The inputs come in threes: tensor, scale, zero point."""
     if not inputs or len(inputs) % 3:
-        raise ValueError(f"{len(inputs)} inputs behind the output's scale and zero point: expected tensor, scale, zero point each")
+        raise ValueError(
+            f"{len(inputs)} inputs behind the output's scale and zero point: expected tensor, scale, zero point each"
+        )
     parts = []
     for x, scale, zero_point in zip(inputs[0::3], inputs[1::3], inputs[2::3], strict=True):
         same = scale.item() == y_scale.item() and zero_point.item() == y_zero_point.item()

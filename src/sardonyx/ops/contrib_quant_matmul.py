@@ -61,7 +61,9 @@ def dequantized_weight(
     else:
         points = widen(zero_points).reshape(rows, blocks)
     if points.shape != (rows, blocks):
-        raise ValueError(f"zero_points is {zero_points.shape if zero_points is not None else ()}, too small for {rows} x {blocks} blocks")
+        raise ValueError(
+            f"zero_points is {zero_points.shape if zero_points is not None else ()}, too small for {rows} x {blocks} blocks"
+        )
     if group_index is None:
         block_of = np.arange(columns) // block_size
     else:
@@ -121,7 +123,9 @@ def _matmul_bnb4(
     if quant_type not in (0, 1):
         raise ValueError(f"quant_type is {quant_type}; expected 0 (FP4) or 1 (NF4)")
     if b.size != (N * K + 1) // 2 or absmax.size != -(-N * K // block_size):
-        raise ValueError(f"B is {b.shape} and absmax {absmax.shape}; expected {(N * K + 1) // 2} bytes and {-(-N * K // block_size)} blocks")
+        raise ValueError(
+            f"B is {b.shape} and absmax {absmax.shape}; expected {(N * K + 1) // 2} bytes and {-(-N * K // block_size)} blocks"
+        )
     values = np.array(_FP4 + tuple(-value for value in _FP4) if quant_type == 0 else _NF4, np.float32)
     flat = b.reshape(-1)
     codes = np.stack([flat >> 4, flat & 15], axis=-1).reshape(-1)[: N * K]  # the first of two in the high bits
@@ -181,7 +185,9 @@ def _gather_block_quantized(
             points = unpack_bits(points, bits)[..., : scales.shape[-1]]
     size = rows.shape[axis]
     if factors.shape[axis] != -(-size // block_size):
-        raise ValueError(f"scales has {scales.shape[along]} blocks along axis {along}, expected {-(-size // block_size)} of {block_size}")
+        raise ValueError(
+            f"scales has {scales.shape[along]} blocks along axis {along}, expected {-(-size // block_size)} of {block_size}"
+        )
     block_of = np.arange(size) // block_size
     result = rows.astype(np.float32)
     if points is not None:
@@ -247,7 +253,7 @@ def _infer_two_matrices(ctx: InferContext) -> InferResult:
 
 MATMUL_INTEGER_TO_FLOAT = op("MatMulIntegerToFloat", domain=MICROSOFT, eval=_matmul_integer_to_float, infer=_infer_two_matrices)
 DYNAMIC_QUANTIZE_MATMUL = op("DynamicQuantizeMatMul", domain=MICROSOFT, eval=_dynamic_quantize_matmul, infer=_infer_two_matrices)
-MATMUL_INTEGER16 = op("MatMulInteger16", domain=MICROSOFT, eval=lambda a, b: integer_matmul(a, b), infer=_infer_two_matrices)
+MATMUL_INTEGER16 = op("MatMulInteger16", domain=MICROSOFT, eval=integer_matmul, infer=_infer_two_matrices)
 
 
 def _qgemm(

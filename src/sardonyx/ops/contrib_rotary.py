@@ -5,38 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.ir.tensor import Array
-from sardonyx.ops.contrib_attention import MICROSOFT, merge_heads, split_heads
+from sardonyx.ops.attention import merge_heads, rotate, split_heads
+from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.infer import same_as
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 
 
-def rotate(x: Array, cos_cache: Array, sin_cache: Array, positions: Array, interleaved: bool) -> Array:
+def rotate_at(x: Array, cos_cache: Array, sin_cache: Array, positions: Array, interleaved: bool) -> Array:
     """Rotate the first dimensions of every head of [B, N, S, H] by the angles of its position [B, S].
 
-    The caches [M, R/2] say how many dimensions R take part. Pairs are neighbours if interleaved, else R/2 apart.
+    The caches [M, R/2] say how many dimensions R take part.
     """
     if positions.size and (positions.min() < 0 or positions.max() >= cos_cache.shape[0]):
         raise ValueError(
             f"positions from {positions.min()} to {positions.max()}, but the cosine cache holds {cos_cache.shape[0]} of them"
         )
-    return rotate_by(x, widen(cos_cache)[positions][:, None], widen(sin_cache)[positions][:, None], interleaved)
-
-
-def rotate_by(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
-    """Rotate pairs of the first dimensions of [B, N, S, H] by cosines and sines [B, 1, S, R/2]."""
-    half = cos.shape[-1]
-    if 2 * half > x.shape[-1]:
-        raise ValueError(f"{2 * half} dimensions are to be rotated, but a head has {x.shape[-1]}")
-    result = np.array(x, copy=True)
-    if interleaved:
-        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
-    else:
-        first, second = slice(0, half), slice(half, 2 * half)
-    real, imaginary = x[..., first], x[..., second]
-    result[..., first] = real * cos - imaginary * sin
-    result[..., second] = real * sin + imaginary * cos
-    return result
+    if 2 * cos_cache.shape[1] > x.shape[-1]:
+        raise ValueError(f"the caches rotate {2 * cos_cache.shape[1]} dimensions, but a head has {x.shape[-1]}")
+    cos, sin = (widen(cache)[positions][:, None] for cache in (cos_cache, sin_cache))
+    return rotate(x, cos, sin, interleaved=interleaved)
 
 
 def _heads_first(x: Array, num_heads: int | None, half: int) -> Array:
@@ -48,7 +36,7 @@ def _heads_first(x: Array, num_heads: int | None, half: int) -> Array:
     heads = num_heads or x.shape[-1] // (2 * half)
     if not heads:
         raise ValueError(f"the caches rotate {2 * half} dimensions, but the hidden size is {x.shape[-1]}")
-    return split_heads(x, heads)
+    return split_heads(x, heads, "the input")
 
 
 def _rotary_embedding(
@@ -74,7 +62,7 @@ def _rotary_embedding(
         positions = position_ids
     else:
         raise ValueError(f"position_ids is {position_ids.shape}, expected one element or ({batch}, {length})")
-    rotated = rotate(heads, cos_cache, sin_cache, positions, bool(interleaved))
+    rotated = rotate_at(heads, cos_cache, sin_cache, positions, bool(interleaved))
     return narrow(rotated if x.ndim == 4 else merge_heads(rotated), x.dtype)
 
 
@@ -115,7 +103,7 @@ def _multi_axis_rotary_embedding(
     rows = np.moveaxis(position_ids[_streams_of_columns(mrope_section, mrope_layout, columns.size)], 0, -1)  # [B, S, R/2]
     factor = np.float32(1 if scale is None else scale)
     cos, sin = (narrow(widen(cache)[rows, columns] * factor, x.dtype)[:, None] for cache in (cos_cache, sin_cache))
-    rotated = rotate_by(heads, widen(cos), widen(sin), bool(interleaved))
+    rotated = rotate(heads, widen(cos), widen(sin), interleaved=bool(interleaved))
     return narrow(rotated if x.ndim == 4 else merge_heads(rotated), x.dtype)
 
 

@@ -42,7 +42,7 @@ def _cdist(a: Array, b: Array, *, metric: str) -> Array:
     with np.errstate(all="ignore"):
         squares = (a * a).sum(1)[:, None] + (b * b).sum(1) - a.dtype.type(2) * np.matmul(a, b.T)
         squares = np.abs(squares)  # rounding may leave a small negative number
-        return np.sqrt(squares) if metric == "euclidean" else squares
+        return np.asarray(np.sqrt(squares) if metric == "euclidean" else squares)
 
 
 def _infer_cdist(ctx: InferContext) -> InferResult:
@@ -206,4 +206,3 @@ def _complex_product(a: Array, b: Array, sign: int) -> Array:
 
 COMPLEX_MUL = op("ComplexMul", domain=MICROSOFT, eval=lambda a, b: _complex_product(a, b, 1), infer=same_as(0))
 COMPLEX_MUL_CONJ = op("ComplexMulConj", domain=MICROSOFT, eval=lambda a, b: _complex_product(a, b, -1), infer=same_as(0))
-

@@ -1,7 +1,7 @@
 """Control flow: operators that run graphs.
 
-A graph attribute is a callable that takes the graph's inputs and returns the list of its outputs. Where it has an attribute
-`graph` (the ir Graph), the declared types of its outputs give the shape of scan outputs when there was no iteration.
+A graph attribute is a callable that takes the graph's inputs and returns the list of its outputs. Its `output_types`, if it has
+them, give the shape of scan outputs when there was no iteration.
 
 Shapes of values carried from one iteration to the next are found by widening: a dimension that changes in an iteration
 becomes unknown, and the body is looked at again until nothing changes any more.
@@ -53,9 +53,15 @@ def _infer_if(ctx: InferContext) -> InferResult:
 op("If", eval=_if, infer=_infer_if, traits=Trait.CONTROL_FLOW)
 
 
-def _declared(body: Body, position: int) -> Type | None:
-    graph: Graph | None = getattr(body, "graph", None)
-    return None if graph is None or position >= len(graph.outputs) else graph.outputs[position].type
+def _declared(body: Body, which: str, position: int) -> Type | None:
+    """The type a body declares for one of its `input_types` or `output_types`."""
+    types: Sequence[Type | None] = getattr(body, which, ())
+    return types[position] if position < len(types) else None
+
+
+def _scalar_as(value: Any, declared: Type | None) -> Array:
+    """A single value as a scalar, or as a vector where the body declares one."""
+    return np.asarray(value).reshape((1,) if isinstance(declared, TensorType) and declared.rank == 1 else ())
 
 
 def _stack(items: list[Any], axis: int, declared: Type | None, which: int) -> Array:
@@ -78,9 +84,10 @@ def _loop(limit: Array | None, condition: Array | None, *carried: Any, body: Bod
     going = condition is None or _truth(condition)
     state = list(carried)
     scans: list[list[Any]] = [[] for _ in range(len(ctx.outputs) - len(state))]
+    counter, keep_going = (_declared(body, "input_types", position) for position in (0, 1))
     iteration = 0
     while going and (trips is None or iteration < trips):
-        results = body(np.asarray(iteration, np.int64), np.asarray(going), *state)
+        results = body(_scalar_as(np.int64(iteration), counter), _scalar_as(going, keep_going), *state)
         if len(results) < 1 + len(state) + len(scans):
             raise ValueError(
                 f"the body gives {len(results)} values; expected a condition, {len(state)} carried, {len(scans)} scanned"
@@ -91,7 +98,10 @@ def _loop(limit: Array | None, condition: Array | None, *carried: Any, body: Bod
             scan.append(item)
         iteration += 1
     first = 1 + len(state)
-    return (*state, *(_stack(items, 0, _declared(body, first + which), which) for which, items in enumerate(scans)))
+    return (
+        *state,
+        *(_stack(items, 0, _declared(body, "output_types", first + which), which) for which, items in enumerate(scans)),
+    )
 
 
 def _widen(known: Type | None, found: Type | None, wide: set[Dim]) -> tuple[Type | None, bool]:
@@ -246,7 +256,7 @@ def _scan(
     output_axes = _per_scan(scan_output_axes, scan_count, "scan_output_axes")
     backwards = _per_scan(scan_output_directions, scan_count, "scan_output_directions")
     stacked = [
-        _stack(items[::-1] if back else items, axis, _declared(body, states + which), which)
+        _stack(items[::-1] if back else items, axis, _declared(body, "output_types", states + which), which)
         for which, (items, axis, back) in enumerate(zip(scans, output_axes, backwards, strict=True))
     ]
     return (*state, *stacked)
@@ -296,7 +306,7 @@ def _scan_8(
         for values, value in zip(final, state, strict=True):
             values.append(value)
         for which, items in enumerate(scans):
-            filled = _stack(items, 0, _declared(body, states + which), which)
+            filled = _stack(items, 0, _declared(body, "output_types", states + which), which)
             stacked[which].append(np.pad(filled, [(0, longest - length)] + [(0, 0)] * (filled.ndim - 1)))
     return (*(np.stack(values) for values in final), *(np.stack(values) for values in stacked))
 

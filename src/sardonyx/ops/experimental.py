@@ -5,6 +5,7 @@ Their signatures stand in the table `ai.onnx.extra`; from opset 10 on they are d
 
 from __future__ import annotations
 
+import copy
 from math import prod
 
 import numpy as np
@@ -62,9 +63,7 @@ def _image_scaler(x: Array, *, bias: tuple[float, ...] | None, scale: float) -> 
 IMAGE_SCALER = op("ImageScaler", eval=_image_scaler, infer=same_as(0))
 
 
-def _cropped(
-    height: Dim, width: Dim, border: tuple[int, ...] | None, scale: tuple[int, ...] | None
-) -> tuple[int, int, Dim, Dim]:
+def _cropped(height: Dim, width: Dim, border: tuple[int, ...] | None, scale: tuple[int, ...] | None) -> tuple[int, int, Dim, Dim]:
     """Top, left, and the size of what is kept: up to the border, or `scale` rows and columns."""
     if len(border or ()) != 4:
         raise ValueError(f"border is {list(border or ())}; expected left, top, right, bottom")
@@ -101,18 +100,19 @@ def _dynamic_slice(data: Array, starts: Array, ends: Array, axes: Array | None =
 
 
 def _infer_dynamic_slice(ctx: InferContext) -> InferResult:
-    ctx.version = 10  # the form of Slice it became
-    return infer_slice(ctx)
+    inner = copy.copy(ctx)
+    inner.version = 10  # the form of Slice it became
+    return infer_slice(inner)
 
 
 DYNAMIC_SLICE = op("DynamicSlice", eval=_dynamic_slice, infer=_infer_dynamic_slice)
 
 
 def _mean_variance_normalization_1(x: Array, *, across_channels: int, normalize_variance: int) -> Array:
-    """Over each channel of each image, or over all its channels together."""
+    """Over each channel of all images together, or over everything."""
     if x.ndim != 4:
         raise ValueError(f"the input is {x.shape}, expected (N, C, H, W)")
-    axes = (1, 2, 3) if across_channels else (2, 3)
+    axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
     wide = widen(x)
     with np.errstate(all="ignore"):
         if normalize_variance:

@@ -119,7 +119,7 @@ def _read_pnm(data: bytes) -> Array:
     return pixels.astype(np.uint8) if highest == 255 else (pixels * 255 // max(highest, 1)).astype(np.uint8)
 
 
-_ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 _PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 
@@ -140,7 +140,7 @@ def _read_png(data: bytes) -> Array:
             break
         position += length + 12
     samples = _PNG_SAMPLES[colour]
-    passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
+    passes = ADAM7 if interlaced else ((0, 0, 1, 1),)
     sizes = [(-(-(height - top) // down), -(-(width - left) // right)) for top, left, down, right in passes]
     strides = [(columns * samples * bits + 7) // 8 for _, columns in sizes]
     total = sum(rows * (stride + 1) for (rows, columns), stride in zip(sizes, strides, strict=True) if rows > 0 and columns > 0)

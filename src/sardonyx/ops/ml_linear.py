@@ -31,11 +31,15 @@ Array = NDArray[Any]
 Floats = Sequence[float]
 
 
-def _matrix(values: Floats, rows: int, what: str) -> Array:
-    """A flat attribute as a matrix of this many rows."""
-    if not rows or len(values) % rows:
-        raise ValueError(f"{what} has {len(values)} entries, which is not a multiple of {rows}")
-    return np.asarray(values, np.float32).reshape(rows, -1)
+def _matrix(ctx: EvalContext, values: Floats | None, rows: int, what: str) -> Array:
+    """A flat attribute as a matrix of this many rows, made once for a node."""
+    if what not in ctx.state:
+        flat = np.asarray(values or (), np.float32)
+        if not rows or flat.size % rows:
+            raise ValueError(f"{what} has {flat.size} entries, which is not a multiple of {rows}")
+        ctx.state[what] = flat.reshape(rows, -1)
+    found: Array = ctx.state[what]
+    return found
 
 
 def _product(x: Array, weights: Array) -> Array:
@@ -47,10 +51,16 @@ def _product(x: Array, weights: Array) -> Array:
 
 
 def _linear_regressor(
-    x: Array, *, coefficients: Floats | None, intercepts: Floats | None, post_transform: str, targets: int
+    x: Array,
+    *,
+    coefficients: Floats | None,
+    intercepts: Floats | None,
+    post_transform: str,
+    targets: int,
+    ctx: EvalContext,
 ) -> Array:
     name = check_transform(post_transform)
-    scores = _product(rows_of(x), _matrix(coefficients or (), targets, "coefficients"))
+    scores = _product(rows_of(x), _matrix(ctx, coefficients, targets, "coefficients"))
     if intercepts is not None and len(intercepts) == targets:
         scores = scores + np.asarray(intercepts, np.float32)
     return transform(scores, name)
@@ -67,11 +77,12 @@ def _linear_classifier(
     coefficients: Floats,
     intercepts: Floats | None,
     post_transform: str,
+    ctx: EvalContext,
 ) -> tuple[Array, Array]:
     name = check_transform(post_transform)
     labels = labels_of(classlabels_ints, classlabels_strings)
     count = len(intercepts) if intercepts else max(len(labels), 1)
-    scores = _product(rows_of(x), _matrix(coefficients, count, "coefficients"))
+    scores = _product(rows_of(x), _matrix(ctx, coefficients, count, "coefficients"))
     if intercepts:
         scores = scores + np.asarray(intercepts, np.float32)
     if count > 1:
@@ -130,12 +141,13 @@ def _svm_regressor(
     one_class: int,
     rho: Floats | None,
     support_vectors: Floats | None,
+    ctx: EvalContext,
 ) -> Array:
     x = rows_of(x)
-    weights = np.asarray(coefficients or (), np.float32)
+    weights = _matrix(ctx, coefficients, 1, "coefficients")[0]
     offset = np.float32(rho[0] if rho else 0)
     if n_supports > 0:
-        vectors = _matrix(support_vectors or (), n_supports, "support_vectors")
+        vectors = _matrix(ctx, support_vectors, n_supports, "support_vectors")
         if len(weights) != n_supports:
             raise ValueError(f"coefficients has {len(weights)} entries; expected one for each of {n_supports} support vectors")
         score = _kernel(x, vectors, kernel_type, kernel_params) @ weights + offset
@@ -143,7 +155,7 @@ def _svm_regressor(
         score = _product(x, weights.reshape(1, -1))[:, 0] + offset
     if one_class:
         score = np.where(score > 0, np.float32(1), np.float32(-1))
-    return score.astype(np.float32).reshape(-1, 1)
+    return np.asarray(score, np.float32).reshape(-1, 1)
 
 
 op("SVMRegressor", domain=DOMAIN, eval=_svm_regressor, infer=lambda ctx: (row_count(ctx), 1))
@@ -238,7 +250,7 @@ def _svm_classifier(
         raise ValueError("the model has no class labels: set classlabels_ints or classlabels_strings")
     if not vectors_per_class or not sum(vectors_per_class):
         offset = np.float32(rho[0] if rho else 0)
-        scores = _product(x, _matrix(weights, classes, "coefficients")) + offset
+        scores = _product(x, _matrix(ctx, weights, classes, "coefficients")) + offset
         best = scores.argmax(axis=1)
         if classes == 2 and not prob_a:
             highest = scores.max(axis=1, initial=-np.inf)
@@ -251,7 +263,7 @@ def _svm_classifier(
         raise ValueError(f"rho has {len(rho or ())} entries; expected {len(pairs)}, one for each pair of classes")
     if "weights" not in ctx.state:
         ctx.state["weights"] = _pair_weights(weights, vectors_per_class)
-    vectors = _matrix(support_vectors or (), sum(vectors_per_class), "support_vectors")
+    vectors = _matrix(ctx, support_vectors, sum(vectors_per_class), "support_vectors")
     kernel = _kernel(x, vectors, kernel_type, kernel_params)
     exact = kernel.astype(np.float64) @ ctx.state["weights"].T + np.asarray(rho, np.float32)[: len(pairs)]
     votes = np.zeros((len(x), classes), np.int64)

@@ -252,9 +252,9 @@ def _tree_ensemble_classifier(
     if not len(labels):
         raise ValueError("the model has no class labels: set classlabels_int64s or classlabels_strings")
     dtype = _compute_type(x, base_values_as_tensor, nodes_values_as_tensor, class_weights_as_tensor)
-    weights = _values(class_weights, class_weights_as_tensor, dtype)
     if "forest" not in ctx.state:
-        ctx.state["forest"] = _forest_by_ids(
+        weights = _values(class_weights, class_weights_as_tensor, dtype)
+        forest = _forest_by_ids(
             dtype=dtype,
             targets=len(labels),
             falsenodeids=nodes_falsenodeids,
@@ -270,11 +270,11 @@ def _tree_ensemble_classifier(
             vote_targets=class_ids,
             vote_weights=weights,
         )
-    forest: Forest = ctx.state["forest"]
+        ctx.state["forest"] = forest, len(set(class_ids or ())) == 1, bool((weights >= 0).all())
+    forest, one_class, all_positive = ctx.state["forest"]
     scores, voted = forest.votes(rows_of(x))
     base = _values(base_values, base_values_as_tensor, dtype)
-    one_class = len(set(class_ids or ())) == 1
-    best, given_out = _classify(scores, voted, base, name, one_class, bool((weights >= 0).all()))
+    best, given_out = _classify(scores, voted, base, name, one_class, all_positive)
     if len(labels) <= 2 and not one_class and not classlabels_strings:
         labels = np.array([0, 1], np.int64)  # ONNX Runtime's labels for two classes that both have votes
     return labels[best], given_out.astype(np.float32)

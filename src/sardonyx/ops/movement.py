@@ -209,12 +209,7 @@ def infer_transpose(ctx: InferContext) -> InferResult:
     return tuple(shape[axis] for axis in _permutation(perm, len(shape)))
 
 
-def _transpose(x: Array, *, perm: tuple[int, ...] | None) -> Array:
-    order = _permutation(perm, x.ndim)
-    return x.transpose(order) if order else x  # NumPy makes a scalar of a 0-d array of some ml_dtypes types
-
-
-TRANSPOSE = op("Transpose", eval=_transpose, infer=infer_transpose)
+TRANSPOSE = op("Transpose", eval=lambda x, *, perm: x.transpose(_permutation(perm, x.ndim)), infer=infer_transpose)
 
 
 def _concat(*inputs: Array, axis: int | None) -> Array:
@@ -290,6 +285,17 @@ def _split_13(x: Array, split: Array | None = None, *, axis: int, num_outputs: i
     return _split(x, _listed(split), axis, num_outputs or len(ctx.outputs), ctx.version < 18)
 
 
+def _symbolic_split_sizes(size: Dim, parts: int, even: bool) -> list[Dim]:
+    if isinstance(size, int):
+        return list(_split_sizes(size, parts))
+    if even:
+        return [dims.floordiv(size, parts)] * parts
+    part = dims.ceildiv(size, parts)
+    if part * parts == size:
+        return [part] * parts
+    return [part, *(dims.dim_max(dims.dim_min(part, size - part * index), 0) for index in range(1, parts))]
+
+
 def infer_split(ctx: InferContext) -> InferResult:
     """The sizes given, or equal parts of the axis."""
     shape = ctx.shape(0)
@@ -304,12 +310,7 @@ def infer_split(ctx: InferContext) -> InferResult:
         if sizes is None:
             sizes = [ctx.fresh() for _ in range(parts)]
     if sizes is None:
-        parts = ctx.attr("num_outputs") or parts
-        part = dims.ceildiv(shape[axis], parts)
-        if isinstance(shape[axis], int):
-            sizes = _split_sizes(shape[axis], parts)  # type: ignore[arg-type]
-        else:
-            sizes = [part] * (parts - 1) + [shape[axis] - part * (parts - 1)]
+        sizes = _symbolic_split_sizes(shape[axis], ctx.attr("num_outputs") or parts, even=ctx.version < 18)
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
 

@@ -7,7 +7,8 @@ omitted optional input is None, as trailing ones are left to the function's defa
 names as keyword-only parameters; an attribute the node does not carry has the default of the signature, or None. Values are:
     tensor -> ndarray (strings: object array of str)   sequence -> list   map -> dict   optional -> the value or None
     attributes: int, float, str, tuples of these, tensor -> ndarray, type -> ir Type, sparse tensor -> SparseConstant,
-    graph -> a callable that takes the graph's inputs and returns the list of its outputs (its attribute `graph`, if any: the Graph)
+    graph -> a callable that takes the graph's inputs and returns the list of its outputs; it may have the attributes
+             `input_types` and `output_types`, the declared types
 It returns one value, or a tuple for several outputs (outputs that are not wanted may be left off at the end or None), never
 changes its inputs, and raises ValueError, IndexError or TypeError with a plain sentence when the data does not fit: the
 caller adds which node it was. A keyword-only parameter named `ctx` receives the `EvalContext`.

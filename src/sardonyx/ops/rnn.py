@@ -155,7 +155,9 @@ def run(data: Sequences, projection_bias: Array, make_step: Callable[[int], Step
     outputs = np.zeros((steps, len(data.backwards), batch, data.hidden), data.x.dtype)
     finals = tuple(state.copy() for state in data.states)
     for number, backwards in enumerate(data.backwards):
-        projected = (data.x.reshape(steps * batch, width) @ data.w[number].T + projection_bias[number]).reshape(steps, batch, -1)
+        projected = (data.x.reshape(steps * batch, width) @ data.w[number].T + projection_bias[number]).reshape(
+            steps, batch, data.w.shape[1]
+        )
         order = _reversal(steps, data.lengths, batch) if backwards else None
         if order is not None:
             projected = np.take_along_axis(projected, order, axis=0)
@@ -264,7 +266,7 @@ def _gru(
         return _results(*run(data, projection_bias, make_step), layout, x.dtype)
 
 
-def _lstm(
+def lstm_core(
     x: Array,
     w: Array,
     r: Array,
@@ -281,7 +283,9 @@ def _lstm(
     direction: str,
     input_forget: int | None,
     layout: int | None,
+    recurrent_input: Activation = lambda h: h,
 ) -> tuple[Array, ...]:
+    """LSTM; `recurrent_input` stands between the hidden state of a step and the product with R in the next."""
     data = prepare(x, w, r, b, sequence_lens, (initial_h, initial_c), direction=direction, gates=4, layout=layout)
     functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), activation_alpha, activation_beta, len(data.backwards))
     bounded, hidden = _clipped(clip), data.hidden
@@ -296,7 +300,7 @@ def _lstm(
 
         def step(projected: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
             h, c = states
-            total = projected + h @ recurrence
+            total = projected + recurrent_input(h) @ recurrence
             new = candidate(bounded(total[:, 3 * hidden :]))
             if peeps is None:
                 opened = gate(bounded(total[:, : 3 * hidden]))
@@ -315,7 +319,32 @@ def _lstm(
         return _results(*run(data, data.b[:, : 4 * hidden] + data.b[:, 4 * hidden :], make_step), layout, x.dtype)
 
 
-def _infer_recurrent(ctx: InferContext) -> InferResult:
+def _lstm(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array | None = None,
+    sequence_lens: Array | None = None,
+    initial_h: Array | None = None,
+    initial_c: Array | None = None,
+    p: Array | None = None,
+    *,
+    activation_alpha: tuple[float, ...] | None,
+    activation_beta: tuple[float, ...] | None,
+    activations: tuple[str, ...] | None,
+    clip: float | None,
+    direction: str,
+    input_forget: int | None,
+    layout: int | None,
+) -> tuple[Array, ...]:
+    return lstm_core(
+        x, w, r, b, sequence_lens, initial_h, initial_c, p, activation_alpha=activation_alpha, activation_beta=activation_beta,
+        activations=activations, clip=clip, direction=direction, input_forget=input_forget, layout=layout,
+    )  # fmt: skip
+
+
+def infer_recurrent(ctx: InferContext) -> InferResult:
+    """All hidden states, then one final state after the other."""
     x, r = ctx.shape(0), ctx.shape(2)
     directions = len(_DIRECTIONS.get(ctx.attr("direction") or "forward", (False,)))
     hidden: Dim = ctx.attr("hidden_size") or (ctx.fresh() if r is None else r[2])
@@ -328,6 +357,6 @@ def _infer_recurrent(ctx: InferContext) -> InferResult:
     return shapes + [state] * (ctx.outputs - 1)
 
 
-RNN = op("RNN", eval=_rnn, infer=_infer_recurrent)
-GRU = op("GRU", eval=_gru, infer=_infer_recurrent)
-LSTM = op("LSTM", eval=_lstm, infer=_infer_recurrent)
+RNN = op("RNN", eval=_rnn, infer=infer_recurrent)
+GRU = op("GRU", eval=_gru, infer=infer_recurrent)
+LSTM = op("LSTM", eval=_lstm, infer=infer_recurrent)

@@ -149,7 +149,7 @@ def signature(domain: str, name: str, version: int) -> Signature | None:
 
 
 _LINE = re.compile(r"(\S+)-(\d+)( deprecated)? \((.*?)\) -> \((.*?)\)(?: \[(.*)\])?(?: \{(.*)\})?$")
-_PARAMETER = re.compile(r"(\w+)(\?|\*\*?\d+)?: ([^\s,()]+(?:\([^\s]*\))?)")
+_PARAMETER = re.compile(r"([\w.]+)(\?|\*\*?\d+)?: ([^\s,()]+(?:\([^\s]*\))?)")
 _ATTRIBUTE = re.compile(r"(\w+)(!)?: (\w+)(?: = ('(?:[^'\\]|\\.)*'|\[.*?\]|[^,]+))?(?:, |$)")
 
 

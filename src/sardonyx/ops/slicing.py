@@ -1,8 +1,8 @@
 """Cutting and padding along axes: Slice, Pad, CenterCropPad.
 
-Slicing is Python's: negative positions count from the end, positions past an end stop there. Only the largest 32 and 64-bit
-integers differ, as they do in ONNX Runtime: as an end they mean "all the way", backwards too. A negative pad cuts off elements;
-all cuts come before any padding.
+Slicing forwards is Python's: negative positions count from the end, positions past an end stop there. Backwards, a start before
+the first element is the first element, and as an end the largest 32 and 64-bit integers mean "all the way", as in ONNX Runtime.
+A negative pad cuts off elements; all cuts come before any padding.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ _FAR: Final = (1 << 31) - 1  # exporters write "to the end" as the largest 32 or
 _ALL_THE_WAY: Final = ((1 << 31) - 1, (1 << 63) - 1)
 
 
-def _python_slice(start: int, end: int, step: int) -> slice:
-    return slice(start, None if step < 0 and end in _ALL_THE_WAY else end, step)
+def _python_slice(start: int, end: int, step: int, size: int) -> slice:
+    """The Python slice that does what ONNX says."""
+    if step > 0:
+        return slice(start, end, step)
+    return slice(0 if start < -size else start, None if end in _ALL_THE_WAY else end, step)
 
 
 def _slice(
@@ -37,7 +40,8 @@ def _slice(
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
             raise ValueError(f"the step on axis {axis} is 0")
-        cuts[normalize_axis(axis, x.ndim)] = _python_slice(start, end, step)
+        place = normalize_axis(axis, x.ndim)
+        cuts[place] = _python_slice(start, end, step, x.shape[place])
     return x[tuple(cuts)]
 
 
@@ -66,7 +70,7 @@ def _position(value: Dim, size: Dim) -> Dim | None:
 def sliced_size(size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
     """How many elements a slice has; None if that cannot be told from the symbols."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(*_python_slice(start, end, step).indices(size)))
+        return len(range(*_python_slice(start, end, step, size).indices(size)))
     if step > 0:
         if dims.is_nonnegative(start) and isinstance(end, int) and end >= _FAR:
             return dims.ceildiv(dims.dim_max(size - start, 0), step)

@@ -138,26 +138,30 @@ def _read(frame: list[Any], slot: int) -> Any:
     return value.value if type(value) is Constant else value
 
 
+def run_step(step: HostStep, inputs: Sequence[Any], frame: list[Any], control: RunControl) -> tuple[Any, ...]:
+    """The outputs of one step; its bodies see `frame`. What goes wrong is told with the node's name."""
+    bodies = {name: _runner(body, frame, control) for name, body in step.bodies.items()} if step.bodies else _NO_BODIES
+    on_node = control.on_node
+    start = time.perf_counter_ns() if on_node is not None else 0
+    try:
+        outputs = step.call(inputs, bodies)
+    except errors.SardonyxError:
+        raise
+    except Exception as error:
+        raise _node_error(step, inputs, error) from error
+    if on_node is not None:
+        end = time.perf_counter_ns()
+        on_node(NodeTiming(step.label, step.op_type, step.name, step.provider, start, end, tuple(inputs), outputs))
+    return outputs
+
+
 def _execute(steps: Schedule, frame: list[Any], control: RunControl) -> None:
-    terminate, on_node = control.terminate, control.on_node
+    terminate = control.terminate
     for step, dead in zip(steps.steps, steps.dead_after):
         if terminate():
             raise errors.Fail("Exiting due to terminate flag being set to true.", hint=f"the next node was {step.label}")
         inputs = [None if slot == OMITTED else _read(frame, slot) for slot in step.inputs]
-        bodies = {name: _runner(body, frame, control) for name, body in step.bodies.items()} if step.bodies else _NO_BODIES
-        start = time.perf_counter_ns() if on_node is not None else 0
-        try:
-            outputs = step.call(inputs, bodies)
-        except errors.SardonyxError:
-            raise
-        except Exception as error:
-            raise _node_error(step, inputs, error) from error
-        if on_node is not None:
-            on_node(
-                NodeTiming(
-                    step.label, step.op_type, step.name, step.provider, start, time.perf_counter_ns(), tuple(inputs), outputs
-                )
-            )
+        outputs = run_step(step, inputs, frame, control)
         for slot, value in zip(step.outputs, outputs):
             if slot != OMITTED:
                 frame[slot] = np.asarray(value) if isinstance(value, np.generic) else value
@@ -184,6 +188,8 @@ def _runner(body: ExecutionPlan, outer: list[Any], control: RunControl) -> Subgr
         _execute(body.schedule, frame, control)
         return [_read(frame, slot) for slot in body.outputs]
 
+    run.input_types = tuple(port.type for port in body.input_ports)  # type: ignore[attr-defined]
+    run.output_types = tuple(port.type for port in body.output_ports)  # type: ignore[attr-defined]
     return run
 
 

@@ -9,7 +9,7 @@ array = load_tensor("input_0.pb")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -31,16 +31,21 @@ _Result = TypeVar("_Result")
 
 
 def load(
-    source: Any, *, base_dir: str | os.PathLike[str] | None = None, external_files: Mapping[str, Any] | None = None
+    source: Any,
+    *,
+    base_dir: str | os.PathLike[str] | None = None,
+    external_files: Mapping[str, Any] | None = None,
+    replaced: Collection[str] = (),
 ) -> Model:
     """Read a model from a path, bytes, a memoryview, a binary file, or an object with SerializeToString.
 
     A file is mapped and its weights are views of the mapping; a buffer handed over must stay unchanged while the model is used.
     External data is looked for beside the file, or in `base_dir` if that is given; `external_files` has, by location, buffers
-    that stand for files. Raises InvalidProtobuf for bytes that are no model, InvalidGraph (with all problems) for a model that
-    makes no sense, NoSuchFile for a file that is not there.
+    that stand for files; `replaced` names initializers that will get other data, so that theirs may be missing. Raises
+    InvalidProtobuf for bytes that are no model, InvalidGraph (with all problems) for a model that makes no sense, NoSuchFile for
+    a file that is not there.
     """
-    model, path = _read(source, "model", "Model", read_model, base_dir, external_files)
+    model, path = _read(source, "model", "Model", read_model, base_dir, external_files, replaced)
     model.path = path
     return model
 
@@ -66,13 +71,14 @@ def _read(
     read: Callable[[Context], _Result],
     base_dir: str | os.PathLike[str] | None,
     given: Mapping[str, Any] | None,
+    replaced: Collection[str] = (),
 ) -> tuple[_Result, str]:
     opened = open_source(source, what)
     if opened.path and base_dir is None:
         files = external.for_model(opened.path, given)
     else:
         files = external.for_folder(None if base_dir is None else os.fsdecode(base_dir), given)
-    ctx = Context(opened.buf, opened.name, files, message)
+    ctx = Context(opened.buf, opened.name, files, message, replaced)
     if not len(opened.buf) and message not in ("Sequence", "Map", "Optional"):  # no bytes are an empty sequence
         raise InvalidProtobuf(f"{opened.name}: it is empty (0 bytes)")
     try:

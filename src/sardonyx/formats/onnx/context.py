@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sardonyx.errors import InvalidGraph
 from sardonyx.formats.onnx import schema
 from sardonyx.formats.onnx.external import ExternalFiles
@@ -13,14 +15,17 @@ _MAX_PROBLEMS = 100  # a report longer than this helps nobody, and a hostile fil
 class Context:
     """One file being read."""
 
-    __slots__ = ("buf", "external", "name", "problems", "root", "view")
+    __slots__ = ("buf", "external", "name", "problems", "replaced", "root", "view")
 
-    def __init__(self, buf: Buffer, name: str, external: ExternalFiles, root: str = "Model") -> None:
+    def __init__(
+        self, buf: Buffer, name: str, external: ExternalFiles, root: str = "Model", replaced: Collection[str] = ()
+    ) -> None:
         self.buf = buf
         self.view = memoryview(buf)  # slices of this share the file's memory
         self.name = name  # what messages call the file
         self.external = external
         self.root = root  # the message the file holds
+        self.replaced = replaced  # external tensors that will get other data: their files may be missing
         self.problems: list[str] = []
 
     def problem(self, text: str) -> None:

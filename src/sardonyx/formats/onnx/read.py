@@ -27,6 +27,7 @@ from sardonyx.ir.graph import AttrKind, Model
 
 DEVICE_CONFIGURATIONS: Final = "onnx.device_configurations"
 _SUBGRAPHS: Final = (AttrKind.GRAPH, AttrKind.GRAPHS)
+_MAX_LEFT_OUT: Final = 1000  # outputs of a node without a name; in the file each is two bytes, here an object
 _OLDEST_WITH_OPSETS: Final = 3  # IR version
 
 
@@ -53,7 +54,7 @@ class _Reader:
         metadata: dict[str, str] = {}
         graph_at: tuple[int, int] | None = None
         functions: list[FunctionRecord] = []
-        unread: list[bytes] = []
+        unread = bytearray()
         before = 0
         for tag, start, stop in fields(buf, 0, len(buf)):
             if tag == 0x3A:
@@ -73,7 +74,7 @@ class _Reader:
             elif tag == 0xCA:
                 functions.append(self._function(start, stop))
             elif tag in (0xA2, 0xD2):
-                unread.append(bytes(buf[before:stop]))
+                unread += buf[before:stop]
             else:
                 schema.check_skipped("Model", tag, stop - 1)
             before = stop
@@ -97,7 +98,7 @@ class _Reader:
             model_version=model_version,
             doc=texts[0x32],
             metadata=metadata,
-            unread=b"".join(unread),
+            unread=bytes(unread),
         )
 
     def _domain(self, start: int, stop: int) -> str:
@@ -148,6 +149,8 @@ class _Reader:
                 string_entry(ctx, start, stop, graph.metadata)
             else:
                 schema.check_skipped("Graph", tag, stop - 1)
+        if depth > 1 and not graph.nodes and not graph.outputs:
+            ctx.problem(f"{ctx.place(pos - 1)}: an empty subgraph")
         return graph
 
     def _value(self, role: str, pos: int, end: int, into: list[ValueRecord]) -> None:
@@ -206,7 +209,7 @@ class _Reader:
             elif tag == 0x4A:
                 string_entry(ctx, start, stop, node.metadata)
             elif tag == 0x52:
-                devices += bytes(buf[before:stop])
+                devices += buf[before:stop]
             else:
                 schema.check_skipped("Node", tag, stop - 1)
             before = stop
@@ -216,6 +219,8 @@ class _Reader:
             ctx.problem(f"{ctx.place(pos - 1)}: a node without an operator (op_type)")
         elif not node.inputs and not node.outputs:
             ctx.problem(f"{ctx.place(pos - 1)}: {node.label} has neither inputs nor outputs")
+        elif len(node.outputs) > _MAX_LEFT_OUT and node.outputs.count("") > _MAX_LEFT_OUT:
+            ctx.problem(f"{ctx.place(pos - 1)}: {node.label} leaves out more than {_MAX_LEFT_OUT} outputs")
         elif len({attr.name for attr in node.attrs}) < len(node.attrs):
             ctx.problem(f"{ctx.place(pos - 1)}: {node.label} has two attributes of one name")
         return node

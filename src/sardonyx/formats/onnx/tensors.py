@@ -13,7 +13,7 @@ Sizes are checked while reading, so that a tensor never claims data it does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any, Final
@@ -22,6 +22,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
+from sardonyx.errors import Fail
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.external import Refused
@@ -96,6 +97,12 @@ def _dims(ctx: Context, start: int, stop: int) -> list[int]:
     return values
 
 
+def check_rank(dims: Sequence[object], offset: int) -> None:
+    """WireError if there are more dimensions than an array can have."""
+    if len(dims) > MAX_RANK:
+        raise WireError(f"more than {MAX_RANK} dimensions", offset)
+
+
 def read_record(ctx: Context, pos: int, end: int) -> TensorRecord:
     """The fields of the TensorProto in [pos, end)."""
     buf = ctx.buf
@@ -104,8 +111,7 @@ def read_record(ctx: Context, pos: int, end: int) -> TensorRecord:
     for tag, start, stop in stream:
         if tag == 0x08:
             record.dims.append(signed(start))
-            if len(record.dims) > MAX_RANK:
-                raise WireError(f"more than {MAX_RANK} dimensions", stop - 1)
+            check_rank(record.dims, stop - 1)
         elif tag == 0x10:
             record.data_type = signed32(start)
         elif tag == 0x4A:
@@ -114,6 +120,7 @@ def read_record(ctx: Context, pos: int, end: int) -> TensorRecord:
             record.name = wire.text(buf, start, stop)
         elif tag == 0x0A:
             record.dims.extend(_dims(ctx, start, stop))
+            check_rank(record.dims, stop - 1)
         elif tag == 0x32:
             record.strings.append(wire.text(buf, start, stop))
         elif tag == 0x62:
@@ -198,10 +205,10 @@ def read_sparse(ctx: Context, pos: int, end: int) -> tuple[SparseConstant | None
             indices = read_record(ctx, start, stop)
         elif tag == 0x18:
             dims.append(signed(start))
-            if len(dims) > MAX_RANK:
-                raise WireError(f"more than {MAX_RANK} dimensions", stop - 1)
+            check_rank(dims, stop - 1)
         elif tag == 0x1A:
             dims.extend(_dims(ctx, start, stop))
+            check_rank(dims, stop - 1)
         else:
             schema.check_skipped("SparseTensor", tag, stop - 1)
     if values is None or indices is None:
@@ -337,6 +344,8 @@ def _external(ctx: Context, record: TensorRecord, dtype: DType, count: int) -> T
     length = _whole_number(record.external, "length", need)
     if length != need:
         raise _Unfit(f"{_type_text(dtype, record.dims)} needs {need} bytes, its external data has length {length}")
+    if record.name in ctx.replaced:
+        return Tensor(dtype, record.dims, partial(_absent, record.name), name=record.name)
     file = ctx.external.find(location, record.name)
     if offset + need > file.size:
         raise _Unfit(f"its external data is bytes {offset} to {offset + need} of {location!r}, which has {file.size}")
@@ -344,6 +353,10 @@ def _external(ctx: Context, record: TensorRecord, dtype: DType, count: int) -> T
     return Tensor(
         dtype, record.dims, _loader(dtype, lambda: file.view()[offset : offset + need]), name=record.name, external=where
     )
+
+
+def _absent(name: str) -> memoryview:
+    raise Fail(f"the external data of tensor {name!r} was to be replaced, and was not")
 
 
 def _whole_number(entries: dict[str, str], key: str, default: int) -> int:

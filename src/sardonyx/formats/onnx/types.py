@@ -18,7 +18,7 @@ from sardonyx.dtypes import DType
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.records import ValueRecord
-from sardonyx.formats.onnx.tensors import string_entry
+from sardonyx.formats.onnx.tensors import check_rank, string_entry
 from sardonyx.formats.onnx.wire import fields, signed, signed32
 from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
@@ -153,6 +153,7 @@ class TypeReader:
         for tag, start, stop in fields(self._ctx.buf, pos, end):
             if tag == 0x0A:
                 shape.append(self._dim(start, stop, depth, len(shape)))
+                check_rank(shape, stop - 1)
             else:
                 schema.check_skipped("TensorShape", tag, stop - 1)
         return tuple(shape)

@@ -29,6 +29,7 @@ _MAX_VARINT: Final = 10  # bytes of a 64-bit number
 _MASK: Final = (1 << 64) - 1
 _SIGN: Final = 1 << 63
 _MAX_TAG: Final = 1 << 32
+_FEW_BYTES: Final = 16  # below this a loop is faster than NumPy
 _RUN_CHUNK: Final = 4096
 _DECODE_CHUNK: Final = 1 << 20  # bounds the temporaries of decoding, about 30 bytes a byte
 _JOIN_BELOW: Final = 1 << 16
@@ -171,6 +172,12 @@ def _decode(data: NDArray[np.uint8], ends: NDArray[np.intp]) -> NDArray[np.uint6
 
 def packed_varints(buf: Buffer, start: int, stop: int) -> NDArray[np.uint64]:
     """All numbers of a packed repeated field (view the result as int64 for signed ones)."""
+    if stop - start < _FEW_BYTES:
+        few = []
+        while start < stop:
+            number, start = varint(buf, start, stop)
+            few.append(number)
+        return np.array(few, np.uint64)
     data = np.frombuffer(buf, np.uint8, stop - start, start)
     if not data.size:
         return np.empty(0, np.uint64)

@@ -1,0 +1,76 @@
+"""Kernel specifications -> object code: which emitter writes which kernel, and the cache in front of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from sardonyx.codegen.driver import driver_ir
+from sardonyx.codegen.function import Function, module
+from sardonyx.codegen.loader import LoadedCode, load
+from sardonyx.codegen.loops import emit_loop_kernel
+from sardonyx.codegen.object_cache import ObjectCache
+from sardonyx.codegen.target import Target
+from sardonyx.kernel.loops import LoopKernel
+
+Emitter = Callable[[Any, str, Target], Function]
+
+EMITTERS: Final[dict[type[Any], Emitter]] = {LoopKernel: emit_loop_kernel}
+
+_ENTRY: Final = "kernel"
+
+
+@cache
+def source_version() -> str:
+    """A hash of the code generator's own source: changed emitters never meet old objects."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for folder in ("codegen", "kernel"):
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def kernel_ir(kernel: Any, target: Target) -> str:
+    """The LLVM IR of a kernel."""
+    return module(EMITTERS[type(kernel)](kernel, _ENTRY, target))
+
+
+class KernelLibrary:
+    """Compiled kernels of this process: each is compiled, or read from the cache, once and stays loaded."""
+
+    def __init__(self, target: Target, cache_: ObjectCache | None) -> None:
+        self.target = target
+        self._cache = cache_
+        self._loaded: dict[str, LoadedCode] = {}
+        self.compiled = 0  # kernels that had to be compiled, not read
+
+    def addresses(self, kernels: Iterable[Any]) -> list[int]:
+        """The entry points of kernels."""
+        return [
+            self._code(self._key(kernel.key), lambda k=kernel: kernel_ir(k, self.target)).functions[_ENTRY] for kernel in kernels
+        ]  # type: ignore[misc]
+
+    def driver(self) -> dict[str, int]:
+        """The entry points of the native runtime."""
+        return self._code(self._key("driver"), driver_ir).functions
+
+    def _key(self, text: str) -> str:
+        return hashlib.sha256(f"{source_version()}|{self.target.key}|{text}".encode()).hexdigest()[:40]
+
+    def _code(self, key: str, ir: Callable[[], str]) -> LoadedCode:
+        found = self._loaded.get(key)
+        if found is None:
+            content = self._cache.get(key) if self._cache is not None else None
+            if content is None:
+                from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
+
+                content = llvm.compile_to_object(ir(), self.target)
+                self.compiled += 1
+                if self._cache is not None:
+                    self._cache.put(key, content)
+            found = self._loaded[key] = load(content)
+        return found

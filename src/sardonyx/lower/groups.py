@@ -1,0 +1,135 @@
+"""Which nodes share a kernel.
+
+    y = Conv(x, w)            group 0: Conv, with the addition and the activation in its epilogue
+    z = Add(y, r)             (r is computed before group 0)
+    u = Relu(z)
+
+Nodes are taken in order. An elementwise node joins the group that produces the latest of its inputs, if that group works on the
+same shape: all other inputs then exist before the group runs. Values of a group that are used outside it are stored as well.
+The reason why a node did not join is kept for `explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.types import Shape, TensorType, format_shape
+from sardonyx.lower import registry
+from sardonyx.lower.registry import Template
+
+GroupKind: TypeAlias = Literal["loop", "template", "view", "host"]
+
+NATIVE_TYPES = frozenset(
+    ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
+)  # fmt: skip
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that become one kernel (or, for views and host nodes, none)."""
+
+    index: int
+    kind: GroupKind
+    shape: Shape | None  # the iteration space of the elementwise part
+    root: Node | None = None  # the node with a template
+    template: Template | None = None
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """How messages and traces call the kernel."""
+        return "+".join(node.op_type for node in self.nodes)
+
+    @property
+    def elementwise(self) -> list[Node]:
+        """The nodes that are computed element by element."""
+        return [node for node in self.nodes if node is not self.root]
+
+    @property
+    def produced(self) -> list[Value]:
+        """All values its nodes make."""
+        return [value for node in self.nodes for value in node.outputs]
+
+
+@dataclass
+class Grouping:
+    """All groups in order, the group of each node, and why nodes did not join another group."""
+
+    groups: list[Group]
+    group_of: dict[Node, Group]
+    refusals: dict[Node, str]
+
+
+def is_native(value: Value | None) -> bool:
+    """Whether the value is a tensor of known rank and a type kernels know."""
+    return value is None or (
+        isinstance(value.type, TensorType) and value.type.shape is not None and value.type.dtype.name in NATIVE_TYPES
+    )
+
+
+def form_groups(nodes: Sequence[Node], claims: Callable[[Node], bool]) -> Grouping:
+    """Put nodes into groups; `claims` says which nodes may run natively at all."""
+    groups: list[Group] = []
+    group_of: dict[Node, Group] = {}
+    refusals: dict[Node, str] = {}
+
+    def new_group(node: Node, kind: GroupKind, shape: Shape | None, template: Template | None = None) -> None:
+        group = Group(len(groups), kind, shape, node if template is not None else None, template, [node])
+        groups.append(group)
+        group_of[node] = group
+
+    for node in nodes:
+        reason = _host_reason(node, claims)
+        if reason:
+            refusals[node] = reason
+            new_group(node, "host", None)
+            continue
+        shape = node.outputs[0].shape
+        if registry.elementwise_rule(node) is not None:
+            group, why = _joinable(node, shape, group_of)
+            if group is not None:
+                group.nodes.append(node)
+                group_of[node] = group
+                continue
+            refusals[node] = why
+            new_group(node, "loop", shape)
+        elif registry.view_rule(node) is not None:
+            new_group(node, "view", shape)
+        else:
+            new_group(node, "template", shape, registry.template_rule(node))
+    return Grouping(groups, group_of, refusals)
+
+
+def _host_reason(node: Node, claims: Callable[[Node], bool]) -> str:
+    """Why a node cannot run natively, or ""."""
+    if not claims(node):
+        return "another provider computes it"
+    template = registry.template_rule(node)
+    if template is None and registry.elementwise_rule(node) is None and registry.view_rule(node) is None:
+        return "no native lowering for this operator"
+    for value in (*node.inputs, *node.outputs):
+        if not is_native(value):
+            assert value is not None
+            return f"{value.name!r} is {value.type}: not a tensor of known rank and a native element type"
+    return template.accepts(node) if template is not None and registry.elementwise_rule(node) is None else ""
+
+
+def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group]) -> tuple[Group | None, str]:
+    latest: Group | None = None
+    for value in node.inputs:
+        if value is not None and value.producer is not None and value.producer in group_of:
+            group = group_of[value.producer]
+            if latest is None or group.index > latest.index:
+                latest = group
+    if latest is None:
+        return None, "all inputs come from outside"
+    if latest.kind == "template" and not (latest.template is not None and latest.template.fuses):
+        return None, f"the kernel of {latest.label} takes no elementwise nodes"
+    if latest.kind not in ("loop", "template"):
+        return None, f"the latest input comes from {latest.label}, which is no kernel"
+    if latest.shape != shape:
+        return None, f"works on {format_shape(shape)}, the kernel of {latest.label} on {format_shape(latest.shape)}"
+    return latest, ""

@@ -1,0 +1,264 @@
+"""A graph becomes steps: every group a kernel, every value a view.
+
+Views of weights and inputs exist from the start; a group's rule asks for the views of what it reads and of what it writes.
+Values nobody asks for never get memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.dtypes import DType
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
+from sardonyx.ir.tensor import Tensor
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel.expr import Expr, load
+from sardonyx.lower import registry
+from sardonyx.lower.groups import Group, Grouping, is_native
+from sardonyx.lower.loop_builder import loop_step
+from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep, Lowered, Step, View, element_count, whole
+
+
+def compute_type(dtype: str) -> str:
+    """The type elements are computed in: half-precision floats in f32."""
+    return "f32" if dtype in ("f16", "bf16") else dtype
+
+
+class LowerContext:
+    """What rules work with."""
+
+    def __init__(self, graph: Graph, lanes: int) -> None:
+        self.graph = graph
+        self.lanes = lanes
+        self.lowered = Lowered()
+        self._views: dict[Value, View] = {}
+        self._outputs = {value: position for position, value in enumerate(graph.outputs)}
+        self._packed: dict[str, View] = {}
+
+    # Values and memory
+
+    def shape(self, value: Value) -> tuple[Dim, ...]:
+        """The shape of a native value."""
+        assert value.shape is not None, value
+        return value.shape
+
+    def dtype(self, value: Value) -> DType:
+        """The element type of a native value."""
+        assert isinstance(value.type, TensorType), value
+        return value.type.dtype
+
+    def constant_data(self, value: Value | None) -> Tensor | None:
+        """The data of a value that is the same in every run; None if it is computed or fed."""
+        if value is None or value in self.graph.inputs:
+            return None
+        return value.constant if isinstance(value.constant, Tensor) else None
+
+    def view(self, value: Value) -> View:
+        """Where a value lies in memory."""
+        found = self._views.get(value)
+        if found is None:
+            found = self._views[value] = self._existing(value)
+        return found
+
+    def _existing(self, value: Value) -> View:
+        if value.constant is not None and value not in self.graph.inputs:
+            constant = value.constant
+            buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, _loader(constant), value)
+            return whole(buffer, self.shape(value))
+        kind = "input" if value in self.graph.inputs else "host"
+        return whole(
+            Buffer(kind, self.dtype(value), element_count(self.shape(value)), value.name, None, value), self.shape(value)
+        )  # type: ignore[arg-type]
+
+    def set_view(self, value: Value, view: View) -> None:
+        """Say that a value is this part of existing memory. A graph output gets memory of its own and a copy."""
+        self._views[value] = view
+
+    def output(self, value: Value) -> View:
+        """Memory for a value a step will write."""
+        found = self._views.get(value)
+        if found is not None:
+            return found
+        kind = "output" if value in self._outputs else "arena"
+        shape = self.shape(value)
+        view = whole(Buffer(kind, self.dtype(value), element_count(shape), value.name, None, value), shape)  # type: ignore[arg-type]
+        self._views[value] = view
+        return view
+
+    def scratch(self, dtype: DType, shape: Sequence[Dim], label: str = "scratch") -> View:
+        """Memory for something that is no value of the graph."""
+        return whole(Buffer("arena", dtype, element_count(shape), label), shape)
+
+    def packed(self, key: str, dtype: DType, shape: Sequence[int], make: Callable[[], np.ndarray[Any, Any]]) -> View:
+        """Data derived from constants, made once: `key` names source and layout."""
+        found = self._packed.get(key)
+        if found is None:
+            found = self._packed[key] = whole(Buffer("constant", dtype, element_count(tuple(shape)), key, make), tuple(shape))
+        return found
+
+    def contiguous(self, value: Value) -> View:
+        """A view without gaps; copies if the value lies otherwise."""
+        view = self.view(value)
+        return view if view.is_contiguous else self.copy(view, self.scratch(view.buffer.dtype, view.shape, value.name), "copy")
+
+    def copy(self, source: View, target: View, label: str) -> View:
+        """Write one view into another of the same shape."""
+        kind = source.buffer.dtype.name
+        step = loop_step(
+            target.shape, [source, target], [kind, kind], [(1, load(0, kind))], lanes=self.lanes, label=label, nodes=(label,)
+        )
+        self.step(step)
+        return target
+
+    # Steps
+
+    def step(self, step: Step) -> None:
+        """The next step of the program."""
+        self.lowered.steps.append(step)
+
+    def escaping(self, group: Group) -> list[Value]:
+        """The values of a group that are used outside it: these must be stored."""
+        inside = set(group.nodes)
+        return [
+            value
+            for value in group.produced
+            if value in self._outputs or any(consumer not in inside for consumer in value.consumers)
+        ]
+
+    def expressions(self, group: Group, known: dict[Value, Expr], operand: Callable[[Value], int]) -> dict[Value, Expr]:
+        """The expression of every value of a group's elementwise nodes.
+
+        `known` holds the expressions of the root's outputs; `operand` gives the operand number of a value from outside.
+        """
+        made = dict(known)
+
+        def expression(value: Value) -> Expr:
+            if value not in made:
+                kind = self.dtype(value).name
+                scalar = self._scalar(value)
+                leaf = scalar if scalar is not None else load(operand(value), kind)
+                made[value] = leaf.cast(compute_type(kind))
+            return made[value]
+
+        for node in group.elementwise:
+            rule = registry.elementwise_rule(node)
+            assert rule is not None
+            attrs = attribute_values(node)
+            wanted = {name: attrs.get(name) for name in registry.keyword_names(rule)}
+            if "out" in wanted:
+                wanted["out"] = self.dtype(node.outputs[0]).name
+            inputs = [None if value is None else expression(value) for value in node.inputs]
+            result = rule(*inputs, **wanted)
+            made[node.outputs[0]] = result.cast(compute_type(self.dtype(node.outputs[0]).name))
+        return made
+
+    def _scalar(self, value: Value) -> Expr | None:
+        """A constant of one element as a number in the code."""
+        data = self.constant_data(value)
+        if data is None or data.size != 1 or any(size != 1 for size in data.shape):
+            return None
+        from sardonyx.kernel.expr import const
+
+        kind = self.dtype(value).name
+        number = data.numpy().reshape(-1)[0]
+        if kind in ("f16", "bf16"):
+            return const(float(number), "f32").cast(kind)
+        return const(float(number) if self.dtype(value).is_float else bool(number) if kind == "bool" else int(number), kind)
+
+
+def _loader(constant: Tensor | SparseConstant) -> Callable[[], Any]:
+    if isinstance(constant, SparseConstant):
+        raise TypeError("sparse constants are made dense before lowering")
+    return constant.numpy
+
+
+def lower_graph(graph: Graph, nodes: Sequence[Node], grouping: Grouping, lanes: int) -> Lowered:
+    """The steps of a graph whose nodes were grouped."""
+    ctx = LowerContext(graph, lanes)
+    for value in graph.inputs:
+        if is_native(value):
+            ctx.lowered.inputs.append(ctx.view(value))
+    for group in grouping.groups:
+        _lower_group(ctx, group)
+    for value in graph.outputs:
+        if is_native(value):
+            view = ctx.view(value)
+            if view.buffer.kind != "output" or view.buffer.value is not value:
+                buffer = Buffer("output", ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
+                view = ctx.copy(view, whole(buffer, ctx.shape(value)), "copy to output")
+            ctx.lowered.outputs.append(view)
+    return ctx.lowered
+
+
+def _lower_group(ctx: LowerContext, group: Group) -> None:
+    if group.kind == "loop":
+        _lower_loop(ctx, group)
+    elif group.kind == "template":
+        assert group.template is not None
+        group.template.rule(ctx, group)
+    elif group.kind == "view":
+        (node,) = group.nodes
+        rule = registry.view_rule(node)
+        assert rule is not None
+        if not rule(ctx, node):
+            _host_step(ctx, node)
+    else:
+        _host_step(ctx, group.nodes[0])
+
+
+def _host_step(ctx: LowerContext, node: Node) -> None:
+    inputs = tuple(ctx.view(value) if value is not None and is_native(value) else None for value in node.inputs)
+    outputs: list[View | None] = []
+    for value in node.outputs:
+        if is_native(value):
+            buffer = Buffer("host", ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
+            ctx.set_view(value, whole(buffer, ctx.shape(value)))
+            outputs.append(ctx.view(value))
+        else:
+            outputs.append(None)
+    captured = tuple(
+        (value, ctx.view(value))
+        for value in dict.fromkeys(value for graph in node.subgraphs() for value in captured_values(graph))
+        if is_native(value)
+    )
+    reads = (*(view.buffer for view in inputs if view is not None), *(view.buffer for _, view in captured))
+    writes = tuple(view.buffer for view in outputs if view is not None)
+    ctx.step(HostNodeStep(node, inputs, tuple(outputs), reads, writes, captured))
+
+
+def _lower_loop(ctx: LowerContext, group: Group) -> None:
+    """A group without a template: one loop over its shape that stores what escapes."""
+    operands: list[View] = []
+    numbers: dict[Value, int] = {}
+
+    def operand(value: Value) -> int:
+        if value not in numbers:
+            numbers[value] = len(operands)
+            operands.append(ctx.view(value))
+        return numbers[value]
+
+    made = ctx.expressions(group, {}, operand)
+    stores = []
+    for value in ctx.escaping(group):
+        number = len(operands)
+        operands.append(ctx.output(value))
+        stores.append((number, made[value].cast(ctx.dtype(value).name)))
+    if stores:
+        types = [view.buffer.dtype.name for view in operands]
+        assert group.shape is not None
+        ctx.step(
+            loop_step(
+                group.shape,
+                operands,
+                types,
+                stores,
+                lanes=ctx.lanes,
+                label=group.label,
+                nodes=tuple(node.label for node in group.nodes),
+            )
+        )

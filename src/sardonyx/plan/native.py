@@ -1,0 +1,164 @@
+"""Steps -> a native plan: the table of arguments, lifetimes, segments between host steps.
+
+The table is an array of 64-bit integers that all kernels read their arguments from. An entry is a number, a size that
+depends on the sizes of the inputs, or an address. Sizes are computed by one generated Python function from the values of the
+symbols; addresses are a buffer's base plus an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sardonyx.ir.dims import Dim, Expr, symbols_of
+from sardonyx.lower.steps import Address, Buffer, HostNodeStep, KernelStep, Lowered, View
+
+PARALLEL_FROM = 20_000  # nanoseconds of work from which on a step is worth two workers
+
+
+@dataclass(frozen=True, slots=True)
+class AddressSlot:
+    """Table entry that holds an address: base of a buffer plus the value of an offset."""
+
+    slot: int
+    buffer: int
+    offset: int  # which of the plan's dims gives the offset in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NativeSegment:
+    """Steps that run without coming back to Python. `first` counts kernel steps of the whole plan."""
+
+    first: int
+    count: int
+
+
+@dataclass(slots=True)
+class NativePlan:
+    """All that a run needs to know, apart from the code of the kernels."""
+
+    steps: list[KernelStep]
+    segments: list[NativeSegment | HostNodeStep]
+    buffers: list[Buffer]
+    symbols: tuple[str, ...]
+    dims: list[Dim]  # every different size or offset in the plan
+    table_size: int
+    dim_slots: list[tuple[int, int]]  # (table slot, which dim)
+    address_slots: list[AddressSlot]
+    step_slots: list[tuple[int, int]]  # for each kernel step: where its arguments and its unit count stand
+    work_slots: list[tuple[int, int]]  # for each kernel step: slot of the worker count, which dim estimates its work
+    lifetimes: list[tuple[int, int]]  # of each buffer, in positions of `segments` order
+    sizes: list[int]  # which dim gives a buffer's size in bytes
+    shared: dict[int, int] = field(default_factory=dict)  # buffer -> the buffer whose memory it takes over
+    inputs: list[View] = field(default_factory=list)
+    outputs: list[View] = field(default_factory=list)
+
+    def root(self, number: int) -> int:
+        """The buffer whose memory this one finally shares."""
+        while number in self.shared:
+            number = self.shared[number]
+        return number
+
+
+def plan_native(lowered: Lowered) -> NativePlan:
+    """Lay out the table and find the lifetimes."""
+    plan = NativePlan([], [], [], (), [], 0, [], [], [], [], [], [], {}, lowered.inputs, lowered.outputs)
+    numbers: dict[Buffer, int] = {}
+    dim_numbers: dict[Dim, int] = {}
+
+    def dim_of(dim: Dim) -> int:
+        if dim not in dim_numbers:
+            dim_numbers[dim] = len(plan.dims)
+            plan.dims.append(dim)
+        return dim_numbers[dim]
+
+    def number_of(buffer: Buffer) -> int:
+        if buffer not in numbers:
+            numbers[buffer] = len(plan.buffers)
+            plan.buffers.append(buffer)
+            plan.lifetimes.append((1 << 60, -1))
+            plan.sizes.append(dim_of(buffer.size * max(buffer.dtype.bits // 8, 1)))
+        return numbers[buffer]
+
+    def touch(buffers: Sequence[Buffer], position: int) -> None:
+        for buffer in buffers:
+            number = number_of(buffer)
+            first, last = plan.lifetimes[number]
+            plan.lifetimes[number] = (min(first, position), max(last, position))
+
+    def slot() -> int:
+        plan.table_size += 1
+        return plan.table_size - 1
+
+    for position, step in enumerate(lowered.steps):
+        touch((*step.reads, *step.writes), position)
+        if isinstance(step, HostNodeStep):
+            plan.segments.append(step)
+            continue
+        if plan.segments and isinstance(plan.segments[-1], NativeSegment):
+            last = plan.segments[-1]
+            plan.segments[-1] = NativeSegment(last.first, last.count + 1)
+        else:
+            plan.segments.append(NativeSegment(len(plan.steps), 1))
+        plan.steps.append(step)
+        units_at, workers_at = slot(), slot()
+        plan.dim_slots.append((units_at, dim_of(step.units)))
+        plan.work_slots.append((workers_at, dim_of(step.work)))
+        arguments_at = plan.table_size
+        plan.step_slots.append((arguments_at, units_at))
+        for argument in step.arguments:
+            at = slot()
+            if isinstance(argument, Address):
+                plan.address_slots.append(AddressSlot(at, number_of(argument.buffer), dim_of(argument.offset)))
+            else:
+                plan.dim_slots.append((at, dim_of(argument)))
+    for view in (*lowered.inputs, *lowered.outputs):
+        number_of(view.buffer)
+    _share(plan, numbers, lowered)
+    plan.symbols = tuple(sorted({name for dim in plan.dims for name in symbols_of(dim)}))
+    return plan
+
+
+def _share(plan: NativePlan, numbers: dict[Buffer, int], lowered: Lowered) -> None:
+    """Let a step write over what it reads, where that is the last use and both are in the arena."""
+    for position, step in enumerate(lowered.steps):
+        if isinstance(step, HostNodeStep):
+            continue
+        taken: set[int] = set()
+        for read, written in step.in_place:
+            source, target = numbers[read], numbers[written]
+            if read.kind != "arena" or written.kind != "arena" or target in plan.shared or source in taken:
+                continue
+            if plan.lifetimes[source][1] == position and plan.lifetimes[target][0] == position:
+                plan.shared[target] = source
+                taken.add(source)
+
+
+def size_function(dims: Sequence[Dim], symbols: Sequence[str]) -> Callable[..., tuple[int, ...]]:
+    """A Python function from the symbols' values to the values of all dims."""
+    names = {name: f"s{number}" for number, name in enumerate(symbols)}
+    body = ", ".join(_python(dim, names) for dim in dims)
+    source = f"lambda {', '.join(names[name] for name in symbols)}: ({body}{',' if dims else ''})"
+    made: Callable[..., tuple[int, ...]] = eval(source, {"__builtins__": {}, "max": max, "min": min})  # noqa: S307
+    return made
+
+
+def _python(dim: Dim, names: dict[str, str]) -> str:
+    if not isinstance(dim, Expr):
+        return str(dim)
+    terms = []
+    for monomial, factor in dim.terms:
+        parts = [str(factor)] if factor != 1 or not monomial else []
+        for atom in monomial:
+            if not atom.function:
+                parts.append(names[atom.text])
+                continue
+            a, b = (_python(arg, names) for arg in atom.args)
+            if atom.function == "floordiv":
+                parts.append(f"(({a}) // ({b}))")
+            elif atom.function == "mod":
+                parts.append(f"(({a}) % ({b}))")
+            else:
+                parts.append(f"{atom.function}({a}, {b})")
+        terms.append("*".join(parts))
+    return "(" + " + ".join(terms) + ")"

@@ -1,0 +1,301 @@
+"""Runs a native plan: one call into native code for every segment between host steps.
+
+A run takes a context (arena and table) out of the program's stock and puts it back, so that several threads can run at once. A
+context remembers the sizes it was set up for; a run with the same sizes only fills in the addresses of inputs and outputs.
+
+Sizes that only a host step can tell (how many elements NonZero found) are bound when its result is there; the memory of
+values that depend on them is then taken piece by piece instead of from the arena.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sardonyx import errors
+from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
+from sardonyx.ir.graph import Value
+from sardonyx.lower.steps import HostNodeStep, View
+from sardonyx.plan.memory import Lifetime, plan_offsets
+from sardonyx.plan.native import PARALLEL_FROM, NativePlan, NativeSegment, size_function
+from sardonyx.runtime.executor import NodeTiming, RunControl
+from sardonyx.runtime.pool import Pool
+
+Array = np.ndarray[Any, Any]
+HostCall = Callable[[Sequence[Any], Mapping[Value, Any], RunControl], Sequence[Any]]
+
+_MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
+_BARRIER = 1
+_STEP_BYTES = 32
+_UNKNOWN = 0  # stands for a size that a host step will tell; every entry computed from it is computed again then
+
+
+@dataclass(eq=False)
+class Context:
+    """Memory of one run at a time."""
+
+    table: Array
+    known: tuple[int, ...] | None = None  # the symbols' values the table was filled for
+    arena: Array = field(default_factory=lambda: np.empty(0, np.uint8))
+    bases: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    dims: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    alone: bool = True  # the whole program is too small to gain from a second worker
+
+
+class NativeProgram:
+    """A compiled graph: inputs and outputs are arrays in the order of the plan's."""
+
+    def __init__(
+        self,
+        plan: NativePlan,
+        addresses: Sequence[int],
+        pool: Pool,
+        host_calls: Mapping[HostNodeStep, HostCall],
+        inputs: Sequence[Value],
+    ) -> None:
+        self.plan = plan
+        self._inputs = list(inputs)
+        self._pool = pool
+        self._host_calls = host_calls
+        self._sizes = size_function(plan.dims, plan.symbols)
+        records = [(address, arguments, units, _BARRIER) for address, (arguments, units) in zip(addresses, plan.step_slots)]
+        self._steps = np.array(records, np.int64).reshape(-1)
+        self._steps_address = self._steps.ctypes.data
+        self._dim_slots = np.array([slot for slot, _ in plan.dim_slots], np.int64)
+        self._dim_numbers = np.array([dim for _, dim in plan.dim_slots], np.int64)
+        self._work_slots = np.array([slot for slot, _ in plan.work_slots], np.int64)
+        self._work_numbers = np.array([dim for _, dim in plan.work_slots], np.int64)
+        addressed = np.array([(a.slot, a.buffer, a.offset) for a in plan.address_slots], np.int64).reshape(-1, 3)
+        self._address_slots, self._address_buffers, self._address_offsets = (np.ascontiguousarray(c) for c in addressed.T)
+        numbers = {id(buffer): number for number, buffer in enumerate(plan.buffers)}
+        self._number = numbers
+        self._constants = {
+            number: np.ascontiguousarray(buffer.load())
+            for number, buffer in enumerate(plan.buffers)
+            if buffer.kind == "constant" and buffer.load is not None
+        }
+        self._by_value = {buffer.value: number for number, buffer in enumerate(plan.buffers) if buffer.value is not None}
+        self._input_numbers = [numbers[id(view.buffer)] for view in plan.inputs]
+        self._free: list[Context] = []
+        self._lock = threading.Lock()
+        # Symbols that inputs bind; all others come from host steps.
+        bound = {name for view in plan.inputs for dim in view.shape for name in symbols_of(dim)}
+        self._late_symbols = frozenset(plan.symbols) - bound
+        self._late_buffers = [
+            number
+            for number, buffer in enumerate(plan.buffers)
+            if buffer.kind == "arena" and symbols_of(buffer.size) & self._late_symbols
+        ]
+
+    def run(self, feeds: Mapping[Value, Any], control: RunControl) -> dict[Value, Any]:
+        """The values of the graph's outputs, and of all host steps' results, for feeds by graph value."""
+        with self._lock:
+            context = self._free.pop() if self._free else None
+        if context is None:
+            context = Context(np.zeros(max(self.plan.table_size, 1), np.int64))
+        try:
+            return self._run(context, feeds, control)
+        finally:
+            with self._lock:
+                if len(self._free) < _MOST_CONTEXTS:
+                    self._free.append(context)
+
+    def shrink(self) -> None:
+        """Give the memory kept for later runs back."""
+        with self._lock:
+            self._free.clear()
+
+    def _run(self, context: Context, feeds: Mapping[Value, Any], control: RunControl) -> dict[Value, Any]:
+        plan = self.plan
+        values: dict[Value, Any] = dict(feeds)
+        known: dict[str, int] = {}
+        arrays = []
+        for view, number in zip(plan.inputs, self._input_numbers):
+            array = np.ascontiguousarray(feeds[plan.buffers[number].value])  # type: ignore[index]
+            bind_shape(known, view, array.shape)
+            arrays.append(array)
+        keep: list[Any] = [arrays]
+        self._set_up(context, known)
+        for number, array in zip(self._input_numbers, arrays):
+            context.bases[number] = array.ctypes.data
+        outputs = self._allocate_outputs(context, known, values)
+        self._fill_addresses(context)
+        for segment in plan.segments:
+            if control.terminate():
+                raise errors.Fail("Exiting due to terminate flag being set to true.")
+            if isinstance(segment, NativeSegment):
+                self._run_segment(context, segment, control)
+            else:
+                learnt = self._run_host(context, segment, values, known, control, keep)
+                if learnt:
+                    self._set_up(context, known, keep)
+                    for number, array in zip(self._input_numbers, arrays):
+                        context.bases[number] = array.ctypes.data
+                    outputs.update(self._allocate_outputs(context, known, values, outputs))
+                self._rebase(context, values)
+                for value, array in outputs.items():
+                    context.bases[self._by_value[value]] = array.ctypes.data
+                self._fill_addresses(context)
+        values.update(outputs)
+        return values
+
+    def _run_segment(self, context: Context, segment: NativeSegment, control: RunControl) -> None:
+        at, table = self._steps_address + segment.first * _STEP_BYTES, context.table.ctypes.data
+        run = self._pool.run_alone if context.alone else self._pool.run
+        if control.on_node is None:
+            run(at, segment.count, table)
+            return
+        for number in range(segment.count):  # watched: one step at a time
+            step = self.plan.steps[segment.first + number]
+            start = time.perf_counter_ns()
+            run(at + number * _STEP_BYTES, 1, table)
+            end = time.perf_counter_ns()
+            control.on_node(NodeTiming(step.label, step.label, step.label, "CPUExecutionProvider", start, end, (), ()))
+
+    def _run_host(
+        self,
+        context: Context,
+        step: HostNodeStep,
+        values: dict[Value, Any],
+        known: dict[str, int],
+        control: RunControl,
+        keep: list[Any],
+    ) -> bool:
+        """Compute a node in Python; whether new sizes became known."""
+        inputs = []
+        for value, view in zip(step.node.inputs, step.inputs):
+            if value is None:
+                inputs.append(None)
+            elif value in values:
+                inputs.append(values[value])
+            else:
+                assert view is not None
+                inputs.append(self._array(context, view, known))
+        captured = {value: self._array(context, view, known) for value, view in step.captured if value not in values}
+        results = self._host_calls[step](inputs, {**values, **captured}, control)
+        learnt = False
+        for value, view, result in zip(step.node.outputs, step.outputs, results):
+            if not value.name or result is None:
+                continue
+            if view is not None:
+                result = np.ascontiguousarray(result)
+                learnt |= bind_shape(known, view, result.shape)
+            values[value] = result
+            keep.append(result)
+        return learnt
+
+    def _array(self, context: Context, view: View, known: Mapping[str, int]) -> Array:
+        """What lies in a view, as an array that shares its memory."""
+        number = self._number[id(view.buffer)]
+        dtype = view.buffer.dtype.numpy
+        shape = tuple(evaluate(dim, known) for dim in view.shape)
+        if number in self._constants:
+            flat = self._constants[number].reshape(-1)
+        else:
+            count = max(evaluate(view.buffer.size, known), 1)
+            raw = (np.ctypeslib.ctypes.c_uint8 * (count * dtype.itemsize)).from_address(int(context.bases[number]))
+            flat = np.frombuffer(raw, dtype, count)
+        offset = evaluate(view.offset, known)
+        strides = tuple(evaluate(stride, known) * dtype.itemsize for stride in view.strides)
+        result = (
+            np.lib.stride_tricks.as_strided(flat[offset:], shape, strides, writeable=False) if flat.size else flat.reshape(shape)
+        )
+        return result
+
+    def _set_up(self, context: Context, known: Mapping[str, int], keep: list[Any] | None = None) -> None:
+        """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before."""
+        plan = self.plan
+        symbols = tuple(known.get(name, _UNKNOWN) for name in plan.symbols)
+        if symbols == context.known and not self._late_symbols:
+            return
+        first_time = keep is None
+        context.dims = np.array(self._sizes(*symbols), np.int64)
+        context.table[self._dim_slots] = context.dims[self._dim_numbers]
+        work = context.dims[self._work_numbers]
+        context.table[self._work_slots] = np.maximum(work // PARALLEL_FROM, 1)
+        context.alone = self._pool.workers == 1 or int(work.sum()) < 2 * PARALLEL_FROM
+        if first_time:
+            self._place(context)
+        else:
+            assert keep is not None
+            for number in self._late_buffers:
+                size = int(context.dims[plan.sizes[number]])
+                if size > 0 and not context.bases[number]:
+                    piece = np.empty(size + 64, np.uint8)
+                    keep.append(piece)
+                    context.bases[number] = -(-piece.ctypes.data // 64) * 64
+        context.known = symbols
+
+    def _place(self, context: Context) -> None:
+        """Give every buffer of the arena its place, and constants theirs."""
+        plan = self.plan
+        context.bases = np.zeros(len(plan.buffers), np.int64)
+        late = set(self._late_buffers)
+        arena = [n for n, buffer in enumerate(plan.buffers) if buffer.kind == "arena" and n not in plan.shared and n not in late]
+        ends = {number: plan.lifetimes[number][1] for number in arena}
+        for target in sorted(plan.shared, key=lambda number: plan.lifetimes[number][0]):
+            root = plan.root(target)
+            if root in ends:
+                ends[root] = max(ends[root], plan.lifetimes[target][1])
+        offsets, total = plan_offsets([Lifetime(int(context.dims[plan.sizes[n]]), plan.lifetimes[n][0], ends[n]) for n in arena])
+        if not total <= context.arena.nbytes - 64 <= 4 * total + (1 << 20):  # too small, or far larger than needed
+            context.arena = np.empty(total + 64, np.uint8)
+        start = -(-context.arena.ctypes.data // 64) * 64
+        for number, offset in zip(arena, offsets):
+            context.bases[number] = start + offset
+        for number in plan.shared:
+            if number not in late:
+                context.bases[number] = context.bases[plan.root(number)]
+        for number, array in self._constants.items():
+            context.bases[number] = array.ctypes.data
+
+    def _allocate_outputs(
+        self, context: Context, known: Mapping[str, int], values: Mapping[Value, Any], made: Mapping[Value, Array] | None = None
+    ) -> dict[Value, Array]:
+        """Arrays for the outputs whose sizes are known by now."""
+        outputs: dict[Value, Array] = {}
+        for view in self.plan.outputs:
+            value = view.buffer.value
+            assert value is not None
+            if (made is not None and value in made) or any(symbols_of(dim) - known.keys() for dim in view.shape):
+                continue
+            array = np.empty(tuple(evaluate(dim, known) for dim in view.shape), view.buffer.dtype.numpy)
+            outputs[value] = array
+            context.bases[self._by_value[value]] = array.ctypes.data
+        return outputs
+
+    def _rebase(self, context: Context, values: Mapping[Value, Any]) -> None:
+        """The addresses of what host steps have made so far."""
+        for value, result in values.items():
+            number = self._by_value.get(value)
+            if number is not None and isinstance(result, np.ndarray) and self.plan.buffers[number].kind == "host":
+                context.bases[number] = result.ctypes.data
+
+    def _fill_addresses(self, context: Context) -> None:
+        if len(self._address_slots):
+            context.table[self._address_slots] = context.bases[self._address_buffers] + context.dims[self._address_offsets]
+
+
+def bind_shape(known: dict[str, int], view: View, shape: Sequence[int]) -> bool:
+    """Learn the sizes of symbols from an actual shape; whether any was new. Kernels rely on them: a contradiction is an error."""
+    if len(shape) != len(view.shape):
+        raise errors.InvalidArgument(f"{view.buffer.label!r} has shape {list(shape)}, expected rank {len(view.shape)}")
+    learnt = False
+    for dim, size in zip(view.shape, shape):
+        learnt |= _bind_dim(known, dim, size, view)
+    return learnt
+
+
+def _bind_dim(known: dict[str, int], dim: Dim, size: int, view: View) -> bool:
+    if isinstance(dim, Expr) and dim.is_symbol and str(dim) not in known:
+        known[str(dim)] = size
+        return True
+    expected = evaluate(dim, known) if not symbols_of(dim) - known.keys() else size
+    if expected != size:
+        raise errors.InvalidArgument(f"{view.buffer.label!r}: a dimension is {size}, but {dim} is {expected} here")
+    return False

@@ -290,7 +290,8 @@ def test_a_problem_inside_a_function_names_the_call_and_the_node() -> None:
     assert problem.startswith("d::f 'call' > Add '-> c': input 1 (B) is f64, but input 0 (A) is f32")
 
 
-def test_functions_that_call_themselves_end() -> None:
+def test_functions_that_call_themselves_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "_MOST_VISITS", 5000)
     model = parse_model("""model {
       function d::f(a) -> (c) {
         b = d::f(a) @1
@@ -300,9 +301,8 @@ def test_functions_that_call_themselves_end() -> None:
         p = d::f(x) @1
       }
     }""")
-    start = time.perf_counter()
-    infer_shapes(model)
-    assert time.perf_counter() - start < 20
+    assert infer_shapes(model).problems == []
+    assert model.graph.outputs[0].type is None
 
 
 def test_rules_that_walk_a_body_twice_end_in_deeply_nested_graphs() -> None:

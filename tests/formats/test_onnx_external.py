@@ -189,7 +189,7 @@ def sample(*arrays: np.ndarray[Any, Any]) -> Model:
 
 
 def test_a_model_saved_with_external_data_is_read_by_onnx_and_by_us(tmp_path: Path) -> None:
-    arrays = [
+    arrays: list[np.ndarray[Any, Any]] = [
         np.arange(2000, dtype=np.float32),
         np.arange(3),
         np.ones((7, 300), np.float16),
@@ -287,7 +287,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux reports it")
 def test_two_gigabytes_of_external_data_open_without_being_read(tmp_path: Path) -> None:
-    assert resource.getpagesize() > 0
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(2 << 30)
     count = 64

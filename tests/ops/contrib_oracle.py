@@ -7,13 +7,14 @@ all optimizations off, evaluates the definition of Sardonyx with the attribute d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim
@@ -198,3 +199,36 @@ def quantized(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> A
 
 def normal(rng: np.random.Generator, *shape: int, dtype: Any = np.float32) -> Array:
     return rng.standard_normal(shape).astype(dtype)
+
+
+def run_model(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    """Evaluate a model node by node with Sardonyx's definitions."""
+    values: dict[str, Any] = {"": None, **feeds}
+    values.update({tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer})
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    for node in model.graph.node:
+        attrs = {attr.name: helper.get_attribute_value(attr) for attr in node.attribute}
+        attrs = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
+        inputs = [values[name] for name in node.input]
+        results = evaluate(
+            node.op_type, inputs, domain=node.domain, version=versions[node.domain], outputs=len(node.output), **attrs
+        )
+        values.update(zip(node.output, results, strict=True))
+    return [values[output.name] for output in model.graph.output]
+
+
+def optimized(nodes: list[onnx.NodeProto], weights: dict[str, Array], x: Array, folder: Path) -> tuple[onnx.ModelProto, Array]:
+    """The model as onnxruntime saves it fully optimized, and its result."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", 1, x.shape)],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnx.load(folder / "optimized.onnx"), session.run(None, {"x": x})[0]

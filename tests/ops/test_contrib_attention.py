@@ -327,3 +327,35 @@ def test_rotary_embedding_with_three_position_axes(layout: int) -> None:
     rng = np.random.default_rng(19)
     inputs = [normal(rng, 2, 5, 32), rng.integers(0, 10, (3, 2, 5)), normal(rng, 10, 8), normal(rng, 10, 8)]
     check("MRotaryEmbedding", inputs, mrope_section=[4, 2, 2], mrope_layout=layout, num_heads=2, scale=0.5)
+
+
+@pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
+def test_linear_attention(rule: str) -> None:
+    rng = np.random.default_rng(20)
+    batch, steps, heads, kv_heads, size = 2, 4, 4, 2, 8
+    inputs: list[Array | None] = [
+        normal(rng, batch, steps, heads * size),
+        *(normal(rng, batch, steps, kv_heads * size) * 0.3 for _ in range(2)),
+        normal(rng, batch, kv_heads, size, size),
+        -np.abs(normal(rng, batch, steps, kv_heads)) if "gated" in rule else None,
+        np.abs(normal(rng, batch, steps, kv_heads)) * 0.3 if "delta" in rule else None,
+    ]
+    check("LinearAttention", inputs, outputs=2, q_num_heads=heads, kv_num_heads=kv_heads, update_rule=rule)
+
+
+def test_linear_attention_gate() -> None:
+    rng = np.random.default_rng(21)
+    check("LinearAttentionGate", [normal(rng, 2, 3, 4), normal(rng, 4), normal(rng, 4), normal(rng, 2, 3, 4)], outputs=2)
+
+
+@pytest.mark.parametrize("activation", ["none", "silu"])
+def test_causal_convolution_carries_its_state(activation: str) -> None:
+    rng = np.random.default_rng(22)
+    x, w, bias = normal(rng, 2, 3, 6), normal(rng, 3, 1, 4), normal(rng, 3)
+    whole = check("CausalConvWithState", [x, w, bias, normal(rng, 2, 3, 3)], outputs=2, activation=activation)
+    first, state = evaluate("CausalConvWithState", [x[:, :, :2], w, bias], outputs=2, activation=activation)
+    second, last = evaluate("CausalConvWithState", [x[:, :, 2:], w, bias, state], outputs=2, activation=activation)
+    together, end = evaluate("CausalConvWithState", [x, w, bias], outputs=2, activation=activation)
+    np.testing.assert_allclose(np.concatenate([first, second], axis=2), together, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(last, end)
+    np.testing.assert_array_equal(whole[1], end)

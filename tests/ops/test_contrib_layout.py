@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-from contrib_oracle import Array, check, evaluate, normal, quantized
-from onnx import helper, numpy_helper
+from contrib_oracle import Array, check, evaluate, normal, optimized, quantized, run_model
+from onnx import helper
 
 from sardonyx.ops import contrib_layout
 
@@ -81,39 +79,6 @@ def test_resize_on_channels_last_scales_the_axes_as_they_lie() -> None:
     np.testing.assert_array_equal(y, x.repeat(2, 1).repeat(2, 2))
 
 
-def _run(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
-    """Evaluate a model node by node with Sardonyx's definitions."""
-    values: dict[str, Any] = {"": None, **feeds}
-    values.update({tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer})
-    versions = {entry.domain: entry.version for entry in model.opset_import}
-    for node in model.graph.node:
-        attrs = {attr.name: helper.get_attribute_value(attr) for attr in node.attribute}
-        attrs = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
-        inputs = [values[name] for name in node.input]
-        results = evaluate(
-            node.op_type, inputs, domain=node.domain, version=versions[node.domain], outputs=len(node.output), **attrs
-        )
-        values.update(zip(node.output, results, strict=True))
-    return [values[output.name] for output in model.graph.output]
-
-
-def _optimized(nodes: list[onnx.NodeProto], weights: dict[str, Array], x: Array, folder: Path) -> tuple[onnx.ModelProto, Array]:
-    """The model as onnxruntime saves it fully optimized, and its result."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", 1, x.shape)],
-        [helper.make_tensor_value_info("y", 1, None)],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return onnx.load(folder / "optimized.onnx"), session.run(None, {"x": x})[0]
-
-
 def test_a_model_optimized_to_blocked_channels_gives_the_same_result(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     node = helper.make_node
@@ -153,9 +118,9 @@ def test_a_model_optimized_to_blocked_channels_gives_the_same_result(tmp_path: P
         "scales": np.array([1, 1, 2, 2], np.float32),
     }
     x = normal(rng, 1, 3, 20, 20)
-    model, expected = _optimized(nodes, weights, x, tmp_path)
+    model, expected = optimized(nodes, weights, x, tmp_path)
     assert any(node.domain == "com.microsoft.nchwc" for node in model.graph.node), "this machine has no blocked layout"
-    np.testing.assert_allclose(_run(model, {"x": x})[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(run_model(model, {"x": x})[0], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("block", [8, 16])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
-from contrib_oracle import Array, check, evaluate, infer, normal, quantized
+from contrib_oracle import Array, check, evaluate, infer, normal, optimized, quantized, run_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 from sardonyx.ir.dims import symbol
 
@@ -296,3 +299,43 @@ def test_gather_block_quantized_shape_is_symbolic() -> None:
 
     inputs: list[Any] = [Shaped(np.uint8, 100, 24), Shaped(np.int64, n, 3), Shaped(np.float32, 100, 3)]
     assert infer("GatherBlockQuantized", inputs, bits=4, block_size=16) == [(n, 3, 48)]
+
+
+def test_a_quantized_model_optimized_by_onnxruntime_gives_the_same_result(tmp_path: Path) -> None:
+    rng = np.random.default_rng(17)
+    nodes: list[onnx.NodeProto] = []
+    weights: dict[str, Array] = {"zero": np.array(128, np.uint8), "none": np.array(0, np.int8), "nothing": np.array(0, np.int32)}
+
+    def rounded(name: str, scale: float) -> str:
+        """The value after quantization, as float again."""
+        weights[f"{name}_s"] = scalar(scale)
+        nodes.append(helper.make_node("QuantizeLinear", [name, f"{name}_s", "zero"], [f"{name}_q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_s", "zero"], [f"{name}_d"]))
+        return f"{name}_d"
+
+    def weight(name: str, *shape: int) -> str:
+        weights[name], weights[f"{name}_s"] = quantized(rng, shape, np.int8), scalar(0.002)
+        nodes.append(helper.make_node("DequantizeLinear", [name, f"{name}_s", "none"], [f"{name}_d"]))
+        return f"{name}_d"
+
+    def node(kind: str, inputs: list[str], output: str, scale: float, **attrs: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [output], **attrs))
+        return rounded(output, scale)
+
+    x = rounded("x", 0.03)
+    first = node("Conv", [x, weight("w0", 8, 3, 3, 3)], "c0", 0.04, pads=[1, 1, 1, 1])
+    second = node("Sigmoid", [first], "s0", 1 / 256)
+    third = node("LeakyRelu", [first], "l0", 0.04, alpha=0.1)
+    fourth = node("Add", [second, third], "a0", 0.04)
+    fifth = node("Mul", [fourth, third], "m0", 0.05)
+    joined = node("Concat", [fifth, fourth], "k0", 0.05, axis=1)
+    pooled = node("AveragePool", [joined], "p0", 0.05, kernel_shape=[2, 2], strides=[2, 2])
+    final = node("GlobalAveragePool", [pooled], "g0", 0.03)
+    flat = node("Flatten", [final], "f0", 0.03)
+    logits = node("Gemm", [flat, weight("w1", 16, 5)], "e0", 0.02)
+    nodes.append(helper.make_node("Identity", [logits], ["y"]))
+    data = normal(rng, 2, 3, 8, 8)
+    model, expected = optimized(nodes, weights, data, tmp_path)
+    found = {entry.op_type for entry in model.graph.node}
+    assert {"QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearConcat", "QGemm"} <= found
+    np.testing.assert_allclose(run_model(model, {"x": data})[0], expected, atol=0.041)  # two steps of the last scale

@@ -307,7 +307,11 @@ def _negative(a: Dim) -> bool:
 
 
 def _absolute(a: Dim) -> Dim:
-    return -a if _negative(a) else a
+    if dims.is_nonnegative(-a):
+        return -a
+    if dims.is_nonnegative(a):
+        return a
+    raise _NotKnown
 
 
 def _sign(a: Dim) -> int:

@@ -41,7 +41,7 @@ _PAUSE: Final = {
 
 
 def driver_ir() -> str:
-    """The module: run(pool, steps, count, table, worker, workers), start(pool, steps, count, table), work(pool, worker), stop(pool)."""
+    """The module with the functions run, start, work and stop; `runtime.pool` calls them."""
     machine = platform.machine()
     futex = _FUTEX.get(machine, 0)
     declaration, pause = _PAUSE.get(machine, ("", "fence seq_cst"))
@@ -155,7 +155,7 @@ define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) nounwind {{
   %asleep = icmp sgt i64 %sleepers, 0
   br i1 %asleep, label %wake, label %go
 wake:
-  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647, ptr null, ptr null, i32 0)
+  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647)
   br label %go
 go:
   %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
@@ -170,7 +170,7 @@ define void @stop(ptr %pool) nounwind {{
   %old = load i64, ptr %pool, align 8
   %new = add i64 %old, 1
   store atomic i64 %new, ptr %pool seq_cst, align 8
-  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647, ptr null, ptr null, i32 0)
+  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647)
   ret void
 }}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,8 +51,8 @@ class KernelLibrary:
     def addresses(self, kernels: Iterable[Any]) -> list[int]:
         """The entry points of kernels."""
         return [
-            self._code(self._key(kernel.key), lambda k=kernel: kernel_ir(k, self.target)).functions[_ENTRY] for kernel in kernels
-        ]  # type: ignore[misc]
+            self._code(self._key(kernel.key), partial(kernel_ir, kernel, self.target)).functions[_ENTRY] for kernel in kernels
+        ]
 
     def driver(self) -> dict[str, int]:
         """The entry points of the native runtime."""

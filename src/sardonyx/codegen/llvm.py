@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import llvmlite
-import llvmlite.binding as binding
+from llvmlite import binding
 
 from sardonyx import errors
 from sardonyx.codegen.target import Target

@@ -167,7 +167,7 @@ class _LoopEmitter:
         types: list[str],
         initial: list[str],
     ) -> list[str]:
-        """Call `body(i, mask, count, carried)` along a row; returns the carried values of all partial results, joined by the caller.
+        """Call `body(i, mask, count, carried)` along a row; returns the carried values, which the caller joins.
 
         Carried values come UNROLL at a time: the single-vector loop and the tail go on with the first ones.
         """
@@ -287,8 +287,8 @@ class _LoopEmitter:
             values = [node.args[0] for node in level]
             self._read(values, known, pointers, i, mask, count, indices)
             made = self.e.emit(values, known)
-            for operand, value in stashed_now:
-                self._write(operand, known[value], pointers, i, mask, count)
+            for operand, kept in stashed_now:
+                self._write(operand, known[kept], pointers, i, mask, count)
             following: list[str] = []
             position = 0
             for acc, value in zip(accumulators, made):

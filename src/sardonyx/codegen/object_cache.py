@@ -1,8 +1,8 @@
 """Object code on disk, by content key: the second process compiles nothing.
 
 A private folder (mode 700) with one file an entry: a header (magic, length, checksum), then the bytes. Files are written
-beside and renamed, so a reader sees a whole entry or none; what fails its checksum is ignored and written anew. The folder is bounded:
-the entries unused for longest go first. It may be deleted at any time.
+beside and renamed, so a reader sees a whole entry or none; what fails its checksum is ignored and written anew.
+The folder is bounded: the entries unused for longest go first. It may be deleted at any time.
 """
 
 from __future__ import annotations

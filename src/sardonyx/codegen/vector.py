@@ -6,6 +6,7 @@ vector of i1 and a byte in memory; integers carry their sign in the operation.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -58,7 +59,7 @@ def _literal(kind: str, value: float) -> str:
 
 def _to_f32(value: float) -> float:
     limit = 3.4028235677973366e38  # from here on rounding gives infinity, which struct refuses to do
-    return value if value != value or abs(value) < limit else (float("inf") if value > 0 else float("-inf"))
+    return value if math.isnan(value) or abs(value) < limit else (float("inf") if value > 0 else float("-inf"))
 
 
 class VectorEmitter:
@@ -363,7 +364,8 @@ def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
     if source in FLOATS and target in FLOATS:
         return e.f.let(f"{'fpext' if BITS[source] < BITS[target] else 'fptrunc'} {from_} {value} to {to}")
     if source in FLOATS:
-        name = f"llvm.fpto{'s' if target in SIGNED else 'u'}i.sat.{intrinsic_suffix(target, e.lanes)}.{intrinsic_suffix(source, e.lanes)}"
+        sign = "s" if target in SIGNED else "u"
+        name = f"llvm.fpto{sign}i.sat.{intrinsic_suffix(target, e.lanes)}.{intrinsic_suffix(source, e.lanes)}"
         return e.f.call(to, name, (from_, value))
     if target in FLOATS:
         return e.f.let(f"{'sitofp' if source in SIGNED else 'uitofp'} {from_} {value} to {to}")

@@ -17,11 +17,11 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
-from sardonyx.kernel.expr import Expr, load
+from sardonyx.kernel.expr import Expr, const, load
 from sardonyx.lower import registry
 from sardonyx.lower.groups import Group, Grouping, is_native
 from sardonyx.lower.loop_builder import loop_step
-from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep, Lowered, Step, View, element_count, whole
+from sardonyx.lower.steps import Buffer, BufferKind, HostNodeStep, Lowered, Step, View, element_count, whole
 
 
 def compute_type(dtype: str) -> str:
@@ -70,10 +70,10 @@ class LowerContext:
             constant = value.constant
             buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, _loader(constant), value)
             return whole(buffer, self.shape(value))
-        kind = "input" if value in self.graph.inputs else "host"
+        kind: BufferKind = "input" if value in self.graph.inputs else "host"
         return whole(
             Buffer(kind, self.dtype(value), element_count(self.shape(value)), value.name, None, value), self.shape(value)
-        )  # type: ignore[arg-type]
+        )
 
     def set_view(self, value: Value, view: View) -> None:
         """Say that a value is this part of existing memory. A graph output gets memory of its own and a copy."""
@@ -84,9 +84,9 @@ class LowerContext:
         found = self._views.get(value)
         if found is not None:
             return found
-        kind = "output" if value in self._outputs else "arena"
+        kind: BufferKind = "output" if value in self._outputs else "arena"
         shape = self.shape(value)
-        view = whole(Buffer(kind, self.dtype(value), element_count(shape), value.name, None, value), shape)  # type: ignore[arg-type]
+        view = whole(Buffer(kind, self.dtype(value), element_count(shape), value.name, None, value), shape)
         self._views[value] = view
         return view
 
@@ -162,8 +162,6 @@ class LowerContext:
         data = self.constant_data(value)
         if data is None or data.size != 1 or any(size != 1 for size in data.shape):
             return None
-        from sardonyx.kernel.expr import const
-
         kind = self.dtype(value).name
         number = data.numpy().reshape(-1)[0]
         if kind in ("f16", "bf16"):

@@ -140,7 +140,9 @@ def attend_projected(
 ) -> tuple[Array, ...]:
     """Attention after its projection: [B, S, D + D + Dv] in, result and present state [2, B, N, T, H] out."""
     q_size, k_size, _ = qkv_hidden_sizes or (projected.shape[-1] // 3,) * 3
-    query, key, value = (split_heads(part, num_heads, "the projection") for part in np.split(projected, [q_size, q_size + k_size], axis=-1))
+    query, key, value = (
+        split_heads(part, num_heads, "the projection") for part in np.split(projected, [q_size, q_size + k_size], axis=-1)
+    )
     at = int(past_sequence_length.reshape(-1)[0]) if share_buffer and past_sequence_length is not None else None
     keys, present_key = _appended(None if past is None else widen(past[0]), key, at)
     values, present_value = _appended(None if past is None else widen(past[1]), value, at)

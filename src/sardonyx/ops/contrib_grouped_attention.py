@@ -7,9 +7,8 @@ Letters in comments: B batch, S new positions, T positions in all, N query heads
 
 from __future__ import annotations
 
-from typing import Any
-
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -93,10 +92,24 @@ def _visible(queries: int, keys: int, first: int, causal: bool, window: int) -> 
     return seen & (position >= end[:, None] - window) if window >= 0 else seen
 
 
-def _attend_with_sink(query: Array, keys: Array, values: Array, *, scale: float, bias: Array, softcap: float, sink: Array) -> Array:
-    """Attention of [N, S, H] over [Nkv, T, H], where one more key of score `sink` [N, 1, 1] takes weight but has no value."""
+def _attend_with_sink(
+    query: Array,
+    keys: Array,
+    values: Array,
+    *,
+    scale: float,
+    bias: Array,
+    softcap: float,
+    sink: Array,
+    capture: int | None,
+) -> tuple[Array, Array | None]:
+    """Attention of [N, S, H] over [Nkv, T, H], where one more key of score `sink` [N, 1, 1] takes weight but has no value.
+
+    `capture` asks for scores as `attend` does: 2 with bias, 3 the probabilities.
+    """
     group = query.shape[0] // keys.shape[0]
     result = np.empty((*query.shape[:2], values.shape[2]), query.dtype)
+    captured = None if capture is None else np.empty((*query.shape[:2], keys.shape[1]), query.dtype)
     for number, (key, value) in enumerate(zip(keys, values, strict=True)):
         heads = slice(number * group, (number + 1) * group)
         scores = np.matmul(query[heads], key.T) * np.float32(scale)
@@ -106,8 +119,11 @@ def _attend_with_sink(query: Array, keys: Array, values: Array, *, scale: float,
         peak = np.maximum(scores.max(axis=-1, keepdims=True), sink[heads])
         weights = np.exp(scores - peak)
         total = weights.sum(axis=-1, keepdims=True) + np.exp(sink[heads] - peak)
-        result[heads] = np.matmul(weights / total, value)
-    return result
+        weights /= total
+        result[heads] = np.matmul(weights, value)
+        if captured is not None:
+            captured[heads] = scores if capture == 2 else weights
+    return result, captured
 
 
 def _kept_rows(count: int, capacity: int, window: int) -> int:
@@ -208,6 +224,7 @@ def _group_query_attention(
     elif smooth_softmax == 1:
         sink = np.zeros((num_heads, 1, 1), np.float32)
     factor = scale or 1 / sqrt(size)
+    capture = {0: None, 1: 2, 2: 3}[qk_output]
     for entry in range(batch):
         past = int(before[entry])
         if sliding:
@@ -229,17 +246,16 @@ def _group_query_attention(
         if attention_bias is not None:
             given = widen(attention_bias[entry if attention_bias.shape[0] > 1 else 0])[None]
             bias = bias + given[..., given.shape[-1] - attended if sliding else 0 :][..., :attended]
+        how: dict[str, Any] = {"scale": factor, "bias": bias, "softcap": softcap or 0.0, "capture": capture}
         with np.errstate(invalid="ignore", over="ignore"):
-            result, scores = attend(
-                q[entry][None], keys[None], values[None], scale=factor, bias=bias, softcap=softcap or 0.0, capture=capture
-            )
-            if sink is not None:
-                result = _attend_with_sink(
-                    q[entry], keys, values, scale=factor, bias=bias, softcap=softcap or 0.0, sink=sink
-                )[None]
-        output[entry] = result[0]
+            if sink is None:
+                results, captured = attend(q[entry][None], keys[None], values[None], **how)
+                result, scores = results[0], None if captured is None else captured[0]
+            else:
+                result, scores = _attend_with_sink(q[entry], keys, values, sink=sink, **how)
+        output[entry] = result
         if scores_out is not None and scores is not None:
-            scores_out[entry, :, :, :attended] = np.where(seen, scores[0], 0)
+            scores_out[entry, :, :, :attended] = np.where(seen, scores, 0)
     narrowed = None if scores_out is None else narrow(scores_out, query.dtype)
     return narrow(merge_heads(output), query.dtype), present_key, present_value, narrowed
 

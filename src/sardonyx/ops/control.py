@@ -79,7 +79,9 @@ def _stack(items: list[Any], axis: int, declared: Type | None, which: int) -> Ar
     return np.empty(sizes, dtype)
 
 
-def _loop(limit: Array | None, condition: Array | None, *carried: Any, body: Body, ctx: EvalContext) -> tuple[Any, ...]:
+def _loop(
+    limit: Array | None = None, condition: Array | None = None, *carried: Any, body: Body, ctx: EvalContext
+) -> tuple[Any, ...]:
     trips = None if limit is None else int(np.asarray(limit).reshape(()))
     going = condition is None or _truth(condition)
     state = list(carried)

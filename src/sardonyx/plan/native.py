@@ -139,7 +139,7 @@ def size_function(dims: Sequence[Dim], symbols: Sequence[str]) -> Callable[..., 
     names = {name: f"s{number}" for number, name in enumerate(symbols)}
     body = ", ".join(_python(dim, names) for dim in dims)
     source = f"lambda {', '.join(names[name] for name in symbols)}: ({body}{',' if dims else ''})"
-    made: Callable[..., tuple[int, ...]] = eval(source, {"__builtins__": {}, "max": max, "min": min})  # noqa: S307
+    made: Callable[..., tuple[int, ...]] = eval(source, {"__builtins__": {}, "max": max, "min": min})
     return made
 
 

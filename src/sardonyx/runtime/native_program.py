@@ -9,6 +9,7 @@ values that depend on them is then taken piece by piece instead of from the aren
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +168,7 @@ class NativeProgram:
         keep: list[Any],
     ) -> bool:
         """Compute a node in Python; whether new sizes became known."""
-        inputs = []
+        inputs: list[Any] = []
         for value, view in zip(step.node.inputs, step.inputs):
             if value is None:
                 inputs.append(None)
@@ -182,11 +183,11 @@ class NativeProgram:
         for value, view, result in zip(step.node.outputs, step.outputs, results):
             if not value.name or result is None:
                 continue
+            made = result if view is None else np.ascontiguousarray(result)
             if view is not None:
-                result = np.ascontiguousarray(result)
-                learnt |= bind_shape(known, view, result.shape)
-            values[value] = result
-            keep.append(result)
+                learnt |= bind_shape(known, view, made.shape)
+            values[value] = made
+            keep.append(made)
         return learnt
 
     def _array(self, context: Context, view: View, known: Mapping[str, int]) -> Array:
@@ -198,14 +199,13 @@ class NativeProgram:
             flat = self._constants[number].reshape(-1)
         else:
             count = max(evaluate(view.buffer.size, known), 1)
-            raw = (np.ctypeslib.ctypes.c_uint8 * (count * dtype.itemsize)).from_address(int(context.bases[number]))
+            raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(int(context.bases[number]))
             flat = np.frombuffer(raw, dtype, count)
         offset = evaluate(view.offset, known)
         strides = tuple(evaluate(stride, known) * dtype.itemsize for stride in view.strides)
-        result = (
-            np.lib.stride_tricks.as_strided(flat[offset:], shape, strides, writeable=False) if flat.size else flat.reshape(shape)
-        )
-        return result
+        if not flat.size:
+            return flat.reshape(shape)
+        return np.lib.stride_tricks.as_strided(flat[offset:], shape, strides, writeable=False)
 
     def _set_up(self, context: Context, known: Mapping[str, int], keep: list[Any] | None = None) -> None:
         """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before."""

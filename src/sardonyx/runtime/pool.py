@@ -1,8 +1,8 @@
 """Threads that wait in native code for programs to run.
 
-A pool of n workers is the calling thread and n - 1 Python threads that never come back to Python while the pool lives: they sit in
-`work` with the GIL released, spin for a millisecond or two after the last job, then sleep without using the CPU. One program at a
-time runs on a pool; who finds it busy runs on his own thread alone, which is as much work done per second.
+A pool of n workers is the calling thread and n - 1 Python threads that never come back to Python while the pool lives:
+they sit in `work` with the GIL released, spin for a millisecond or two after the last job, then sleep without using the CPU.
+One program at a time runs on a pool; who finds it busy runs on his own thread alone, which is as much work done per second.
 """
 
 from __future__ import annotations

@@ -221,6 +221,7 @@ class _Reader:
             ctx.problem(f"{ctx.place(pos - 1)}: {node.label} has neither inputs nor outputs")
         elif len(node.outputs) > _MAX_LEFT_OUT and node.outputs.count("") > _MAX_LEFT_OUT:
             ctx.problem(f"{ctx.place(pos - 1)}: {node.label} leaves out more than {_MAX_LEFT_OUT} outputs")
+            del node.outputs[_MAX_LEFT_OUT:]
         elif len({attr.name for attr in node.attrs}) < len(node.attrs):
             ctx.problem(f"{ctx.place(pos - 1)}: {node.label} has two attributes of one name")
         return node

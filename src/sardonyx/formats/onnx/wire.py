@@ -203,7 +203,7 @@ def varint_run(buf: Buffer, tag: int, pos: int, end: int) -> tuple[NDArray[np.ui
     """The values of the unbroken row of varint fields `tag` that begins at `pos` (none, if another field stands there)."""
     found: list[NDArray[np.uint64]] = []
     size = _RUN_CHUNK
-    while pos < end:
+    while pos < end and (found or tag > 0x7F or buf[pos] == tag):
         data = np.frombuffer(buf, np.uint8, min(size, end - pos), pos)
         ends = np.flatnonzero(data < 0x80)
         too_long = np.flatnonzero(np.diff(ends, prepend=-1) > _MAX_VARINT)
@@ -229,7 +229,7 @@ def fixed_run(buf: Buffer, tag: int, pos: int, end: int, width: int) -> tuple[ND
     """The contents, `width` bytes each, of the unbroken row of fields with the one-byte `tag` that begins at `pos`."""
     found: list[NDArray[np.uint8]] = []
     size = _RUN_CHUNK
-    while pos < end:
+    while pos < end and (found or buf[pos] == tag):
         count = min(size, end - pos) // (width + 1)
         rows = np.frombuffer(buf, np.uint8, count * (width + 1), pos).reshape(count, width + 1)
         other = np.flatnonzero(rows[:, 0] != tag)

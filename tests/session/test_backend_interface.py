@@ -1,0 +1,91 @@
+"""The ONNX backend interface."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import sardonyx
+from sardonyx import backend
+
+Model = Callable[[str], str]
+X = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+
+
+def test_a_model_is_prepared_and_run(model: Model) -> None:
+    path = model("mul_1")
+    for source in (path, Path(path).read_bytes(), onnx.load(path), sardonyx.InferenceSession(path)):
+        prepared = backend.prepare(source)
+        assert backend.prepare(prepared) is prepared
+        for inputs in ([X], X):
+            np.testing.assert_array_equal(prepared.run(inputs)[0], X * X)
+
+
+def test_a_model_is_run_at_once(model: Model) -> None:
+    for run in (backend.run, backend.run_model, backend.Backend.run_model):
+        [y] = run(model("mul_1"), [X], device="CPU", only_execute_path_to_fetches=True)
+        np.testing.assert_array_equal(y, X * X)
+
+
+def test_devices() -> None:
+    assert backend.supports_device("CPU")
+    assert backend.supports_device("CPU:0")
+    assert not backend.supports_device("CUDA")
+    assert backend.is_compatible(None)
+    assert not backend.is_compatible(None, "CUDA")
+
+
+def test_a_device_that_is_not_there(model: Model) -> None:
+    with pytest.raises(RuntimeError, match="Incompatible device expected 'CUDA', got 'CPU'"):
+        backend.prepare(model("mul_1"), "CUDA")
+
+
+@pytest.mark.parametrize("name", ["optimized_model_filepath", "profile_file_prefix", "enable_profiling"])
+def test_options_that_write_files_are_refused(model: Model, name: str) -> None:
+    with pytest.raises(RuntimeError, match=f"SessionOptions attribute '{name}' is not permitted via the backend API"):
+        backend.prepare(model("mul_1"), **{name: "x"})
+
+
+def test_options_of_runs_are_limited_too(model: Model) -> None:
+    prepared = backend.prepare(model("mul_1"), graph_optimization_level=sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    with pytest.raises(RuntimeError, match="RunOptions attribute 'terminate' is not permitted"):
+        prepared.run([X], terminate=True)
+    assert prepared.run([X], unknown_to_both=1)
+
+
+def test_the_number_of_inputs_is_checked(model: Model) -> None:
+    prepared = backend.prepare(model("logicaland"))
+    with pytest.raises(RuntimeError, match="Model expect 2 inputs"):
+        prepared.run(np.array([True, False]))
+    with pytest.raises(RuntimeError, match="Model expect 2 inputs, got 3"):
+        prepared.run([np.array([True, False])] * 3)
+
+
+def test_one_node_is_run() -> None:
+    node = helper.make_node("Clip", ["x", "", "high"], ["y"])
+    [y] = backend.run_node(node, [np.array([1, 5], np.float32), None, np.array(3, np.float32)])
+    assert y.tolist() == [1, 3]
+    [y] = backend.run_node(helper.make_node("Clip", ["x"], ["y"], max=2.0), [np.array([1, 5], np.float32)], opset_version=6)
+    assert y.tolist() == [1, 2]
+
+
+def test_the_interface_does_without_the_onnx_package() -> None:
+    program = "import sys, sardonyx.backend; assert not {'onnx', 'google.protobuf'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], timeout=120, check=True)
+
+
+def test_examples_are_found() -> None:
+    for name in ("mul_1.onnx", "sigmoid.onnx"):
+        session = sardonyx.InferenceSession(sardonyx.datasets.get_example(name))
+        feed: dict[str, Any] = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}  # type: ignore[arg-type]
+        assert session.run(None, feed)[0].dtype == np.float32
+    with pytest.raises(FileNotFoundError, match=r"Unable to find example 'none\.onnx'"):
+        sardonyx.datasets.get_example("none.onnx")

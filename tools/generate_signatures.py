@@ -3,7 +3,7 @@
     python tools/generate_signatures.py            writes src/sardonyx/ops/signatures/<domain>.txt
     python tools/generate_signatures.py --check    exits 1 if a table differs from what the package says
 
-The grammar of a line is described in src/sardonyx/ops/signature.py. The tables of com.microsoft are written by hand.
+The grammar of a line is described in src/sardonyx/ops/signature.py. The other tables: generate_contrib_signatures.py.
 """
 
 from __future__ import annotations

@@ -70,14 +70,16 @@ def test_a_reshape_by_the_input_s_own_shape_stays_symbolic() -> None:
 
 
 def test_the_expand_pattern_of_exporters_resolves() -> None:
-    found = types_of("""graph (x: f32[N,1,4]) -> (z) {
+    found = types_of(
+        """graph (x: f32[N,1,4]) -> (z) {
       const s: i64[3] = [-1, 7, -1]
       const minus: i64[] = -1
       ones = ConstantOfShape(three) {value = tensor(i64[1] = [1])} @18
       is = Equal(s, minus) @18
       target = Where(is, ones, s) @18
       z = Expand(x, target) @18
-    }""".replace("const minus", "const three: i64[1] = [3]\n      const minus"))
+    }""".replace("const minus", "const three: i64[1] = [3]\n      const minus")
+    )
     assert found["z"] == "f32[N,7,4]"
 
 
@@ -324,6 +326,10 @@ def odd_rule(ctx: InferContext) -> InferResult:
     return ("two",)  # type: ignore[return-value]
 
 
+def numpy_rule(ctx: InferContext) -> InferResult:
+    return (np.int64(3),)  # type: ignore[return-value]
+
+
 def negative_rule(ctx: InferContext) -> InferResult:
     return (2, -1)
 
@@ -340,7 +346,7 @@ def test_a_rule_that_fails_is_reported_and_the_element_type_kept(
     rule: Any, problem: str, severity: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     definition = registry.OpDef("", "Neg", 1, lambda x: -x, rule, registry.Trait.NONE, (), False)
-    monkeypatch.setattr(shapes.registry, "lookup", lambda *key: definition)
+    monkeypatch.setattr(registry, "lookup", lambda *key: definition)
     graph = parse_graph("graph (x: f32[2]) -> (y) {\n y = Neg(x) @13\n}")
     report = infer_shapes(graph)
     assert report.problems == [problem]
@@ -349,12 +355,24 @@ def test_a_rule_that_fails_is_reported_and_the_element_type_kept(
 
 
 def test_numpy_integers_from_a_rule_become_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    definition = registry.OpDef("", "Neg", 1, lambda x: -x, lambda ctx: (np.int64(3),), registry.Trait.NONE, (), False)
-    monkeypatch.setattr(shapes.registry, "lookup", lambda *key: definition)
+    definition = registry.OpDef("", "Neg", 1, lambda x: -x, numpy_rule, registry.Trait.NONE, (), False)
+    monkeypatch.setattr(registry, "lookup", lambda *key: definition)
     graph = parse_graph("graph (x: f32[2]) -> (y) {\n y = Neg(x) @13\n}")
     infer_shapes(graph)
     assert graph.outputs[0].shape == (3,)
     assert type(graph.outputs[0].shape[0]) is int
+
+
+def test_data_that_was_left_out_is_not_known_and_no_crash() -> None:
+    graph = parse_graph("""graph (x: f32[4]) -> (y) {
+      const s: i64[2] = <16 bytes>
+      c = Constant() {value = tensor(f32[4] = <16 bytes>)} @13 "lost"
+      y = Reshape(x, s) @13
+    }""")
+    (problem,) = infer_shapes(graph).problems
+    assert problem == "Constant 'lost': an attribute cannot be read: the text form left out the data of 'a constant' <16 bytes>"
+    assert graph.outputs[0].shape is not None
+    assert len(graph.outputs[0].shape) == 2
 
 
 def test_nodes_with_too_few_inputs_are_left_to_the_checker() -> None:

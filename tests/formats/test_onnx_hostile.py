@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +45,7 @@ def nested(fields: tuple[int, ...], depth: int) -> bytes:
         model_with(message(11, message(2, nested((5, 2), 1_000_000)))),
         model_with(message(13, message(2, nested((9, 1), 1_000_000)))),
         model_with(message(1, message(5, message(14, nested((4, 1), 1_000_000))))),
-        model_with(b"", message(25, nested((7, 5, 6), 1_000_000)[len(encode_varint(25 << 3 | 2)) - 1 :])),
+        model_with(b"", message(25, message(7, message(5, message(6, nested((1, 5, 6), 1_000_000)))))),
     ],
     ids=["graphs", "graph lists", "sequence types", "map types", "optional types", "type attributes", "function bodies"],
 )
@@ -79,16 +81,11 @@ def sample() -> ModelProto:
     return helper.make_model(helper.make_graph(nodes, "g", values[:1], values[1:2], weights, value_info=values[2:]))
 
 
-def test_every_truncation_is_refused_or_a_model() -> None:
+def test_every_truncation_is_refused() -> None:
     data = sample().SerializeToString()
-    graph_end = data.index(b"graph" if b"graph" in data else data[-4:])
-    refused = 0
     for end in range(len(data)):
-        try:
+        with pytest.raises((InvalidProtobuf, InvalidGraph)):
             load(data[:end])
-        except (InvalidProtobuf, InvalidGraph):
-            refused += 1
-    assert refused >= graph_end
 
 
 def test_truncation_names_the_field_and_the_byte() -> None:
@@ -138,41 +135,43 @@ def test_a_tensor_cannot_claim_data_it_does_not_have(tensor: TensorProto, text: 
 COUNT = 20_000
 NODE = message(4, b"A") + message(2, b"y")
 TENSOR = message(8, b"w") + b"\x10\x01"
-FLOODS: dict[str, Callable[[], bytes]] = {
-    **{f"graph field {field}": lambda field=field: model_with(message(field, b"") * COUNT) for field in (1, 5, 11, 12, 13, 14, 15, 16)},  # type: ignore[misc]
-    **{f"model field {field}": lambda field=field: model_with(b"", message(field, b"") * COUNT) for field in (8, 14, 20, 25, 26)},  # type: ignore[misc]
-    **{
-        f"attribute field {field}": lambda field=field: model_with(message(1, NODE + message(5, message(1, b"a") + message(field, b"") * COUNT)))  # type: ignore[misc]
-        for field in (1, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 21, 22, 23)
-    },
-    **{f"tensor field {field}": lambda field=field: model_with(message(5, TENSOR + message(field, b"") * COUNT)) for field in range(1, 17)},  # type: ignore[misc]
-    "single integers": lambda: model_with(message(5, TENSOR + b"\x28\x01\x38\x01" * COUNT)),
-    "single floats": lambda: model_with(message(5, TENSOR + b"\x25abcd\x51abcdefgh" * COUNT)),
-    "packed integers": lambda: model_with(message(5, TENSOR + b"\x3a\x01\x01" * COUNT)),
-    "packed floats": lambda: model_with(message(5, TENSOR + b"\x22\x04abcd" * COUNT)),
-    "dimensions": lambda: model_with(message(11, message(1, b"x") + message(2, message(1, message(2, message(1, b"") * COUNT))))),
-    "node inputs": lambda: model_with(message(1, NODE + message(1, b"") * COUNT)),
-    "node outputs": lambda: model_with(message(1, NODE + message(2, b"") * COUNT)),
-    "function inputs": lambda: model_with(b"", message(25, message(1, b"f") + message(4, b"") * COUNT)),
-    "unknown fields": lambda: model_with(message(99, b"") * COUNT),
-}  # fmt: skip
 
 
-@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
-def test_a_flood_of_tiny_messages_costs_a_small_multiple_of_its_size(flood: Callable[[], bytes]) -> None:
-    data = flood()
-    try:
-        load(data)  # once before, so that what is set up once does not count
-    except SardonyxError:
-        pass
-    tracemalloc.start()
-    try:
-        load(data)
-    except SardonyxError:
-        pass
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+def floods() -> Iterator[tuple[str, bytes]]:
+    """Many tiny messages, in every place that takes more than one."""
+    for field in (1, 5, 11, 12, 13, 14, 15, 16):
+        yield f"graph field {field}", model_with(message(field, b"") * COUNT)
+    for field in (8, 14, 20, 25, 26):
+        yield f"model field {field}", model_with(b"", message(field, b"") * COUNT)
+    for field in (1, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 21, 22, 23):
+        attribute = message(1, b"a") + message(field, b"") * COUNT
+        yield f"attribute field {field}", model_with(message(1, NODE + message(5, attribute)))
+    for field in range(1, 17):
+        yield f"tensor field {field}", model_with(message(5, TENSOR + message(field, b"") * COUNT))
+    yield "single integers", model_with(message(5, TENSOR + b"\x28\x01\x38\x01" * COUNT))
+    yield "single floats", model_with(message(5, TENSOR + b"\x25abcd\x51abcdefgh" * COUNT))
+    yield "packed integers", model_with(message(5, TENSOR + b"\x3a\x01\x01" * COUNT))
+    yield "packed floats", model_with(message(5, TENSOR + b"\x22\x04abcd" * COUNT))
+    shape = message(2, message(1, b"") * COUNT)
+    yield "dimensions", model_with(message(11, message(1, b"x") + message(2, message(1, shape))))
+    yield "node inputs", model_with(message(1, NODE + message(1, b"") * COUNT))
+    yield "node outputs", model_with(message(1, NODE + message(2, b"") * COUNT))
+    yield "function inputs", model_with(b"", message(25, message(1, b"f") + message(4, b"") * COUNT))
+    yield "unknown fields", model_with(message(99, b"") * COUNT)
+
+
+FLOODS = dict(floods())
+
+
+@pytest.mark.parametrize("data", FLOODS.values(), ids=FLOODS)
+def test_a_flood_of_tiny_messages_costs_a_small_multiple_of_its_size(data: bytes) -> None:
+    for measured in (False, True):  # once before, so that what is set up once does not count
+        if measured:
+            tracemalloc.start()
+        with contextlib.suppress(SardonyxError):
+            load(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     assert peak < 50 * len(data) + 500_000
 
 
@@ -184,7 +183,7 @@ def test_the_report_of_problems_ends() -> None:
 
 def long_chains() -> Iterator[bytes]:
     names = [f"v{index}".encode() for index in range(20_000)]
-    nodes = [message(1, message(1, a) + message(2, b) + message(4, b"Abs")) for a, b in zip(names, names[1:])]
+    nodes = [message(1, message(1, a) + message(2, b) + message(4, b"Abs")) for a, b in itertools.pairwise(names)]
     yield b"".join(reversed(nodes)) + message(11, message(1, names[0]))
     yield b"".join(nodes) + message(1, message(1, names[-1]) + message(2, names[0]) + message(4, b"Abs"))
 

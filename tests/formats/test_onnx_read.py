@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import AttributeProto, TensorProto, helper, numpy_helper, parser
+from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper, parser
 
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
@@ -28,7 +28,7 @@ def model_of(text: str, header: str = HEADER) -> Model:
 
 def build(
     nodes: list[onnx.NodeProto], inputs: list[str] | None = None, outputs: list[str] | None = None, **more: Any
-) -> onnx.ModelProto:
+) -> ModelProto:
     """A model of float vectors."""
     values = [
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names or []] for names in (inputs, outputs)
@@ -37,7 +37,7 @@ def build(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def problems_of(model: onnx.ModelProto) -> tuple[str, ...]:
+def problems_of(model: ModelProto) -> tuple[str, ...]:
     with pytest.raises(InvalidGraph) as caught:
         load(model)
     return caught.value.problems
@@ -114,7 +114,7 @@ def test_unknown_dimensions_differ_and_names_mean_the_same() -> None:
 
 def test_a_type_without_element_type_is_unknown() -> None:
     model = load(build([helper.make_node("Abs", ["x"], ["y"])], ["x"], []))
-    proto = onnx.ModelProto.FromString(to_bytes(model))
+    proto = ModelProto.FromString(to_bytes(model))
     proto.graph.input[0].type.tensor_type.elem_type = 0
     proto.graph.output.append(onnx.ValueInfoProto(name="y"))
     again = load(proto)
@@ -131,7 +131,7 @@ def test_denotations_and_quantization_annotations_are_metadata() -> None:
     model = load(proto)
     assert model.graph.inputs[0].metadata == {"onnx.denotation": "IMAGE", "onnx.denotation.0": "DATA_BATCH"}
     assert model.graph.outputs[0].metadata == {"onnx.quantization.SCALE_TENSOR": "scale"}
-    assert onnx.ModelProto.FromString(to_bytes(model)).graph == proto.graph
+    assert ModelProto.FromString(to_bytes(model)).graph == proto.graph
 
 
 def test_every_kind_of_attribute_is_read() -> None:
@@ -409,6 +409,14 @@ def test_metadata_and_documentation_are_kept() -> None:
         "input doc",
     )
     assert model.metadata == model.graph.metadata == node.metadata == model.graph.inputs[0].metadata == {"k": "v"}
+
+
+def test_a_file_cannot_forge_encoded_fields_through_metadata() -> None:
+    node = helper.make_node("Abs", ["x"], ["y"])
+    node.metadata_props.add(key="onnx.device_configurations", value="!!!")
+    model = load(build([node], ["x"], ["y"]))
+    assert nodes_of(model)[0].metadata == {}
+    assert not ModelProto.FromString(to_bytes(model)).graph.node[0].metadata_props
 
 
 def test_sparse_initializers_are_constants() -> None:

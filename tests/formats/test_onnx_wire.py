@@ -126,7 +126,10 @@ def test_a_message_ends_where_its_length_says_even_if_the_buffer_goes_on() -> No
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(b"\x80", "the data ends inside a number"), (b"\xff" * 11 + b"\x01", "a packed field holds a number of 12 bytes")],
+    [
+        (b"\x80", "the data ends inside a number"),
+        (b"\x01" * 20 + b"\xff" * 11 + b"\x01", "a packed field holds a number of 12 bytes"),
+    ],
 )
 def test_broken_packed_numbers_are_refused(data: bytes, text: str) -> None:
     with pytest.raises(WireError, match=text):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from sardonyx import dtypes
 from sardonyx.errors import SardonyxError
 from sardonyx.formats.onnx import load, load_value, to_bytes, value_to_bytes
 from sardonyx.ir.graph import Model, SparseConstant, walk
-from sardonyx.ir.tensor import Tensor
+from sardonyx.ir.tensor import Tensor, from_numpy
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 
 TEXTS = (
@@ -55,14 +57,15 @@ SEEDS.append(tensor_model().SerializeToString())
 FILES = {"data": bytes(8)}
 
 ARRAY = np.arange(3, dtype=np.float32)
+SPARSE = SparseConstant(from_numpy(ARRAY), from_numpy(np.array([0, 2, 5])), (2, 3))
 F32 = TensorType(dtypes.FLOAT32)
 VALUES: list[tuple[bytes, Type]] = [
     (value_to_bytes(ARRAY), F32),
     (value_to_bytes([ARRAY, ARRAY]), SequenceType(F32)),
     (value_to_bytes({"a": ARRAY, "b": ARRAY}), MapType(dtypes.STRING, F32)),
     (value_to_bytes(ARRAY, OptionalType(F32)), OptionalType(F32)),
-    (onnx.SparseTensorProto(values=TensorProto(), indices=TensorProto(), dims=[3]).SerializeToString(), SparseTensorType(dtypes.FLOAT32)),
-]  # fmt: skip
+    (value_to_bytes(SPARSE), SparseTensorType(dtypes.FLOAT32)),
+]
 
 
 def constants_of(model: Model) -> list[Tensor]:
@@ -80,8 +83,7 @@ def check(data: bytes) -> None:
     """Either a clean refusal, or a model whose constants can be read and which survives being written."""
     try:
         model = load(data, external_files=FILES)
-    except SardonyxError as error:
-        assert str(error)
+    except SardonyxError:
         return
     for tensor in constants_of(model):
         assert tensor.numpy().shape == tensor.shape
@@ -116,14 +118,63 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return bytes(result)
 
 
-FUZZ = settings(deadline=None, suppress_health_check=list(HealthCheck))
+def fields_of(message: Any) -> list[tuple[Any, Any]]:
+    """Every field of a message and of those inside it, with the message it belongs to."""
+    found: list[tuple[Any, Any]] = []
+    pending = [message]
+    while pending:
+        each = pending.pop()
+        for field, value in each.ListFields():
+            found.append((each, field))
+            if field.message_type is not None:
+                pending.extend(value if isinstance(getattr(each, field.name), Sequence) else [value])
+    return found
+
+
+def rearrange(data: bytes, rng: random.Random) -> bytes:
+    """A file whose messages are well-formed and make no sense: fields removed, doubled, exchanged or changed."""
+    model = ModelProto.FromString(data)
+    for _ in range(rng.randint(1, 3)):
+        owner, field = rng.choice(fields_of(model))
+        value = getattr(owner, field.name)
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            items = list(value)
+            kind = rng.randrange(4)
+            if kind == 0:
+                rng.shuffle(items)
+            elif kind == 1:
+                items.append(rng.choice(items))
+            elif kind == 2:
+                items.remove(rng.choice(items))
+            else:
+                items[rng.randrange(len(items))] = rng.choice(items)
+            items = [type(item).FromString(item.SerializeToString()) if field.message_type else item for item in items]
+            owner.ClearField(field.name)
+            getattr(owner, field.name).extend(items)
+        elif field.message_type is not None or rng.random() < 0.3:
+            owner.ClearField(field.name)
+        elif isinstance(value, int):
+            with contextlib.suppress(ValueError):  # an enumeration that has no such number
+                setattr(owner, field.name, rng.choice((-1, 0, 1, 2, 7, 8, 21, 99)))
+        elif isinstance(value, (str, bytes)):
+            text = rng.choice(("", "x", "y", "t", "a", "b", "c", "local", "F", "Abs"))
+            setattr(owner, field.name, text if isinstance(value, str) else text.encode())
+    return model.SerializeToString()
+
+
+FUZZ = settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 
 
 @FUZZ
-@settings(max_examples=300)
 @given(st.sampled_from(SEEDS), st.integers(0, 1 << 62))
 def test_damaged_models_are_refused_or_read(seed: bytes, number: int) -> None:
     check(mutate(seed, random.Random(number)))
+
+
+@FUZZ
+@given(st.sampled_from(SEEDS), st.integers(0, 1 << 62))
+def test_rearranged_models_are_refused_or_read(seed: bytes, number: int) -> None:
+    check(rearrange(seed, random.Random(number)))
 
 
 @FUZZ
@@ -142,14 +193,13 @@ def test_spliced_models_are_refused_or_read(first: bytes, second: bytes, data: s
 @given(st.sampled_from(VALUES), st.integers(0, 1 << 62))
 def test_damaged_values_are_refused_or_read(seed: tuple[bytes, Type], number: int) -> None:
     data, type_ = seed
-    try:
+    with contextlib.suppress(SardonyxError):
         load_value(mutate(data, random.Random(number)), type_)
-    except SardonyxError as error:
-        assert str(error)
 
 
 @pytest.mark.slow
 def test_very_many_damaged_models_are_refused_or_read() -> None:
     rng = random.Random(20)
-    for _ in range(100_000):
+    for _ in range(50_000):
         check(mutate(rng.choice(SEEDS), rng))
+        check(rearrange(rng.choice(SEEDS), rng))

@@ -1,7 +1,7 @@
 """Programs that use onnxruntime, as their users write them; run as a script, it prints one answer as JSON.
 
-    python clients.py rapidocr                                     on onnxruntime
-    python -m sardonyx.as_onnxruntime clients.py rapidocr          on Sardonyx, unchanged
+python clients.py rapidocr                                     on onnxruntime
+python -m sardonyx.as_onnxruntime clients.py rapidocr          on Sardonyx, unchanged
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def openwakeword() -> Any:
     """Listens for wake words."""
     from openwakeword.model import Model
 
-    np.random.seed(0)  # noqa: NPY002 - the package fills its buffer from the global generator
+    np.random.seed(0)
     model = Model(inference_framework="onnx", vad_threshold=0.5)
     sound = (speech() * 20000).astype(np.int16)
     frames = [model.predict(sound[start : start + 1280]) for start in range(0, len(sound) - 1280, 1280)]
@@ -137,5 +137,7 @@ if __name__ == "__main__":
     answer = CLIENTS[sys.argv[1]]()
     import onnxruntime
 
-    engine = "sardonyx" if "sardonyx" in sys.modules and "sardonyx" in getattr(onnxruntime, "__file__", "sardonyx") else "onnxruntime"
+    engine = (
+        "sardonyx" if "sardonyx" in sys.modules and "sardonyx" in getattr(onnxruntime, "__file__", "sardonyx") else "onnxruntime"
+    )
     print("ANSWER " + json.dumps([engine, answer], default=str))

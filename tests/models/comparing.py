@@ -21,7 +21,7 @@ _KINDS = {
 def random_feeds(session: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, Any]:
     """Random data for every input; a dimension without a number gets its size from `sizes` (by name or input:axis), or 1."""
     rng = np.random.default_rng(seed)
-    feeds = {}
+    feeds: dict[str, Any] = {}
     for port in session.get_inputs():
         shape = []
         for axis, dim in enumerate(port.shape):
@@ -35,24 +35,23 @@ def random_feeds(session: Any, sizes: dict[str, int], seed: int = 0) -> dict[str
     return feeds
 
 
-def assert_same(actual: Any, expected: Any, where: str) -> None:
-    """Floats within RELATIVE of the largest, everything else exactly; containers element by element."""
+def assert_same(actual: Any, expected: Any, where: str, relative: float = RELATIVE) -> None:
+    """Floats within a share of the largest, everything else exactly; containers element by element."""
     if isinstance(expected, list):
         assert isinstance(actual, list), where
         assert len(actual) == len(expected), where
         for index, (one, other) in enumerate(zip(actual, expected)):
-            assert_same(one, other, f"{where}[{index}]")
+            assert_same(one, other, f"{where}[{index}]", relative)
         return
     if isinstance(expected, dict):
         assert list(actual) == list(expected), where
-        for key in expected:
-            assert_same(np.asarray(actual[key]), np.asarray(expected[key]), f"{where}[{key!r}]")
+        assert_same(np.array(list(actual.values())), np.array(list(expected.values())), where, relative)
         return
     assert isinstance(actual, np.ndarray), where
     assert actual.shape == expected.shape, f"{where}: shape {actual.shape}, onnxruntime gives {expected.shape}"
     assert actual.dtype == expected.dtype, f"{where}: {actual.dtype}, onnxruntime gives {expected.dtype}"
     if np.issubdtype(expected.dtype, np.floating):
-        tolerance = RELATIVE if expected.dtype != np.float16 else 2e-2
+        tolerance = relative if expected.dtype != np.float16 else 2e-2
         finite = expected[np.isfinite(expected)]
         scale = float(np.abs(finite).max()) if finite.size else 1.0
         np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * scale, err_msg=where)
@@ -60,7 +59,12 @@ def assert_same(actual: Any, expected: Any, where: str) -> None:
         np.testing.assert_array_equal(actual, expected, err_msg=where)
 
 
-def assert_models_agree(model: str | Path | bytes, feeds: dict[str, Any] | None = None, sizes: dict[str, int] | None = None) -> None:
+def assert_models_agree(
+    model: str | Path | bytes,
+    feeds: dict[str, Any] | None = None,
+    sizes: dict[str, int] | None = None,
+    relative: float = RELATIVE,
+) -> None:
     """The same answers from both, for given or random feeds."""
     source = str(model) if isinstance(model, Path) else model
     theirs = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
@@ -74,4 +78,4 @@ def assert_models_agree(model: str | Path | bytes, feeds: dict[str, Any] | None 
     expected = theirs.run(None, feeds)
     actual = ours.run(None, feeds)
     for port, one, other in zip(theirs.get_outputs(), actual, expected):
-        assert_same(one, other, port.name)
+        assert_same(one, other, port.name, relative)

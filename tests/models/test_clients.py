@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("onnxruntime")
-from clients import CLIENTS  # noqa: E402
+from clients import CLIENTS
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sardonyx
+
 pytest.importorskip("onnxruntime")
-from comparing import assert_models_agree  # noqa: E402
+from comparing import RELATIVE, assert_models_agree
 
 pytestmark = pytest.mark.slow
-
-PICTURE = {"x:2": 64, "x:3": 256, "DynamicDimension.0": 1, "DynamicDimension.1": 64, "DynamicDimension.2": 256}
 
 # package -> {model: sizes of its free dimensions}
 MODELS: dict[str, dict[str, dict[str, int]]] = {
@@ -73,7 +73,10 @@ def test_a_model_of_a_package_gives_onnxruntimes_answer(package: str, name: str)
     path = package_file(package, name)
     if package == "magika":  # bytes of a file, 256 stands for padding
         feeds = {"bytes": np.random.default_rng(0).integers(0, 257, (3, 2048)).astype(np.int32)}
-    assert_models_agree(path, feeds, MODELS[package][name])
+    # A model that quantizes as it runs rounds to one of 256 steps at every layer: a difference in the last bit of a sum becomes
+    # a whole step, and grows from layer to layer. Two exact implementations agree to about a hundredth, not more.
+    relative = 2e-2 if name == "common_old.onnx" else RELATIVE
+    assert_models_agree(path, feeds, MODELS[package][name], relative)
 
 
 @pytest.mark.parametrize(("package", "name"), SILERO)
@@ -81,16 +84,14 @@ def test_the_voice_detector_gives_onnxruntimes_answer(package: str, name: str) -
     rng = np.random.default_rng(0)
     feeds: dict[str, Any] = {"input": (rng.normal(size=(1, 576)) * 0.1).astype(np.float32)}
     feeds["state"] = rng.normal(size=(2, 1, 128)).astype(np.float32)
-    if "sr" in inputs_of(package_file(package, name)):
+    if "sr" in [port.name for port in session_of(package_file(package, name)).get_inputs()]:
         feeds["sr"] = np.array(16000, np.int64)
     assert_models_agree(package_file(package, name), feeds)
 
 
-def inputs_of(path: Path) -> list[str]:
-    """The names of a model's inputs."""
-    import sardonyx
-
-    return [port.name for port in sardonyx.InferenceSession(path).get_inputs()]
+def session_of(path: Path) -> sardonyx.InferenceSession:
+    """A session, to ask it about the model."""
+    return sardonyx.InferenceSession(path)
 
 
 def test_an_older_voice_detector_with_nested_ifs_gives_onnxruntimes_answer() -> None:
@@ -107,7 +108,6 @@ def test_an_older_voice_detector_with_nested_ifs_gives_onnxruntimes_answer() -> 
         ("faster_whisper", "assets/silero_vad_v6.onnx"),
         ("silero_vad", "data/silero_vad_16k_sequence.onnx"),
         ("silero_vad", "data/silero_vad_openvino_16k.onnx"),
-        ("piper", "tashkeel/model.onnx"),
         ("piper", "hebrew/nakdimon.onnx"),
     ],
 )
@@ -115,3 +115,13 @@ def test_a_sequence_model_gives_onnxruntimes_answer(package: str, name: str) -> 
     path = package_file(package, name)
     sizes = {"batch": 1, "batch_size": 1, "sequence": 7, "seq_len": 7, "input:0": 1, "input:1": 576}
     assert_models_agree(path, None, sizes)
+
+
+def test_a_model_with_lengths_gives_onnxruntimes_answer() -> None:
+    rng = np.random.default_rng(0)
+    letters = rng.integers(1, 20, (2, 9)).astype(np.float32)
+    path = package_file("piper", "tashkeel/model.onnx")
+    kinds = {port.name: port.type for port in session_of(path).get_inputs()}
+    feeds: dict[str, Any] = {"char_inputs": letters, "diac_inputs": np.zeros((2, 9)), "input_lengths": np.array([9, 6])}
+    dtypes = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
+    assert_models_agree(path, {name: array.astype(dtypes[kinds[name]]) for name, array in feeds.items()})

@@ -38,7 +38,9 @@ def networks() -> dict[str, Callable[[], tuple[Any, tuple[Any, ...]]]]:
         def __init__(self) -> None:
             super().__init__()
             self.words = nn.Embedding(100, 32)
-            self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2, enable_nested_tensor=False)
+            self.layers = nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2, enable_nested_tensor=False
+            )
             self.head = nn.Linear(32, 100)
 
         def forward(self, tokens: Any) -> Any:

@@ -17,7 +17,9 @@ ML = "ai.onnx.ml"
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-def agree(name: str, x: Array, *more: Array, version: int = 3, outputs: int = 1, tolerance: float = 1e-5, **attrs: Any) -> list[Any]:
+def agree(
+    name: str, x: Array, *more: Array, version: int = 3, outputs: int = 1, tolerance: float = 1e-5, **attrs: Any
+) -> list[Any]:
     """Compare definition and onnxruntime: floats within `tolerance`, labels exactly; the shape rule must agree."""
     inputs = [x, *more]
     ours = evaluate(name, inputs, domain=ML, version=version, outputs=outputs, **attrs)
@@ -42,8 +44,7 @@ class RandomTrees:
         self.features = features
         self.modes = modes
         self.nodes: dict[str, list[Any]] = {
-            key: []
-            for key in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids", "tracks")
+            key: [] for key in ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids", "tracks")
         }
         self.leaves: list[tuple[int, int]] = []
         for tree in range(trees):
@@ -58,7 +59,16 @@ class RandomTrees:
         mode = "LEAF" if leaf else str(self.rng.choice(self.modes))
         # thresholds that inputs hit exactly: equality matters in the comparisons
         value = 0.0 if leaf else float(self.rng.integers(-2, 3)) / 2
-        row = (tree, number, 0 if leaf else int(self.rng.integers(self.features)), value, mode, 0, 0, int(self.rng.random() < 0.5))
+        row = (
+            tree,
+            number,
+            0 if leaf else int(self.rng.integers(self.features)),
+            value,
+            mode,
+            0,
+            0,
+            int(self.rng.random() < 0.5),
+        )
         for key, item in zip(self.nodes, row, strict=True):
             self.nodes[key].append(item)
         if leaf:

@@ -115,7 +115,8 @@ def test_a_loop_without_count_runs_until_the_condition_ends_it() -> None:
 
 def test_a_loop_without_condition_runs_its_count() -> None:
     graph = """g (int64 n) => (s) {
-      s = Loop(n) <body = b (int64 i, bool going) => (bool more, int64 kept) { more = Identity(going) kept = Identity(i) }> }"""
+      s = Loop(n, "") <body = b (int64 i, bool going) => (bool more, int64 kept) {
+        more = Identity(going) kept = Identity(i) }> }"""
     (s,) = outputs(graph, {"n": np.array(4)}, opset=11)
     assert s.tolist() == [0, 1, 2, 3]
 
@@ -205,7 +206,9 @@ def test_scans_walk_any_axis_in_any_direction(directions: tuple[int, ...], axes:
         f"scan_input_directions = [{directions[0]}, {directions[1]}], scan_output_directions = [{directions[2]}, {directions[3]}]"
     )
     rng = np.random.default_rng(4)
-    feeds = {name: rng.integers(0, 9, shape).astype(np.float32) for name, shape in (("start", 2), ("x", (2, 3, 4)), ("z", (3, 4)))}
+    feeds = {
+        name: rng.integers(0, 9, shape).astype(np.float32) for name, shape in (("start", 2), ("x", (2, 3, 4)), ("z", (3, 4)))
+    }
     graph = SCAN.replace("ATTRS", attrs)
     results = outputs(graph, feeds)
     assert inferred(graph) == [f"f32[{','.join(map(str, result.shape))}]" for result in results]
@@ -229,6 +232,8 @@ def test_the_first_scan_has_batches_of_different_lengths() -> None:
     assert scanned[..., 0].tolist() == [[1.0, 3.0, 6.0], [4.0, 9.0, 0.0]]
     final, scanned = call("Scan", None, start, x, body=body, num_scan_inputs=1, directions=(1,), version=8, count=2)
     assert scanned[..., 0].tolist() == [[3.0, 5.0, 6.0], [6.0, 11.0, 15.0]]
+    final, scanned = call("Scan", None, start[:0], x[:0], body=body, num_scan_inputs=1, version=8, count=2)
+    assert (final.shape, scanned.shape[:2]) == ((0, 1), (0, 3))
     with pytest.raises(ValueError, match=r"sequence_lens is \[4, 1\]; expected 2 lengths of 0 to 3"):
         call("Scan", np.array([4, 1]), start, x, body=body, num_scan_inputs=1, version=8, count=2)
 

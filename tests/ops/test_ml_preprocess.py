@@ -40,7 +40,11 @@ def test_label_encoder_1_maps_strings_to_numbers_and_back() -> None:
 
 
 KEYS = {"strings": ["a", "b", "a"], "int64s": [3, -1, 3], "floats": [0.5, 2.0, 0.5]}
-DATA = {"strings": text("b", "a", "zz"), "int64s": np.array([3, 4, -1], np.int64), "floats": np.array([2, 0.5, np.nan], np.float32)}
+DATA = {
+    "strings": text("b", "a", "zz"),
+    "int64s": np.array([3, 4, -1], np.int64),
+    "floats": np.array([2, 0.5, np.nan], np.float32),
+}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,9 @@ def test_imputer_replaces_missing_floats(values: list[float], replaced: float) -
 
 def test_imputer_replaces_missing_integers() -> None:
     agree("Imputer", np.array([[3, 0], [1, 3]], np.int64), version=1, imputed_value_int64s=[8, 9], replaced_value_int64=3)
-    with pytest.raises(ValueError, match=r"imputed_value_floats has 2 entries; expected 1, or one for each feature of the input \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"imputed_value_floats has 2 entries; expected 1, or one for each feature of the input \(3,\)"
+    ):
         one("Imputer", np.zeros(3, np.float32), imputed_value_floats=[1.0, 2.0])
 
 
@@ -153,7 +159,7 @@ def test_normalizer_knows_three_norms() -> None:
 
 
 def test_feature_vectorizer_cuts_and_pads() -> None:
-    inputs = [np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([[7], [8]], np.int64)]
+    inputs: list[Any] = [np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([[7], [8]], np.int64)]
     (result,) = agree("FeatureVectorizer", inputs[0], version=1, inputdimensions=[2])
     assert result.tolist() == [[1, 2], [4, 5]]
     result = one("FeatureVectorizer", *inputs, inputdimensions=[2, 3])
@@ -199,7 +205,9 @@ def inferred(name: str, type_: Any, **attrs: Any) -> Any:
 def test_maps_have_types() -> None:
     found = inferred("DictVectorizer", MapType(dtypes.STRING, TensorType(dtypes.FLOAT64, ())), string_vocabulary=("a", "b"))
     assert str(found) == "f64[1,2]"
-    sparse = inferred("CastMap", MapType(dtypes.INT64, TensorType(dtypes.FLOAT32, ())), map_form="SPARSE", max_map=4, cast_to="TO_INT64")
+    sparse = inferred(
+        "CastMap", MapType(dtypes.INT64, TensorType(dtypes.FLOAT32, ())), map_form="SPARSE", max_map=4, cast_to="TO_INT64"
+    )
     assert str(sparse) == "i64[1,4]"
     zipped = inferred("ZipMap", TensorType(dtypes.FLOAT32, (3, 2)), classlabels_strings=("a", "b"))
     assert isinstance(zipped, SequenceType)

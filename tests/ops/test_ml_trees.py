@@ -50,7 +50,15 @@ def test_regressors_agree_with_onnxruntime(
     transform=st.sampled_from(TRANSFORMS[:4]), base=st.integers(0, 2), strings=st.booleans(), missing=st.booleans(),
 )  # fmt: skip
 def test_classifiers_agree_with_onnxruntime(
-    seed: int, classes: int, one_class: bool, positive: bool, sparse: bool, transform: str, base: int, strings: bool, missing: bool
+    seed: int,
+    classes: int,
+    one_class: bool,
+    positive: bool,
+    sparse: bool,
+    transform: str,
+    base: int,
+    strings: bool,
+    missing: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
     trees = RandomTrees(rng, int(rng.integers(1, 8)), 3, some_modes(rng, mixed=False))

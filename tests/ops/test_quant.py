@@ -147,7 +147,12 @@ def test_a_scalar_tensor_with_a_scale_of_one_element_stays_a_scalar() -> None:
         (13, [np.zeros((2, 3)), np.ones(2)], {}, r"the scale has 2 elements but axis 1 of the tensor \(2, 3\) has 3"),
         (13, [np.zeros((2, 3)), np.ones((2, 3))], {}, r"without block_size it must be a scalar or have one axis"),
         (21, [np.zeros((2, 3)), np.ones((2, 3))], {"block_size": 2}, r"the scale has shape \(2, 3\), expected \(2, 2\)"),
-        (21, [np.zeros(2), np.ones(()), np.zeros((), np.int8)], {"output_dtype": 2}, "the output type is u8 but the zero point is i8"),
+        (
+            21,
+            [np.zeros(2), np.ones(()), np.zeros((), np.int8)],
+            {"output_dtype": 2},
+            "the output type is u8 but the zero point is i8",
+        ),
         (21, [np.zeros((2, 2)), np.ones(2), np.zeros((), np.int8)], {}, r"the zero point has shape \(\) but the scale \(2,\)"),
         (21, [np.zeros(2), np.ones(())], {"output_dtype": 9}, "cannot quantize to bool; possible are i8, u8"),
         (13, [np.zeros((2, 3)), np.ones(2)], {"axis": 5}, "axis 5 is out of range for rank 2"),

@@ -74,7 +74,11 @@ def test_without_a_position_the_end_is_meant() -> None:
     ("name", "inputs", "message"),
     [
         ("SequenceAt", (THREE, np.array(3)), "position 3 is out of range for a sequence of 3: expected -3 to 2"),
-        ("SequenceInsert", (THREE, np.zeros(1), np.array(-4)), "position -4 is out of range for a sequence of 3: expected -3 to 3"),
+        (
+            "SequenceInsert",
+            (THREE, np.zeros(1), np.array(-4)),
+            "position -4 is out of range for a sequence of 3: expected -3 to 3",
+        ),
         ("SequenceErase", ([],), "position -1 is out of range for a sequence of 0: there is no element"),
     ],
 )
@@ -97,7 +101,9 @@ def test_lengths_are_int64_scalars() -> None:
 
 
 @quick
-@given(shape=st.lists(st.integers(0, 5), min_size=1, max_size=3), axis=st.integers(0, 2), keepdims=st.integers(0, 1), data=st.data())
+@given(
+    shape=st.lists(st.integers(0, 5), min_size=1, max_size=3), axis=st.integers(0, 2), keepdims=st.integers(0, 1), data=st.data()
+)
 def test_splitting_and_joining_again_gives_the_tensor(shape: list[int], axis: int, keepdims: int, data: st.DataObject) -> None:
     axis %= len(shape)
     x = np.arange(np.prod(shape)).reshape(shape)
@@ -152,7 +158,10 @@ def test_what_elements_have_in_common_is_known() -> None:
     assert str(type_of("ConcatFromSequence", SequenceType(tensor("N", 3)), axis=-1, new_axis=1)).startswith("f32[N,3,?")
     assert str(type_of("SequenceInsert", SequenceType(tensor("N", 3)), tensor("N", 3))) == "seq(f32[N,3])"
     assert str(type_of("SequenceEmpty", dtype=9)) == "seq(bool[...])"
-    assert str(type_of("SplitToSequence", tensor(6, "N"), TensorType(dtypes.INT64, ()), constants={1: np.array(2)})) == "seq(f32[2,N])"
+    assert (
+        str(type_of("SplitToSequence", tensor(6, "N"), TensorType(dtypes.INT64, ()), constants={1: np.array(2)}))
+        == "seq(f32[2,N])"
+    )
 
 
 def test_common_types_of_optionals_and_values() -> None:

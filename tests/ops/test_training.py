@@ -23,7 +23,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
 
 
 def step(name: str, rate: float, count: int, *tensors: Array, **attrs: Any) -> list[Any]:
-    inputs = [np.asarray(np.float32(rate)), np.asarray(np.int64(count)), *tensors]
+    inputs: list[Any] = [np.asarray(np.float32(rate)), np.asarray(np.int64(count)), *tensors]
     outputs = len(tensors) // KINDS[name] * (KINDS[name] - 1)
     results = evaluate(name, inputs, domain=DOMAIN, outputs=outputs, **REQUIRED[name] | attrs)
     shapes = infer(name, inputs, domain=DOMAIN, outputs=outputs, **REQUIRED[name] | attrs)
@@ -32,7 +32,12 @@ def step(name: str, rate: float, count: int, *tensors: Array, **attrs: Any) -> l
 
 
 @quick
-@given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from((np.float32, np.float64)), count=st.integers(0, 3), rank=st.integers(0, 2))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from((np.float32, np.float64)),
+    count=st.integers(0, 3),
+    rank=st.integers(0, 2),
+)
 def test_adam_follows_its_formula(seed: int, dtype: Any, count: int, rank: int) -> None:
     rng = np.random.default_rng(seed)
     x, g, v, h = (np.asarray(rng.random((2, 3)[:rank])).astype(dtype) for _ in range(4))
@@ -88,5 +93,7 @@ def test_steps_refuse_what_does_not_fit() -> None:
 
 
 def test_gradient_says_that_it_is_not_computed() -> None:
-    with pytest.raises(ValueError, match="Gradient of 'y' by 'x' needs the derivative of the graph around it, which is not computed"):
+    with pytest.raises(
+        ValueError, match="Gradient of 'y' by 'x' needs the derivative of the graph around it, which is not computed"
+    ):
         evaluate("Gradient", [np.zeros(2, np.float32)], domain=DOMAIN, xs=("x",), y="y")

@@ -85,7 +85,7 @@ def test_the_interface_does_without_the_onnx_package() -> None:
 def test_examples_are_found() -> None:
     for name in ("mul_1.onnx", "sigmoid.onnx"):
         session = sardonyx.InferenceSession(sardonyx.datasets.get_example(name))
-        feed: dict[str, Any] = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}  # type: ignore[arg-type]
+        feed: dict[str, Any] = {each.name: np.ones(each.shape, np.float32) for each in session.get_inputs()}
         assert session.run(None, feed)[0].dtype == np.float32
     with pytest.raises(FileNotFoundError, match=r"Unable to find example 'none\.onnx'"):
         sardonyx.datasets.get_example("none.onnx")

@@ -43,7 +43,7 @@ def test_any_value_of_the_graph_can_be_fetched(model: Model) -> None:
 
 
 def test_a_name_nobody_has_is_explained(model: Model) -> None:
-    with pytest.raises(sardonyx.InvalidArgument, match="no value is called 'nope'; outputs are: Y\n.*any intermediate value"):
+    with pytest.raises(sardonyx.InvalidArgument, match=r"no value is called 'nope'; outputs are: Y\n.*any intermediate value"):
         sardonyx.InferenceSession(model("add_mul")).run(["nope"], {"X": X})
 
 
@@ -123,10 +123,10 @@ def test_a_session_works_after_a_fork(model: Model) -> None:
 def test_runs_are_awaited(model: Model) -> None:
     session = sardonyx.InferenceSession(model("mul_1"))
 
-    async def both() -> list[list[Any]]:
+    async def both() -> tuple[list[Any], list[Any]]:
         return await asyncio.gather(session.arun(None, {"X": X}), session.arun(["Y"], {"X": 2 * X}))
 
-    [[first], [second]] = asyncio.run(both())
+    [first], [second] = asyncio.run(both())
     np.testing.assert_array_equal(second, 2 * first)
 
 
@@ -151,9 +151,13 @@ def test_another_thread_terminates_a_run(model: Model) -> None:
     timer = threading.Timer(0.05, lambda: setattr(options, "terminate", True))
     timer.start()
     started = time.monotonic()
-    with pytest.raises(sardonyx.Fail, match="Exiting due to terminate flag being set to true"):
+
+    def run_until_stopped() -> None:
         while time.monotonic() - started < 20:
             session.run(None, {"v0": np.zeros(2_000_000, np.float32)}, options)
+
+    with pytest.raises(sardonyx.Fail, match="Exiting due to terminate flag being set to true"):
+        run_until_stopped()
     options.terminate = False
     assert session.run(None, {"v0": np.zeros(2, np.float32)}, options)[0].tolist() == [0, 0]
 

@@ -120,9 +120,8 @@ def _check_references(node: Node, known: set[str] | None) -> Iterator[Problem]:
             text = f"attribute {attr.name!r} refers to an attribute {attr.ref!r} of a function, but stands outside of one"
             yield Problem("error", node.label, text)
         elif attr.ref not in known:
-            yield Problem(
-                "error", node.label, f"attribute {attr.name!r} refers to {attr.ref!r}, which the function does not have"
-            )
+            text = f"attribute {attr.name!r} refers to {attr.ref!r}, which is no attribute of the function"
+            yield Problem("error", node.label, text)
 
 
 def _check_call(node: Node, function: Function) -> Iterator[Problem]:

@@ -132,7 +132,7 @@ class _Inference:
 
     def _run_node(self, node: Node) -> None:
         self._findings.pop(node, None)
-        attrs = attribute_values(node, self._bindings)
+        attrs = self._attributes(node)
         inputs = [None if value is None else self.type_of(value) for value in node.inputs]
         function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
         if function is not None:
@@ -146,6 +146,13 @@ class _Inference:
             known, type_ = self.values.known_of(output), self.types[output]
             if known is not None and isinstance(type_, TensorType) and type_.shape != known.shape:
                 self.types[output] = TensorType(type_.dtype, known.shape)
+
+    def _attributes(self, node: Node) -> dict[str, Any]:
+        try:
+            return attribute_values(node, self._bindings)
+        except (ValueError, TypeError, AttributeError, OSError) as error:  # data that cannot be had, values that are no data
+            self._report(node, node.label, "warning", f"an attribute cannot be read: {error}")
+            return {}
 
     def _apply_rule(self, node: Node, inputs: list[Type | None], attrs: dict[str, Any]) -> list[Type | None]:
         sig = signature(node.domain, node.op_type, node.version)

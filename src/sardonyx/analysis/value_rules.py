@@ -165,13 +165,18 @@ def _slice(view: NodeView) -> Known:
     steps = view.ints(4, "steps") or [1] * len(starts)
     cuts = [slice(None)] * data.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        size = data.shape[axis]
-        if step < 0:  # an end before the first element has no spelling as a Python slice end other than None
-            stop = end + size if end < 0 else end
-            cuts[axis] = slice(start, None if stop < 0 else stop, step)
-        else:
-            cuts[axis] = slice(start, end, step)
+        cuts[axis] = _cut(start, end, step, data.shape[axis])
     return data[tuple(cuts)]
+
+
+def _cut(start: int, end: int, step: int, size: int) -> slice:
+    """Bounds that are negative count from the end; those still outside are moved to the first or last element in reach."""
+    start, end = (bound + size if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        return slice(max(start, 0), max(end, 0), step)
+    if size == 0:
+        return slice(0, 0)
+    return slice(min(max(start, 0), size - 1), None if end < 0 else end, step)
 
 
 def _squeeze(view: NodeView) -> Known:

@@ -102,7 +102,8 @@ class ValueTable:
             known = table.known_of(outside)
         elif isinstance(value.constant, Tensor):
             if value not in self._variable and value.constant.size <= LIMIT and _limits_of(value.constant.dtype):
-                known = known_array(value.constant.numpy())
+                data = _load(value.constant)
+                known = None if data is None else known_array(data)
         elif value in self._computable and self._small(value):
             data = self.constant_of(value)
             if data is not None and data.size <= LIMIT and _limits_of(dtypes.from_numpy(data.dtype)):
@@ -119,7 +120,7 @@ class ValueTable:
     def constant_of(self, value: Value) -> NDArray[Any] | None:
         """The data of a value that depends on constants only; None if it does not, or if computing it ahead is too much."""
         if isinstance(value.constant, Tensor) and value not in self._variable:
-            return value.constant.numpy()
+            return _load(value.constant)
         if not self._is_constant(value):
             return None
         stack = [value]
@@ -149,7 +150,7 @@ class ValueTable:
         if value in self._arrays:
             return self._arrays[value]
         if isinstance(value.constant, Tensor):
-            return None if value in self._variable else value.constant.numpy()
+            return None if value in self._variable else _load(value.constant)
         known, type_ = self._numeric(value), self._type_of(value)
         if known is not None and isinstance(type_, TensorType):
             data = self._arrays[value] = np.asarray(known.tolist(), dtype=type_.dtype.numpy).reshape(known.shape)
@@ -187,6 +188,14 @@ class ValueTable:
         type_ = self._type_of(output)
         count = _count(type_)
         return count is not None and isinstance(type_, TensorType) and count * type_.dtype.numpy.itemsize <= CONSTANT_LIMIT
+
+
+def _load(tensor: Tensor) -> NDArray[Any] | None:
+    """The data of a constant; None if it cannot be had: a file that is gone, a text that left it out."""
+    try:
+        return tensor.numpy()
+    except (ValueError, OSError):
+        return None
 
 
 def _count(type_: Type | None) -> int | None:

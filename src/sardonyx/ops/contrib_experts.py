@@ -163,14 +163,14 @@ class _PackedLayer:
         """The weight [out, in] and bias of one expert."""
         if self.scales is None:
             raise ValueError("quantized experts need scales")
-        values = unpack_bits(self.weights[expert].reshape(outputs, -1), self.bits)[:, :inputs].astype(np.float32)
+        values = unpack_bits(self.weights[expert].reshape(outputs, -1), self.bits, np.float32)[:, :inputs]
         factors = widen(self.scales[expert]).reshape(outputs, -1)
         blocks = factors.shape[1]
         points = np.full((outputs, blocks), 1 << (self.bits - 1), np.float32)
         if self.zero_points is not None:
             # Per row they are packed along the rows, per block along the blocks of a row.
             stored = self.zero_points[expert].reshape(1 if blocks == 1 else outputs, -1)
-            unpacked = unpack_bits(stored, self.bits).astype(np.float32)
+            unpacked = unpack_bits(stored, self.bits, np.float32)
             points = unpacked[0, :outputs, None] if blocks == 1 else unpacked[:, :blocks]
         block_of = np.arange(inputs) // (self.block_size or inputs) if blocks > 1 else np.zeros(inputs, np.int64)
         bias = None if self.bias is None else widen(self.bias[expert])

@@ -46,7 +46,7 @@ def channels_first(x: Array, last: int = 1) -> Array:
     return np.ascontiguousarray(np.moveaxis(x, -1, 1)) if last else x
 
 
-def channels_last(x: Array, last: int = 1) -> Array:
+def channels_back(x: Array, last: int = 1) -> Array:
     """[N, C, ...] as [N, ..., C], if the channels shall be last."""
     return np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
 
@@ -91,7 +91,7 @@ def _transposed(standard: OpDef) -> None:
         first = result[0] if isinstance(result, tuple) else result
         if activation:
             first = narrow(activate(widen(first), activation, params), first.dtype)
-        return (channels_last(first), *result[1:]) if isinstance(result, tuple) else channels_last(first)
+        return (channels_back(first), *result[1:]) if isinstance(result, tuple) else channels_back(first)
 
     assert standard.infer is not None
     keywords = (*standard.attr_names, "activation", "activation_params", *(("ctx",) if standard.wants_context else ()))
@@ -137,7 +137,7 @@ def _nhwc_conv(
         activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
         pads=pads, strides=strides,
     )  # fmt: skip
-    return channels_last(result)
+    return channels_back(result)
 
 
 def _plain_nhwc_conv(
@@ -188,7 +188,7 @@ def _nhwc_max_pool(
     window = pool.pool_windows(
         first, kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations, pads=pads, strides=strides
     )
-    return channels_last(pool.max_of_windows(first, window))
+    return channels_back(pool.max_of_windows(first, window))
 
 
 NHWC_MAX_POOL = op(
@@ -275,8 +275,7 @@ def _reorder_input(x: Array, *, channels_last: int) -> Array:
 def _reorder_output(x: Array, *, channels: int, channels_last: int) -> Array:
     if not 0 < channels <= x.shape[1]:
         raise ValueError(f"channels is {channels}; X is {x.shape}, expected 1 to {x.shape[1]}")
-    plain = np.ascontiguousarray(x[:, :channels])
-    return np.ascontiguousarray(np.moveaxis(plain, 1, -1)) if channels_last else plain
+    return channels_back(np.ascontiguousarray(x[:, :channels]), channels_last)
 
 
 def _infer_reorder_input(ctx: InferContext) -> InferResult:

@@ -15,7 +15,7 @@ from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.contrib_attention import MICROSOFT
-from sardonyx.ops.contrib_layout import channels_first, channels_last, infer_channels_last
+from sardonyx.ops.contrib_layout import channels_back, channels_first, infer_channels_last
 from sardonyx.ops.conv import conv_attributes, conv_shape
 from sardonyx.ops.infer import InferContext, InferResult, broadcast_shapes, normalize_axis, same_as
 from sardonyx.ops.pool import mean_of_windows, pool_windows, pooled_shape
@@ -25,17 +25,12 @@ from sardonyx.ops.registry import Trait, lookup, op
 from sardonyx.ops.special import sigmoid
 
 
-def _parameter_axis(x: Array, scale: Array, axis: int | None) -> int:
-    """The axis of per-axis parameters: 1 unless given, 0 for vectors."""
-    return 1 if axis is None else axis
-
-
 def _quantize_linear(x: Array, scale: Array, zero_point: Array | None = None, *, axis: int | None) -> Array:
-    return quantize(x, scale, zero_point, axis=_parameter_axis(x, scale, axis))
+    return quantize(x, scale, zero_point, axis=1 if axis is None else axis)
 
 
 def _dequantize_linear(x: Array, scale: Array, zero_point: Array | None = None, *, axis: int | None) -> Array:
-    return dequantize(x, scale, zero_point, axis=_parameter_axis(x, scale, axis))
+    return dequantize(x, scale, zero_point, axis=1 if axis is None else axis)
 
 
 def _infer_quantize_linear(ctx: InferContext) -> InferResult:
@@ -195,11 +190,7 @@ def _qlinear_average_pool(
     values = channels_first(real(x, x_scale, x_zero_point), channels_last)
     window = pool_windows(values, kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode, pads=pads, strides=strides)
     means = mean_of_windows(values, window, count_include_pad)
-    return quantized(_channels_back(means, channels_last), y_scale, y_zero_point, x.dtype)
-
-
-def _channels_back(x: Array, last: int) -> Array:
-    return channels_last(x) if last else x
+    return quantized(channels_back(means, channels_last), y_scale, y_zero_point, x.dtype)
 
 
 QLINEAR_AVERAGE_POOL = op(
@@ -256,7 +247,7 @@ def _qlinear_conv(
         channels_first(x, channels_last), x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, bias,
         auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
-    return _channels_back(result, channels_last)
+    return channels_back(result, channels_last)
 
 
 QLINEAR_CONV = op(

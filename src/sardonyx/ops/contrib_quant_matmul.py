@@ -7,7 +7,9 @@ kernel may round inside, such as accuracy_level, do not change what the operator
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,54 +25,81 @@ from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.quant import dynamic_parameters, matmul_integer, quantize, saturate_to
 from sardonyx.ops.registry import op
 
+UNPACKED_BYTES: Final = 8 << 20  # of weights held as float32 at once
 
-def unpack_bits(packed: Array, bits: int) -> Array:
-    """Unsigned numbers of 2, 4 or 8 bits out of the bytes of the last axis, the lowest bits first."""
-    if bits == 8:
-        return packed
-    if bits not in (2, 4):
+
+@cache
+def _numbers_of_byte(bits: int) -> Array:
+    """The numbers in each byte, the lowest bits first: [256, 8 / bits]."""
+    if bits not in (2, 4, 8):
         raise ValueError(f"bits is {bits}; expected 2, 4 or 8")
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return parts.reshape(*packed.shape[:-1], -1)
+    return (np.arange(256)[:, None] >> np.arange(0, 8, bits)) & ((1 << bits) - 1)
 
 
-def dequantized_weight(
+def unpack_bits(packed: Array, bits: int, dtype: Any = np.uint8) -> Array:
+    """Unsigned numbers of 2, 4 or 8 bits out of the bytes of the last axis."""
+    numbers = _numbers_of_byte(bits).astype(dtype)
+    return np.take(numbers, packed, axis=0).reshape(*packed.shape[:-1], packed.shape[-1] * numbers.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight [N, K] of 2, 4 or 8 bits, in blocks along K that have a scale and a zero point each."""
+
+    packed: Array  # [N, bytes]
+    scales: Array  # [N, blocks]
+    zero_points: Array | None  # [N, blocks], packed like the weight if they are uint8
+    group_index: Array | None  # [K]: the block of each column, where blocks are not runs of equal length
+    columns: int
+    bits: int
+
+    def rows(self, start: int, stop: int) -> Array:
+        """Some rows as float32."""
+        weight = unpack_bits(self.packed[start:stop], self.bits, np.float32)
+        scales = widen(self.scales[start:stop])
+        points: Array = np.full((1, 1), 1 << (self.bits - 1), np.float32)
+        if self.zero_points is not None:
+            points = self.zero_points[start:stop]
+            if points.dtype == np.uint8:
+                points = unpack_bits(points, self.bits)[:, : scales.shape[1]]
+            points = points.astype(np.float32)
+        if self.group_index is None:
+            blocks = weight.reshape(*scales.shape, -1)
+            blocks -= points[..., None]
+            blocks *= scales[..., None]
+            return weight[:, : self.columns]
+        weight = weight[:, : self.columns]
+        weight -= points[:, self.group_index] if points.size > 1 else points
+        weight *= scales[:, self.group_index]
+        return weight
+
+
+def packed_weight(
     b: Array,
     scales: Array,
     zero_points: Array | None,
     group_index: Array | None,
     *,
-    rows: int,
-    columns: int,
+    shape: tuple[int, int],
     bits: int,
     block_size: int,
-) -> Array:
-    """The weight [N, K] out of packed blocks [N, blocks, bytes], float32."""
+) -> PackedWeight:
+    """The weight of MatMulNBits, checked; parameters may be flat, as old models have them."""
+    rows, columns = shape
     blocks = -(-columns // block_size)
-    expected = (rows, blocks, block_size * bits // 8)
     if b.size != rows * blocks * block_size * bits // 8:
+        expected = (rows, blocks, block_size * bits // 8)
         raise ValueError(f"B is {b.shape}, expected {expected}: {rows} rows of {columns} weights of {bits} bits")
     if scales.size != rows * blocks:
         raise ValueError(f"scales is {scales.shape}, expected ({rows}, {blocks})")
-    weight = unpack_bits(b.reshape(rows, -1), bits)[:, :columns].astype(np.float32)
-    if zero_points is None:
-        points = np.full((rows, blocks), 1 << (bits - 1), np.float32)
-    elif zero_points.dtype == np.uint8:
-        points = unpack_bits(zero_points.reshape(rows, -1), bits)[:, :blocks].astype(np.float32)
-    else:
-        points = widen(zero_points).reshape(rows, blocks)
-    if points.shape != (rows, blocks):
-        raise ValueError(
-            f"zero_points is {zero_points.shape if zero_points is not None else ()}, too small for {rows} x {blocks} blocks"
-        )
-    if group_index is None:
-        block_of = np.arange(columns) // block_size
-    else:
-        block_of = checked_indices(group_index.reshape(-1)[:columns], blocks, 1)
-    weight -= points[:, block_of]
-    weight *= widen(scales).reshape(rows, blocks)[:, block_of]
-    return weight
+    if zero_points is not None:
+        per_row = -(-blocks * bits // 8) if zero_points.dtype == np.uint8 else blocks
+        if zero_points.size != rows * per_row:
+            raise ValueError(f"zero_points is {zero_points.shape}, expected ({rows}, {per_row})")
+        zero_points = zero_points.reshape(rows, per_row)
+    if group_index is not None:
+        group_index = checked_indices(group_index.reshape(-1)[:columns], blocks, 1)
+    return PackedWeight(b.reshape(rows, -1), scales.reshape(rows, blocks), zero_points, group_index, columns, bits)
 
 
 def _matmul_nbits(
@@ -89,8 +118,13 @@ def _matmul_nbits(
 ) -> Array:
     if weight_prepacked:
         raise ValueError("weight_prepacked is set: the weight is laid out for another device and cannot be read")
-    weight = dequantized_weight(b, scales, zero_points, g_idx, rows=N, columns=K, bits=bits, block_size=block_size)
-    result = matmul_core(widen(a), weight.T)
+    weight = packed_weight(b, scales, zero_points, g_idx, shape=(N, K), bits=bits, block_size=block_size)
+    wide = widen(a)
+    result = np.empty((*a.shape[:-1], N), wide.dtype)
+    rows = max(1, UNPACKED_BYTES // (4 * max(K, 1)))
+    for start in range(0, N, rows):
+        stop = min(start + rows, N)
+        result[..., start:stop] = matmul_core(wide, weight.rows(start, stop).T)
     return narrow(result if bias is None else result + widen(bias), a.dtype)
 
 

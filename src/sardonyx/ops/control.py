@@ -310,6 +310,9 @@ def _scan_8(
         for which, items in enumerate(scans):
             filled = _stack(items, 0, _declared(body, "output_types", states + which), which)
             stacked[which].append(np.pad(filled, [(0, longest - length)] + [(0, 0)] * (filled.ndim - 1)))
+    if not wanted:
+        empty = (_stack([], 0, _declared(body, "output_types", states + which), which) for which in range(scan_count))
+        return (*inputs[:states], *(np.empty((0, longest, *slices.shape[1:]), slices.dtype) for slices in empty))
     return (*(np.stack(values) for values in final), *(np.stack(values) for values in stacked))
 
 

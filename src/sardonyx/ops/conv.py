@@ -125,38 +125,56 @@ def _gathered(padded: Array, w: Array, window: Windows, group: int) -> Array:
 
 
 def _depthwise(padded: Array, w: Array, window: Windows) -> Array:
-    """One channel in, w.shape[0] / channels out, for each channel."""
+    """One channel in, w.shape[0] / channels out, for each channel.
+
+    Planes are flattened, so that a place of the kernel is a shift of the whole plane: the sums run over dense memory, and what
+    they compute at the ends of rows, where a shift runs into the next row, is cut off.
+    """
     batch, channels = padded.shape[:2]
-    multiplier, rank = w.shape[0] // channels, len(window.out)
-    result = np.empty((batch, channels, multiplier, *window.out), padded.dtype)
-    kernels = w.reshape(channels, multiplier, *window.kernel, *(1,) * rank)
-    block = max(1, BLOCK_BYTES // (prod(window.out) * padded.dtype.itemsize))
+    multiplier, out, rank = w.shape[0] // channels, window.out, len(window.out)
+    plane = tuple(
+        count + (width - 1) * dilation // step
+        for count, width, dilation, step in zip(out, window.kernel, window.dilations, window.strides, strict=True)
+    )
+    row_steps = [prod(plane[axis + 1 :]) for axis in range(rank)]
+    length = sum((count - 1) * step for count, step in zip(out, row_steps, strict=True)) + 1
+    places = []
+    for index, _ in window.places():
+        pairs = [
+            divmod(place * dilation, step) for place, dilation, step in zip(index, window.dilations, window.strides, strict=True)
+        ]
+        places.append((tuple(phase for _, phase in pairs), sum(s * step for (s, _), step in zip(pairs, row_steps, strict=True))))
+    kernels = w.reshape(channels, multiplier, -1, 1)
+    result = np.empty((batch, channels, multiplier, *out), padded.dtype)
+    inside: tuple[Any, ...] = (slice(None), *(slice(0, count) for count in out))
+    block = max(1, BLOCK_BYTES // (prod(plane) * padded.dtype.itemsize))
     for image in range(batch):
         for start in range(0, channels, block):
             part = slice(start, start + block)
-            sources = _dense_places(padded[image, part], window)
+            held = padded[image, part]
+            phases = {phase: _phase(held, phase, window.strides, plane) for phase, _ in places}
+            total = np.empty((held.shape[0], prod(plane)), padded.dtype)
+            scratch = np.empty((held.shape[0], length), padded.dtype)
             for copy in range(multiplier):
-                factors = kernels[part, copy].reshape(-1, prod(window.kernel), *(1,) * rank)
-                total = result[image, part, copy]
-                scratch = np.empty(total.shape, total.dtype)
-                np.multiply(sources[0], factors[:, 0], out=total)
-                for place, source in enumerate(sources[1:], 1):
-                    np.multiply(source, factors[:, place], out=scratch)
-                    total += scratch
-    return result.reshape(batch, channels * multiplier, *window.out)
+                factors = kernels[part, copy]
+                for place, (phase, shift) in enumerate(places):
+                    target = scratch if place else total[:, :length]
+                    np.multiply(phases[phase][:, shift : shift + length], factors[:, place], out=target)
+                    if place:
+                        total[:, :length] += scratch
+                result[image, part, copy] = total.reshape(-1, *plane)[inside]
+    return result.reshape(batch, channels * multiplier, *out)
 
 
-def _dense_places(padded: Array, window: Windows) -> list[Array]:
-    """What the windows have at each place of the kernel, with a last axis that is dense in memory."""
-    step, dilation, count = window.strides[-1], window.dilations[-1], window.out[-1]
-    if step == 1:
-        return [padded[at] for _, at in window.places()]
-    phases = [np.ascontiguousarray(padded[..., phase::step]) for phase in range(step)]
-    result = []
-    for index, at in window.places():
-        begin, phase = divmod(index[-1] * dilation, step)
-        result.append(phases[phase][(*at[:-1], slice(begin, begin + count))])
-    return result
+def _phase(x: Array, phase: tuple[int, ...], strides: tuple[int, ...], plane: tuple[int, ...]) -> Array:
+    """Every strides-th element of the planes of x from `phase` on, flattened; filled up to the size of `plane`."""
+    index: tuple[Any, ...] = (slice(None), *(slice(first, None, step) for first, step in zip(phase, strides, strict=True)))
+    taken = x[index]
+    if taken.shape[1:] == plane:
+        return np.ascontiguousarray(taken).reshape(x.shape[0], -1)
+    filled = np.zeros((x.shape[0], *plane), x.dtype)
+    filled[(slice(None), *(slice(0, size) for size in taken.shape[1:]))] = taken
+    return filled.reshape(x.shape[0], -1)
 
 
 def conv_shape(

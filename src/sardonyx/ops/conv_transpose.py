@@ -101,9 +101,11 @@ def _conv_transpose(
     with np.errstate(all="ignore"):
         columns = widen(x).reshape(batch, group, x.shape[1] // group, prod(x.shape[2:]))
         kernels = widen(w).reshape(group, w.shape[0] // group, per_group, *kernel).swapaxes(1, 2)
-        result = np.zeros((batch, group, per_group, *full), columns.dtype)
-        if columns.size:
-            for index, at in place.places():
+        if where.strides == kernel and full == place.covered and max(where.dilations) == 1:
+            result = _tiled(columns, kernels, x.shape[2:])
+        else:
+            result = np.zeros((batch, group, per_group, *full), columns.dtype)
+            for index, at in place.places() if columns.size else ():
                 part = np.matmul(kernels[(..., *index)], columns)  # type: ignore[arg-type]
                 result[at] += part.reshape(batch, group, per_group, *x.shape[2:])
         cut: tuple[Any, ...] = (..., *(slice(low, low + size) for low, size in zip(begin, out, strict=True)))
@@ -111,6 +113,19 @@ def _conv_transpose(
         if b is not None:
             result = result + widen(b).reshape(-1, *(1,) * len(kernel))
         return narrow(np.ascontiguousarray(result), x.dtype)
+
+
+def _tiled(columns: Array, kernels: Array, spatial: tuple[int, ...]) -> Array:
+    """Kernels that touch but do not overlap: each input element makes a tile of its own.
+
+    columns is [batch, group, inputs, positions], kernels [group, outputs, inputs, kernel].
+    """
+    rank, kernel = len(spatial), kernels.shape[3:]
+    flat = np.moveaxis(kernels, 2, -1).reshape(kernels.shape[0], -1, kernels.shape[2])
+    tiles = np.matmul(flat, columns).reshape(*columns.shape[:2], kernels.shape[1], *kernel, *spatial)
+    order = [3 + axis + part for axis in range(rank) for part in (rank, 0)]
+    size = [length * width for length, width in zip(spatial, kernel, strict=True)]
+    return tiles.transpose(0, 1, 2, *order).reshape(*tiles.shape[:3], *size)
 
 
 def _check(x: Sequence[Dim], w: Sequence[Dim], group: int, kernel_shape: Sequence[int] | None) -> None:

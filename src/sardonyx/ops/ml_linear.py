@@ -150,7 +150,8 @@ def _svm_regressor(
         vectors = _matrix(ctx, support_vectors, n_supports, "support_vectors")
         if len(weights) != n_supports:
             raise ValueError(f"coefficients has {len(weights)} entries; expected one for each of {n_supports} support vectors")
-        score = _kernel(x, vectors, kernel_type, kernel_params) @ weights + offset
+        # Large terms of both signs cancel near the decision boundary: float64 keeps the digits that are left.
+        score = _kernel(x, vectors, kernel_type, kernel_params).astype(np.float64) @ weights.astype(np.float64) + offset
     else:
         score = _product(x, weights.reshape(1, -1))[:, 0] + offset
     if one_class:

@@ -35,9 +35,9 @@ FAMILIES: Final = (
     "elementwise", "elementwise_math", "cast", "reduce", "selection", "creation", "movement", "slicing", "indexing",
     "matmul", "conv", "conv_transpose", "pool", "norm", "resize", "sampling", "vision", "rnn",
     "attention", "loss", "signal", "quant", "random", "control", "sequence", "strings", "training", "ml_linear", "ml_preprocess",
-    "ml_trees", "contrib_fused", "contrib_norm", "contrib_attention", "contrib_grouped_attention", "contrib_rotary", "contrib_linear_attention",
-    "contrib_quant", "contrib_quant_matmul", "contrib_quant_models", "contrib_experts", "contrib_layout", "contrib_tensor",
-    "contrib_image", "contrib_text", "experimental",
+    "ml_trees", "contrib_fused", "contrib_norm", "contrib_attention", "contrib_grouped_attention", "contrib_linear_attention",
+    "contrib_rotary", "contrib_quant", "contrib_quant_matmul", "contrib_quant_models", "contrib_experts", "contrib_layout",
+    "contrib_tensor", "contrib_image", "contrib_text", "experimental",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 
+BLOCK_BYTES: Final = 1 << 20  # of results blended at once
 _ZERO: Final = np.float32(0)
 _ONE: Final = np.float32(1)
 _HALF: Final = np.float32(0.5)
@@ -128,6 +130,23 @@ def _blend(x: Array, axis: int, index: Array, weights: Array) -> Array:
     return x.take(index[:, 0], axis=axis) if total is None else total
 
 
+def _blended(x: Array, moved: Sequence[tuple[int, Array, Array]], shape: tuple[int, ...]) -> Array:
+    """All axes resized, a block of the leading axes at a time: what is blended stays in the cache."""
+    lead = min((axis for axis, _, _ in moved), default=0)
+    with np.errstate(all="ignore"):
+        if not moved:
+            return x
+        images = x.reshape(prod(x.shape[:lead]), *x.shape[lead:])
+        result = np.empty((images.shape[0], *shape[lead:]), x.dtype)
+        block = max(1, BLOCK_BYTES // (prod(shape[lead:]) * x.dtype.itemsize))
+        for start in range(0, images.shape[0], block):
+            part = images[start : start + block]
+            for axis, index, weights in moved:
+                part = _blend(part, axis - lead + 1, index, weights)
+            result[start : start + block] = part
+        return result.reshape(shape)
+
+
 def interpolate(x: Array, plans: Sequence[AxisPlan], how: Interpolation, extrapolation_value: float = 0.0) -> Array:
     """Resize the axes named by the plans; all others stay."""
     if how.mode not in ("nearest", "linear", "cubic"):
@@ -147,11 +166,12 @@ def interpolate(x: Array, plans: Sequence[AxisPlan], how: Interpolation, extrapo
     else:
         integers = x.dtype.kind in "iub"
         result = x.astype(np.float64 if x.dtype.itemsize > 2 else np.float32) if integers else widen(x)
-        with np.errstate(all="ignore"):
-            for plan in order:
-                where = coordinates[plan.axis]
-                if plan.out != plan.size or not np.array_equal(where, np.arange(plan.size)):
-                    result = _blend(result, plan.axis, *_taps(plan, how, where))
+        moved = [
+            (plan.axis, *_taps(plan, how, coordinates[plan.axis]))
+            for plan in order
+            if plan.out != plan.size or not np.array_equal(coordinates[plan.axis], np.arange(plan.size))
+        ]
+        result = _blended(result, moved, tuple(shape))
     if how.coordinates == "tf_crop_and_resize":
         result = _extrapolated(result, plans, coordinates, extrapolation_value)
     if x.dtype.kind in "iu" and result.dtype != x.dtype:
@@ -170,15 +190,30 @@ def _nearest(x: Array, order: Sequence[AxisPlan], how: Interpolation, coordinate
         if rest or not np.array_equal(indices[plan.axis], np.arange(plan.out) // max(factor, 1)):
             break
         repeats[plan.axis] = factor
-    else:  # whole factors: every element is repeated, which is a copy of a broadcast view
-        pairs = [size for axis in range(x.ndim) for size in (x.shape[axis], repeats[axis])]
-        spread = x.reshape([size for length in x.shape for size in (length, 1)])
-        return np.broadcast_to(spread, pairs).reshape([length * times for length, times in zip(x.shape, repeats, strict=True)])
+    else:
+        return _repeated(x, repeats)
     result = x
     for plan in order:
         if plan.out != plan.size or not np.array_equal(indices[plan.axis], np.arange(plan.size)):
             result = result.take(indices[plan.axis], axis=plan.axis)
     return result
+
+
+def _repeated(x: Array, repeats: Sequence[int]) -> Array:
+    """Every element repeated along each axis: the last axis by strided copies, the others by copying whole rows."""
+    last = repeats[-1] if repeats else 1
+    if last > 1:
+        rows = np.empty((*x.shape, last), x.dtype)
+        for number in range(last):
+            rows[..., number] = x
+        x = rows.reshape(*x.shape[:-1], x.shape[-1] * last)
+    outer = repeats[:-1]
+    if max(outer, default=1) == 1:
+        return x
+    pairs = [size for length, times in zip(x.shape, outer, strict=False) for size in (length, times)]
+    spread = x.reshape(*(size for length in x.shape[:-1] for size in (length, 1)), x.shape[-1])
+    shape = [length * times for length, times in zip(x.shape, outer, strict=False)]
+    return np.broadcast_to(spread, (*pairs, x.shape[-1])).reshape(*shape, x.shape[-1])
 
 
 def _extrapolated(result: Array, plans: Sequence[AxisPlan], coordinates: dict[int, Array], value: float) -> Array:

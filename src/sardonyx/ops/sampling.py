@@ -47,11 +47,12 @@ def sample(
 ) -> Array:
     """image [C, ...] at the places whose coordinates (one array [P] for each spatial axis) are given: [C, P]."""
     spatial = image.shape[1:]
-    flat = image.reshape(image.shape[0], prod(spatial))
     count = coordinates[0].shape[0]
-    if not flat.shape[1]:
-        return np.zeros((image.shape[0], count), image.dtype)
-    result = np.zeros((image.shape[0], count), image.dtype)
+    result = np.zeros((count, image.shape[0]), image.dtype)
+    if 0 in spatial:
+        return result.T
+    # With the channels last, what is gathered for one place lies together.
+    pixels = np.ascontiguousarray(image.reshape(image.shape[0], prod(spatial)).T)
     for taps in product(*(_axis_taps(x, mode) for x in coordinates)):
         position = np.zeros(count, np.int64)
         inside: Array | None = None
@@ -68,14 +69,14 @@ def sample(
             position = position * size + resolved
             if share is not None:
                 weight = share if weight is None else weight * share
-        value = flat[:, position]
+        value = pixels.take(position, axis=0)
         if inside is not None:
-            value[:, ~inside] = np.zeros((), image.dtype)
+            value[~inside] = np.zeros((), image.dtype)
         if weight is None:
-            return value
-        value *= weight
+            return value.T
+        value *= weight[:, None]
         result += value
-    return result
+    return result.T
 
 
 def _denormalized(x: Array, size: int, align_corners: bool) -> Array:

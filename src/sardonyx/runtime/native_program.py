@@ -200,7 +200,7 @@ class NativeProgram:
         else:
             count = max(evaluate(view.buffer.size, known), 1)
             raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(int(context.bases[number]))
-            flat = np.frombuffer(raw, dtype, count)
+            flat = np.frombuffer(memoryview(raw), dtype, count)
         offset = evaluate(view.offset, known)
         strides = tuple(evaluate(stride, known) * dtype.itemsize for stride in view.strides)
         if not flat.size:

@@ -113,7 +113,7 @@ class _Reader:
                 version = signed(start)
             else:
                 schema.check_skipped("OperatorSetId", tag, stop - 1)
-        if version < 1:
+        if version < (0 if domain else 1):  # makers of domains of their own count from 0, too
             self._ctx.problem(f"{self._ctx.place(pos - 1)}: version {version} of domain {domain!r} does not exist")
         imports[domain] = max(version, imports.get(domain, 0))
 
@@ -141,7 +141,9 @@ class _Reader:
                 graph.doc = wire.text(buf, start, stop)
             elif tag == 0x7A:
                 constant, record = read_sparse(ctx, start, stop)
-                if constant is not None and record is not None:
+                if record is not None and not record.name:
+                    ctx.problem(f"{ctx.place(start - 1)}: a sparse initializer without a name")
+                elif constant is not None and record is not None:
                     graph.initializers.append(ConstantRecord(record.name, constant, record.doc, record.metadata))
             elif tag == 0x72:
                 self._annotation(start, stop, graph.annotations)
@@ -213,6 +215,7 @@ class _Reader:
             else:
                 schema.check_skipped("Node", tag, stop - 1)
             before = stop
+        node.metadata.pop(DEVICE_CONFIGURATIONS, None)  # a file must not forge what the writer takes for encoded fields
         if devices:
             node.metadata[DEVICE_CONFIGURATIONS] = base64.b64encode(devices).decode()
         if not node.op_type:

@@ -1,0 +1,159 @@
+"""Devices and memory descriptions, and the functions of the module that describe the installation."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sardonyx
+
+
+@pytest.fixture(params=["onnxruntime", "sardonyx"])
+def ort(request: pytest.FixtureRequest) -> Any:
+    return importlib.import_module(request.param)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "vendor", "expected"),
+    [("cpu", 0, -1, (0, 0, 0)), ("cuda", 1, -1, (1, 1, 0x10DE)), ("gpu", 0, 0x8086, (1, 0, 0x8086)), ("npu", 2, 0, (3, 2, 0))],
+)
+def test_devices(ort: Any, name: str, number: int, vendor: int, expected: tuple[int, int, int]) -> None:
+    device = ort.OrtDevice.make(name, number, vendor)
+    assert (device.device_type(), device.device_id(), device.device_vendor_id()) == expected
+    assert device.device_mem_type() == 0
+
+
+def test_vendors(ort: Any) -> None:
+    assert int(ort.OrtDeviceVendorId.NVIDIA) == 0x10DE
+
+
+def test_memory_information(ort: Any) -> None:
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    assert (memory.name, memory.device_id, memory.device_vendor_id) == ("Cpu", 0, 0)
+    assert memory.allocator_type == ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    assert memory.mem_type == ort.OrtMemType.DEFAULT
+    assert memory.device_mem_type == ort.OrtDeviceMemoryType.DEFAULT
+    with pytest.raises(RuntimeError, match=r"Specified device is not supported. Try CreateMemoryInfo_V2\."):
+        ort.OrtMemoryInfo("Moon", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+
+
+def test_memory_information_of_the_second_kind(ort: Any) -> None:
+    memory = ort.OrtMemoryInfo.create_v2(
+        "Test", ort.OrtMemoryInfoDeviceType.CPU, 1, 2, ort.OrtDeviceMemoryType.HOST_ACCESSIBLE, 512,
+        ort.OrtAllocatorType.ORT_DEVICE_ALLOCATOR,
+    )  # fmt: skip
+    assert (memory.name, memory.device_id, memory.device_vendor_id) == ("Test", 2, 1)
+    assert memory.device_mem_type == ort.OrtDeviceMemoryType.HOST_ACCESSIBLE
+    assert memory.mem_type == ort.OrtMemType.CPU_OUTPUT
+
+
+def test_arena_settings(ort: Any) -> None:
+    config = ort.OrtArenaCfg({"max_mem": 8 << 20, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 3})
+    assert (config.max_mem, config.arena_extend_strategy, config.max_dead_bytes_per_chunk) == (8 << 20, 0, 3)
+    assert config.initial_growth_chunk_size_bytes == -1
+    assert ort.OrtArenaCfg(5, 1, -1, -1).max_mem == 5
+    with pytest.raises(RuntimeError, match="Invalid OrtArenaCfg option: colour"):
+        ort.OrtArenaCfg({"colour": 1})
+    memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    ort.create_and_register_allocator(memory, config)
+    with pytest.raises(TypeError):
+        ort.create_and_register_allocator(3, config)
+    with pytest.raises(TypeError):
+        ort.create_and_register_allocator(memory, 3)
+    with pytest.raises(TypeError):
+        ort.OrtArenaCfg(1, 2)
+
+
+def test_devices_with_their_providers(ort: Any) -> None:
+    [cpu, *_] = ort.get_ep_devices()
+    assert cpu.ep_name == "CPUExecutionProvider"
+    assert cpu.device.type == ort.OrtHardwareDeviceType.CPU
+    assert cpu.device.device_id == 0
+
+
+def test_a_cpu_has_no_streams() -> None:
+    [cpu] = sardonyx.get_ep_devices()
+    assert cpu.memory_info(sardonyx.OrtDeviceMemoryType.DEFAULT).name == "Cpu"
+    with pytest.raises(RuntimeError, match="has no streams"):
+        cpu.create_sync_stream()
+    with pytest.raises(RuntimeError, match="no allocator can be registered for 'CUDAExecutionProvider'"):
+        sardonyx.create_and_register_allocator_v2(
+            "CUDAExecutionProvider", cpu.memory_info(sardonyx.OrtDeviceMemoryType.DEFAULT), {}, None
+        )
+
+
+def test_devices_compare_and_copy() -> None:
+    cpu = sardonyx.OrtDevice.make("cpu", 0)
+    assert sardonyx.OrtDevice(cpu) == cpu == sardonyx.OrtDevice(0, 0, 0)
+    assert hash(cpu) == hash(sardonyx.OrtDevice(0, 0, 0, 0))
+    assert cpu != sardonyx.OrtDevice.make("cuda", 0)
+    assert repr(cpu) == "OrtDevice('cpu', 0)"
+    with pytest.raises(ValueError, match=r"use OrtDevice\.make"):
+        sardonyx.OrtDevice("cpu")  # type: ignore[arg-type]
+
+
+def test_the_installation_is_described(ort: Any) -> None:
+    assert "Build Info" in ort.get_build_info()
+    assert ort.get_version_string() == ort.__version__
+    assert ort.get_device() == "CPU"
+    assert not ort.has_collective_ops()
+    ort.enable_telemetry_events()
+    ort.disable_telemetry_events()
+    ort.set_seed(3)
+    with pytest.raises(TypeError):
+        ort.set_seed("three")
+
+
+@pytest.mark.parametrize("severity", [-1, 5])
+def test_severities_are_checked(ort: Any, severity: int) -> None:
+    with pytest.raises(RuntimeError, match="Invalid logging severity"):
+        ort.set_default_logger_severity(severity)
+
+
+def test_severities_are_those_of_logging() -> None:
+    logger = logging.getLogger("sardonyx")
+    try:
+        for severity, level in enumerate((logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)):
+            sardonyx.set_default_logger_severity(severity)
+            assert logger.level == level
+        sardonyx.set_default_logger_verbosity(2)
+    finally:
+        sardonyx.set_default_logger_severity(2)
+
+
+def test_debug_information_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    sardonyx.print_debug_info()
+    sardonyx.preload_dlls()
+    printed = capsys.readouterr().out
+    assert sardonyx.__version__ in printed
+    assert np.__version__ in printed
+
+
+def test_what_onnxruntime_exports_sardonyx_exports_too() -> None:
+    import onnxruntime
+
+    theirs = {name for name in dir(onnxruntime) if name[0] != "_" and name[0].islower() is False}
+    missing = theirs - set(sardonyx.__all__)
+    assert missing == {"OrtEpContextData", "OrtEpContextDataBuffer"}  # precompiled parts of models for other providers
+    functions = {name for name, value in vars(onnxruntime).items() if callable(value) and name[0].islower()}
+    assert functions <= set(sardonyx.__all__)
+
+
+def test_sessions_options_and_values_have_onnxruntimes_methods() -> None:
+    import onnxruntime
+
+    for name in ("InferenceSession", "SessionOptions", "RunOptions", "IOBinding", "OrtValue", "SparseTensor", "NodeArg",
+                 "ModelMetadata", "OrtDevice", "OrtMemoryInfo", "AdapterFormat"):  # fmt: skip
+        theirs = {member for member in dir(getattr(onnxruntime, name)) if not member.startswith("_")}
+        ours = {*dir(getattr(sardonyx, name)), *getattr(getattr(sardonyx, name), "__annotations__", ()), *_attributes(name)}
+        assert theirs - ours - {"set_ep_context_data_read_func", "clear_ep_context_data_read_func"} == set(), name
+
+
+def _attributes(name: str) -> set[str]:
+    if name == "OrtMemoryInfo":
+        return set(vars(sardonyx.OrtMemoryInfo("Cpu", sardonyx.OrtAllocatorType(0), 0, sardonyx.OrtMemType(0))))
+    return set()

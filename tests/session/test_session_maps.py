@@ -1,0 +1,77 @@
+"""Maps and sequences of maps: dictionaries in and out, as ONNX Runtime has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import sardonyx
+
+ML = "ai.onnx.ml"
+
+
+def _session(ort: Any, node: Any, inputs: Any, outputs: Any) -> Any:
+    graph = helper.make_graph([node], "g", inputs, outputs)
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid(ML, 1)]
+    return ort.InferenceSession(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+
+
+def _scores() -> Any:
+    return helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", 3])
+
+
+def _maps(key: int) -> Any:
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    return helper.make_value_info("Z", helper.make_sequence_type_proto(helper.make_map_type_proto(key, value)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "key", "type_"),
+    [
+        ({"classlabels_strings": ["a", "b", "c"]}, TensorProto.STRING, "seq(map(string,tensor(float)))"),
+        ({"classlabels_int64s": [10, 20, 30]}, TensorProto.INT64, "seq(map(int64,tensor(float)))"),
+    ],
+    ids=["strings", "numbers"],
+)
+def test_scores_come_out_as_dictionaries(ort: Any, labels: Any, key: int, type_: str) -> None:
+    session = _session(ort, helper.make_node("ZipMap", ["X"], ["Z"], domain=ML, **labels), [_scores()], [_maps(key)])
+    assert session.get_outputs()[0].type == type_
+    x = np.array([[1.5, 0, 3], [44, 23, 11]], np.float32)
+    [maps] = session.run(None, {"X": x})
+    [names] = labels.values()
+    assert maps == [dict(zip(names, row)) for row in x.tolist()]
+    assert all(type(value) is float for each in maps for value in each.values())
+    assert all(type(name) is type(names[0]) for each in maps for name in each)
+
+
+def test_a_dictionary_goes_in(ort: Any) -> None:
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    taken = helper.make_value_info("X", helper.make_map_type_proto(TensorProto.INT64, value))
+    node = helper.make_node("CastMap", ["X"], ["Y"], domain=ML, cast_to="TO_FLOAT", map_form="DENSE")
+    session = _session(ort, node, [taken], [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, "n"])])
+    assert session.get_inputs()[0].type == "map(int64,tensor(float))"
+    assert session.run(None, {"X": {0: 1.5, 1: 2.5}})[0].tolist() == [[1.5, 2.5]]
+
+
+def test_text_is_counted(ort: Any) -> None:
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    taken = helper.make_value_info("X", helper.make_map_type_proto(TensorProto.STRING, value))
+    node = helper.make_node("DictVectorizer", ["X"], ["Y"], domain=ML, string_vocabulary=["a", "b", "c"])
+    session = _session(ort, node, [taken], [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 3])])
+    assert session.run(None, {"X": {"c": 2.0, "a": 1.0}})[0].tolist() == [[1, 0, 2]]
+
+
+def test_keys_of_the_wrong_type_are_refused() -> None:
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    taken = helper.make_value_info("X", helper.make_map_type_proto(TensorProto.STRING, value))
+    node = helper.make_node("DictVectorizer", ["X"], ["Y"], domain=ML, string_vocabulary=["a"])
+    session = _session(sardonyx, node, [taken], [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 1])])
+    with pytest.raises(sardonyx.InvalidArgument, match="map key 3 of input 'X': expected string"):
+        session.run(None, {"X": {3: 1.0}})
+    with pytest.raises(
+        sardonyx.InvalidArgument, match=r"Actual: \(tensor\(float\)\) , expected: \(map\(string,tensor\(float\)\)\)"
+    ):
+        session.run(None, {"X": np.ones(3, np.float32)})

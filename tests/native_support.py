@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import Compiled, compile_graph
+from sardonyx.assemble import Compiled, NativeSettings, compile_graph
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph, Model, Node
 from sardonyx.passes.inline_functions import InlineFunctions
@@ -33,7 +33,7 @@ def prepared(model: Any) -> Graph:
 def compile_native(model: Any, workers: int = 1) -> tuple[Graph, Compiled]:
     """A model's graph and its native program, kept out of any cache."""
     graph = prepared(model)
-    return graph, compile_graph(graph, in_order, workers=workers)
+    return graph, compile_graph(graph, graph.outputs, in_order(graph), in_order, NativeSettings(workers=workers))
 
 
 def run_native(graph: Graph, compiled: Compiled, feeds: Mapping[str, Any]) -> list[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx import errors
 from sardonyx.codegen.emit import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
@@ -18,13 +20,16 @@ from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.steps import HostNodeStep, Lowered
-from sardonyx.plan.build import build_plan
+from sardonyx.plan.build import Order, build_plan, constant_array
 from sardonyx.plan.native import NativePlan, plan_native
-from sardonyx.plan.plan import ExecutionPlan
+from sardonyx.plan.plan import ExecutionPlan, Port
 from sardonyx.providers.reference import ReferenceProvider
-from sardonyx.runtime.executor import RunControl, run_step
-from sardonyx.runtime.native_program import HostCall, NativeProgram
+from sardonyx.runtime.executor import Program, RunControl, borrowed, owned, run_step
+from sardonyx.runtime.native_program import HostCall, NativeProgram, SizeConflict
 from sardonyx.runtime.pool import Pool, usable_cores
+
+_log = logging.getLogger("sardonyx")
+_MOST_PROGRAMS = 16  # sets of fetched values whose programs are kept
 
 
 @cache
@@ -56,28 +61,54 @@ class Compiled:
     plan: NativePlan
 
 
+@dataclass(frozen=True)
+class NativeSettings:
+    """What decides how a graph is compiled and on how many threads it runs."""
+
+    cache_folder: Path | None = None
+    workers: int = 0  # 0: as many as this process may use
+    spinning: bool = True
+
+
 def compile_graph(
-    graph: Graph,
-    order: Callable[[Graph], Sequence[Node]],
-    *,
-    cache_folder: Path | None = None,
-    workers: int = 0,
-    spinning: bool = True,
-    claims: Callable[[Node], bool] = lambda node: True,
+    graph: Graph, outputs: Sequence[Value], nodes: Sequence[Node], order: Order, settings: NativeSettings
 ) -> Compiled:
-    """Group, lower, plan and compile a graph whose types are inferred."""
-    kernels = library(cache_folder)
-    nodes = order(graph)
-    grouping = form_groups(nodes, claims)
-    lowered = lower_graph(graph, nodes, grouping, kernels.target.lanes)
-    plan = plan_native(lowered)
-    addresses = kernels.addresses(step.kernel for step in plan.steps)
+    """Group, lower, plan and compile nodes of a graph whose types are inferred.
+
+    A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
+    """
+    kernels = library(settings.cache_folder)
+    failed: set[Node] = set()
+    while True:
+        grouping = form_groups(nodes, frozenset(failed))
+        lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes)
+        plan = plan_native(lowered)
+        broken, addresses = _compile_kernels(kernels, lowered)
+        if broken is None:
+            break
+        if not broken or broken <= failed:
+            raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
+        failed |= broken
     host_calls = {step: _host_call(step.node, order) for step in plan.segments if isinstance(step, HostNodeStep)}
-    program = NativeProgram(plan, addresses, pool(cache_folder, workers, spinning), host_calls, graph.inputs)
-    return Compiled(program, grouping, lowered, plan)
+    workers = pool(settings.cache_folder, settings.workers, settings.spinning)
+    return Compiled(NativeProgram(plan, addresses, workers, host_calls), grouping, lowered, plan)
 
 
-def _host_call(node: Node, order: Callable[[Graph], Sequence[Node]]) -> HostCall:
+def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node] | None, list[int]]:
+    """The entry points of all kernel steps; or, if one cannot be compiled, the nodes it was for."""
+    addresses: list[int] = []
+    for step, group in zip(lowered.steps, lowered.groups):
+        if isinstance(step, HostNodeStep):
+            continue
+        try:
+            addresses.append(kernels.address(step.kernel))
+        except errors.EngineError as error:
+            _log.warning("kernel of %s cannot be compiled, the host computes it: %s", step.label, error)
+            return set(group.nodes) if group is not None else set(), []
+    return None, addresses
+
+
+def _host_call(node: Node, order: Order) -> HostCall:
     """A function that computes a node by its NumPy meaning, its bodies included."""
     reference = ReferenceProvider()
     captured = list(dict.fromkeys(value for graph in node.subgraphs() for value in captured_values(graph)))
@@ -90,14 +121,99 @@ def _host_call(node: Node, order: Callable[[Graph], Sequence[Node]]) -> HostCall
     step = reference.step(node, range(len(node.inputs)), range(len(node.outputs)), bodies)
 
     def call(inputs: Sequence[Any], values: Mapping[Value, Any], control: RunControl) -> Sequence[Any]:
-        return run_step(step, inputs, [_value_of(value, values) for value in captured], control)
+        return run_step(
+            step, inputs, [values[value] if value in values else constant_array(value) for value in captured], control
+        )
 
     return call
 
 
-def _value_of(value: Value, values: Mapping[Value, Any]) -> Any:
-    if value in values:
-        return values[value]
-    if value.constant is not None:
-        return np.asarray(value.constant.numpy())  # type: ignore[union-attr]
-    raise KeyError(value.name)
+class NativeModel:
+    """A model as a native program: the same face as `Program`, fast.
+
+    Sets of fetched values other than the outputs get a program of their own, compiled when first asked for. Where actual sizes
+    contradict the model (one name fed with two sizes), the run is done by the reference program.
+    """
+
+    def __init__(self, graph: Graph, ports: Program, order: Order, settings: NativeSettings) -> None:
+        self._graph = graph
+        self._reference = ports
+        self._order = order
+        self._settings = settings
+        self._values = _named_values(graph)
+        self._inputs = {value.name: value for value in graph.inputs}
+        self._programs: dict[tuple[str, ...], Compiled] = {}
+        self._lock = threading.Lock()
+        self.compiled(tuple(value.name for value in graph.outputs))
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        """The reference plan: every node a step."""
+        return self._reference.plan
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """What must be fed."""
+        return self._reference.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """What the model gives."""
+        return self._reference.outputs
+
+    @property
+    def overridable_initializers(self) -> tuple[Port, ...]:
+        """Weights that a feed of the same name replaces."""
+        return self._reference.overridable_initializers
+
+    def compiled(self, fetches: tuple[str, ...]) -> Compiled:
+        """The native program for a set of fetched values."""
+        found = self._programs.get(fetches)
+        if found is None:
+            with self._lock:
+                found = self._programs.get(fetches)
+                if found is None:
+                    outputs = [self._values[name] for name in dict.fromkeys(fetches)]
+                    nodes = _needed(self._order(self._graph), outputs)
+                    if len(self._programs) >= _MOST_PROGRAMS:
+                        self._programs.pop(next(iter(self._programs)))
+                    found = compile_graph(self._graph, outputs, nodes, self._order, self._settings)
+                    self._programs[fetches] = found
+        return found
+
+    def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
+        """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
+        control = control or RunControl()
+        unknown = next((name for name in fetches if name not in self._values), None)
+        if unknown is not None:
+            return self._reference.run(feeds, fetches, control)  # says what is wrong
+        compiled = self.compiled(tuple(fetches))
+        given = {value: borrowed(feeds[name]) if name in feeds else constant_array(value) for name, value in self._inputs.items()}
+        try:
+            with np.errstate(all="ignore"):
+                values = compiled.program.run(given, control)
+        except SizeConflict as conflict:
+            _log.info("sizes do not fit the compiled program, the reference runs instead: %s", conflict)
+            return self._reference.run(feeds, fetches, control)
+        results = []
+        for name in fetches:
+            value = self._values[name]
+            results.append(values[value] if value in values else constant_array(value))
+        return owned(results)
+
+
+def _named_values(graph: Graph) -> dict[str, Value]:
+    values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph.nodes for value in node.outputs)]
+    return {value.name: value for value in values if value.name}
+
+
+def _needed(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
+    """The nodes that some outputs depend on, in the given order."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.outputs):
+            kept.append(node)
+            wanted.update(value for value in node.inputs if value is not None)
+            wanted.update(value for graph in node.subgraphs() for value in captured_values(graph))
+    return kept[::-1]

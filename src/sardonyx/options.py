@@ -13,6 +13,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -91,6 +92,7 @@ class Environment:
     load_config_from_model: bool  # ORT_LOAD_CONFIG_FROM_MODEL=1: session options out of the model's metadata
     excluded_backend_providers: frozenset[str]  # ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS: comma list, for the backend interface
     verify: bool  # SARDONYX_VERIFY=1: check the graph after every pass
+    cache_folder: Path | None  # SARDONYX_CACHE_DIR: where object code is kept; empty: nowhere
 
 
 def environment() -> Environment:
@@ -100,7 +102,16 @@ def environment() -> Environment:
         load_config_from_model=os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1",
         excluded_backend_providers=frozenset(filter(None, excluded.split(","))),
         verify=os.environ.get("SARDONYX_VERIFY") == "1",
+        cache_folder=_cache_folder(),
     )
+
+
+def _cache_folder() -> Path | None:
+    chosen = os.environ.get("SARDONYX_CACHE_DIR")
+    if chosen is not None:
+        return Path(chosen) if chosen else None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "sardonyx"
 
 
 def _empty() -> Mapping[str, Any]:

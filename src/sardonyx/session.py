@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sardonyx import errors
 from sardonyx.compiler import compile_model
@@ -34,11 +34,13 @@ from sardonyx.options import (
     SessionOptions,
     environment,
 )
+from sardonyx.plan.plan import ExecutionPlan, Port
 from sardonyx.runtime.binding import IOBinding
 from sardonyx.runtime.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
-from sardonyx.runtime.executor import Program, RunControl
+from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.feeds import FeedReader, present
-from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
+from sardonyx.runtime.logs import INFO, log
+from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedSubgraph, declared_type
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.values import OrtValue, OrtValueVector
 
@@ -49,6 +51,7 @@ _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_i
 _EXTERNAL_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 _RECORD_ASSIGNMENT: Final = "session.record_ep_graph_assignment_info"
 _DENOTATION: Final = "onnx.denotation."
+_UNCONTROLLED: Final = RunControl()
 
 
 def check_and_normalize_provider_args(
@@ -92,13 +95,31 @@ def check_and_normalize_provider_args(
     return list(chosen), list(chosen.values())
 
 
+class CompiledModel(Protocol):
+    """What a session needs of a compiled model, whoever computes it."""
+
+    @property
+    def plan(self) -> ExecutionPlan: ...
+
+    @property
+    def inputs(self) -> tuple[Port, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[Port, ...]: ...
+
+    @property
+    def overridable_initializers(self) -> tuple[Port, ...]: ...
+
+    def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]: ...
+
+
 @dataclass(frozen=True)
 class _Opened:
     """All that belongs to one compiled model."""
 
     options: SessionOptions
     providers: dict[str, Mapping[str, str]]
-    program: Program
+    program: CompiledModel
     feeds: FeedReader
     inputs: list[NodeArg]
     outputs: list[NodeArg]
@@ -173,6 +194,7 @@ class InferenceSession:
                 profiler = Profiler(options.profile_file_prefix)
         self._stop_if_cancelled()
         metadata = ModelMetadata.of(model)
+        declared = {value.name: value.type for value in model.graph.outputs}
         wanted = providers or dict(options.provider_settings)
         chosen = {name: wanted[name] for name in wanted if name in AVAILABLE_PROVIDERS}
         chosen.setdefault(CPU_PROVIDER, {})
@@ -188,13 +210,16 @@ class InferenceSession:
         self._stop_if_cancelled()
         if options.optimized_model_filepath:
             save_optimized(model, options)
+        where = self._source if isinstance(self._source, str) else "memory"
+        text, about = "model from %s: %d nodes, providers %s", (where, len(program.plan.steps), ", ".join(chosen))
+        log(INFO, text, *about, threshold=options.log_severity_level, logid=options.logid)
         return _Opened(
             options=options,
             providers=chosen,
             program=program,
             feeds=FeedReader(program.inputs, program.overridable_initializers),
             inputs=[NodeArg.of(port.name, port.type) for port in program.inputs],
-            outputs=[NodeArg.of(port.name, port.type) for port in program.outputs],
+            outputs=[NodeArg.of(port.name, declared_type(declared.get(port.name), port.type)) for port in program.outputs],
             overridable=[NodeArg.of(port.name, port.type) for port in program.overridable_initializers],
             output_types={port.name: port.type for port in program.outputs},
             metadata=metadata,
@@ -296,13 +321,14 @@ class InferenceSession:
         return IOBinding(self)
 
     def _fetches(self, output_names: Sequence[str] | None) -> list[str]:
+        if not output_names:
+            return list(self._opened.output_types)
         if isinstance(output_names, str):
             raise TypeError(f"output_names: expected a list of names, got the string {output_names!r}")
-        names = list(output_names) if output_names is not None else []
-        for name in names:
+        for name in output_names:
             if not isinstance(name, str):
                 raise TypeError(f"output_names: expected names, got {name!r}")
-        return names or list(self._opened.output_types)
+        return list(output_names)
 
     def _run_ort_values(
         self, fetches: Sequence[str], feed: Mapping[str, OrtValue], run_options: RunOptions | None
@@ -314,8 +340,10 @@ class InferenceSession:
     def _compute(self, fetches: Sequence[str], feed: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
         opened = self._opened
         if run_options is None:
-            control = RunControl()
+            control = _UNCONTROLLED
         elif isinstance(run_options, RunOptions):
+            if run_options.terminate:
+                raise errors.Fail("Exiting due to terminate flag being set to true.")
             control = RunControl(terminate=lambda: run_options.terminate)
             if run_options.active_adapters:
                 parameters = {
@@ -324,8 +352,6 @@ class InferenceSession:
                 feed = {**parameters, **feed}
         else:
             raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
-        if control.terminate():
-            raise errors.Fail("Exiting due to terminate flag being set to true.")
         values = opened.feeds.read(feed)
         profiler = opened.profiler
         if profiler is None:

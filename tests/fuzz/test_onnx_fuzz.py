@@ -159,7 +159,7 @@ def rearrange(data: bytes, rng: random.Random) -> bytes:
         elif isinstance(value, (str, bytes)):
             text = rng.choice(("", "x", "y", "t", "a", "b", "c", "local", "F", "Abs"))
             setattr(owner, field.name, text if isinstance(value, str) else text.encode())
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 FUZZ = settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))

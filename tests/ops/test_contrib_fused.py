@@ -39,6 +39,14 @@ def test_transpose_matmul() -> None:
     check("TransposeMatMul", [normal(rng, 4, 3), normal(rng, 5, 4)], transA=1, transB=1, alpha=2.0)
 
 
+def test_sparse_to_dense_matmul() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-2, 3, (4, 3)), rng.integers(-9, 9, (5, 4))
+    for dtype in (np.float32, np.float64, np.int32, np.int64):
+        y = evaluate("SparseToDenseMatMul", [a.astype(dtype), b.astype(dtype)], transA=1, transB=1, alpha=2.0)[0]
+        np.testing.assert_array_equal(y, (a.T @ b.T * 2).astype(dtype))
+
+
 def test_fused_matmul_rounds_float16_once() -> None:
     rng = np.random.default_rng(0)
     a, b = normal(rng, 8, 64, dtype=np.float16), normal(rng, 64, 8, dtype=np.float16)

@@ -133,6 +133,18 @@ def test_blocked_kernels_are_read_in_blocks_of_either_size(block: int, monkeypat
     np.testing.assert_array_equal(y, evaluate("Conv", [x, w], domain="", version=11)[0])
 
 
+def test_the_shape_of_kernels_may_rule_out_large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(9)
+    monkeypatch.setattr(contrib_layout, "machine_block", lambda: 16)
+    for kernels, channels in ((32, 24), (24, 16), (8, 8)):
+        w, x = normal(rng, kernels, channels, 1, 1), normal(rng, 1, channels, 2, 2)
+        blocked = w.reshape(kernels // 8, 8, channels // 8, 8, 1, 1).transpose(0, 2, 4, 5, 3, 1)
+        y = evaluate("Conv", [x, np.ascontiguousarray(blocked).reshape(w.shape)], domain="com.microsoft.nchwc")[0]
+        np.testing.assert_array_equal(y, evaluate("Conv", [x, w], domain="", version=11)[0])
+    with pytest.raises(ValueError, match="12 kernels are no whole number of blocks of 8"):
+        evaluate("Conv", [normal(rng, 1, 3, 2, 2), normal(rng, 12, 3, 1, 1)], domain="com.microsoft.nchwc")
+
+
 def test_reorder_changes_channels_and_layout() -> None:
     x = normal(np.random.default_rng(7), 1, 4, 5, 8)
     inner = evaluate("ReorderInput", [x], domain="com.microsoft.nchwc", channels_last=1)[0]

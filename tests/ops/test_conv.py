@@ -109,10 +109,9 @@ def test_a_band_of_rows_may_be_smaller_than_the_image(monkeypatch: pytest.Monkey
     whole = conv_core(x, w, group=2, pads=(1, 1, 1, 1))
     monkeypatch.setattr(conv, "GATHER_BYTES", 5000)
     np.testing.assert_allclose(conv_core(x, w, group=2, pads=(1, 1, 1, 1)), whole, rtol=1e-5, atol=1e-5)
-    monkeypatch.setattr(conv, "BLOCK_BYTES", 3000)
     deep = random_array(3, (8, 1, 3, 3), np.float32, special=False)
-    by_band = conv_core(x, deep, group=4, strides=(2, 2))
-    np.testing.assert_allclose(by_band, direct(x, deep, 4, (2, 2), (1, 1), (0, 0, 0, 0)), rtol=1e-4, atol=1e-4)
+    by_group = conv_core(x, deep, group=4, strides=(2, 2))
+    np.testing.assert_allclose(by_group, direct(x, deep, 4, (2, 2), (1, 1), (0, 0, 0, 0)), rtol=1e-4, atol=1e-4)
 
 
 def test_an_infinity_stays_in_its_windows() -> None:
@@ -274,6 +273,9 @@ def test_a_causal_conv_in_pieces_is_the_whole(seed: int, length: int, kernel: in
     second, end = run("CausalConvWithState", x[:, :, length:], w, b, between, outputs=2, activation=activation)
     np.testing.assert_allclose(np.concatenate((first, second), 2), whole, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(end, last)
+    nothing, kept = run("CausalConvWithState", x[:, :, :0], w, b, between, outputs=2, activation=activation)
+    assert nothing.shape == (2, 3, 0)
+    np.testing.assert_array_equal(kept, between)
 
 
 @quick

@@ -67,6 +67,16 @@ def test_non_max_suppression_is_onnxruntimes(seed: int, center: int, most: int, 
     np.testing.assert_array_equal(run("NonMaxSuppression", boxes, scores, *inputs, center_point_box=center), expected)
 
 
+def test_many_boxes_are_suppressed_in_blocks_as_in_one() -> None:
+    rng = np.random.default_rng(5)
+    boxes = rng.uniform(0, 10, (1, 500, 4)).astype(np.float32)
+    scores = rng.random((1, 2, 500)).astype(np.float32)
+    inputs = (i64(400), np.array([0.2], np.float32))
+    (expected,) = by_onnxruntime("NonMaxSuppression", boxes, scores, *inputs, like=[i64()])
+    assert len(expected) > 64
+    np.testing.assert_array_equal(run("NonMaxSuppression", boxes, scores, *inputs), expected)
+
+
 def test_equal_scores_are_taken_in_order_and_a_box_without_area_overlaps_nothing() -> None:
     boxes = np.array([[[0, 0, 1, 1], [0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5]]], np.float32)
     scores = np.ones((1, 1, 3), np.float32)

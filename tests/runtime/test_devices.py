@@ -125,6 +125,21 @@ def test_severities_are_those_of_logging() -> None:
         sardonyx.set_default_logger_severity(2)
 
 
+def test_sessions_log_under_their_own_severity(caplog: pytest.LogCaptureFixture) -> None:
+    path = sardonyx.datasets.get_example("mul_1.onnx")
+    sardonyx.InferenceSession(path)
+    assert not caplog.records
+    options = sardonyx.SessionOptions()
+    options.log_severity_level, options.logid = 1, "mine"
+    sardonyx.InferenceSession(path, options)
+    [record] = caplog.records
+    assert record.name == "sardonyx"
+    assert record.getMessage() == f"[mine] model from {path}: 1 nodes, providers CPUExecutionProvider"
+    options.log_severity_level = 3
+    sardonyx.InferenceSession(path, options)
+    assert len(caplog.records) == 1
+
+
 def test_debug_information_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     sardonyx.print_debug_info()
     sardonyx.preload_dlls()

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
+from sardonyx.codegen.conv import emit_conv
 from sardonyx.codegen.driver import driver_ir
 from sardonyx.codegen.function import Function, module
 from sardonyx.codegen.loader import LoadedCode, load
 from sardonyx.codegen.loops import emit_loop_kernel
+from sardonyx.codegen.matmul import emit_matmul_kernel
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import Target
+from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.loops import LoopKernel
+from sardonyx.kernel.matmul import MatMulKernel
 
 Emitter = Callable[[Any, str, Target], Function]
 
-EMITTERS: Final[dict[type[Any], Emitter]] = {LoopKernel: emit_loop_kernel}
+EMITTERS: Final[dict[type[Any], Emitter]] = {
+    LoopKernel: emit_loop_kernel,
+    MatMulKernel: emit_matmul_kernel,
+    ConvKernel: emit_conv,
+}
 
 _ENTRY: Final = "kernel"
 
@@ -48,11 +56,9 @@ class KernelLibrary:
         self._loaded: dict[str, LoadedCode] = {}
         self.compiled = 0  # kernels that had to be compiled, not read
 
-    def addresses(self, kernels: Iterable[Any]) -> list[int]:
-        """The entry points of kernels."""
-        return [
-            self._code(self._key(kernel.key), partial(kernel_ir, kernel, self.target)).functions[_ENTRY] for kernel in kernels
-        ]
+    def address(self, kernel: Any) -> int:
+        """The entry point of a kernel."""
+        return self._code(self._key(kernel.key), partial(kernel_ir, kernel, self.target)).functions[_ENTRY]
 
     def driver(self) -> dict[str, int]:
         """The entry points of the native runtime."""

@@ -19,12 +19,6 @@ _HEADER = struct.Struct("<8sQ32s")
 _SUFFIX = ".obj"
 
 
-def default_folder() -> Path:
-    """Where the cache lies unless the user says otherwise."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "sardonyx"
-
-
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that others see all of it or nothing; a folder that cannot be written is not an error."""
     try:

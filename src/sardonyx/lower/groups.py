@@ -11,7 +11,7 @@ The reason why a node did not join is kept for `explain`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -70,8 +70,8 @@ def is_native(value: Value | None) -> bool:
     )
 
 
-def form_groups(nodes: Sequence[Node], claims: Callable[[Node], bool]) -> Grouping:
-    """Put nodes into groups; `claims` says which nodes may run natively at all."""
+def form_groups(nodes: Sequence[Node], excluded: frozenset[Node] = frozenset()) -> Grouping:
+    """Put nodes into groups; those excluded are computed by the host."""
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
     refusals: dict[Node, str] = {}
@@ -82,7 +82,7 @@ def form_groups(nodes: Sequence[Node], claims: Callable[[Node], bool]) -> Groupi
         group_of[node] = group
 
     for node in nodes:
-        reason = _host_reason(node, claims)
+        reason = _host_reason(node, excluded)
         if reason:
             refusals[node] = reason
             new_group(node, "host", None)
@@ -103,10 +103,10 @@ def form_groups(nodes: Sequence[Node], claims: Callable[[Node], bool]) -> Groupi
     return Grouping(groups, group_of, refusals)
 
 
-def _host_reason(node: Node, claims: Callable[[Node], bool]) -> str:
+def _host_reason(node: Node, excluded: frozenset[Node]) -> str:
     """Why a node cannot run natively, or ""."""
-    if not claims(node):
-        return "another provider computes it"
+    if node in excluded:
+        return "its kernel could not be compiled"
     template = registry.template_rule(node)
     if template is None and registry.elementwise_rule(node) is None and registry.view_rule(node) is None:
         return "no native lowering for this operator"

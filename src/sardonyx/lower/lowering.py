@@ -32,12 +32,14 @@ def compute_type(dtype: str) -> str:
 class LowerContext:
     """What rules work with."""
 
-    def __init__(self, graph: Graph, lanes: int) -> None:
+    def __init__(self, graph: Graph, outputs: Sequence[Value], lanes: int) -> None:
         self.graph = graph
         self.lanes = lanes
         self.lowered = Lowered()
+        self.group: Group | None = None  # the one being lowered
         self._views: dict[Value, View] = {}
-        self._outputs = {value: position for position, value in enumerate(graph.outputs)}
+        self._inputs = set(graph.inputs)
+        self._outputs = set(outputs)
         self._packed: dict[str, View] = {}
 
     # Values and memory
@@ -54,7 +56,7 @@ class LowerContext:
 
     def constant_data(self, value: Value | None) -> Tensor | None:
         """The data of a value that is the same in every run; None if it is computed or fed."""
-        if value is None or value in self.graph.inputs:
+        if value is None or value in self._inputs:
             return None
         return value.constant if isinstance(value.constant, Tensor) else None
 
@@ -66,11 +68,11 @@ class LowerContext:
         return found
 
     def _existing(self, value: Value) -> View:
-        if value.constant is not None and value not in self.graph.inputs:
+        if value.constant is not None and value not in self._inputs:
             constant = value.constant
             buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, _loader(constant), value)
             return whole(buffer, self.shape(value))
-        kind: BufferKind = "input" if value in self.graph.inputs else "host"
+        kind: BufferKind = "input" if value in self._inputs else "host"
         return whole(
             Buffer(kind, self.dtype(value), element_count(self.shape(value)), value.name, None, value), self.shape(value)
         )
@@ -120,6 +122,7 @@ class LowerContext:
     def step(self, step: Step) -> None:
         """The next step of the program."""
         self.lowered.steps.append(step)
+        self.lowered.groups.append(self.group)
 
     def escaping(self, group: Group) -> list[Value]:
         """The values of a group that are used outside it: these must be stored."""
@@ -175,21 +178,26 @@ def _loader(constant: Tensor | SparseConstant) -> Callable[[], Any]:
     return constant.numpy
 
 
-def lower_graph(graph: Graph, nodes: Sequence[Node], grouping: Grouping, lanes: int) -> Lowered:
-    """The steps of a graph whose nodes were grouped."""
-    ctx = LowerContext(graph, lanes)
+def lower_graph(graph: Graph, outputs: Sequence[Value], grouping: Grouping, lanes: int) -> Lowered:
+    """The steps that compute some values of a graph whose nodes were grouped."""
+    ctx = LowerContext(graph, outputs, lanes)
     for value in graph.inputs:
         if is_native(value):
             ctx.lowered.inputs.append(ctx.view(value))
     for group in grouping.groups:
+        ctx.group = group
         _lower_group(ctx, group)
-    for value in graph.outputs:
-        if is_native(value):
-            view = ctx.view(value)
-            if view.buffer.kind != "output" or view.buffer.value is not value:
-                buffer = Buffer("output", ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
-                view = ctx.copy(view, whole(buffer, ctx.shape(value)), "copy to output")
-            ctx.lowered.outputs.append(view)
+    ctx.group = None
+    for value in outputs:
+        if not is_native(value):
+            continue
+        view = ctx.view(value)
+        if view.buffer.value is value and view.buffer.kind == "host":
+            continue  # a host step hands its result over as it is
+        if view.buffer.value is not value or view.buffer.kind != "output":
+            buffer = Buffer("output", ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
+            view = ctx.copy(view, whole(buffer, ctx.shape(value)), "copy to output")
+        ctx.lowered.outputs.append(view)
     return ctx.lowered
 
 

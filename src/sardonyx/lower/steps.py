@@ -102,6 +102,7 @@ class Lowered:
     """A graph turned into steps."""
 
     steps: list[Step] = field(default_factory=list)
+    groups: list[Any] = field(default_factory=list)  # for each step, the group it was made for
     inputs: list[View] = field(default_factory=list)
     outputs: list[View] = field(default_factory=list)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from sardonyx.ir.dims import floordiv
 from sardonyx.ir.tensor import Array
-from sardonyx.ir.types import Shape, format_shape
+from sardonyx.ir.types import Shape, SparseTensorType, format_shape
 from sardonyx.ops import elementwise_math
 from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.conv import conv_attributes, conv_core, conv_shape
@@ -96,7 +96,10 @@ def fused_matmul(
     left = _arranged(widen(a), transA, transBatchA, np.swapaxes, np.moveaxis)
     right = _arranged(widen(b), transB, transBatchB, np.swapaxes, np.moveaxis)
     product = matmul_core(left, right)
-    return product if alpha == 1.0 else np.asarray(product * product.dtype.type(alpha))
+    if alpha == 1.0:
+        return product
+    factor = product.dtype.type(alpha) if product.dtype.kind == "f" else alpha
+    return np.asarray(product * factor).astype(product.dtype, copy=False)
 
 
 def _fused_matmul(a: Array, b: Array, *, alpha: float, transA: int, transB: int, transBatchA: int, transBatchB: int) -> Array:
@@ -127,6 +130,20 @@ def _infer_fused_matmul(ctx: InferContext) -> InferResult:
     return matmul_shape(left, right)
 
 
+def _sparse_matmul(a: Array, b: Array, *, alpha: float, transA: int, transB: int) -> Array:
+    """The first operand is declared sparse; its value comes dense."""
+    return narrow(fused_matmul(a, b, alpha=alpha, transA=transA, transB=transB), b.dtype)
+
+
+def _infer_sparse_matmul(ctx: InferContext) -> InferResult:
+    sparse, b = ctx.type(0), ctx.shape(1)
+    if not isinstance(sparse, SparseTensorType) or sparse.shape is None or b is None:
+        return None
+    left: Shape = _arranged(sparse.shape, ctx.attr("transA"), 0, _swap_dims, _move_first)
+    return matmul_shape(left, _arranged(b, ctx.attr("transB"), 0, _swap_dims, _move_first))
+
+
+SPARSE_MATMUL = op("SparseToDenseMatMul", domain=MICROSOFT, eval=_sparse_matmul, infer=_infer_sparse_matmul)
 FUSED_MATMUL = op("FusedMatMul", domain=MICROSOFT, eval=_fused_matmul, infer=_infer_fused_matmul)
 TRANSPOSE_MATMUL = op("TransposeMatMul", domain=MICROSOFT, eval=_transpose_matmul, infer=_infer_fused_matmul)
 

@@ -12,7 +12,7 @@ of channels. The kernels, though, are stored in the model in blocked order:
                    or [M/b, C, kh, kw, b out]            for depthwise convolutions and inputs of few channels
 
 Nothing in a model says what b is: it is 16 on machines with AVX-512 and 8 on others, and ONNX Runtime runs such a model
-only on the kind of machine that wrote it. Here b is 8 if the number of kernels is no multiple of 16, else what this machine has.
+only on the kind of machine that wrote it. Here b is 8 where the shape of the kernels rules out 16, else what this machine has.
 """
 
 from __future__ import annotations
@@ -204,6 +204,12 @@ def machine_block() -> int:
     return 16 if features.get("AVX512F") or features.get("ASIMD") else 8
 
 
+def _block_of(w: Array) -> int:
+    """The size of the blocks these kernels are stored in; more than 16 channels are always rounded up to whole blocks."""
+    kernels, channels = w.shape[:2]
+    return 8 if kernels % 16 or (channels > 16 and channels % 16) else machine_block()
+
+
 def _unblocked(w: Array, block: int) -> Array:
     """Kernels [M, C, ...] out of blocked order."""
     kernels, channels, *size = w.shape
@@ -234,9 +240,8 @@ def _blocked_conv(
     pads: tuple[int, ...] | None,
     strides: tuple[int, ...] | None,
 ) -> Array:
-    block = 8 if w.shape[0] % 16 else machine_block()
     return fused_conv(
-        _with_channels(x, w.shape[1] * group), _unblocked(w, block), b, total, activation=activation,
+        _with_channels(x, w.shape[1] * group), _unblocked(w, _block_of(w)), b, total, activation=activation,
         activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
         pads=pads, strides=strides,
     )  # fmt: skip

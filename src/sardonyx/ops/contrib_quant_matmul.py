@@ -8,7 +8,6 @@ kernel may round inside, such as accuracy_level, do not change what the operator
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -28,18 +27,15 @@ from sardonyx.ops.registry import op
 UNPACKED_BYTES: Final = 8 << 20  # of weights held as float32 at once
 
 
-@cache
-def _numbers_of_byte(bits: int) -> Array:
-    """The numbers in each byte, the lowest bits first: [256, 8 / bits]."""
+def unpack_bits(packed: Array, bits: int, dtype: Any = np.uint8) -> Array:
+    """Unsigned numbers of 2, 4 or 8 bits out of the bytes of the last axis, the lowest bits of a byte first."""
     if bits not in (2, 4, 8):
         raise ValueError(f"bits is {bits}; expected 2, 4 or 8")
-    return (np.arange(256)[:, None] >> np.arange(0, 8, bits)) & ((1 << bits) - 1)
-
-
-def unpack_bits(packed: Array, bits: int, dtype: Any = np.uint8) -> Array:
-    """Unsigned numbers of 2, 4 or 8 bits out of the bytes of the last axis."""
-    numbers = _numbers_of_byte(bits).astype(dtype)
-    return np.take(numbers, packed, axis=0).reshape(*packed.shape[:-1], packed.shape[-1] * numbers.shape[1])
+    per_byte, mask = 8 // bits, np.uint8((1 << bits) - 1)
+    result = np.empty((*packed.shape, per_byte), dtype)
+    for place in range(per_byte):
+        result[..., place] = (packed >> np.uint8(bits * place)) & mask
+    return result.reshape(*packed.shape[:-1], packed.shape[-1] * per_byte)
 
 
 @dataclass(frozen=True, slots=True)

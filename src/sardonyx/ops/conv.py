@@ -1,8 +1,8 @@
 """Convolutions: Conv, CausalConvWithState, and the core that quantised convolutions share.
 
-`conv_core` gathers the windows of a band of output rows into a buffer (im2col) and multiplies it with the kernels in BLAS; the
-buffer has a fixed size, so memory does not grow with the image. Kernels of one element need no gathering, and depthwise
-convolutions are sums of shifted products, a block of channels at a time.
+`conv_core` gathers the windows of a band of output rows into a buffer (im2col) and multiplies it with the kernels in BLAS,
+several groups at a time where they are small, as in a depthwise convolution. The buffer has a fixed size, so memory does not
+grow with the image. Kernels of one element need no gathering.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from sardonyx.ops.precision import narrow, wide_dtype, widen
 from sardonyx.ops.registry import op
 from sardonyx.ops.windows import Windows, output_spatial, windows
 
-GATHER_BYTES: Final = 4 << 20  # size of the gathered band; fits the second-level caches, larger ones were slower
-BLOCK_BYTES: Final = 256 << 10  # depthwise: what stays in the cache while the kernel's places are added up
+GATHER_BYTES: Final = 4 << 20  # size of the gathered band; larger and smaller ones were slower
 FEW_POSITIONS: Final = 64  # fewer output positions than this: gather several images for one product
 
 
@@ -82,8 +81,6 @@ def _convolve(x: Array, w: Array, window: Windows, group: int) -> Array:
     if 0 in (x.size, w.size, *window.out):
         return np.zeros((x.shape[0], w.shape[0], *window.out), x.dtype)
     padded = window.pad(x)
-    if w.shape[1] == 1 and group > 1:
-        return _depthwise(padded, w, window)
     if prod(window.kernel) == 1:
         return _pointwise(padded, w, window, group)
     return _gathered(padded, w, window, group)
@@ -99,82 +96,32 @@ def _pointwise(padded: Array, w: Array, window: Windows, group: int) -> Array:
 
 def _gathered(padded: Array, w: Array, window: Windows, group: int) -> Array:
     batch, out, rank = padded.shape[0], window.out, len(window.out)
-    depth, positions = prod(w.shape[1:]), prod(out)
-    kernels = w.reshape(group, w.shape[0] // group, depth)
+    depth, positions, outputs = prod(w.shape[1:]), prod(out), w.shape[0] // group
+    kernels = w.reshape(group, outputs, depth)
     view = window.view(padded.reshape(batch, group, -1, *padded.shape[2:]))  # [N, group, C/group, kernel, out]
-    result = np.empty((batch, group, w.shape[0] // group, *out), padded.dtype)
-    limit = max(1, GATHER_BYTES // (group * depth * padded.dtype.itemsize))  # positions a band may have
+    result = np.empty((batch, group, outputs, *out), padded.dtype)
+    limit = max(1, GATHER_BYTES // (depth * padded.dtype.itemsize))  # positions of one group that are gathered at once
     if batch > 1 and positions < FEW_POSITIONS:
-        images = max(1, limit // positions)
+        images = max(1, limit // (positions * group))
         for start in range(0, batch, images):
             band = np.ascontiguousarray(np.moveaxis(view[start : start + images], 0, -rank - 1))
             columns = np.matmul(kernels, band.reshape(group, depth, -1))
-            result[start : start + images] = np.moveaxis(columns.reshape(group, kernels.shape[1], -1, *out), 2, 0)
+            result[start : start + images] = np.moveaxis(columns.reshape(group, outputs, -1, *out), 2, 0)
         return result.reshape(batch, -1, *out)
-    rows = max(1, min(out[0], limit * out[0] // positions))
-    buffer = np.empty((*view.shape[1:-rank], rows, *out[1:]), padded.dtype)
+    groups = max(1, min(group, limit // positions))
+    rows = max(1, min(out[0], limit * out[0] // (positions * groups)))
+    buffer = np.empty(groups * depth * rows * (positions // out[0]), padded.dtype)
     for image in range(batch):
-        first_rows = np.moveaxis(view[image], -rank, 0)
-        for start in range(0, out[0], rows):
-            count = min(rows, out[0] - start)
-            band = buffer if count == rows else np.empty((*view.shape[1:-rank], count, *out[1:]), padded.dtype)
-            np.copyto(np.moveaxis(band, -rank, 0), first_rows[start : start + count])
-            target = result[image, :, :, start : start + count].reshape(group, kernels.shape[1], -1)
-            np.matmul(kernels, band.reshape(group, depth, -1), out=target)
+        for first in range(0, group, groups):
+            part = slice(first, min(first + groups, group))
+            by_row = np.moveaxis(view[image, part], -rank, 0)
+            for start in range(0, out[0], rows):
+                source = np.moveaxis(by_row[start : start + rows], 0, -rank)
+                band = buffer[: source.size].reshape(source.shape)
+                np.copyto(band, source)
+                target = result[image, part, :, start : start + rows].reshape(part.stop - first, outputs, -1)
+                np.matmul(kernels[part], band.reshape(part.stop - first, depth, -1), out=target)
     return result.reshape(batch, -1, *out)
-
-
-def _depthwise(padded: Array, w: Array, window: Windows) -> Array:
-    """One channel in, w.shape[0] / channels out, for each channel.
-
-    Planes are flattened, so that a place of the kernel is a shift of the whole plane: the sums run over dense memory, and what
-    they compute at the ends of rows, where a shift runs into the next row, is cut off.
-    """
-    batch, channels = padded.shape[:2]
-    multiplier, out, rank = w.shape[0] // channels, window.out, len(window.out)
-    plane = tuple(
-        count + (width - 1) * dilation // step
-        for count, width, dilation, step in zip(out, window.kernel, window.dilations, window.strides, strict=True)
-    )
-    row_steps = [prod(plane[axis + 1 :]) for axis in range(rank)]
-    length = sum((count - 1) * step for count, step in zip(out, row_steps, strict=True)) + 1
-    places = []
-    for index, _ in window.places():
-        pairs = [
-            divmod(place * dilation, step) for place, dilation, step in zip(index, window.dilations, window.strides, strict=True)
-        ]
-        places.append((tuple(phase for _, phase in pairs), sum(s * step for (s, _), step in zip(pairs, row_steps, strict=True))))
-    kernels = w.reshape(channels, multiplier, -1, 1)
-    result = np.empty((batch, channels, multiplier, *out), padded.dtype)
-    inside: tuple[Any, ...] = (slice(None), *(slice(0, count) for count in out))
-    block = max(1, BLOCK_BYTES // (prod(plane) * padded.dtype.itemsize))
-    for image in range(batch):
-        for start in range(0, channels, block):
-            part = slice(start, start + block)
-            held = padded[image, part]
-            phases = {phase: _phase(held, phase, window.strides, plane) for phase, _ in places}
-            total = np.empty((held.shape[0], prod(plane)), padded.dtype)
-            scratch = np.empty((held.shape[0], length), padded.dtype)
-            for copy in range(multiplier):
-                factors = kernels[part, copy]
-                for place, (phase, shift) in enumerate(places):
-                    target = scratch if place else total[:, :length]
-                    np.multiply(phases[phase][:, shift : shift + length], factors[:, place], out=target)
-                    if place:
-                        total[:, :length] += scratch
-                result[image, part, copy] = total.reshape(-1, *plane)[inside]
-    return result.reshape(batch, channels * multiplier, *out)
-
-
-def _phase(x: Array, phase: tuple[int, ...], strides: tuple[int, ...], plane: tuple[int, ...]) -> Array:
-    """Every strides-th element of the planes of x from `phase` on, flattened; filled up to the size of `plane`."""
-    index: tuple[Any, ...] = (slice(None), *(slice(first, None, step) for first, step in zip(phase, strides, strict=True)))
-    taken = x[index]
-    if taken.shape[1:] == plane:
-        return np.ascontiguousarray(taken).reshape(x.shape[0], -1)
-    filled = np.zeros((x.shape[0], *plane), x.dtype)
-    filled[(slice(None), *(slice(0, size) for size in taken.shape[1:]))] = taken
-    return filled.reshape(x.shape[0], -1)
 
 
 def conv_shape(
@@ -250,6 +197,8 @@ def _causal_conv_with_state(
     if state.shape != (*x.shape[:2], w.shape[2] - 1):
         raise ValueError(f"past_state has shape {state.shape}, expected {(*x.shape[:2], w.shape[2] - 1)}")
     sequence = np.concatenate((state, x), axis=2)
+    if x.size == 0:  # nothing new: the state stays
+        return np.zeros(x.shape, x.dtype), sequence
     result = conv_core(widen(sequence), widen(w), None if bias is None else widen(bias), group=x.shape[1])
     if activation != "none":
         with np.errstate(over="ignore"):

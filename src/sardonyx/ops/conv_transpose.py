@@ -120,12 +120,14 @@ def _tiled(columns: Array, kernels: Array, spatial: tuple[int, ...]) -> Array:
 
     columns is [batch, group, inputs, positions], kernels [group, outputs, inputs, kernel].
     """
-    rank, kernel = len(spatial), kernels.shape[3:]
+    kernel = kernels.shape[3:]
     flat = np.moveaxis(kernels, 2, -1).reshape(kernels.shape[0], -1, kernels.shape[2])
     tiles = np.matmul(flat, columns).reshape(*columns.shape[:2], kernels.shape[1], *kernel, *spatial)
-    order = [3 + axis + part for axis in range(rank) for part in (rank, 0)]
-    size = [length * width for length, width in zip(spatial, kernel, strict=True)]
-    return tiles.transpose(0, 1, 2, *order).reshape(*tiles.shape[:3], *size)
+    result = np.empty((*tiles.shape[:3], *(length * width for length, width in zip(spatial, kernel, strict=True))), columns.dtype)
+    for index in np.ndindex(*kernel):
+        at: tuple[Any, ...] = (..., *(slice(place, None, width) for place, width in zip(index, kernel, strict=True)))
+        result[at] = tiles[(slice(None), slice(None), slice(None), *index)]
+    return result
 
 
 def _check(x: Sequence[Dim], w: Sequence[Dim], group: int, kernel_shape: Sequence[int] | None) -> None:

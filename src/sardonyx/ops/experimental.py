@@ -12,6 +12,7 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.elementwise import infer_identity
 from sardonyx.ops.elementwise_math import THRESHOLDED_RELU
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.norm import standardize
@@ -123,3 +124,7 @@ def _mean_variance_normalization_1(x: Array, *, across_channels: int, normalize_
 
 
 MEAN_VARIANCE_NORMALIZATION_1 = op("MeanVarianceNormalization", eval=_mean_variance_normalization_1, infer=same_as(0))
+
+# Copies between devices, in models saved from a session on an accelerator.
+for _name in ("MemcpyFromHost", "MemcpyToHost"):
+    op(_name, eval=lambda x: x, infer=infer_identity, traits=Trait.VIEW)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from sardonyx.ir.tensor import Array
@@ -35,6 +37,7 @@ def _roi_align(
     if images.size and not (images.min() >= 0 and images.max() < x.shape[0]):
         raise IndexError(f"batch_indices has values from {images.min()} to {images.max()}, but X has {x.shape[0]} images")
     result = np.zeros((rois.shape[0], x.shape[1], output_height, output_width), wide.dtype)
+    pixels = np.ascontiguousarray(wide.transpose(0, 2, 3, 1))  # what is gathered for one place lies together
     with np.errstate(all="ignore"):
         for number, (left, top, right, bottom) in enumerate(corners):
             height, width = bottom - top, right - left
@@ -44,12 +47,12 @@ def _roi_align(
             columns = _RoiAxis(left, width, output_width, sampling_ratio, x.shape[3])
             if rows.samples < 1 or columns.samples < 1:
                 continue
-            image = wide[images[number]]
-            bins = (x.shape[1], output_height, rows.samples, output_width, columns.samples)
+            bins = (output_height, rows.samples, output_width, columns.samples, x.shape[1])
             if mode == "avg":
-                result[number] = columns.blend(rows.blend(image, 1), 2).reshape(bins).mean(axis=(2, 4))
+                pooled = _blended(pixels[images[number]], rows, columns).reshape(bins).mean(axis=(1, 3))
             else:
-                result[number] = _largest_share(image, rows, columns).reshape(bins).max(axis=(2, 4))
+                pooled = _largest_share(pixels[images[number]], rows, columns).reshape(bins).max(axis=(1, 3))
+            result[number] = pooled.transpose(2, 0, 1)
     return narrow(result, x.dtype)
 
 
@@ -71,24 +74,28 @@ class _RoiAxis:
         self.low_weight = np.where(outside, 0, 1 - share).astype(length.dtype)
         self.high_weight = np.where(outside, 0, share).astype(length.dtype)
 
-    def blend(self, image: Array, axis: int) -> Array:
-        """The image at the sampling points of this axis."""
-        shape = (-1, *(1,) * (image.ndim - axis - 1))
-        return np.asarray(
-            image.take(self.low, axis=axis) * self.low_weight.reshape(shape)
-            + image.take(self.high, axis=axis) * self.high_weight.reshape(shape)
-        )
+
+def _blended(image: Array, rows: _RoiAxis, columns: _RoiAxis) -> Array:
+    """The image [height, width, channels] at all sampling points."""
+    left = int(columns.low.min())
+    touched = image[:, left : int(columns.high.max()) + 1]
+    lines = touched.take(rows.low, axis=0)
+    lines *= rows.low_weight[:, None, None]
+    lines += touched.take(rows.high, axis=0) * rows.high_weight[:, None, None]
+    result = lines.take(columns.low - left, axis=1)
+    result *= columns.low_weight[:, None]
+    result += lines.take(columns.high - left, axis=1) * columns.high_weight[:, None]
+    return result
 
 
 def _largest_share(image: Array, rows: _RoiAxis, columns: _RoiAxis) -> Array:
     """At each sampling point the largest of the four neighbours' weighted values: what RoiAlign's max mode compares."""
-    best: Array | None = None
-    for row, row_weight in ((rows.low, rows.low_weight), (rows.high, rows.high_weight)):
-        for column, column_weight in ((columns.low, columns.low_weight), (columns.high, columns.high_weight)):
-            value = image[:, row[:, None], column] * (row_weight[:, None] * column_weight)
-            best = value if best is None else np.maximum(best, value)
-    assert best is not None
-    return best
+    parts = [
+        image[row[:, None], column] * (row_weight[:, None] * column_weight)[:, :, None]
+        for row, row_weight in ((rows.low, rows.low_weight), (rows.high, rows.high_weight))
+        for column, column_weight in ((columns.low, columns.low_weight), (columns.high, columns.high_weight))
+    ]
+    return np.asarray(np.maximum.reduce(parts))
 
 
 def _infer_roi_align(ctx: InferContext) -> InferResult:
@@ -100,25 +107,38 @@ def _infer_roi_align(ctx: InferContext) -> InferResult:
 ROI_ALIGN = op("RoiAlign", eval=_roi_align, infer=_infer_roi_align, since=10)
 
 
+CANDIDATES: Final = 64  # boxes compared at a time
+
+
+def _overlaps(a: Array, b: Array, threshold: np.float32) -> Array:
+    """Whether the intersection over union of each box of `a` with each of `b` exceeds the threshold, [a, b]."""
+    sides = np.minimum(a[:, None, 2:], b[:, 2:]) - np.maximum(a[:, None, :2], b[:, :2])
+    shared = np.where((sides > 0).all(axis=2), sides[..., 0] * sides[..., 1], np.float32(0))
+    areas = [np.maximum(boxes[:, 2] - boxes[:, 0], 0) * np.maximum(boxes[:, 3] - boxes[:, 1], 0) for boxes in (a, b)]
+    union = areas[0][:, None] + areas[1] - shared
+    ratio = np.divide(shared, union, out=np.zeros_like(shared), where=(shared > 0) & (union > 0))
+    return np.asarray(ratio > threshold)
+
+
 def select_boxes(corners: Array, order: Array, iou_threshold: float, most: int) -> list[int]:
     """Greedy suppression: the boxes of `order` (best first) that overlap no box selected before by more than the threshold.
 
     `corners` is [boxes, 4] with the smaller coordinates first.
     """
     selected: list[int] = []
-    boxes = corners[order]
-    areas = np.maximum(boxes[:, 2] - boxes[:, 0], 0) * np.maximum(boxes[:, 3] - boxes[:, 1], 0)
     threshold = np.float32(iou_threshold)
-    remaining = np.arange(len(order))
-    while remaining.size and len(selected) < most:
-        best, remaining = remaining[0], remaining[1:]
-        selected.append(int(order[best]))
-        rest = boxes[remaining]
-        sides = np.minimum(boxes[best, 2:], rest[:, 2:]) - np.maximum(boxes[best, :2], rest[:, :2])
-        shared = np.where((sides > 0).all(axis=1), sides[:, 0] * sides[:, 1], np.float32(0))
-        union = areas[best] + areas[remaining] - shared
-        overlap = np.divide(shared, union, out=np.zeros_like(shared), where=(shared > 0) & (union > 0))
-        remaining = remaining[~(overlap > threshold)]
+    for start in range(0, len(order), CANDIDATES):
+        candidates = order[start : start + CANDIDATES]
+        if selected:
+            candidates = candidates[~_overlaps(corners[candidates], corners[selected], threshold).any(axis=1)]
+        boxes = corners[candidates]
+        suppressed = np.zeros(len(candidates), np.bool_)
+        for position, overlapped in enumerate(_overlaps(boxes, boxes, threshold)):
+            if not suppressed[position]:
+                selected.append(int(candidates[position]))
+                if len(selected) == most:
+                    return selected
+                suppressed |= overlapped
     return selected
 
 

@@ -61,20 +61,21 @@ def _step(node: Node, slots: dict[Value, int], make_step: StepMaker, order: Orde
 
 
 def _loader(value: Value) -> Callable[[], Any]:
+    if value.constant is None:
+        raise ValueError(f"initializer {value.name!r} has no data")
+    return lambda: constant_array(value)
+
+
+def constant_array(value: Value) -> np.ndarray[Any, Any]:
+    """The data of a constant, read-only."""
     constant = value.constant
     if isinstance(constant, SparseConstant):
-        sparse = constant
-        return lambda: dense(sparse)
+        return dense(constant)
     if constant is None:
-        raise ValueError(f"initializer {value.name!r} has no data")
-    tensor = constant
-
-    def load() -> Any:
-        array = tensor.numpy()
-        array.flags.writeable = False
-        return array
-
-    return load
+        raise KeyError(f"{value.name!r} is not a constant")
+    array = constant.numpy()
+    array.flags.writeable = False
+    return array
 
 
 def dense(sparse: SparseConstant) -> np.ndarray[Any, Any]:

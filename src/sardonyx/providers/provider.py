@@ -12,7 +12,10 @@ from sardonyx.plan.plan import ExecutionPlan, HostStep
 class Provider(Protocol):
     """One way to compute nodes. The first provider in a session's list that claims a node gets it."""
 
-    name: str  # the public name, as in `InferenceSession(providers=[name])`
+    @property
+    def name(self) -> str:
+        """The public name, as in `InferenceSession(providers=[name])`."""
+        ...
 
     def claims(self, node: Node) -> bool:
         """Whether it can compute this node."""

@@ -89,10 +89,10 @@ class Program:
         for slot, constant in plan.constants:
             frame[slot] = constant
         for name, value in feeds.items():
-            frame[plan.names[name]] = _borrowed(value)
+            frame[plan.names[name]] = borrowed(value)
         with np.errstate(all="ignore"):
             _execute(steps, frame, control or RunControl())
-        return _owned([_read(frame, slot) for slot in wanted])
+        return owned([_read(frame, slot) for slot in wanted])
 
     def _schedule(self, wanted: tuple[int, ...]) -> Schedule:
         if wanted == self.plan.outputs:
@@ -105,18 +105,18 @@ class Program:
         return found
 
 
-def _borrowed(value: Any) -> Any:
+def borrowed(value: Any) -> Any:
     """A fed value as the program sees it: arrays become read-only views."""
     if isinstance(value, np.ndarray):
         view = value.view()
         view.flags.writeable = False
         return view
     if isinstance(value, list):
-        return [_borrowed(item) for item in value]
+        return [borrowed(item) for item in value]
     return value
 
 
-def _owned(results: list[Any]) -> list[Any]:
+def owned(results: list[Any]) -> list[Any]:
     """Results that share no memory with feeds, weights or each other."""
     seen: list[np.ndarray[Any, Any]] = []
 

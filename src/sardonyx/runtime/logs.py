@@ -9,9 +9,10 @@ import logging
 import operator
 from typing import Any, Final
 
+VERBOSE, INFO, WARNING = 0, 1, 2
 _LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 _LOGGER: Final = logging.getLogger("sardonyx")
-_verbosity = 0
+_LOGGER.setLevel(logging.WARNING)
 
 
 def set_default_logger_severity(severity: int) -> None:
@@ -23,16 +24,16 @@ def set_default_logger_severity(severity: int) -> None:
 
 
 def set_default_logger_verbosity(verbosity: int) -> None:
-    """How much is told at severity 0."""
-    global _verbosity
-    _verbosity = operator.index(verbosity)
+    """Accepted for compatibility: severity 0 tells everything there is."""
+    operator.index(verbosity)
 
 
 def log(severity: int, message: str, *args: Any, threshold: int = -1, logid: str = "") -> None:
-    """Write a line, unless a session's own severity (`threshold`) or the default one drops it."""
-    if 0 <= threshold < len(_LEVELS) and severity < threshold:
+    """Write a line. A session's own severity (`threshold`) decides whether; -1 leaves it to the default one."""
+    if threshold >= 0 and severity < threshold:
         return
-    _LOGGER.log(_LEVELS[severity], f"[{logid}] {message}" if logid else message, *args)
-
-
-_LOGGER.setLevel(logging.WARNING)
+    text = f"[{logid}] {message}" if logid else message
+    if threshold < 0:
+        _LOGGER.log(_LEVELS[severity], text, *args)
+    else:
+        _LOGGER.handle(_LOGGER.makeRecord(_LOGGER.name, _LEVELS[severity], "sardonyx", 0, text, args, None))

@@ -36,6 +36,10 @@ _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a host step will tell; every entry computed from it is computed again then
 
 
+class SizeConflict(Exception):
+    """Actual sizes contradict what the kernels were made for: one name fed with two sizes, or a shape rule that was wrong."""
+
+
 @dataclass(eq=False)
 class Context:
     """Memory of one run at a time."""
@@ -57,10 +61,8 @@ class NativeProgram:
         addresses: Sequence[int],
         pool: Pool,
         host_calls: Mapping[HostNodeStep, HostCall],
-        inputs: Sequence[Value],
     ) -> None:
         self.plan = plan
-        self._inputs = list(inputs)
         self._pool = pool
         self._host_calls = host_calls
         self._sizes = size_function(plan.dims, plan.symbols)
@@ -184,6 +186,8 @@ class NativeProgram:
             if not value.name or result is None:
                 continue
             made = result if view is None else np.ascontiguousarray(result)
+            if isinstance(made, np.ndarray) and np.may_share_memory(made, context.arena):
+                made = made.copy()  # a view of an input: that memory will be used for something else
             if view is not None:
                 learnt |= bind_shape(known, view, made.shape)
             values[value] = made
@@ -284,7 +288,7 @@ class NativeProgram:
 def bind_shape(known: dict[str, int], view: View, shape: Sequence[int]) -> bool:
     """Learn the sizes of symbols from an actual shape; whether any was new. Kernels rely on them: a contradiction is an error."""
     if len(shape) != len(view.shape):
-        raise errors.InvalidArgument(f"{view.buffer.label!r} has shape {list(shape)}, expected rank {len(view.shape)}")
+        raise SizeConflict(f"{view.buffer.label!r} has shape {list(shape)}, expected rank {len(view.shape)}")
     learnt = False
     for dim, size in zip(view.shape, shape):
         learnt |= _bind_dim(known, dim, size, view)
@@ -297,5 +301,5 @@ def _bind_dim(known: dict[str, int], dim: Dim, size: int, view: View) -> bool:
         return True
     expected = evaluate(dim, known) if not symbols_of(dim) - known.keys() else size
     if expected != size:
-        raise errors.InvalidArgument(f"{view.buffer.label!r}: a dimension is {size}, but {dim} is {expected} here")
+        raise SizeConflict(f"{view.buffer.label!r}: a dimension is {size}, but {dim} is {expected} here")
     return False

@@ -44,6 +44,24 @@ def _size(dim: Dim) -> int | str | None:
     return None if dim.is_anonymous else str(dim)
 
 
+def declared_type(declared: Type | None, inferred: Type | None) -> Type | None:
+    """The type a model states for an output, made more precise by what was inferred; where they differ the model is right."""
+    if declared is None or inferred is None:
+        return declared or inferred
+    if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType):
+        return declared
+    if declared.shape is None or inferred.shape is None:
+        return declared if inferred.shape is None else inferred
+    if len(declared.shape) != len(inferred.shape):
+        return declared
+    return TensorType(declared.dtype, tuple(map(_more_precise, declared.shape, inferred.shape)))
+
+
+def _more_precise(declared: Dim, inferred: Dim) -> Dim:
+    unknown = not isinstance(declared, int) and (isinstance(inferred, int) or declared.is_anonymous)
+    return inferred if unknown else declared
+
+
 @dataclass(frozen=True)
 class ModelMetadata:
     """What a model says about itself."""

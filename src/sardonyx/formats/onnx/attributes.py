@@ -8,11 +8,13 @@ import numpy as np
 
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import read_sparse, read_tensor
 from sardonyx.formats.onnx.wire import WireError, fields, signed
 from sardonyx.ir.graph import Attr, AttrKind
 
 _RUN: Final = 32  # after so many elements in a row the rest is decoded in bulk
+_ATTRIBUTE: Final = tags("Attribute")
 _KINDS: Final = {int(kind): kind for kind in AttrKind}
 _LISTS: Final = {
     AttrKind.FLOATS, AttrKind.INTS, AttrKind.STRINGS, AttrKind.TENSORS, AttrKind.GRAPHS, AttrKind.SPARSE_TENSORS,
@@ -35,39 +37,39 @@ def read_attr(ctx: Context, reader: Any, pos: int, end: int, depth: int) -> Attr
     found: dict[AttrKind, Any] = {}  # usually one
     stream = fields(buf, pos, end)
     for tag, start, stop in stream:
-        if tag == 0x0A:
+        if tag == _ATTRIBUTE.name:
             name = wire.text(buf, start, stop)
-        elif tag == 0x18:
+        elif tag == _ATTRIBUTE.i:
             found[_INT] = signed(start)
-        elif tag == 0xA0:
+        elif tag == _ATTRIBUTE.type:
             declared = start
-        elif tag == 0x40:
+        elif tag == _ATTRIBUTE.ints:
             ints = found.setdefault(_INTS, [])
             ints.append(signed(start))
             if len(ints) % _RUN == 0:
                 numbers, at = wire.varint_run(buf, tag, stop, end)
                 ints.extend(numbers.view(np.int64).tolist())
                 stream.send(at)
-        elif tag == 0x15:
+        elif tag == _ATTRIBUTE.f:
             found[_FLOAT] = wire.float32(buf, start)
-        elif tag == 0x22:
+        elif tag == _ATTRIBUTE.s:
             found[_STRING] = wire.text(buf, start, stop)
-        elif tag == 0x2A:
+        elif tag == _ATTRIBUTE.t:
             found[_TENSOR] = read_tensor(ctx, start, stop)
-        elif tag == 0x32:
+        elif tag == _ATTRIBUTE.g:
             found[_GRAPH] = reader.graph(start, stop, depth + 1)
-        elif tag == 0x3D:
+        elif tag == _ATTRIBUTE.floats:
             floats = found.setdefault(_FLOATS, [])
             floats.append(wire.float32(buf, start))
             if len(floats) % _RUN == 0:
                 raw, at = wire.fixed_run(buf, tag, stop, end, 4)
                 floats.extend(raw.view("<f4").tolist())
                 stream.send(at)
-        elif tag == 0x4A:
+        elif tag == _ATTRIBUTE.strings:
             found.setdefault(_STRINGS, []).append(wire.text(buf, start, stop))
-        elif tag == 0xAA:
+        elif tag == _ATTRIBUTE.ref_attr_name:
             ref = wire.text(buf, start, stop)
-        elif tag == 0x6A:
+        elif tag == _ATTRIBUTE.doc_string:
             doc = wire.text(buf, start, stop)
         elif not _rare_field(ctx, reader, found, tag, start, stop, depth):
             schema.check_skipped("Attribute", tag, stop - 1)
@@ -75,23 +77,23 @@ def read_attr(ctx: Context, reader: Any, pos: int, end: int, depth: int) -> Attr
 
 
 def _rare_field(ctx: Context, reader: Any, found: dict[AttrKind, Any], tag: int, start: int, stop: int, depth: int) -> bool:
-    if tag == 0x42:
+    if tag == _ATTRIBUTE.ints_packed:
         found.setdefault(_INTS, []).extend(wire.packed_varints(ctx.buf, start, stop).view(np.int64).tolist())
-    elif tag == 0x3A:
+    elif tag == _ATTRIBUTE.floats_packed:
         if (stop - start) % 4:
             raise WireError(f"floats has {stop - start} bytes, not a multiple of 4", start)
         found.setdefault(_FLOATS, []).extend(np.frombuffer(ctx.buf, "<f4", (stop - start) // 4, start).tolist())
-    elif tag == 0x52:
+    elif tag == _ATTRIBUTE.tensors:
         found.setdefault(AttrKind.TENSORS, []).append(read_tensor(ctx, start, stop))
-    elif tag == 0x5A:
+    elif tag == _ATTRIBUTE.graphs:
         found.setdefault(AttrKind.GRAPHS, []).append(reader.graph(start, stop, depth + 1))
-    elif tag == 0x72:
+    elif tag == _ATTRIBUTE.tp:
         found[AttrKind.TYPE_PROTO] = reader.types.type(start, stop, depth + 1)
-    elif tag == 0x7A:
+    elif tag == _ATTRIBUTE.type_protos:
         found.setdefault(AttrKind.TYPE_PROTOS, []).append(reader.types.type(start, stop, depth + 1))
-    elif tag == 0xB2:
+    elif tag == _ATTRIBUTE.sparse_tensor:
         found[AttrKind.SPARSE_TENSOR] = read_sparse(ctx, start, stop)[0]
-    elif tag == 0xBA:
+    elif tag == _ATTRIBUTE.sparse_tensors:
         found.setdefault(AttrKind.SPARSE_TENSORS, []).append(read_sparse(ctx, start, stop)[0])
     else:
         return False

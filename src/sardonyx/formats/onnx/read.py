@@ -20,12 +20,15 @@ from sardonyx.formats.onnx.attributes import read_attr
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.link import link_model
 from sardonyx.formats.onnx.records import ConstantRecord, FunctionRecord, GraphRecord, NodeRecord, ValueRecord
+from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import make_tensor, read_record, read_sparse, string_entry
 from sardonyx.formats.onnx.types import TypeReader
 from sardonyx.formats.onnx.wire import WireError, fields, signed
 from sardonyx.ir.graph import AttrKind, Model
 
 DEVICE_CONFIGURATIONS: Final = "onnx.device_configurations"
+_MODEL, _GRAPH, _NODE, _FUNCTION = tags("Model"), tags("Graph"), tags("Node"), tags("Function")
+_OPSET, _ANNOTATION = tags("OperatorSetId"), tags("TensorAnnotation")
 _SUBGRAPHS: Final = (AttrKind.GRAPH, AttrKind.GRAPHS)
 _MAX_LEFT_OUT: Final = 1000  # outputs of a node without a name; in the file each is two bytes, here an object
 _OLDEST_WITH_OPSETS: Final = 3  # IR version
@@ -48,7 +51,7 @@ class _Reader:
 
     def model(self) -> Model:
         ctx, buf = self._ctx, self._ctx.buf
-        texts = {0x12: "", 0x1A: "", 0x22: "", 0x32: ""}
+        texts = dict.fromkeys((_MODEL.producer_name, _MODEL.producer_version, _MODEL.domain, _MODEL.doc_string), "")
         ir_version = model_version = 0
         imports: dict[str, int] = {}
         metadata: dict[str, str] = {}
@@ -57,23 +60,23 @@ class _Reader:
         unread = bytearray()
         before = 0
         for tag, start, stop in fields(buf, 0, len(buf)):
-            if tag == 0x3A:
+            if tag == _MODEL.graph:
                 if graph_at is not None:
                     raise WireError("a second graph", before)
                 graph_at = start, stop
-            elif tag == 0x08:
+            elif tag == _MODEL.ir_version:
                 ir_version = signed(start)
-            elif tag == 0x28:
+            elif tag == _MODEL.model_version:
                 model_version = signed(start)
             elif tag in texts:
                 texts[tag] = wire.text(buf, start, stop)
-            elif tag == 0x42:
+            elif tag == _MODEL.opset_import:
                 self._opset_import(start, stop, imports)
-            elif tag == 0x72:
+            elif tag == _MODEL.metadata_props:
                 string_entry(ctx, start, stop, metadata)
-            elif tag == 0xCA:
+            elif tag == _MODEL.functions:
                 functions.append(self._function(start, stop))
-            elif tag in (0xA2, 0xD2):
+            elif tag in (_MODEL.training_info, _MODEL.configuration):
                 unread += buf[before:stop]
             else:
                 schema.check_skipped("Model", tag, stop - 1)
@@ -92,11 +95,11 @@ class _Reader:
             ir_version=ir_version,
             opset_imports=imports,
             functions=linked,
-            producer_name=texts[0x12],
-            producer_version=texts[0x1A],
-            domain=texts[0x22],
+            producer_name=texts[_MODEL.producer_name],
+            producer_version=texts[_MODEL.producer_version],
+            domain=texts[_MODEL.domain],
             model_version=model_version,
-            doc=texts[0x32],
+            doc=texts[_MODEL.doc_string],
             metadata=metadata,
             unread=bytes(unread),
         )
@@ -107,9 +110,9 @@ class _Reader:
     def _opset_import(self, pos: int, end: int, imports: dict[str, int]) -> None:
         domain, version = "", 0
         for tag, start, stop in fields(self._ctx.buf, pos, end):
-            if tag == 0x0A:
+            if tag == _OPSET.domain:
                 domain = self._domain(start, stop)
-            elif tag == 0x10:
+            elif tag == _OPSET.version:
                 version = signed(start)
             else:
                 schema.check_skipped("OperatorSetId", tag, stop - 1)
@@ -123,31 +126,31 @@ class _Reader:
         ctx.check_depth(depth, pos)
         graph = GraphRecord()
         for tag, start, stop in fields(buf, pos, end):
-            if tag == 0x0A:
+            if tag == _GRAPH.node:
                 graph.nodes.append(self._node(start, stop, depth + 1))
-            elif tag == 0x6A:
+            elif tag == _GRAPH.value_info:
                 info = self.types.value_info(start, stop)
                 if info.name:
                     graph.infos.append(info)
-            elif tag == 0x2A:
+            elif tag == _GRAPH.initializer:
                 self._initializer(start, stop, graph)
-            elif tag == 0x5A:
+            elif tag == _GRAPH.input:
                 self._value("input", start, stop, graph.inputs)
-            elif tag == 0x62:
+            elif tag == _GRAPH.output:
                 self._value("output", start, stop, graph.outputs)
-            elif tag == 0x12:
+            elif tag == _GRAPH.name:
                 graph.name = wire.text(buf, start, stop)
-            elif tag == 0x52:
+            elif tag == _GRAPH.doc_string:
                 graph.doc = wire.text(buf, start, stop)
-            elif tag == 0x7A:
+            elif tag == _GRAPH.sparse_initializer:
                 constant, record = read_sparse(ctx, start, stop)
                 if record is not None and not record.name:
                     ctx.problem(f"{ctx.place(start - 1)}: a sparse initializer without a name")
                 elif constant is not None and record is not None:
                     graph.initializers.append(ConstantRecord(record.name, constant, record.doc, record.metadata))
-            elif tag == 0x72:
+            elif tag == _GRAPH.quantization_annotation:
                 self._annotation(start, stop, graph.annotations)
-            elif tag == 0x82:
+            elif tag == _GRAPH.metadata_props:
                 string_entry(ctx, start, stop, graph.metadata)
             else:
                 schema.check_skipped("Graph", tag, stop - 1)
@@ -174,9 +177,9 @@ class _Reader:
         name = ""
         parameters: dict[str, str] = {}
         for tag, start, stop in fields(self._ctx.buf, pos, end):
-            if tag == 0x0A:
+            if tag == _ANNOTATION.tensor_name:
                 name = wire.text(self._ctx.buf, start, stop)
-            elif tag == 0x12:
+            elif tag == _ANNOTATION.quant_parameter_tensor_names:
                 string_entry(self._ctx, start, stop, parameters)
             else:
                 schema.check_skipped("TensorAnnotation", tag, stop - 1)
@@ -188,29 +191,29 @@ class _Reader:
         devices = bytearray()
         before = pos
         for tag, start, stop in fields(buf, pos, end):
-            if tag == 0x0A:
+            if tag == _NODE.input:
                 node.inputs.append(str(buf[start:stop], "utf-8", "surrogateescape"))
-            elif tag == 0x12:
+            elif tag == _NODE.output:
                 node.outputs.append(str(buf[start:stop], "utf-8", "surrogateescape"))
-            elif tag == 0x2A:
+            elif tag == _NODE.attribute:
                 attr = read_attr(ctx, self, start, stop, depth + 1)
                 if attr is not None:
                     node.attrs.append(attr)
                     if attr.kind in _SUBGRAPHS:
                         node.has_subgraphs = True
-            elif tag == 0x22:
+            elif tag == _NODE.op_type:
                 node.op_type = wire.text(buf, start, stop)
-            elif tag == 0x1A:
+            elif tag == _NODE.name:
                 node.name = wire.text(buf, start, stop)
-            elif tag == 0x3A:
+            elif tag == _NODE.domain:
                 node.domain = self._domain(start, stop)
-            elif tag == 0x32:
+            elif tag == _NODE.doc_string:
                 node.doc = wire.text(buf, start, stop)
-            elif tag == 0x42:
+            elif tag == _NODE.overload:
                 node.overload = wire.text(buf, start, stop)
-            elif tag == 0x4A:
+            elif tag == _NODE.metadata_props:
                 string_entry(ctx, start, stop, node.metadata)
-            elif tag == 0x52:
+            elif tag == _NODE.device_configurations:
                 devices += buf[before:stop]
             else:
                 schema.check_skipped("Node", tag, stop - 1)
@@ -234,31 +237,31 @@ class _Reader:
         function = FunctionRecord()
         body = function.body
         for tag, start, stop in fields(buf, pos, end):
-            if tag == 0x3A:
+            if tag == _FUNCTION.node:
                 body.nodes.append(self._node(start, stop, 2))
-            elif tag == 0x22:
+            elif tag == _FUNCTION.input:
                 body.inputs.append(ValueRecord(wire.text(buf, start, stop)))
-            elif tag == 0x2A:
+            elif tag == _FUNCTION.output:
                 body.outputs.append(ValueRecord(wire.text(buf, start, stop)))
-            elif tag == 0x32:
+            elif tag == _FUNCTION.attribute:
                 function.attributes.append(wire.text(buf, start, stop))
-            elif tag == 0x5A:
+            elif tag == _FUNCTION.attribute_proto:
                 attr = read_attr(ctx, self, start, stop, 2)
                 if attr is not None:
                     function.defaults.append(attr)
-            elif tag == 0x62:
+            elif tag == _FUNCTION.value_info:
                 body.infos.append(self.types.value_info(start, stop))
-            elif tag == 0x0A:
+            elif tag == _FUNCTION.name:
                 function.name = body.name = wire.text(buf, start, stop)
-            elif tag == 0x52:
+            elif tag == _FUNCTION.domain:
                 function.domain = self._domain(start, stop)
-            elif tag == 0x6A:
+            elif tag == _FUNCTION.overload:
                 function.overload = wire.text(buf, start, stop)
-            elif tag == 0x4A:
+            elif tag == _FUNCTION.opset_import:
                 self._opset_import(start, stop, function.imports)
-            elif tag == 0x42:
+            elif tag == _FUNCTION.doc_string:
                 function.doc = wire.text(buf, start, stop)
-            elif tag == 0x72:
+            elif tag == _FUNCTION.metadata_props:
                 string_entry(ctx, start, stop, function.metadata)
             else:
                 schema.check_skipped("Function", tag, stop - 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
@@ -93,7 +92,7 @@ def _dense_initializers(graphs: Iterable[Graph]) -> Iterator[Tensor]:
 def _replacing(path: str) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` once it is complete, and vanishes if something goes wrong."""
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.tmp")
+    temporary = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.tmp")
     try:
         file: Any = open(temporary, "xb")  # noqa: SIM115 - closed before the renaming
         try:

@@ -2,13 +2,13 @@
 
     locate(buf, "Model", 1234)   ->   "graph.node[3].attribute[0].t.raw_data"
 
-Reading itself does not go through this table: it is consulted once something is wrong, or for a field the reader skips.
+The readers take their tags from the same table: `tags("Node").op_type` is the tag a node's op_type begins with.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sardonyx.formats.onnx.wire import Buffer, WireError, fields, varint
 
@@ -69,6 +69,26 @@ def _messages() -> dict[str, dict[int, _Field]]:
         entries = (entry.split() for entry in content.split(","))
         table[name] = {int(number): _Field(field, kind.rstrip("*"), kind.endswith("*")) for number, field, kind in entries}
     return table
+
+
+class Tags:
+    """The tags of a message's fields, by field name; `<name>_packed` for the packed form of a list of numbers."""
+
+    def __init__(self, fields_of_message: dict[int, _Field]) -> None:
+        for number, field in fields_of_message.items():
+            wire_type = _WIRE_TYPES.get(field.kind, 2)
+            self.__dict__[field.name] = number << 3 | wire_type
+            if field.repeated and wire_type != 2:
+                self.__dict__[f"{field.name}_packed"] = number << 3 | 2
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> int: ...
+
+
+def tags(message: str) -> Tags:
+    """The tags of a message's fields."""
+    return Tags(_messages()[message])
 
 
 def check_skipped(message: str, tag: int, offset: int) -> None:

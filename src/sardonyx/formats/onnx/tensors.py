@@ -26,11 +26,13 @@ from sardonyx.errors import Fail
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.external import Refused
+from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.wire import WireError, fields, signed, signed32
 from sardonyx.ir.graph import SparseConstant
 from sardonyx.ir.tensor import ExternalLocation, Tensor, pack
 
 MAX_RANK: Final = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32  # NumPy's limit
+_TENSOR, _SPARSE, _ENTRY = tags("Tensor"), tags("SparseTensor"), tags("StringStringEntry")
 _SMALL_CHUNK: Final = 64
 _RUN: Final = 32  # after so many equal tags in a row the rest is decoded in bulk
 _MAX_EXTENT: Final = (1 << 63) - 1
@@ -80,9 +82,9 @@ def string_entry(ctx: Context, pos: int, end: int, into: dict[str, str]) -> None
     """One StringStringEntryProto, as an item of a dictionary."""
     key = value = ""
     for tag, start, stop in fields(ctx.buf, pos, end):
-        if tag == 0x0A:
+        if tag == _ENTRY.key:
             key = wire.text(ctx.buf, start, stop)
-        elif tag == 0x12:
+        elif tag == _ENTRY.value:
             value = wire.text(ctx.buf, start, stop)
         else:
             schema.check_skipped("StringStringEntry", tag, stop - 1)
@@ -109,29 +111,29 @@ def read_record(ctx: Context, pos: int, end: int) -> TensorRecord:
     record = TensorRecord(pos)
     stream = fields(buf, pos, end)
     for tag, start, stop in stream:
-        if tag == 0x08:
+        if tag == _TENSOR.dims:
             record.dims.append(signed(start))
             check_rank(record.dims, stop - 1)
-        elif tag == 0x10:
+        elif tag == _TENSOR.data_type:
             record.data_type = signed32(start)
-        elif tag == 0x4A:
+        elif tag == _TENSOR.raw_data:
             record.raw = ctx.view[start:stop]
-        elif tag == 0x42:
+        elif tag == _TENSOR.name:
             record.name = wire.text(buf, start, stop)
-        elif tag == 0x0A:
+        elif tag == _TENSOR.dims_packed:
             record.dims.extend(_dims(ctx, start, stop))
             check_rank(record.dims, stop - 1)
-        elif tag == 0x32:
+        elif tag == _TENSOR.string_data:
             record.strings.append(wire.text(buf, start, stop))
-        elif tag == 0x62:
+        elif tag == _TENSOR.doc_string:
             record.doc = wire.text(buf, start, stop)
-        elif tag == 0x6A:
+        elif tag == _TENSOR.external_data:
             string_entry(ctx, start, stop, record.external)
-        elif tag == 0x70:
+        elif tag == _TENSOR.data_location:
             record.is_external = start == 1
-        elif tag == 0x82:
+        elif tag == _TENSOR.metadata_props:
             string_entry(ctx, start, stop, record.metadata)
-        elif tag == 0x1A:
+        elif tag == _TENSOR.segment:
             record.segmented = True
         elif not _typed_field(ctx, record, stream, tag, start, stop, end):
             schema.check_skipped("Tensor", tag, stop - 1)
@@ -199,14 +201,14 @@ def read_sparse(ctx: Context, pos: int, end: int) -> tuple[SparseConstant | None
     values = indices = None
     dims: list[int] = []
     for tag, start, stop in fields(ctx.buf, pos, end):
-        if tag == 0x0A:
+        if tag == _SPARSE.values:
             values = read_record(ctx, start, stop)
-        elif tag == 0x12:
+        elif tag == _SPARSE.indices:
             indices = read_record(ctx, start, stop)
-        elif tag == 0x18:
+        elif tag == _SPARSE.dims:
             dims.append(signed(start))
             check_rank(dims, stop - 1)
-        elif tag == 0x1A:
+        elif tag == _SPARSE.dims_packed:
             dims.extend(_dims(ctx, start, stop))
             check_rank(dims, stop - 1)
         else:

@@ -18,6 +18,7 @@ from sardonyx.dtypes import DType
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.records import ValueRecord
+from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import check_rank, string_entry
 from sardonyx.formats.onnx.wire import fields, signed, signed32
 from sardonyx.ir import dims
@@ -25,6 +26,9 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, Type
 
 DENOTATION: Final = "onnx.denotation"
+_VALUE_INFO, _TYPE, _ELEMENT_TYPE = tags("ValueInfo"), tags("Type"), tags("ElementType")
+_TENSOR_TYPE, _MAP_TYPE = tags("TensorType"), tags("MapType")
+_SHAPE, _DIMENSION = tags("TensorShape"), tags("Dimension")
 _CACHED_BELOW: Final = 128
 _MAP_KEYS: Final = dtypes.INTEGERS | {dtypes.STRING}
 
@@ -47,13 +51,13 @@ class TypeReader:
         metadata: dict[str, str] = {}
         self._denotations = {}
         for tag, start, stop in fields(buf, pos, end):
-            if tag == 0x0A:
+            if tag == _VALUE_INFO.name:
                 name = wire.text(buf, start, stop)
-            elif tag == 0x12:
+            elif tag == _VALUE_INFO.type:
                 type_ = self.type(start, stop)
-            elif tag == 0x1A:
+            elif tag == _VALUE_INFO.doc_string:
                 doc = wire.text(buf, start, stop)
-            elif tag == 0x22:
+            elif tag == _VALUE_INFO.metadata_props:
                 string_entry(self._ctx, start, stop, metadata)
             else:
                 schema.check_skipped("ValueInfo", tag, stop - 1)
@@ -78,20 +82,20 @@ class TypeReader:
         buf = self._ctx.buf
         type_: Type | None = None
         for tag, start, stop in fields(buf, pos, end):
-            if tag == 0x0A:
+            if tag == _TYPE.tensor_type:
                 dtype, shape = self._tensor(start, stop, depth)
                 type_ = None if dtype is None else TensorType(dtype, shape)
-            elif tag == 0x22:
+            elif tag == _TYPE.sequence_type:
                 element = self._element(start, stop, depth)
                 type_ = None if element is None else SequenceType(element)
-            elif tag == 0x2A:
+            elif tag == _TYPE.map_type:
                 type_ = self._map(start, stop, depth)
-            elif tag == 0x32:
+            elif tag == _TYPE.denotation:
                 self._denote(DENOTATION, start, stop, depth)
-            elif tag == 0x42:
+            elif tag == _TYPE.sparse_tensor_type:
                 dtype, shape = self._tensor(start, stop, depth)
                 type_ = None if dtype is None else SparseTensorType(dtype, shape)
-            elif tag == 0x4A:
+            elif tag == _TYPE.optional_type:
                 element = self._element(start, stop, depth)
                 type_ = None if element is None else OptionalType(element)
             else:  # an opaque type among others: nobody can compute with one
@@ -106,7 +110,7 @@ class TypeReader:
     def _element(self, pos: int, end: int, depth: int) -> Type | None:
         element = None
         for tag, start, stop in fields(self._ctx.buf, pos, end):
-            if tag == 0x0A:
+            if tag == _ELEMENT_TYPE.elem_type:
                 element = self._type(start, stop, depth + 2)
             else:
                 schema.check_skipped("ElementType", tag, stop - 1)
@@ -116,9 +120,9 @@ class TypeReader:
         key: DType | None = None
         value: Type | None = None
         for tag, start, stop in fields(self._ctx.buf, pos, end):
-            if tag == 0x08:
+            if tag == _MAP_TYPE.key_type:
                 key = self._dtype(start, stop)
-            elif tag == 0x12:
+            elif tag == _MAP_TYPE.value_type:
                 value = self._type(start, stop, depth + 2)
             else:
                 schema.check_skipped("MapType", tag, stop - 1)
@@ -140,9 +144,9 @@ class TypeReader:
     def _tensor(self, pos: int, end: int, depth: int) -> tuple[DType | None, Shape | None]:
         dtype = shape = None
         for tag, start, stop in fields(self._ctx.buf, pos, end):
-            if tag == 0x08:
+            if tag == _TENSOR_TYPE.elem_type:
                 dtype = self._dtype(start, stop)
-            elif tag == 0x12:
+            elif tag == _TENSOR_TYPE.shape:
                 shape = self._shape(start, stop, depth)
             else:
                 schema.check_skipped("TensorType", tag, stop - 1)
@@ -151,7 +155,7 @@ class TypeReader:
     def _shape(self, pos: int, end: int, depth: int) -> Shape:
         shape: list[Dim] = []
         for tag, start, stop in fields(self._ctx.buf, pos, end):
-            if tag == 0x0A:
+            if tag == _SHAPE.dim:
                 shape.append(self._dim(start, stop, depth, len(shape)))
                 check_rank(shape, stop - 1)
             else:
@@ -162,11 +166,11 @@ class TypeReader:
         buf = self._ctx.buf
         name, size = "", -1
         for tag, start, stop in fields(buf, pos, end):
-            if tag == 0x08:
+            if tag == _DIMENSION.dim_value:
                 size, name = signed(start), ""
-            elif tag == 0x12:
+            elif tag == _DIMENSION.dim_param:
                 size, name = -1, wire.text(buf, start, stop)
-            elif tag == 0x1A:
+            elif tag == _DIMENSION.denotation:
                 self._denote(f"{DENOTATION}.{axis}", start, stop, depth)
             else:
                 schema.check_skipped("Dimension", tag, stop - 1)

@@ -15,6 +15,7 @@ from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import read_sparse, read_tensor
 from sardonyx.formats.onnx.wire import WireError, Writer, encode_text, fields, signed, signed32
 from sardonyx.formats.onnx.write import write_sparse, write_tensor
@@ -22,6 +23,7 @@ from sardonyx.ir.graph import SparseConstant
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, Type
 
+_MAP_TAGS: Final = tags("Map")
 _KIND_BASE: Final = 2  # what the field number of an element exceeds its elem_type by
 _TENSOR, _SPARSE, _SEQUENCE, _MAP, _OPTIONAL = 3, 4, 5, 6, 7  # the same field numbers in SequenceProto and OptionalProto
 
@@ -88,15 +90,15 @@ def _map(ctx: Context, pos: int, end: int, depth: int) -> dict[Any, Any]:
     strings: list[str] = []
     values: list[Any] = []
     for tag, start, stop in fields(ctx.buf, pos, end):
-        if tag == 0x10:
+        if tag == _MAP_TAGS.key_type:
             key_type = signed32(start)
-        elif tag == 0x18:
+        elif tag == _MAP_TAGS.keys:
             numbers.append(signed(start))
-        elif tag == 0x1A:
+        elif tag == _MAP_TAGS.keys_packed:
             numbers.extend(wire.packed_varints(ctx.buf, start, stop).view(np.int64).tolist())
-        elif tag == 0x22:
+        elif tag == _MAP_TAGS.string_keys:
             strings.append(wire.text(ctx.buf, start, stop))
-        elif tag == 0x2A:
+        elif tag == _MAP_TAGS.values:
             values = _sequence(ctx, start, stop, depth + 1)
         else:
             schema.check_skipped("Map", tag, stop - 1)

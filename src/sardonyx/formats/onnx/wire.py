@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias, Union
 
 import numpy as np
@@ -30,6 +30,7 @@ _MASK: Final = (1 << 64) - 1
 _SIGN: Final = 1 << 63
 _MAX_TAG: Final = 1 << 32
 _FEW_BYTES: Final = 16  # below this a loop is faster than NumPy
+_FEW_NUMBERS: Final = 32  # likewise for encoding
 _RUN_CHUNK: Final = 4096
 _DECODE_CHUNK: Final = 1 << 20  # bounds the temporaries of decoding, about 30 bytes a byte
 _JOIN_BELOW: Final = 1 << 16
@@ -153,11 +154,6 @@ def float32(buf: Buffer, start: int) -> float:
     return float(struct.unpack_from("<f", buf, start)[0])
 
 
-def float64(buf: Buffer, start: int) -> float:
-    """The 8-byte float at `start`."""
-    return float(struct.unpack_from("<d", buf, start)[0])
-
-
 def _decode(data: NDArray[np.uint8], ends: NDArray[np.intp]) -> NDArray[np.uint64]:
     """The varints in `data` whose last bytes are at `ends`; none may be longer than 10 bytes."""
     starts = np.empty_like(ends)
@@ -260,6 +256,22 @@ def encode_varint(value: int) -> bytes:
 _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
+def _encode_fields(tag: int, values: NDArray[np.uint64]) -> bytes:
+    """Varint fields, all with the one-byte `tag`."""
+    sizes = np.ones(values.size, np.intp)  # bytes of each number
+    for index in range(1, _MAX_VARINT):
+        sizes += values >= np.uint64(1 << 7 * index)
+    ends = np.cumsum(sizes + 1)
+    starts = ends - sizes
+    out = np.empty(int(ends[-1]), np.uint8)
+    out[starts - 1] = tag
+    for index in range(int(sizes.max())):
+        here = np.flatnonzero(sizes > index)
+        more = (sizes[here] > index + 1).astype(np.uint8) << np.uint8(7)
+        out[starts[here] + index] = (values[here] >> np.uint64(7 * index)).astype(np.uint8) & np.uint8(0x7F) | more
+    return out.tobytes()
+
+
 def encode_text(value: str) -> bytes:
     """The bytes of a string, surrogate escapes turned back into the bytes they stand for."""
     return value.encode("utf-8", "surrogateescape")
@@ -287,10 +299,13 @@ class Writer:
         with np.errstate(over="ignore"):
             self._add(encode_varint(field << 3 | 5) + np.float32(value).tobytes())
 
-    def integer_list(self, field: int, values: Iterable[int]) -> None:
-        """An unpacked list of varints, which is what ONNX's own writers make."""
-        tag = encode_varint(field << 3)
-        self._add(b"".join(tag + encode_varint(value) for value in values))
+    def integer_list(self, field: int, values: Sequence[int]) -> None:
+        """An unpacked list of varints, which is what ONNX's own writers make; `field` must be below 16."""
+        if len(values) < _FEW_NUMBERS:
+            tag = encode_varint(field << 3)
+            self._add(b"".join([tag + encode_varint(value) for value in values]))
+        else:
+            self._add(_encode_fields(field << 3, np.array(values, np.int64).view(np.uint64)))
 
     def float32_list(self, field: int, values: Sequence[float]) -> None:
         """An unpacked list of 4-byte floats; `field` must be below 16."""

@@ -1,0 +1,75 @@
+"""The most this machine can do: multiply-adds per second and bytes per second, measured by kernels of our own code generator."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from sardonyx.codegen import llvm
+from sardonyx.codegen.function import Function, module
+from sardonyx.codegen.loader import load
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.target import Target, host
+from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix
+
+_CHAINS = 12  # independent sums: enough to hide the latency of a multiply-add on every machine we know
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def best_time(run: Callable[[], object], seconds: float = 0.5) -> float:
+    """The shortest of many runs: on a shared machine the only figure that means something."""
+    run()
+    shortest = float("inf")
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        shortest = min(shortest, time.perf_counter() - start)
+    return shortest
+
+
+def _multiply_add_ir(kind: str, target: Target) -> str:
+    """A loop of nothing but multiply-adds in registers."""
+    f = Function("peak", KERNEL_PARAMETERS)
+    lanes = target.lanes if kind == "f32" else target.lanes // 2
+    e = VectorEmitter(f, lanes)
+    vector = e.type(kind)
+    base = f.argument("%args", 0, "ptr")
+    a, b = e.load(base, kind), e.load(f.element(base, vector, 1), kind)
+    loop = f.loop("%begin", "%end", 1, [(vector, constant(kind, 0.0, lanes))] * _CHAINS)
+    name = f"llvm.fmuladd.{intrinsic_suffix(kind, lanes)}"
+    sums = loop.carry
+    for _ in range(4):
+        sums = [f.call(vector, name, (vector, a), (vector, b), (vector, one)) for one in sums]
+    for number, total in enumerate(f.end(loop, sums)):
+        e.store(f.element(base, vector, 2 + number), total, kind)
+    return module(f)
+
+
+@cache
+def multiply_add_peak(kind: str = "f32") -> float:
+    """Floating point operations per second of one core."""
+    target = host()
+    code = load(llvm.compile_to_object(_multiply_add_ir(kind, target), target))
+    kernel = _SIGNATURE(code.functions["peak"])
+    memory = np.zeros(64 * (_CHAINS + 4), np.uint8)
+    start = -(-memory.ctypes.data // 64) * 64
+    args = np.array([start], np.int64)
+    turns = 20_000
+    lanes = target.lanes if kind == "f32" else target.lanes // 2
+    shortest = best_time(lambda: kernel(args.ctypes.data, 0, turns, 0))
+    return 2.0 * 4 * _CHAINS * lanes * turns / shortest
+
+
+def main() -> None:
+    """Print the peaks."""
+    for kind in ("f32", "f64"):
+        print(f"{kind}: {multiply_add_peak(kind) / 1e9:.1f} GFLOP/s on one core")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Epilogues -> LLVM: a vector of finished sums becomes what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.vector import VectorEmitter, memory_type
+from sardonyx.kernel.epilogue import Epilogue, accumulator
+from sardonyx.kernel.expr import Expr, load
+
+
+class EpilogueEmitter:
+    """Writes an epilogue for one vector at a time.
+
+    `pointers` are where the operands lie at the start of the row (or pixel) being stored; `strides` are their strides along
+    the vector axis, used for operands whose `inner` is "any".
+    """
+
+    def __init__(self, epilogue: Epilogue, function: Function, lanes: int) -> None:
+        self.epilogue = epilogue
+        self.f = function
+        self.e = VectorEmitter(function, lanes)
+
+    def uniform(self, pointers: Sequence[str]) -> dict[Expr, str]:
+        """What is the same along the whole row: load it once, then pass it to `vector` for each piece of the row."""
+        known: dict[Expr, str] = {}
+        for number in self.epilogue.read:
+            operand = self.epilogue.operands[number]
+            if operand.inner == "zero":
+                known[load(number, operand.type)] = self.e.load_scalar(pointers[number], operand.type)
+        return known
+
+    def columns(
+        self, pointers: Sequence[str], strides: Sequence[str], position: str | int, count: str | None = None
+    ) -> dict[Expr, str]:
+        """Operands at a place of the vector axis; worth keeping where several rows read the same."""
+        mask = None if count is None else self.e.mask_below(count)
+        known: dict[Expr, str] = {}
+        for number in self.epilogue.read:
+            operand = self.epilogue.operands[number]
+            if operand.inner != "zero":
+                known[load(number, operand.type)] = self._load(number, pointers[number], strides[number], position, mask, count)
+        return known
+
+    def vector(
+        self,
+        sums: str,
+        type: str,
+        pointers: Sequence[str],
+        strides: Sequence[str],
+        position: str | int,
+        *,
+        known: dict[Expr, str] | None = None,
+        count: str | None = None,
+    ) -> None:
+        """Evaluate and store at `position` along the row; with `count`, only the first lanes exist."""
+        mask = None if count is None else self.e.mask_below(count)
+        values = {**(known or {}), accumulator(type): sums}
+        for number in self.epilogue.read:
+            operand = self.epilogue.operands[number]
+            node = load(number, operand.type)
+            if node in values:
+                continue
+            if operand.inner == "zero":
+                values[node] = self.e.load_scalar(pointers[number], operand.type)
+            else:
+                values[node] = self._load(number, pointers[number], strides[number], position, mask, count)
+        made = self.e.emit([value for _, value in self.epilogue.stores], values)
+        for (number, _), value in zip(self.epilogue.stores, made):
+            operand = self.epilogue.operands[number]
+            if operand.inner == "unit":
+                at = self.f.element(pointers[number], memory_type(operand.type), position)
+                self.e.store(at, value, operand.type, mask)
+            else:
+                at = self._strided(pointers[number], operand.type, strides[number], position)
+                self.e.store_strided(at, strides[number], value, operand.type, count)
+
+    def _load(self, number: int, pointer: str, stride: str, position: str | int, mask: str | None, count: str | None) -> str:
+        operand = self.epilogue.operands[number]
+        if operand.inner == "unit":
+            return self.e.load(self.f.element(pointer, memory_type(operand.type), position), operand.type, mask)
+        return self.e.load_strided(self._strided(pointer, operand.type, stride, position), stride, operand.type, count)
+
+    def _strided(self, pointer: str, kind: str, stride: str, position: str | int) -> str:
+        return self.f.element(pointer, memory_type(kind), self.f.mul(position, stride))

@@ -1,0 +1,57 @@
+"""Convolution kernels over activations whose channels lie in blocks: x[N, C/B, H, W, B], every lane a channel.
+
+`ConvKernel` computes tiles of `vectors` blocks of output channels times `pixels` neighbours of a row. A tile is the sum over
+turns (blocks of input channels), kernel rows and kernel columns of a *run*: input elements at a constant distance, each of
+which is multiplied with `vectors` vectors of packed weights.
+
+    blocked input   a run is the channels of one block at one pixel
+    plain input     (a first layer with few channels) a run is one row of the kernel, a turn is a channel
+
+Sizes, strides and the counts of turns, kernel rows and columns are arguments, so that layers share code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sardonyx.kernel.epilogue import Epilogue
+
+# The entries of the argument array, in order; the epilogue's operands follow, each with an address and strides for
+# batch, block, row and column.
+CONV_ARGUMENTS: Final = (
+    "x", "w", "bias", "zeros",
+    "batch", "sets", "blocks", "rows", "columns", "chunk", "chunks",
+    "height", "width", "top", "left", "row_step", "row_spread", "column_spread",
+    "kernel_rows", "kernel_columns", "turns",
+    "x_batch", "x_group", "x_turn", "x_row", "w_set",
+)  # fmt: skip
+EPILOGUE_ENTRIES: Final = 5  # of each operand: address and four strides
+
+
+@dataclass(frozen=True)
+class ConvKernel:
+    """What decides the code of a convolution. `sets` groups of `vectors` blocks make the output channels of one group."""
+
+    block: int  # lanes: output channels in a vector
+    vectors: int
+    last_vectors: int  # of the last set
+    pixels: int
+    last_pixels: int | None  # what is left of a row after whole tiles; None if its length is not known
+    stride: int  # input columns from one output pixel to the next
+    column: int  # elements from one input column to the next
+    run: int
+    run_step: int
+    run_tail: int  # length of the run in one more turn at the end; 0 if there is none
+    borders: bool  # whether kernel columns may lie outside of the input
+    roomy: bool  # reading past the end of a row of x is harmless
+    epilogue: Epilogue
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        fields = (
+            self.block, self.vectors, self.last_vectors, self.pixels, self.last_pixels, self.stride, self.column, self.run,
+            self.run_step, self.run_tail, self.borders, self.roomy,
+        )  # fmt: skip
+        return f"conv|{','.join(map(str, fields))}|{self.epilogue.key}"

@@ -1,0 +1,86 @@
+"""Matrix products: C = A * B over any number of batch axes, with an epilogue on every element of C.
+
+The result is cut into tiles of a few rows and of one strip, which is a few vectors of columns; a tile is summed over the whole
+depth in registers. A is read where it lies, with any strides. B comes in one of two forms:
+
+    packed   strips one after the other, each [depth][strip] without gaps, columns beyond the matrix filled with zeros
+    rows     as it lies, consecutive along its columns
+
+Rows are divided into blocks of nearly equal height, at most the tallest tile, so that no tile is left nearly empty. A few
+blocks make a group; a group's part of A stays in the cache while all strips pass by.
+
+Arguments: batch sizes, rows, columns, depth, blocks in a group; for A its address, batch strides, row stride, depth stride; for
+B its address, batch strides, stride of a strip (packed) or of a row (rows); for each operand of the epilogue its address, batch
+strides, row stride, column stride. Strides count elements. The parallel range counts tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.kernel.expr import BITS
+
+Source: TypeAlias = Literal["packed", "rows"]
+
+
+def vector_lanes(type: str, lanes: int) -> int:
+    """Elements of a vector that is summed up in a type, on a machine with `lanes` float32 lanes."""
+    return max(lanes // 2, 1) if BITS[type] == 64 else lanes
+
+
+def tallest(registers: int, vectors: int) -> int:
+    """The most rows of a tile: its sums, a row of B and one element of A are in registers at once."""
+    return (registers - vectors - 1) // vectors
+
+
+@dataclass(frozen=True)
+class MatMulKernel:
+    """All that decides the code of a matrix product; two equal ones share it."""
+
+    type: str  # of A and of the sums
+    b_type: str  # of B in memory; converted when loaded
+    b: Source
+    batch: int  # axes
+    vectors: int  # in a strip
+    rows: int  # of the tallest tile
+    heights: tuple[int, ...]  # of tiles that can occur, ascending; others are rounded up to the next
+    unit_depth: bool  # A is consecutive along its depth
+    whole: bool  # the columns fill their strips
+    epilogue: Epilogue
+
+    def __post_init__(self) -> None:
+        if not self.heights or self.heights[-1] != min(self.rows, self.heights[-1]):
+            raise ValueError(f"tiles of heights {self.heights} in blocks of at most {self.rows} rows")
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        heights = ",".join(map(str, self.heights))
+        return (
+            f"matmul|{self.type}|{self.b_type}|{self.b}|{self.batch}|{self.vectors}x{self.rows}|{heights}"
+            f"|{self.unit_depth}|{self.whole}|{self.epilogue.key}"
+        )
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return (self.batch + 4) + (self.batch + 3) + (self.batch + 2) + len(self.epilogue.operands) * (self.batch + 3)
+
+
+def heights(rows: Dim, tallest_: int) -> tuple[int, ...]:
+    """The heights of the tiles that a number of rows is divided into; all that are possible if it is not known yet."""
+    if not isinstance(rows, int):
+        return tuple(range(1, tallest_ + 1))
+    if rows == 0:
+        return (1,)
+    blocks = -(-rows // tallest_)
+    return tuple(sorted({rows // blocks, -(-rows // blocks)}))
+
+
+def units(kernel: MatMulKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, lanes: int) -> Dim:
+    """How many tiles the result has."""
+    strips = ceildiv(columns, kernel.vectors * vector_lanes(kernel.type, lanes))
+    return product([*batch, ceildiv(rows, kernel.rows), strips])

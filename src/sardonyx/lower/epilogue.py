@@ -1,0 +1,94 @@
+"""The elementwise nodes of a template's group as an epilogue: which operands it reads and which values it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import Value
+from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.kernel.expr import BITS, Expr
+from sardonyx.kernel.loops import Inner, Operand
+from sardonyx.lower.groups import Group
+from sardonyx.lower.loop_builder import broadcast_strides
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.steps import Buffer, View
+
+
+@dataclass(frozen=True)
+class GroupEpilogue:
+    """An epilogue before its kernel is known: views of the operands, in order, and what is stored in the last of them."""
+
+    views: tuple[View, ...]
+    stores: tuple[tuple[int, Expr], ...]
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The operands that are stored to."""
+        return tuple(number for number, _ in self.stores)
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        """The buffers that are loaded from."""
+        return tuple(view.buffer for number, view in enumerate(self.views) if number not in self.written)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        """The buffers that are stored to."""
+        return tuple(self.views[number].buffer for number in self.written)
+
+    def strides(self, shape: Sequence[Dim]) -> list[tuple[Dim, ...]]:
+        """How every operand moves over the shape of the result."""
+        return [broadcast_strides(view, shape) for view in self.views]
+
+    def for_kernel(self, inner: Sequence[Dim]) -> Epilogue:
+        """The epilogue of a kernel, given the operands' strides along its vector axis."""
+        operands = tuple(Operand(view.buffer.dtype.name, _inner(stride)) for view, stride in zip(self.views, inner))
+        written = set(self.written)
+        # A result of one column moves by 0 as well as by 1; only 1 can be stored to.
+        fixed = tuple(
+            Operand(operand.type, "unit") if number in written and operand.inner == "zero" else operand
+            for number, operand in enumerate(operands)
+        )
+        return Epilogue(fixed, self.stores)
+
+    def in_place(self, moves: Sequence[Sequence[Dim]], elsewhere: Sequence[Buffer]) -> tuple[tuple[Buffer, Buffer], ...]:
+        """Operands that may be overwritten by a result: those read exactly where it is stored, and by nobody `elsewhere`."""
+        pairs = []
+        for target in self.written:
+            for source, view in enumerate(self.views):
+                result = self.views[target]
+                if (
+                    source not in self.written
+                    and all(view.buffer is not buffer for buffer in elsewhere)
+                    and list(moves[source]) == list(moves[target])
+                    and view.offset == 0 == result.offset
+                    and view.buffer.size == result.buffer.size
+                    and BITS[view.buffer.dtype.name] == BITS[result.buffer.dtype.name]
+                ):
+                    pairs.append((view.buffer, result.buffer))
+        return tuple(pairs)
+
+
+def _inner(stride: Dim) -> Inner:
+    return "unit" if stride == 1 else "zero" if stride == 0 else "any"
+
+
+def group_epilogue(ctx: LowerContext, group: Group, root: Callable[[Callable[[Value], int]], dict[Value, Expr]]) -> GroupEpilogue:
+    """The epilogue of a group. `root` gives the expressions of the root node's outputs; it may ask for operands itself."""
+    views: list[View] = []
+    numbers: dict[Value, int] = {}
+
+    def operand(value: Value) -> int:
+        if value not in numbers:
+            numbers[value] = len(views)
+            views.append(ctx.view(value))
+        return numbers[value]
+
+    made = ctx.expressions(group, root(operand), operand)
+    stores = []
+    for value in ctx.escaping(group):
+        stores.append((len(views), made[value].cast(ctx.dtype(value).name)))
+        views.append(ctx.output(value))
+    return GroupEpilogue(tuple(views), tuple(stores))

@@ -41,9 +41,11 @@ if TYPE_CHECKING:
         NoModel,
         NoSuchFile,
         NotFound,
-        NotImplemented,  # noqa: A004 - the name users of ONNX Runtime catch
         RuntimeException,
         SardonyxError,
+    )
+    from sardonyx.errors import (
+        NotImplemented as NotImplemented,  # noqa: A004 - the name users of ONNX Runtime catch
     )
     from sardonyx.inspection import (
         ModelSummary,
@@ -118,9 +120,9 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "__version__", "get_version_string", "get_build_info", "print_debug_info", "preload_dlls", "has_collective_ops",
     "set_default_logger_severity", "set_default_logger_verbosity", "set_seed", "enable_telemetry_events",
     "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets",
-    # errors
+    # errors; NotImplemented is here, too, but `from sardonyx import *` must not hide Python's own
     "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
-    "ModelLoaded", "NotImplemented", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
+    "ModelLoaded", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
 ]  # fmt: skip
 
 _MODULES = {

@@ -80,7 +80,7 @@ def compile_graph(
     kernels = library(settings.cache_folder)
     failed: set[Node] = set()
     while True:
-        grouping = form_groups(nodes, frozenset(failed))
+        grouping = form_groups(nodes, graph.inputs, frozenset(failed))
         lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes)
         plan = plan_native(lowered)
         broken, addresses = _compile_kernels(kernels, lowered)

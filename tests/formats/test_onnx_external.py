@@ -168,6 +168,13 @@ def test_a_download_cache_of_links_into_a_folder_of_blobs_works(tmp_path: Path, 
         load(snapshot / "model.onnx")
 
 
+def test_a_link_to_the_model_alone_finds_the_data_beside_the_real_file(weights: Path) -> None:
+    (weights / "m.onnx").write_bytes(model_of(external_tensor("a", "w.bin", [2])).SerializeToString())
+    (weights / "elsewhere").mkdir()
+    (weights / "elsewhere" / "link.onnx").symlink_to(weights / "m.onnx")
+    assert constant(load(weights / "elsewhere" / "link.onnx"), "a").numpy().tolist() == [0, 1]
+
+
 def test_a_file_that_changes_after_the_model_was_read_is_refused(weights: Path) -> None:
     (weights / "m.onnx").write_bytes(model_of(external_tensor("a", "w.bin", [2])).SerializeToString())
     model = load(weights / "m.onnx")

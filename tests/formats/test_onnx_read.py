@@ -109,6 +109,8 @@ def test_unknown_dimensions_differ_and_names_mean_the_same() -> None:
     assert a is not None
     assert b is not None
     assert [left == right for left, right in zip(a, b)] == [False, True, False, False]
+    assert model.graph.inputs[0].metadata == {"onnx.dim_param.3": "?"}
+    assert ModelProto.FromString(to_bytes(model)).graph.input[0].type.tensor_type.shape.dim[3].dim_param == "?"
     assert model.graph.outputs[0].shape is None
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.errors import InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
-from sardonyx.formats.onnx import load_tensor, load_value, tensor_to_bytes, value_to_bytes
+from sardonyx.formats.onnx import load, load_tensor, load_value, tensor_to_bytes, value_to_bytes
 from sardonyx.ir.graph import SparseConstant
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType
 
@@ -179,6 +179,25 @@ def test_tensor_files_are_read_from_paths(tmp_path: Path) -> None:
         load_tensor(tmp_path / "input_1.pb")
     with pytest.raises(InvalidProtobuf, match=r"it is empty \(0 bytes\)"):
         load_tensor(b"")
+
+
+def test_the_data_files_of_the_onnx_suite_are_read() -> None:
+    count = 0
+    for path in sorted((Path(onnx.__file__).parent / "backend" / "test" / "data").glob("*/*/model.onnx")):
+        model = load(path)
+        for kind, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
+            for index, value in enumerate(value for value in values if value.constant is None):
+                file = path.parent / "test_data_set_0" / f"{kind}_{index}.pb"
+                found = load_value(file, value.type)
+                if isinstance(value.type, SequenceType):
+                    expected = numpy_helper.to_list(onnx.SequenceProto.FromString(file.read_bytes()))
+                else:
+                    found, expected = [found], [numpy_helper.to_array(TensorProto.FromString(file.read_bytes()))]
+                assert [(item.dtype, item.shape) for item in found] == [(item.dtype, item.shape) for item in expected]
+                for ours, theirs in zip(found, expected):
+                    np.testing.assert_array_equal(ours, theirs)
+                count += 1
+    assert count > 200
 
 
 def test_sequences_maps_and_optionals_are_read_as_onnx_writes_them() -> None:

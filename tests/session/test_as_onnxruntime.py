@@ -49,6 +49,11 @@ def app(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_star_import_hides_no_builtin() -> None:
+    program = "from sardonyx import *; import sardonyx; assert NotImplemented is not sardonyx.NotImplemented; InferenceSession"
+    assert _run("-c", program).returncode == 0
+
+
 EXPECTED = "refused: sardonyx.errors\nsum: 21.0 arguments: ['--fast', 'x']\n"
 
 

@@ -102,6 +102,7 @@ class _Inference:
         self._bindings = bindings
         self._effort = effort or _Effort()
         self._findings: dict[Node | Value, list[Problem]] = {}
+        self._unsound: set[Node] = set()
         self._walked: set[Graph] = set()  # subgraphs of the node at hand that its rule has asked for
 
     @property
@@ -141,6 +142,10 @@ class _Inference:
             inferred = self._apply_rule(node, inputs, attrs)
         for position, (output, type_) in enumerate(zip(node.outputs, inferred, strict=True)):
             self.types[output] = self._merged(output, type_, node, node.label, f"output {position} ({output.name}): ")
+        if node in self._unsound:
+            self._unsound.discard(node)
+            self.values.forget(node)
+            return
         self.values.visit(node, attrs)
         for output in node.outputs:
             known, type_ = self.values.known_of(output), self.types[output]
@@ -157,14 +162,18 @@ class _Inference:
     def _apply_rule(self, node: Node, inputs: list[Type | None], attrs: dict[str, Any]) -> list[Type | None]:
         sig = signature(node.domain, node.op_type, node.version)
         outputs: list[Type | None] = [None] * len(node.outputs)
+        sound = True
         if sig is not None:
             bound, misfits = bind_types(sig, inputs)
             for misfit in misfits:
                 self._report(node, node.label, "error", f"{misfit} ({operator_text(node)})")
             outputs = list(output_types(sig, bound, len(node.outputs)))
+            sound = not misfits and _is_complete(node, sig)
+        if not sound:
+            self._unsound.add(node)
         outer, self._walked = self._walked, set()
         definition = registry.lookup(node.domain, node.op_type, node.version)
-        if definition is not None and definition.infer is not None and _enough_inputs(node, sig):
+        if definition is not None and definition.infer is not None and sound:
             context = InferContext(node, inputs, attrs, *self._lookups(node), self._infer_subgraph)
             try:
                 outputs = _normalise(definition.infer(context), outputs, node)
@@ -267,15 +276,20 @@ def _constant_type(constant: Tensor | SparseConstant) -> Type:
     return SparseTensorType(constant.values.dtype, constant.shape)
 
 
-def _enough_inputs(node: Node, sig: Signature | None) -> bool:
-    """Whether the inputs a rule relies on are there; if not, `check` says so."""
-    if sig is None:
-        return True
+def _is_complete(node: Node, sig: Signature) -> bool:
+    """Whether the inputs and attributes a rule relies on are there and of the right kind; if not, `check` says so."""
     inputs = node.inputs
-    return len(inputs) >= sig.fewest_inputs and not any(
-        value is None and (parameter := sig.input_at(index)) is not None and not parameter.optional and not parameter.variadic
-        for index, value in enumerate(inputs)
-    )
+    if len(inputs) < sig.fewest_inputs:
+        return False
+    for index, value in enumerate(inputs):
+        parameter = sig.input_at(index)
+        if value is None and parameter is not None and not (parameter.optional or parameter.variadic):
+            return False
+    for name, formal in sig.attributes.items():
+        attr = node.attrs.get(name)
+        if formal.required if attr is None else attr.kind is not formal.kind:
+            return False
+    return True
 
 
 def _normalise(result: Any, by_signature: list[Type | None], node: Node) -> list[Type | None]:

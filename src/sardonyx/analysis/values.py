@@ -52,10 +52,7 @@ class ValueTable:
 
     def visit(self, node: Node, attrs: dict[str, Any]) -> None:
         """Learn what a node's outputs hold; its inputs have been visited and the types of its outputs are known."""
-        for output in node.outputs:
-            self._known.pop(output, None)
-            self._arrays.pop(output, None)
-            self._computable.pop(output, None)
+        self.forget(node)
         rule = RULES.get(node.op_type) if node.domain == "" else None
         if rule is not None:
             self._propagate(node, attrs, rule)
@@ -64,6 +61,13 @@ class ValueTable:
             if definition is not None and not definition.traits & (Trait.RANDOM | Trait.CONTROL_FLOW):
                 for output in node.outputs:
                     self._computable[output] = (definition, attrs)
+
+    def forget(self, node: Node) -> None:
+        """Know nothing about what a node makes."""
+        for output in node.outputs:
+            self._known.pop(output, None)
+            self._arrays.pop(output, None)
+            self._computable.pop(output, None)
 
     def _propagate(self, node: Node, attrs: dict[str, Any], rule: Callable[[NodeView], Any]) -> None:
         limits = [_limits(self._type_of(output)) for output in node.outputs]

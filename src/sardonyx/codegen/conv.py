@@ -1,9 +1,9 @@
 """Convolution -> LLVM: register tiles of output channels times pixels.
 
-    for unit in begin .. end:              (set of output channels, image, row, chunk of the row)
+    for unit in begin .. end:              (set of output channels, image, plane, row, chunk of the row)
       for tile of pixels in the chunk:
         acc[v][p] = bias[v]
-        for turn, kernel row (only those inside the image), kernel column:
+        for turn, kernel plane and row (only those inside the image), kernel column:
           for element of the run:
             acc[v][p] += w[v] * x[p]       x in every lane
         epilogue(acc)
@@ -15,13 +15,15 @@ of its own, which leads to a block of zeros where the kernel reaches outside: no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import memory_type
-from sardonyx.kernel.conv import CONV_ARGUMENTS, EPILOGUE_ENTRIES, ConvKernel
+from sardonyx.kernel.conv import CONV_ARGUMENTS, EPILOGUE_ENTRIES, POINTERS, ConvKernel
+from sardonyx.kernel.epilogue import Epilogue
 
 HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop over the tile instead of straight code
 
@@ -31,6 +33,39 @@ def emit_conv(kernel: ConvKernel, name: str, target: Target) -> Function:
     function = Function(name, KERNEL_PARAMETERS)
     _ConvEmitter(kernel, function).emit()
     return function
+
+
+class Operands:
+    """The operands of an epilogue over a blocked result: where each lies at a place of it."""
+
+    def __init__(self, epilogue: Epilogue, function: Function, first: int, dense: int | None) -> None:
+        """`first` is where they start in the argument array; `dense` how far stored pixels are apart, if that is known."""
+        self.f = function
+        self.types = [memory_type(operand.type) for operand in epilogue.operands]
+        self.bases: list[str] = []
+        self.strides: list[list[str]] = []
+        for number in range(len(epilogue.operands)):
+            at = first + number * EPILOGUE_ENTRIES
+            self.bases.append(function.argument("%args", at, "ptr"))
+            self.strides.append([function.argument("%args", at + 1 + axis) for axis in range(EPILOGUE_ENTRIES - 1)])
+        if dense is not None:
+            for number, _ in epilogue.stores:
+                self.strides[number][-1] = str(dense)
+
+    @property
+    def columns(self) -> list[str]:
+        """How they move from pixel to pixel."""
+        return [strides[-1] for strides in self.strides]
+
+    def at(self, *place: str) -> list[str]:
+        """Their addresses at an image, block, plane, row and column."""
+        found = []
+        for base, kind, strides in zip(self.bases, self.types, self.strides):
+            offset = "0"
+            for index, stride in zip(place, strides):
+                offset = self.f.add(offset, self.f.mul(index, stride))
+            found.append(self.f.element(base, kind, offset))
+        return found
 
 
 class TileStore:
@@ -72,8 +107,7 @@ class TileStore:
         f = self.f
         operands = self.emitter.epilogue.operands
         at = [
-            f.element(base, memory_type(operand.type), f.mul(pixel, step))
-            for base, operand, step in zip(bases, operands, steps)
+            f.element(base, memory_type(operand.type), f.mul(pixel, step)) for base, operand, step in zip(bases, operands, steps)
         ]
         self.emitter.vector(sums, "f32", at, ["1"] * len(operands), 0)
 
@@ -93,47 +127,101 @@ class TileStore:
             f.end(loop)
 
 
+class Counter:
+    """A loop over units that keeps the index on every axis, so that only the first unit needs divisions.
+
+    Axes are given innermost first.
+    """
+
+    def __init__(self, function: Function, sizes: Sequence[str]) -> None:
+        self.f = function
+        self.sizes = list(sizes)
+        indices = []
+        rest = "%begin"
+        for size in self.sizes:
+            indices.append(function.let(f"urem i64 {rest}, {size}", "i"))
+            rest = function.let(f"udiv i64 {rest}, {size}", "i")
+        self._loop = function.loop("%begin", "%end", carry=[("i64", index) for index in (*indices, rest)])
+        self.indices = self._loop.carry  # one more than there are sizes: the outermost axis
+
+    def end(self) -> None:
+        """Go on with the next unit."""
+        f, following, carry = self.f, [], "true"
+        for index, size in zip(self.indices, self.sizes):
+            more = f.let(f"zext i1 {carry} to i64", "i")
+            next_index = f.add(index, more)
+            carry = f.let(f"icmp eq i64 {next_index}, {size}", "c")
+            following.append(f.let(f"select i1 {carry}, i64 0, i64 {next_index}", "i"))
+        following.append(f.add(self.indices[-1], f.let(f"zext i1 {carry} to i64", "i")))
+        f.end(self._loop, following)
+
+
+def maximum(f: Function, a: str, b: str | int) -> str:
+    """The larger of two integers."""
+    more = f.let(f"icmp sgt i64 {a}, {b}", "c")
+    return f.let(f"select i1 {more}, i64 {a}, i64 {b}", "i")
+
+
+def inside(f: Function, first: str, spread: str, size: str, count: str | int) -> tuple[str, str]:
+    """Which of `count` places first, first + spread, ... lie in 0 .. size: from one number up to another."""
+    less = f.sub(spread, "1")
+    low = maximum(f, f.let(f"sdiv i64 {f.sub(less, first)}, {spread}", "i"), 0)
+    high = f.min(f.let(f"sdiv i64 {f.add(f.sub(size, first), less)}, {spread}", "i"), count)
+    return low, high
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a unit of work lies: all as names of i64 values or pointers."""
+
+    image: str
+    block: str  # of output channels
+    plane: str
+    row: str
+    first_plane: str  # of the input
+    first_row: str
+    planes: tuple[str, str]  # the kernel planes and rows inside the image
+    rows: tuple[str, str]
+    source: str
+    weights: str
+    begin: str  # columns
+    end: str
+
+
 class _ConvEmitter:
     def __init__(self, kernel: ConvKernel, function: Function) -> None:
         self.k = kernel
         self.f = f = function
         self.vector = f"<{kernel.block} x float>"
         self.a = {
-            name: f.argument("%args", position, "ptr" if position < 4 else "i64")
+            name: f.argument("%args", position, "ptr" if position < POINTERS else "i64")
             for position, name in enumerate(CONV_ARGUMENTS)
         }
-        first = len(CONV_ARGUMENTS)
-        self.bases: list[str] = []
-        self.strides: list[list[str]] = []
-        for number in range(len(kernel.epilogue.operands)):
-            at = first + number * EPILOGUE_ENTRIES
-            self.bases.append(f.argument("%args", at, "ptr"))
-            self.strides.append([f.argument("%args", at + 1 + axis) for axis in range(4)])
-        # A stored column moves by one block; saying so keeps addresses short.
-        for number, _ in kernel.epilogue.stores:
-            self.strides[number][3] = str(kernel.block)
+        self.operands = Operands(kernel.epilogue, f, len(CONV_ARGUMENTS), kernel.block if kernel.dense else None)
         self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block), f, kernel.vectors, kernel.pixels)
 
     def emit(self) -> None:
         f, a, k = self.f, self.a, self.k
-        unit = f.loop("%begin", "%end")
-        chunk, rest = self._split(unit.index, a["chunks"])
-        row, rest = self._split(rest, a["rows"])
-        image, every_set = self._split(rest, a["batch"])
-        number, group = self._split(every_set, a["sets"])
-        block = f.add(f.mul(group, a["blocks"]), f.mul(number, k.vectors))
-        weights = f.element(a["w"], "float", f.mul(every_set, a["w_set"]))
-        source = f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(group, a["x_group"])))
+        units = Counter(f, [a["chunks"], a["rows"], a["planes"], a["batch"], a["sets"]])
+        chunk, row, plane, image, number, group = units.indices
+        every_set = f.add(f.mul(group, a["sets"]), number)
+        first_plane = f.sub(f.mul(plane, a["plane_step"]), a["front"])
         first_row = f.sub(f.mul(row, a["row_step"]), a["top"])
-        spread = a["row_spread"]
-        spread_less = f.sub(spread, "1")
-        low = f.let(f"sdiv i64 {f.sub(spread_less, first_row)}, {spread}", "i")
-        low = self._max(low, "0")
-        high = f.let(f"sdiv i64 {f.add(f.sub(a['height'], first_row), spread_less)}, {spread}", "i")
-        high = f.min(high, a["kernel_rows"])
         begin = f.mul(chunk, a["chunk"])
-        end = f.min(f.add(begin, a["chunk"]), a["columns"])
-        place = _Place(image, block, row, first_row, low, high, source, weights, begin, end)
+        place = _Place(
+            image,
+            f.add(f.mul(group, a["blocks"]), f.mul(number, k.vectors)),
+            plane,
+            row,
+            first_plane,
+            first_row,
+            inside(f, first_plane, a["plane_spread"], a["depth"], a["kernel_planes"]),
+            inside(f, first_row, a["row_spread"], a["height"], a["kernel_rows"]),
+            f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(group, a["x_group"]))),
+            f.element(a["w"], "float", f.mul(every_set, a["w_set"])),
+            begin,
+            f.min(f.add(begin, a["chunk"]), a["columns"]),
+        )
         if k.last_vectors == k.vectors:
             self._chunk(k.vectors, place)
         else:
@@ -147,15 +235,7 @@ class _ConvEmitter:
             self._chunk(k.last_vectors, place)
             f.branch(after)
             f.label(after)
-        f.end(unit)
-
-    def _split(self, index: str, size: str) -> tuple[str, str]:
-        """Remainder and quotient."""
-        return self.f.let(f"urem i64 {index}, {size}", "i"), self.f.let(f"udiv i64 {index}, {size}", "i")
-
-    def _max(self, a: str, b: str) -> str:
-        more = self.f.let(f"icmp sgt i64 {a}, {b}", "c")
-        return self.f.let(f"select i1 {more}, i64 {a}, i64 {b}", "i")
+        units.end()
 
     def _chunk(self, vectors: int, place: _Place) -> None:
         """Whole tiles, then what is left of the row."""
@@ -203,12 +283,11 @@ class _ConvEmitter:
     def _tile(self, vectors: int, pixels: int, place: _Place, column: str, *, checked: bool, count: str | None) -> None:
         f, a, k = self.f, self.a, self.k
         bias = f.element(a["bias"], "float", f.mul(place.block, k.block))
-        start = [
-            f.let(f"load {self.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)
-        ]
+        start = [f.let(f"load {self.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)]
         sums = [start[v] for v in range(vectors) for _ in range(pixels)]
         first = f.sub(f.mul(column, k.stride), a["left"])
-        turn_weights = f.mul(f.mul(a["kernel_rows"], a["kernel_columns"]), k.run * vectors * k.block)
+        taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
+        turn_weights = f.mul(taps, k.run * vectors * k.block)
         sums = self._turns(vectors, pixels, place, first, "0", a["turns"], k.run, turn_weights, sums, checked)
         if k.run_tail:
             sums = self._turns(
@@ -217,14 +296,9 @@ class _ConvEmitter:
         tile = [sums[v * pixels : (v + 1) * pixels] for v in range(vectors)]
 
         def pointers(v: int) -> list[str]:
-            found = []
-            for base, operand, (batch, block, row, col) in zip(self.bases, k.epilogue.operands, self.strides):
-                offset = f.add(f.mul(place.image, batch), f.mul(f.add(place.block, v), block))
-                offset = f.add(offset, f.add(f.mul(place.row, row), f.mul(column, col)))
-                found.append(f.element(base, memory_type(operand.type), offset))
-            return found
+            return self.operands.at(place.image, f.add(place.block, v), place.plane, place.row, column)
 
-        self.tiles.store(tile, pointers, [strides[3] for strides in self.strides], count)
+        self.tiles.store(tile, pointers, self.operands.columns, count)
 
     def _turns(
         self,
@@ -242,14 +316,18 @@ class _ConvEmitter:
         """The sums after some turns. `first` is the input column of the tile's first pixel."""
         f, a, k = self.f, self.a, self.k
         row_weights = f.mul(a["kernel_columns"], run * vectors * k.block)
+        plane_weights = f.mul(a["kernel_rows"], row_weights)
         turn = f.loop(begin, end, carry=[(self.vector, value) for value in sums])
         image = f.element(place.source, "float", f.mul(turn.index, a["x_turn"]))
         weights = f.element(place.weights, "float", f.mul(turn.index, turn_weights))
-        high = f.loop(place.low, place.high, carry=[(self.vector, value) for value in turn.carry])
-        source = f.element(
-            image, "float", f.mul(f.add(place.first_row, f.mul(high.index, a["row_spread"])), a["x_row"])
-        )
-        row = f.element(weights, "float", f.mul(high.index, row_weights))
+        deep = f.loop(*place.planes, carry=[(self.vector, value) for value in turn.carry])
+        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_spread"])), a["x_plane"])
+        plane = f.element(image, "float", at)
+        plane_taps = f.element(weights, "float", f.mul(deep.index, plane_weights))
+        high = f.loop(*place.rows, carry=[(self.vector, value) for value in deep.carry])
+        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_spread"])), a["x_row"])
+        source = f.element(plane, "float", at)
+        row = f.element(plane_taps, "float", f.mul(high.index, row_weights))
         wide = f.loop(0, a["kernel_columns"], carry=[(self.vector, value) for value in high.carry])
         taps = f.element(row, "float", f.mul(wide.index, run * vectors * k.block))
         at = f.add(first, f.mul(wide.index, a["column_spread"]))
@@ -274,7 +352,7 @@ class _ConvEmitter:
                         self.vector, f"llvm.fmuladd.v{k.block}f32", (self.vector, wide_x), (self.vector, w[v]),
                         (self.vector, values[number]),
                     )  # fmt: skip
-        return f.end(turn, f.end(high, f.end(wide, values)))
+        return f.end(turn, f.end(deep, f.end(high, f.end(wide, values))))
 
     def _checked_pixel(self, source: str, column: str) -> str:
         """Where a pixel lies, or zeros if it lies outside."""
@@ -282,21 +360,3 @@ class _ConvEmitter:
         inside = f.let(f"icmp ult i64 {column}, {self.a['width']}", "c")
         at = f.element(source, "float", f.mul(column, self.k.column))
         return f.let(f"select i1 {inside}, ptr {at}, ptr {self.a['zeros']}", "p")
-
-
-class _Place:
-    """Where a unit of work lies: all as names of i64 values or pointers."""
-
-    def __init__(
-        self, image: str, block: str, row: str, first_row: str, low: str, high: str, source: str, weights: str, begin: str, end: str
-    ) -> None:
-        self.image = image
-        self.block = block  # of output channels
-        self.row = row
-        self.first_row = first_row  # of the input
-        self.low = low  # kernel rows inside the image
-        self.high = high
-        self.source = source
-        self.weights = weights
-        self.begin = begin  # columns
-        self.end = end

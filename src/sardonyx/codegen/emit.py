@@ -15,16 +15,19 @@ from sardonyx.codegen.loader import LoadedCode, load
 from sardonyx.codegen.loops import emit_loop_kernel
 from sardonyx.codegen.matmul import emit_matmul_kernel
 from sardonyx.codegen.object_cache import ObjectCache
+from sardonyx.codegen.pack import emit_pack_kernel
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul import MatMulKernel
+from sardonyx.kernel.pack import PackKernel
 
 Emitter = Callable[[Any, str, Target], Function]
 
 EMITTERS: Final[dict[type[Any], Emitter]] = {
     LoopKernel: emit_loop_kernel,
     MatMulKernel: emit_matmul_kernel,
+    PackKernel: emit_pack_kernel,
     ConvKernel: emit_conv,
 }
 

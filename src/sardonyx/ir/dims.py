@@ -6,7 +6,7 @@
     evaluate(n // 2 + 1, {"N": 7})  ->  4
 
 An expression is kept as a polynomial with integer coefficients over atoms; an atom is a symbol or one of floordiv, mod,
-max, min of two expressions. Equal polynomials are equal expressions; two expressions that compare unequal may still
+max, min, broadcast of two expressions. Equal polynomials are equal expressions; two expressions that compare unequal may still
 have the same value for every binding (N // 2 * 2 and N - N % 2). Symbols stand for sizes: whole numbers, never negative.
 A symbol whose name starts with "?" is anonymous: nobody named it, it is merely unknown.
 """
@@ -19,8 +19,6 @@ from typing import Final, TypeAlias, Union
 
 Dim: TypeAlias = Union[int, "Expr"]
 _Monomial: TypeAlias = tuple["_Atom", ...]  # a product of atoms, sorted by text; () is the constant
-
-_FUNCTIONS: Final = ("floordiv", "mod", "max", "min")
 
 
 class _Atom:
@@ -152,7 +150,7 @@ def _make(total: dict[_Monomial, int]) -> Dim:
 
 
 def _function(name: str, a: Dim, b: Dim) -> Expr:
-    if name in ("max", "min") and str(b) < str(a):  # commutative: one canonical order
+    if name in ("max", "min", "broadcast") and str(b) < str(a):  # commutative: one canonical order
         a, b = b, a
     return Expr((((_Atom(name, (a, b), f"{name}({a}, {b})"),), 1),))
 
@@ -236,6 +234,19 @@ def dim_min(a: Dim, b: Dim) -> Dim:
     return _function("min", a, b)
 
 
+def broadcast(a: Dim, b: Dim) -> Dim:
+    """The size two sizes broadcast to: the other one if either is 1, else what both must be."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        raise ValueError(f"sizes {a} and {b} do not broadcast")
+    if isinstance(a, int) or isinstance(b, int):  # the other one is 1 or the same
+        return a if isinstance(a, int) else b
+    return _function("broadcast", a, b)
+
+
 def _is_size(dim: Dim) -> bool:
     """Whether it is plainly not negative: all coefficients are positive and no atom can be negative."""
     if isinstance(dim, int):
@@ -278,6 +289,8 @@ def _apply(function: str, a: Dim, b: Dim) -> Dim:
         return floordiv(a, b)
     if function == "mod":
         return mod(a, b)
+    if function == "broadcast":
+        return broadcast(a, b)
     return dim_max(a, b) if function == "max" else dim_min(a, b)
 
 

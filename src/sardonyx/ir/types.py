@@ -1,8 +1,8 @@
 """The types of values: tensors with an element type and a shape, and the containers around them.
 
-    TensorType(FLOAT32, (symbol("N"), 3))   prints as  f32[N,3]
-    TensorType(FLOAT32, None)               prints as  f32[...]     (rank unknown)
-    SequenceType(TensorType(INT64, ()))     prints as  seq(i64[])
+TensorType(FLOAT32, (symbol("N"), 3))   prints as  f32[N,3]
+TensorType(FLOAT32, None)               prints as  f32[...]     (rank unknown)
+SequenceType(TensorType(INT64, ()))     prints as  seq(i64[])
 """
 
 from __future__ import annotations

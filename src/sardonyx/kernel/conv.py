@@ -1,7 +1,7 @@
 """Convolution kernels over activations whose channels lie in blocks: x[N, C/B, H, W, B], every lane a channel.
 
 `ConvKernel` computes tiles of `vectors` blocks of output channels times `pixels` neighbours of a row. A tile is the sum over
-turns (blocks of input channels), kernel rows and kernel columns of a *run*: input elements at a constant distance, each of
+turns (blocks of input channels), kernel planes, rows and columns of a *run*: input elements at a constant distance, each of
 which is multiplied with `vectors` vectors of packed weights.
 
     blocked input   a run is the channels of one block at one pixel
@@ -18,15 +18,16 @@ from typing import Final
 from sardonyx.kernel.epilogue import Epilogue
 
 # The entries of the argument array, in order; the epilogue's operands follow, each with an address and strides for
-# batch, block, row and column.
+# batch, block, plane, row and column.
 CONV_ARGUMENTS: Final = (
     "x", "w", "bias", "zeros",
-    "batch", "sets", "blocks", "rows", "columns", "chunk", "chunks",
-    "height", "width", "top", "left", "row_step", "row_spread", "column_spread",
-    "kernel_rows", "kernel_columns", "turns",
-    "x_batch", "x_group", "x_turn", "x_row", "w_set",
+    "batch", "sets", "blocks", "planes", "rows", "columns", "chunk", "chunks",
+    "depth", "height", "width", "front", "top", "left", "plane_step", "row_step",
+    "plane_spread", "row_spread", "column_spread", "kernel_planes", "kernel_rows", "kernel_columns", "turns",
+    "x_batch", "x_group", "x_turn", "x_plane", "x_row", "w_set",
 )  # fmt: skip
-EPILOGUE_ENTRIES: Final = 5  # of each operand: address and four strides
+POINTERS: Final = 4  # so many of them are addresses
+EPILOGUE_ENTRIES: Final = 6  # of each operand: address and five strides
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class ConvKernel:
     run_tail: int  # length of the run in one more turn at the end; 0 if there is none
     borders: bool  # whether kernel columns may lie outside of the input
     roomy: bool  # reading past the end of a row of x is harmless
+    dense: bool  # neighbouring output pixels are one block apart
     epilogue: Epilogue
 
     @property
@@ -52,6 +54,6 @@ class ConvKernel:
         """Equal for kernels with the same code."""
         fields = (
             self.block, self.vectors, self.last_vectors, self.pixels, self.last_pixels, self.stride, self.column, self.run,
-            self.run_step, self.run_tail, self.borders, self.roomy,
+            self.run_step, self.run_tail, self.borders, self.roomy, self.dense,
         )  # fmt: skip
         return f"conv|{','.join(map(str, fields))}|{self.epilogue.key}"

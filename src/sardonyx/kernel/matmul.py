@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.epilogue import Epilogue
@@ -32,9 +32,29 @@ def vector_lanes(type: str, lanes: int) -> int:
     return max(lanes // 2, 1) if BITS[type] == 64 else lanes
 
 
-def tallest(registers: int, vectors: int) -> int:
-    """The most rows of a tile: its sums, a row of B and one element of A are in registers at once."""
-    return (registers - vectors - 1) // vectors
+# The most rows of a tile by registers and vectors of a strip, as measured: with more, sums no longer stay in registers.
+_TALLEST: Final = {16: {1: 12, 2: 6, 3: 4, 4: 2}, 32: {1: 12, 2: 6, 3: 7, 4: 6}}
+# How much longer a column takes in narrower strips, which read A more often.
+_COST: Final = {16: {1: 1.15, 2: 1.0, 3: 1.0, 4: 1.15}, 32: {1: 1.04, 2: 1.02, 3: 1.01, 4: 1.0}}
+
+
+def registers_of(lanes: int) -> int:
+    """Vector registers of a machine with so many float32 lanes: 32 with AVX-512; 16 is what all others have at least."""
+    return 32 if lanes >= 16 else 16
+
+
+def tallest(lanes: int, vectors: int) -> int:
+    """The most rows of a tile."""
+    return _TALLEST[registers_of(lanes)][vectors]
+
+
+def strip_vectors(columns: Dim, type: str, lanes: int) -> int:
+    """How many vectors a strip should have: as many as keep the last strip from being mostly empty."""
+    cost = _COST[registers_of(lanes)]
+    if not isinstance(columns, int):
+        return min(cost, key=lambda vectors: cost[vectors])
+    own = vector_lanes(type, lanes)
+    return min(cost, key=lambda vectors: -(-max(columns, 1) // (own * vectors)) * vectors * cost[vectors])
 
 
 @dataclass(frozen=True)

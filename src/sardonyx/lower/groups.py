@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from sardonyx.ir.dims import symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.lower import registry
@@ -70,7 +71,7 @@ def is_native(value: Value | None) -> bool:
     )
 
 
-def form_groups(nodes: Sequence[Node], excluded: frozenset[Node] = frozenset()) -> Grouping:
+def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozenset[Node] = frozenset()) -> Grouping:
     """Put nodes into groups; those excluded are computed by the host."""
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
@@ -81,11 +82,13 @@ def form_groups(nodes: Sequence[Node], excluded: frozenset[Node] = frozenset()) 
         groups.append(group)
         group_of[node] = group
 
+    known = {name for value in inputs for name in _symbols(value)}
     for node in nodes:
-        reason = _host_reason(node, excluded)
+        reason = _host_reason(node, excluded) or _open_size(node, known)
         if reason:
             refusals[node] = reason
             new_group(node, "host", None)
+            known.update(name for value in node.outputs for name in _symbols(value))
             continue
         shape = node.outputs[0].shape
         if registry.elementwise_rule(node) is not None:
@@ -115,6 +118,16 @@ def _host_reason(node: Node, excluded: frozenset[Node]) -> str:
             assert value is not None
             return f"{value.name!r} is {value.type}: not a tensor of known rank and a native element type"
     return template.accepts(node) if template is not None and registry.elementwise_rule(node) is None else ""
+
+
+def _symbols(value: Value) -> frozenset[str]:
+    return frozenset().union(*(symbols_of(dim) for dim in value.shape or ()))
+
+
+def _open_size(node: Node, known: set[str]) -> str:
+    """A size only the result itself can tell: the host computes it, and native steps go on from there."""
+    missing = {name for value in node.outputs for name in _symbols(value)} - known
+    return f"size {', '.join(sorted(missing))} is known only when it has run" if missing else ""
 
 
 def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group]) -> tuple[Group | None, str]:

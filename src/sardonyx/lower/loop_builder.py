@@ -7,17 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.ir.dims import Dim, product
+from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.kernel.expr import BITS, Expr, walk
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, units
 from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View
 
 
 def broadcast_strides(view: View, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The strides by which a view moves over a larger shape: 0 where it is repeated."""
+    """The strides by which a view moves over a larger shape: 0 where it is repeated.
+
+    A size that may turn out to be 1 gets a stride that is then 0; that it is 1 or fits is checked when sizes are known
+    (`LowerContext.check_broadcast`).
+    """
     missing = len(shape) - len(view.shape)
-    own = tuple(0 if size == 1 else stride for size, stride in zip(view.shape, view.strides))
-    return (0,) * missing + own
+    own: list[Dim] = []
+    for size, stride, target in zip(view.shape, view.strides, shape[missing:]):
+        if size == target:
+            own.append(stride)
+        else:
+            own.append(0 if size == 1 else stride * dim_min(size - 1, 1))
+    return (0,) * missing + tuple(own)
 
 
 def merge_axes(shape: Sequence[Dim], strides: Sequence[Sequence[Dim]], fixed: int = 0) -> tuple[list[Dim], list[list[Dim]]]:

@@ -124,6 +124,12 @@ class LowerContext:
         self.lowered.steps.append(step)
         self.lowered.groups.append(self.group)
 
+    def check_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
+        """Note what must hold of sizes that are not known yet so that a shape broadcasts to another."""
+        for size, wanted in zip(reversed(shape), reversed(target)):
+            if size not in (wanted, 1):
+                self.lowered.checks.append((size, wanted))
+
     def escaping(self, group: Group) -> list[Value]:
         """The values of a group that are used outside it: these must be stored."""
         inside = set(group.nodes)
@@ -149,6 +155,9 @@ class LowerContext:
             return made[value]
 
         for node in group.elementwise:
+            for value in node.inputs:
+                if value is not None:
+                    self.check_broadcast(self.shape(value), self.shape(node.outputs[0]))
             rule = registry.elementwise_rule(node)
             assert rule is not None
             attrs = attribute_values(node)

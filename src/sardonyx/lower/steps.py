@@ -105,6 +105,7 @@ class Lowered:
     groups: list[Any] = field(default_factory=list)  # for each step, the group it was made for
     inputs: list[View] = field(default_factory=list)
     outputs: list[View] = field(default_factory=list)
+    checks: list[tuple[Dim, Dim]] = field(default_factory=list)  # broadcast: the first must be 1 or the second at run time
 
 
 def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:

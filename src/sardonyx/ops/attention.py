@@ -158,7 +158,7 @@ def _attention_bias(mask: Array | None, allowed: Array | None, shape: tuple[int,
     if mask is not None:
         additive = np.where(mask, dtype.type(0), lowest) if mask.dtype == np.bool_ else widen(mask).astype(dtype, copy=False)
         missing = shape[-1] - additive.shape[-1]
-        if missing > 0 and additive.shape[-1] != 1:
+        if missing > 0:
             additive = np.pad(additive, [(0, 0)] * (additive.ndim - 1) + [(0, missing)], constant_values=lowest)
         bias = additive.reshape((1,) * (4 - additive.ndim) + additive.shape)
         if any(size not in (1, full) for size, full in zip(bias.shape, shape, strict=True)):

@@ -126,17 +126,7 @@ def scalar(ctx: InferContext) -> InferResult:
 
 def broadcast_dims(a: Dim, b: Dim) -> Dim:
     """Two dimensions under NumPy's broadcasting."""
-    if a == b or b == 1:
-        return a
-    if a == 1:
-        return b
-    if isinstance(a, int) and isinstance(b, int):
-        raise ValueError(f"dimensions {a} and {b} do not broadcast")
-    if isinstance(a, int):  # the other must be 1 or the same, unless it is empty
-        return a if a > 1 else dims.fresh()
-    if isinstance(b, int):
-        return b if b > 1 else dims.fresh()
-    return dims.fresh()
+    return dims.broadcast(a, b)
 
 
 def broadcast_shapes(*shapes: Shape | None) -> Shape | None:

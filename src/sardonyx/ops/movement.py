@@ -281,8 +281,14 @@ def _split_2(x: Array, *, axis: int, split: tuple[int, ...] | None, ctx: EvalCon
     return _split(x, split, axis, len(ctx.outputs), True)
 
 
+def _split_parts(wanted: int | None, outputs: int) -> int:
+    if wanted is not None and wanted != outputs:
+        raise ValueError(f"num_outputs is {wanted}, but the node has {outputs} outputs")
+    return outputs
+
+
 def _split_13(x: Array, split: Array | None = None, *, axis: int, num_outputs: int | None, ctx: EvalContext) -> tuple[Array, ...]:
-    return _split(x, _listed(split), axis, num_outputs or len(ctx.outputs), ctx.version < 18)
+    return _split(x, _listed(split), axis, _split_parts(num_outputs, len(ctx.outputs)), ctx.version < 18)
 
 
 def _symbolic_split_sizes(size: Dim, parts: int, even: bool) -> list[Dim]:
@@ -310,7 +316,7 @@ def infer_split(ctx: InferContext) -> InferResult:
         if sizes is None:
             sizes = [ctx.fresh() for _ in range(parts)]
     if sizes is None:
-        sizes = _symbolic_split_sizes(shape[axis], ctx.attr("num_outputs") or parts, even=ctx.version < 18)
+        sizes = _symbolic_split_sizes(shape[axis], _split_parts(ctx.attr("num_outputs"), parts), even=ctx.version < 18)
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
 

@@ -52,6 +52,7 @@ class NativePlan:
     shared: dict[int, int] = field(default_factory=dict)  # buffer -> the buffer whose memory it takes over
     inputs: list[View] = field(default_factory=list)
     outputs: list[View] = field(default_factory=list)
+    checks: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim): the first must be 1 or the second
 
     def root(self, number: int) -> int:
         """The buffer whose memory this one finally shares."""
@@ -115,6 +116,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
     for view in (*lowered.inputs, *lowered.outputs):
         number_of(view.buffer)
     _share(plan, numbers, lowered)
+    plan.checks = [(dim_of(size), dim_of(target)) for size, target in dict.fromkeys(lowered.checks)]
     plan.symbols = tuple(sorted({name for dim in plan.dims for name in symbols_of(dim)}))
     return plan
 
@@ -158,6 +160,8 @@ def _python(dim: Dim, names: dict[str, str]) -> str:
                 parts.append(f"(({a}) // ({b}))")
             elif atom.function == "mod":
                 parts.append(f"(({a}) % ({b}))")
+            elif atom.function == "broadcast":
+                parts.append(f"(({b}) if ({a}) == 1 else ({a}))")
             else:
                 parts.append(f"{atom.function}({a}, {b})")
         terms.append("*".join(parts))

@@ -218,9 +218,12 @@ def _text(item: Any) -> str:
 
 
 def check_shape(name: str, found: Sequence[int], expected: TensorType | SparseTensorType, what: str = "input") -> None:
-    """Refuse a shape whose rank or a fixed size is not the declared one."""
+    """Refuse a shape whose rank or a fixed size is not the declared one.
+
+    As in ONNX Runtime, a declared scalar takes any shape: programs feed arrays of one element there.
+    """
     shape = expected.shape
-    if shape is None:
+    if not shape:
         return
     if len(found) != len(shape):
         raise errors.InvalidArgument(f"Invalid rank for {what}: {name} Got: {len(found)} Expected: {len(shape)}{_FIX}")

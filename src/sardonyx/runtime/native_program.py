@@ -183,7 +183,7 @@ class NativeProgram:
         results = self._host_calls[step](inputs, {**values, **captured}, control)
         learnt = False
         for value, view, result in zip(step.node.outputs, step.outputs, results):
-            if not value.name or result is None:
+            if not value.name or (result is None and view is not None):  # an absent optional value is None, too
                 continue
             made = result if view is None else np.ascontiguousarray(result)
             if isinstance(made, np.ndarray) and np.may_share_memory(made, context.arena):
@@ -220,6 +220,11 @@ class NativeProgram:
         first_time = keep is None
         context.dims = np.array(self._sizes(*symbols), np.int64)
         context.table[self._dim_slots] = context.dims[self._dim_numbers]
+        for size, target in plan.checks:
+            if context.dims[size] not in (1, context.dims[target]) and not self._is_open(size, target, known):
+                raise SizeConflict(
+                    f"{plan.dims[size]} is {context.dims[size]}, which does not broadcast to {context.dims[target]}"
+                )
         work = context.dims[self._work_numbers]
         context.table[self._work_slots] = np.maximum(work // PARALLEL_FROM, 1)
         context.alone = self._pool.workers == 1 or int(work.sum()) < 2 * PARALLEL_FROM
@@ -234,6 +239,10 @@ class NativeProgram:
                     keep.append(piece)
                     context.bases[number] = -(-piece.ctypes.data // 64) * 64
         context.known = symbols
+
+    def _is_open(self, size: int, target: int, known: Mapping[str, int]) -> bool:
+        """Whether a check must wait for sizes that a host step will tell."""
+        return bool((symbols_of(self.plan.dims[size]) | symbols_of(self.plan.dims[target])) - known.keys())
 
     def _place(self, context: Context) -> None:
         """Give every buffer of the arena its place, and constants theirs."""

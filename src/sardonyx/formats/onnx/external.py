@@ -92,7 +92,9 @@ class ExternalFiles:
                 f"tensor {tensor!r} has its data in {location!r}, and a model given as bytes has no folder to look in",
                 hint="pass base_dir (the folder of the data) or external_files (the data itself), or load from a path",
             )
-        path = os.path.join(self._folder, location)
+        # A link to the model alone leaves the data where the model really is.
+        candidates = [os.path.join(folder, location) for folder in (self._folder, *self._roots)]
+        path = next(filter(os.path.exists, candidates), candidates[0])
         resolved = os.path.realpath(path)
         if not any(_is_inside(resolved, root) for root in self._roots):
             raise Refused(f"{location!r} leads to {resolved!r}, outside of the model's folder {self._roots[0]!r}")

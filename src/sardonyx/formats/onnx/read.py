@@ -5,7 +5,7 @@ What the IR has no place for is kept where the writer finds it again:
     training_info, configuration       as bytes, in Model.unread
     quantization_annotation            in the value's metadata, as onnx.quantization.<parameter>
     device_configurations of a node    in the node's metadata, as onnx.device_configurations (base 64)
-    denotations                        in the value's metadata: see types.py
+    parts of types                     in the value's metadata: see types.py
 
 Unknown fields are skipped, so that files of newer versions can be read.
 """

@@ -3,10 +3,11 @@
 A dimension with a name is a symbol of that name, one without name or value an anonymous symbol of its own; negative values, which
 some exporters write for "dynamic", count as the latter. A type without element type is unknown: None.
 
-The IR's types have no place for denotations ("DATA_BATCH" ...). They are kept in the value's metadata:
+What the IR's types have no place for is kept in the value's metadata:
 
-    onnx.denotation          of the whole type
-    onnx.denotation.<axis>   of one dimension of a tensor
+    onnx.denotation          the denotation ("IMAGE" ...) of the whole type
+    onnx.denotation.<axis>   that of one dimension ("DATA_BATCH" ...) of a tensor
+    onnx.dim_param.<axis>    the name of a dimension called "?" or the like, which names nothing: the dimension is anonymous
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, Type
 
 DENOTATION: Final = "onnx.denotation"
+DIM_PARAM: Final = "onnx.dim_param"
 _VALUE_INFO, _TYPE, _ELEMENT_TYPE = tags("ValueInfo"), tags("Type"), tags("ElementType")
 _TENSOR_TYPE, _MAP_TYPE = tags("TensorType"), tags("MapType")
 _SHAPE, _DIMENSION = tags("TensorShape"), tags("Dimension")
@@ -41,7 +43,7 @@ class TypeReader:
         self._cache: dict[bytes, Type | None] = {}
         self._symbols: dict[str, Dim] = {}
         self._unique = False  # whether the type being read must not be shared
-        self._denotations: dict[str, str] = {}
+        self._aside: dict[str, str] = {}  # metadata of the value being read
 
     def value_info(self, pos: int, end: int) -> ValueRecord:
         """What the ValueInfoProto in [pos, end) says."""
@@ -49,7 +51,7 @@ class TypeReader:
         name = doc = ""
         type_: Type | None = None
         metadata: dict[str, str] = {}
-        self._denotations = {}
+        self._aside = {}
         for tag, start, stop in fields(buf, pos, end):
             if tag == _VALUE_INFO.name:
                 name = wire.text(buf, start, stop)
@@ -61,7 +63,7 @@ class TypeReader:
                 string_entry(self._ctx, start, stop, metadata)
             else:
                 schema.check_skipped("ValueInfo", tag, stop - 1)
-        metadata.update(self._denotations)
+        metadata.update(self._aside)
         return ValueRecord(name, type_, doc, metadata or None)
 
     def type(self, pos: int, end: int, depth: int = 0) -> Type | None:
@@ -91,7 +93,7 @@ class TypeReader:
             elif tag == _TYPE.map_type:
                 type_ = self._map(start, stop, depth)
             elif tag == _TYPE.denotation:
-                self._denote(DENOTATION, start, stop, depth)
+                self._put_aside(DENOTATION, wire.text(buf, start, stop), depth)
             elif tag == _TYPE.sparse_tensor_type:
                 dtype, shape = self._tensor(start, stop, depth)
                 type_ = None if dtype is None else SparseTensorType(dtype, shape)
@@ -102,9 +104,9 @@ class TypeReader:
                 schema.check_skipped("Type", tag, stop - 1)
         return type_
 
-    def _denote(self, key: str, start: int, stop: int, depth: int) -> None:
+    def _put_aside(self, key: str, text: str, depth: int) -> None:
         if depth == 0:
-            self._denotations[key] = wire.text(self._ctx.buf, start, stop)
+            self._aside[key] = text
         self._unique = True
 
     def _element(self, pos: int, end: int, depth: int) -> Type | None:
@@ -171,15 +173,17 @@ class TypeReader:
             elif tag == _DIMENSION.dim_param:
                 size, name = -1, wire.text(buf, start, stop)
             elif tag == _DIMENSION.denotation:
-                self._denote(f"{DENOTATION}.{axis}", start, stop, depth)
+                self._put_aside(f"{DENOTATION}.{axis}", wire.text(buf, start, stop), depth)
             else:
                 schema.check_skipped("Dimension", tag, stop - 1)
         if size >= 0:
             return size
-        if not name or name.startswith("?"):  # "?" marks symbols nobody named; a file must not forge them
-            self._unique = True
-            return dims.fresh()
-        known = self._symbols.get(name)
-        if known is None:
-            known = self._symbols[name] = dims.symbol(name)
-        return known
+        if name.startswith("?"):  # this marks symbols nobody named; a file must not forge them
+            self._put_aside(f"{DIM_PARAM}.{axis}", name, depth)
+        elif name:
+            known = self._symbols.get(name)
+            if known is None:
+                known = self._symbols[name] = dims.symbol(name)
+            return known
+        self._unique = True
+        return dims.fresh()

@@ -14,7 +14,7 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx.link import QUANTIZATION
 from sardonyx.formats.onnx.naming import file_names
 from sardonyx.formats.onnx.read import DEVICE_CONFIGURATIONS
-from sardonyx.formats.onnx.types import DENOTATION
+from sardonyx.formats.onnx.types import DENOTATION, DIM_PARAM
 from sardonyx.formats.onnx.wire import Writer, encode_text
 from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Model, Node, SparseConstant, Value
@@ -218,11 +218,11 @@ def _has_description(value: Value) -> bool:
 
 def _plain_metadata(value: Value) -> dict[str, str]:
     """The metadata without what has a field of its own in the file."""
-    return {key: text for key, text in value.metadata.items() if not key.startswith((DENOTATION, QUANTIZATION))}
+    return {key: text for key, text in value.metadata.items() if not key.startswith((DENOTATION, DIM_PARAM, QUANTIZATION))}
 
 
 def _type(type_: Type, metadata: Mapping[str, str] | None = None) -> Writer:
-    """The message of a type; `metadata` has the denotations, for the type of a value."""
+    """The message of a type; `metadata`, for the type of a value, has what types.py puts aside."""
     metadata = metadata or {}
     out = Writer()
     inner = Writer()
@@ -234,8 +234,8 @@ def _type(type_: Type, metadata: Mapping[str, str] | None = None) -> Writer:
                 entry = Writer()
                 if not isinstance(dim, Expr):
                     entry.integer(1, dim)
-                elif not dim.is_anonymous:
-                    entry.text(2, str(dim))
+                else:
+                    entry.text(2, metadata.get(f"{DIM_PARAM}.{axis}", "") if dim.is_anonymous else str(dim))
                 entry.text(3, metadata.get(f"{DENOTATION}.{axis}", ""))
                 shape.message(1, entry)
             inner.message(2, shape)

@@ -30,6 +30,7 @@ LAYERS = {
     "plan": 8,
     "providers": 9,
     "runtime": 10,
+    "assemble": 11,
     "compiler": 11,
     "training": 12,
     "quantization": 12,
@@ -60,7 +61,7 @@ ONLY = {
     "kernel": {"errors", "dtypes", "options", "ir"},  # of ir only the dimensions, see below
     "lower": {"errors", "dtypes", "options", "ir", "ops", "analysis", "kernel"},
     "codegen": {"errors", "dtypes", "options", "kernel"},
-    "plan": {"errors", "dtypes", "options", "ir", "analysis"},
+    "plan": {"errors", "dtypes", "options", "ir", "analysis", "kernel", "lower"},  # it lays out what lowering produced
     "cli": {"__init__"},
 }
 THIRD_PARTY = {"numpy", "ml_dtypes", "llvmlite"}

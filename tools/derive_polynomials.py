@@ -2,10 +2,9 @@
 
     python tools/derive_polynomials.py > src/sardonyx/kernel/math_tables.py
 
-Polynomials interpolate at Chebyshev nodes, which is within a small factor of the best possible; their coefficients are rounded
-to the type one by one from the lowest on, and the others fitted again, so that rounding costs nothing. Rational functions are
-fitted by linear least squares whose weights are corrected until the largest relative error is as small as it gets.
-Needs mpmath.
+Polynomials are least-squares fits of the relative error at Chebyshev nodes, within a small factor of the best possible; their
+coefficients are rounded to the type one by one from the lowest on, and the others fitted again, so that rounding costs nothing.
+Rational functions are fitted the same way, with weights corrected until the largest error is as small as it gets. Needs mpmath.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from mpmath import mp, mpf
 
-mp.dps = 60
+mp.dps = 120
 
 Function = Callable[[mpf], mpf]
 
@@ -37,13 +36,14 @@ def polynomial(function: Function, low: float, high: float, degree: int, kind: s
     known = [mpf(value) for value in fixed]
     while len(known) <= degree:
         unknown = degree + 1 - len(known)
-        points = nodes(mpf(low), mpf(high), unknown)
-        matrix, right = mp.matrix(unknown, unknown), mp.matrix(unknown, 1)
+        points = nodes(mpf(low), mpf(high), 4 * unknown + 1)
+        matrix, right = mp.matrix(len(points), unknown), mp.matrix(len(points), 1)
         for row, x in enumerate(points):
-            right[row] = function(x) - sum(c * x**k for k, c in enumerate(known))
+            exact = function(x)
+            right[row] = 1 - sum(c * x**k for k, c in enumerate(known)) / exact
             for column in range(unknown):
-                matrix[row, column] = x ** (len(known) + column)
-        known.append(rounded(mp.lu_solve(matrix, right)[0], kind))
+                matrix[row, column] = x ** (len(known) + column) / exact
+        known.append(rounded(mp.qr_solve(matrix, right)[0][0], kind))
     return [float(value) for value in known]
 
 
@@ -81,7 +81,7 @@ def rational(
         total = sum(w * e for w, e in zip(weights, errors))
         weights = [w * e / total * len(points) + mpf("1e-30") for w, e in zip(weights, errors)]
     assert best is not None
-    mp.dps = 60
+    mp.dps = 120
     return [float(rounded(c, kind)) for c in best[1]], [float(rounded(c, kind)) for c in best[2]]
 
 
@@ -108,6 +108,17 @@ def digits(value: mpf, bits: int, count: int) -> list[float]:
     return result
 
 
+def whole_digits(value: mpf, bits: int, count: int) -> list[float]:
+    """The same pieces as whole numbers, for a number so small in its last pieces that no float could hold them."""
+    result = []
+    for _ in range(count):
+        value *= 2**bits
+        piece = mp.floor(value)
+        result.append(float(piece))
+        value -= piece
+    return result
+
+
 def show(name: str, values: Sequence[float], note: str = "") -> None:
     """One table as Python text, as the formatter would leave it."""
     comment = f"  # {note}" if note else ""
@@ -127,7 +138,7 @@ def quotient(function: Function, power: int, start: Sequence[float] = ()) -> Fun
     """(f(x) - sum of start[k] x**k) / x**power, by a limit near 0."""
 
     def divided(x: mpf) -> mpf:
-        x = x if abs(x) > mpf("1e-12") else mpf("1e-12")
+        x = x if abs(x) > mpf("1e-30") else mpf("1e-30")
         return (function(x) - sum(mpf(c) * x**k for k, c in enumerate(start))) / x**power
 
     return divided
@@ -137,7 +148,7 @@ def root(function: Function) -> Function:
     """g(z) = f(sqrt(z)) / sqrt(z): the even part of an odd function."""
 
     def divided(z: mpf) -> mpf:
-        x = mp.sqrt(z) if z > mpf("1e-24") else mpf("1e-12")
+        x = mp.sqrt(z) if z > mpf("1e-60") else mpf("1e-30")
         return function(x) / x
 
     return divided
@@ -155,7 +166,7 @@ def main() -> None:
     low, high = float(mp.sqrt(mpf(1) / 2) - 1), float(mp.sqrt(2) - 1)
     log1p = lambda x: mp.log(1 + x)  # noqa: E731
     show("LOG32", polynomial(quotient(log1p, 3, (0, 1, -0.5)), low, high, 8, "f32"), "(log(1 + f) - f + f**2 / 2) / f**3")
-    atanh_tail = lambda z: (root(mp.atanh)(z) - 1) / z if z > mpf("1e-20") else mpf(1) / 3  # noqa: E731
+    atanh_tail = lambda z: (root(mp.atanh)(z) - 1) / z if z > mpf("1e-40") else mpf(1) / 3  # noqa: E731
     show(
         "LOG64",
         [2 * c for c in polynomial(atanh_tail, 0.0, float((high / (2 + high)) ** 2), 7, "f64")],
@@ -173,14 +184,18 @@ def main() -> None:
     far = lambda t: mp.erfc(3 * (1 + t) / (1 - t)) * mp.exp((3 * (1 + t) / (1 - t)) ** 2)  # noqa: E731
     show("ERF64_FAR", polynomial(far, -0.5, 1 / 3, 16, "f64"), "erfc(x) exp(x**2) of t = (x - 3) / (x + 3), 1 <= x <= 6")
     quarter = float(mp.pi / 4) * 1.0001
-    sine = lambda z: (root(mp.sin)(z) - 1) / z if z > mpf("1e-20") else -mpf(1) / 6  # noqa: E731
-    cosine = lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2 if z > mpf("1e-16") else mpf(1) / 24  # noqa: E731
+    sine = lambda z: (root(mp.sin)(z) - 1) / z if z > mpf("1e-40") else -mpf(1) / 6  # noqa: E731
+    cosine = lambda z: (mp.cos(mp.sqrt(z)) - 1 + z / 2) / z**2 if z > mpf("1e-40") else mpf(1) / 24  # noqa: E731
     for bits, degrees in (("32", (2, 2)), ("64", (5, 5))):
         show(f"SIN{bits}", polynomial(sine, 0.0, quarter**2, degrees[0], f"f{bits}"), "(sin(x) / x - 1) / x**2 of z = x**2")
         show(f"COS{bits}", polynomial(cosine, 0.0, quarter**2, degrees[1], f"f{bits}"), "(cos(x) - 1 + x**2 / 2) / x**4")
-    arctangent = lambda z: (root(mp.atan)(z) - 1) / z if z > mpf("1e-20") else -mpf(1) / 3  # noqa: E731
+    arctangent = lambda z: (root(mp.atan)(z) - 1) / z if z > mpf("1e-40") else -mpf(1) / 3  # noqa: E731
+    third = mpf(1) / 3
+    rest = lambda z: (atanh_tail(z) - third) / z if z > mpf("1e-40") else mpf(1) / 5  # noqa: E731
+    show("LOG_TAIL", polynomial(rest, 0.0, float((high / (2 + high)) ** 2), 8, "f64"), "(atanh(s) / s - 1 - z / 3) / z**2")
+    show("THIRD", [float(third), float(third - mpf(float(third)))])
     show("ATAN64", polynomial(arctangent, 0.0, float(mp.tan(mp.pi / 8) ** 2) * 1.001, 11, "f64"), "(atan(x) / x - 1) / x**2")
-    arcsine = lambda z: (root(mp.asin)(z) - 1) / z if z > mpf("1e-20") else mpf(1) / 6  # noqa: E731
+    arcsine = lambda z: (root(mp.asin)(z) - 1) / z if z > mpf("1e-40") else mpf(1) / 6  # noqa: E731
     show("ASIN64", polynomial(arcsine, 0.0, 0.25, 11, "f64"), "(asin(x) / x - 1) / x**2 of z = x**2")
     show("LN2_32", [*split(mp.log(2), 15, 1), float(rounded(mp.log(2) - mpf(split(mp.log(2), 15, 1)[0]), "f32"))], "ln 2, in parts")
     show("LN2_64", [*split(mp.log(2), 32, 1), float(mp.log(2) - mpf(split(mp.log(2), 32, 1)[0]))])
@@ -188,7 +203,7 @@ def main() -> None:
     show("HALF_PI", [float(mp.pi / 2), float(mp.pi / 2 - mpf(float(mp.pi / 2)))])
     mp.dps = 400
     show("TWO_OVER_PI_29", digits(2 / mp.pi, 29, 7), "2 / pi in pieces of 29 bits")
-    show("TWO_OVER_PI_24", [c * 2.0 ** (24 * (k + 1)) for k, c in enumerate(digits(2 / mp.pi, 24, 56)) if k < 42], "in pieces of 24 bits, as integers")
+    show("TWO_OVER_PI_24", whole_digits(2 / mp.pi, 24, 52), "in pieces of 24 bits, as integers")
 
 
 if __name__ == "__main__":

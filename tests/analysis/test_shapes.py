@@ -279,6 +279,31 @@ def test_calls_of_functions_are_inferred_with_their_arguments_and_attributes() -
     assert all(value.type is None for node in model.functions["d", "flat", ""].graph.nodes for value in node.outputs)
 
 
+def test_contents_are_known_through_a_function() -> None:
+    model = parse_model("""model {
+      function ai.onnx::Neg(a) -> (c) {
+        s = Shape(a) @18
+        c = Concat(s, s) {axis = 0} @18
+      }
+      graph (x: f32[N], y: f32[4]) -> (z, w) {
+        s = Neg(x) @18
+        z = ConstantOfShape(s) @18
+        t = Neg(y) @18
+        w = Cast(t) {to = 1} @18
+      }
+    }""")
+    report = infer_shapes(model)
+    assert report.problems == []
+    assert str(model.graph.outputs[0].type) == "f32[N,N]"
+    data = report.values.constant_of(model.graph.outputs[1])
+    assert data is not None
+    assert data.tolist() == [4.0, 4.0]
+
+
+def test_attributes_of_the_wrong_kind_do_not_reach_the_rule() -> None:
+    assert problems_of('graph (x: f32[2,3]) -> () {\n y = Flatten(x) {axis = "one"} @13\n z = Concat(x, x) @13\n}') == []
+
+
 def test_a_problem_inside_a_function_names_the_call_and_the_node() -> None:
     model = parse_model("""model {
       function d::f(a, b) -> (c) {

@@ -102,7 +102,6 @@ class _Inference:
         self._bindings = bindings
         self._effort = effort or _Effort()
         self._findings: dict[Node | Value, list[Problem]] = {}
-        self._unsound: set[Node] = set()
         self._walked: set[Graph] = set()  # subgraphs of the node at hand that its rule has asked for
 
     @property
@@ -133,19 +132,28 @@ class _Inference:
 
     def _run_node(self, node: Node) -> None:
         self._findings.pop(node, None)
-        attrs = self._attributes(node)
+        self.values.forget(node)
         inputs = [None if value is None else self.type_of(value) for value in node.inputs]
         function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
         if function is not None:
-            inferred = self._call(function, node, inputs)
-        else:
-            inferred = self._apply_rule(node, inputs, attrs)
+            self._set_outputs(node, self._call(function, node, inputs))
+            return
+        attrs = self._attributes(node)
+        by_signature, sound = self._check_signature(node, inputs)
+        outer, self._walked = self._walked, set()
+        self._set_outputs(node, self._apply_rule(node, inputs, attrs, by_signature) if sound else by_signature)
+        for graph in node.subgraphs():
+            if graph not in self._walked:
+                self._infer_subgraph(graph, ())
+        self._walked = outer
+        if sound:
+            self._learn_contents(node, attrs)
+
+    def _set_outputs(self, node: Node, inferred: list[Type | None]) -> None:
         for position, (output, type_) in enumerate(zip(node.outputs, inferred, strict=True)):
             self.types[output] = self._merged(output, type_, node, node.label, f"output {position} ({output.name}): ")
-        if node in self._unsound:
-            self._unsound.discard(node)
-            self.values.forget(node)
-            return
+
+    def _learn_contents(self, node: Node, attrs: dict[str, Any]) -> None:
         self.values.visit(node, attrs)
         for output in node.outputs:
             known, type_ = self.values.known_of(output), self.types[output]
@@ -159,34 +167,30 @@ class _Inference:
             self._report(node, node.label, "warning", f"an attribute cannot be read: {error}")
             return {}
 
-    def _apply_rule(self, node: Node, inputs: list[Type | None], attrs: dict[str, Any]) -> list[Type | None]:
+    def _check_signature(self, node: Node, inputs: list[Type | None]) -> tuple[list[Type | None], bool]:
+        """The output types that follow from the signature, and whether the node is as it says."""
         sig = signature(node.domain, node.op_type, node.version)
-        outputs: list[Type | None] = [None] * len(node.outputs)
-        sound = True
-        if sig is not None:
-            bound, misfits = bind_types(sig, inputs)
-            for misfit in misfits:
-                self._report(node, node.label, "error", f"{misfit} ({operator_text(node)})")
-            outputs = list(output_types(sig, bound, len(node.outputs)))
-            sound = not misfits and _is_complete(node, sig)
-        if not sound:
-            self._unsound.add(node)
-        outer, self._walked = self._walked, set()
+        if sig is None:
+            return [None] * len(node.outputs), True
+        bound, misfits = bind_types(sig, inputs)
+        for misfit in misfits:
+            self._report(node, node.label, "error", f"{misfit} ({operator_text(node)})")
+        return list(output_types(sig, bound, len(node.outputs))), not misfits and _is_complete(node, sig)
+
+    def _apply_rule(
+        self, node: Node, inputs: list[Type | None], attrs: dict[str, Any], by_signature: list[Type | None]
+    ) -> list[Type | None]:
         definition = registry.lookup(node.domain, node.op_type, node.version)
-        if definition is not None and definition.infer is not None and sound:
-            context = InferContext(node, inputs, attrs, *self._lookups(node), self._infer_subgraph)
-            try:
-                outputs = _normalise(definition.infer(context), outputs, node)
-            except ValueError as error:
-                self._report(node, node.label, "error", str(error))
-            except Exception as error:  # a rule that fails is no reason to refuse the model: it may well run
-                text = f"shape inference failed with {type(error).__name__}: {error}"
-                self._report(node, node.label, "warning", text)
-        for graph in node.subgraphs():
-            if graph not in self._walked:
-                self._infer_subgraph(graph, ())
-        self._walked = outer
-        return outputs
+        if definition is None or definition.infer is None:
+            return by_signature
+        context = InferContext(node, inputs, attrs, *self._lookups(node), self._infer_subgraph)
+        try:
+            return _normalise(definition.infer(context), by_signature, node)
+        except ValueError as error:
+            self._report(node, node.label, "error", str(error))
+        except Exception as error:  # a rule that fails is no reason to refuse the model: it may well run
+            self._report(node, node.label, "warning", f"shape inference failed with {type(error).__name__}: {error}")
+        return by_signature
 
     def _lookups(self, node: Node) -> tuple[Any, Any]:
         """The functions by which a rule asks for the contents of the node's inputs."""
@@ -241,6 +245,8 @@ class _Inference:
             self._effort.depth -= 1
         for finding in body.findings:
             self._report(node, f"{node.label} > {finding.where}", finding.severity, finding.text)
+        for output, inner in zip(node.outputs, function.graph.outputs, strict=False):
+            self.values.alias(output, body.values, inner)
         return [results[index] if index < len(results) else None for index in range(len(node.outputs))]
 
     def _merged(self, value: Value, inferred: Type | None, owner: Node | Value, where: str, what: str = "") -> Type | None:

@@ -47,7 +47,7 @@ class ValueTable:
         self._outside: dict[Value, tuple[ValueTable, Value]] = {}
 
     def alias(self, value: Value, table: ValueTable, outside: Value) -> None:
-        """Take what is known about `value`, a function's parameter, from the argument in the caller's table."""
+        """Take what is known about `value` from another table: a parameter from the caller's, a result from the function's."""
         self._outside[value] = (table, outside)
 
     def visit(self, node: Node, attrs: dict[str, Any]) -> None:
@@ -68,6 +68,7 @@ class ValueTable:
             self._known.pop(output, None)
             self._arrays.pop(output, None)
             self._computable.pop(output, None)
+            self._outside.pop(output, None)
 
     def _propagate(self, node: Node, attrs: dict[str, Any], rule: Callable[[NodeView], Any]) -> None:
         limits = [_limits(self._type_of(output)) for output in node.outputs]

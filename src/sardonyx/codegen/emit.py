@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sardonyx.codegen.conv import emit_conv
+from sardonyx.codegen.conv_layout import emit_layout, emit_surround
+from sardonyx.codegen.conv_window import emit_global_pool, emit_window
 from sardonyx.codegen.driver import driver_ir
 from sardonyx.codegen.function import Function, module
 from sardonyx.codegen.loader import LoadedCode, load
@@ -18,9 +20,11 @@ from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.pack import emit_pack_kernel
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.conv import ConvKernel
+from sardonyx.kernel.layout import LayoutKernel, SurroundKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul import MatMulKernel
 from sardonyx.kernel.pack import PackKernel
+from sardonyx.kernel.window import GlobalPoolKernel, WindowKernel
 
 Emitter = Callable[[Any, str, Target], Function]
 
@@ -29,6 +33,10 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     MatMulKernel: emit_matmul_kernel,
     PackKernel: emit_pack_kernel,
     ConvKernel: emit_conv,
+    WindowKernel: emit_window,
+    GlobalPoolKernel: emit_global_pool,
+    LayoutKernel: emit_layout,
+    SurroundKernel: emit_surround,
 }
 
 _ENTRY: Final = "kernel"

@@ -225,9 +225,7 @@ class _MatMulEmitter:
         moving = self._advance(moving, _UNROLL)
         ended = f.end(loop, [*moving, *sums])
         moving, sums = ended[: width + 1], ended[width + 1 :]
-        rest = f.loop(
-            unrolled, self.depth, 1, [*zip(["ptr"] * (width + 1), moving), *((kind, value) for value in sums[:size])]
-        )
+        rest = f.loop(unrolled, self.depth, 1, [*zip(["ptr"] * (width + 1), moving), *((kind, value) for value in sums[:size])])
         moving, first = self._step(rest.carry[: width + 1], offsets, rest.carry[width + 1 :], masks, 0)
         ended = f.end(rest, [*self._advance(moving, 1), *first])
         sums[:size] = ended[width + 1 :]

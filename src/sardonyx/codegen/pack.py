@@ -116,9 +116,7 @@ class _PackEmitter:
     def _transpose(self, source: str, place: str, start: str, stop: str, count: str) -> None:
         f = self.f
         last = f.sub(count, 1)
-        columns = [
-            f.element(source, self.source_type, f.mul(f.min(lane, last), self.column_move)) for lane in range(self.lanes)
-        ]
+        columns = [f.element(source, self.source_type, f.mul(f.min(lane, last), self.column_move)) for lane in range(self.lanes)]
         block = f.loop(start, stop, self.lanes)
         loaded = [self.e.load(f.element(column, self.source_type, block.index), self.k.source) for column in columns]
         for number, value in enumerate(transpose(self.e, loaded, self.k.source)):

@@ -241,7 +241,7 @@ def broadcast(a: Dim, b: Dim) -> Dim:
     if a == 1:
         return b
     if isinstance(a, int) and isinstance(b, int):
-        raise ValueError(f"sizes {a} and {b} do not broadcast")
+        raise ValueError(f"dimensions {a} and {b} do not broadcast")
     if isinstance(a, int) or isinstance(b, int):  # the other one is 1 or the same
         return a if isinstance(a, int) else b
     return _function("broadcast", a, b)

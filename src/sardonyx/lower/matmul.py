@@ -6,36 +6,35 @@ or used as it lies. Products that are only a few rows or columns wide and lie al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
 from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
-from sardonyx.kernel import matmul as matmul_kernel
-from sardonyx.kernel import pack as pack_kernel
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import BITS, FLOATS, Expr, const, load, reduced, replace, walk
-from sardonyx.kernel.matmul import MatMulKernel, heights, strip_vectors, tallest, vector_lanes
-from sardonyx.kernel.pack import PackKernel
+from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load, reduced, replace, walk
+from sardonyx.kernel.matmul import MatMulKernel, Source, heights, strip_vectors, tallest, units, vector_lanes
+from sardonyx.kernel.pack import Order, PackKernel
+from sardonyx.kernel.pack import units as pack_units
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
-from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View, row_major
+from sardonyx.lower.steps import Address, Argument, KernelStep, View
 
 _SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
 _PACK_FROM: Final = 24  # rows of A from which on it pays to pack a computed B that could be used as it lies
 _GROUP_BYTES: Final = 512 << 10  # of A that stay in the cache while all strips pass by
-_FEW: Final = 2  # rows or columns up to which a product is a sum along the depth
-_ALIAS: Final = 4096  # bytes: rows this far apart meet in the same place of the first cache
-_NANOSECONDS: Final = {"f32": 0.0176, "f64": 0.035}  # of one multiply-add in a full tile
+_PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: smaller ones stay in the cache as they are
+_FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
 
 
 def _accepts(node: Node) -> str:
@@ -65,7 +64,7 @@ def matmul(ctx: LowerContext, group: Group) -> None:
     node = group.root
     assert node is not None
     a, b = _input(node, 0), _input(node, 1)
-    _product(ctx, group, ctx.view(a), ctx.view(b), b, 1.0)
+    _product(ctx, group, ctx.view(a), ctx.view(b), 1.0)
 
 
 @template("FusedMatMul", "TransposeMatMul", domain="com.microsoft", accepts=_accepts, fuses=True)
@@ -86,7 +85,7 @@ def fused_matmul(ctx: LowerContext, group: Group) -> None:
             axes[-2:] = axes[:-3:-1]
         views.append(_permuted(view, axes))
     alpha = attrs.get("alpha")
-    _product(ctx, group, views[0], views[1], b, 1.0 if alpha is None else float(alpha))
+    _product(ctx, group, views[0], views[1], 1.0 if alpha is None else float(alpha))
 
 
 @template("Gemm", accepts=_accepts, fuses=True)
@@ -108,11 +107,9 @@ def _gemm(ctx: LowerContext, group: Group, activation: str | None) -> None:
     attrs = attribute_values(node)
     a, b = _input(node, 0), _input(node, 1)
     c = node.inputs[2] if len(node.inputs) > 2 else None
-    views = [
-        _permuted(ctx.view(value), [1, 0] if attrs.get(name) else [0, 1]) for value, name in ((a, "transA"), (b, "transB"))
-    ]
+    views = [_permuted(ctx.view(value), [1, 0] if attrs.get(name) else [0, 1]) for value, name in ((a, "transA"), (b, "transB"))]
     alpha, beta = (1.0 if attrs.get(name) is None else float(attrs[name]) for name in ("alpha", "beta"))
-    _product(ctx, group, views[0], views[1], b, alpha, c if beta != 0.0 else None, beta, relu=activation == "Relu")
+    _product(ctx, group, views[0], views[1], alpha, c if beta != 0.0 else None, beta, relu=activation == "Relu")
 
 
 def _input(node: Node, position: int) -> Value:
@@ -136,7 +133,6 @@ def _product(
     group: Group,
     a: View,
     b: View,
-    b_value: Value,
     alpha: float,
     c: Value | None = None,
     beta: float = 1.0,
@@ -145,15 +141,16 @@ def _product(
 ) -> None:
     """The steps of a product of views whose last two axes are matrices."""
     node = group.root
-    assert node is not None and group.shape is not None
+    assert node is not None
+    assert group.shape is not None
     kind = compute_type(a.buffer.dtype.name)
 
-    def root(operand: Any) -> dict[Value, Expr]:
+    def root(operand: Callable[[Value], int]) -> dict[Value, Expr]:
         value = accumulator(kind) * const(alpha, kind)
         if c is not None:
             value = value + load(operand(c), ctx.dtype(c).name).cast(kind) * const(beta, kind)
         if relu:
-            value = Expr("maxr", kind, (const(0, kind), value))
+            value = clamp(value, 0, None)
         return {node.outputs[0]: value}
 
     epilogue = group_epilogue(ctx, group, root)
@@ -172,7 +169,18 @@ def _product(
         shape.append(1)
         for strides in moves:
             strides.append(0)
-    _Product(ctx, group, a, b, b_value, epilogue, shape, moves, kind).lower()
+    _Product(ctx, group, a, b, epilogue, shape, moves, kind).lower()
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """B as a kernel reads it."""
+
+    source: Source
+    view: View  # its batch axes only
+    type: str
+    move: Dim  # from strip to strip (packed) or from row to row
+    vectors: int
 
 
 class _Product:
@@ -184,35 +192,243 @@ class _Product:
         group: Group,
         a: View,
         b: View,
-        b_value: Value,
         epilogue: GroupEpilogue,
         shape: list[Dim],
         moves: list[list[Dim]],
         kind: str,
     ) -> None:
-        self.ctx, self.group, self.a, self.b, self.b_value = ctx, group, a, b, b_value
+        self.ctx, self.group, self.a, self.b = ctx, group, a, b
         self.epilogue, self.shape, self.moves, self.kind = epilogue, shape, moves, kind
         self.rows, self.columns, self.depth = shape[-2], shape[-1], a.shape[-1]
-        self.constant = b.buffer.kind == "constant" and b.buffer.load is not None and _is_static(b.shape)
-        self.names = tuple(node.label for node in group.nodes)
+        self.constant = b.buffer.kind == "constant" and b.buffer.load is not None
+        self.vectors = strip_vectors(self.columns, kind, ctx.lanes)
+        self.strip = self.vectors * vector_lanes(kind, ctx.lanes)
 
     def lower(self) -> None:
-        if self._is_sum():
-            self._sum()
-            return
-        if self.a.buffer.dtype.name != self.kind:
-            self.a = self._converted(self.a)
-        if self.constant:
-            self._tiles(self.rows_step_packed_constant())
-        elif self.b.strides[-1] != 1 and self.columns != 1:
-            self._packed_at_run_time(1)
-        elif isinstance(self.rows, int):
-            if self._flat_rows() >= _PACK_FROM and self._worth_packing():
-                self._packed_at_run_time(1)
+        """Choose a way and write its steps."""
+        along_depth = _is_unit(self.a, -1) and (self.constant or _is_unit(self.b, -2))
+        if along_depth and isinstance(self.columns, int) and self.columns <= _FEW:
+            self._sums(1)
+        elif self.constant:
+            self._tiles(self._packed_constant(), 1)
+        elif not _is_unit(self.b, -1):
+            if not along_depth:
+                self._tiles(self._packed(1), 1)
             else:
-                self._as_it_lies(1)
+                self._either(_FEW + 1, self._sums)
+        elif (
+            isinstance(self.columns, int) and isinstance(self.depth, int) and self._bytes(self.columns * self.depth) < _PACK_BYTES
+        ):
+            self._tiles(self._as_it_lies(), 1)
         else:
-            # Both ways are in the program; the one that does not fit the number of rows has no units.
-            many = dim_min(floordiv(self.rows, _PACK_FROM), 1)
-            self._packed_at_run_time(many)
-            self._as_it_lies(1 - many)
+            self._either(_PACK_FROM, lambda share: self._tiles(self._as_it_lies(), share))
+
+    def _either(self, least: int, otherwise: Callable[[Dim], None]) -> None:
+        """Pack B if it has at least so many rows of A to serve; else do something else.
+
+        If the rows are known only at run time, both ways are in the program: the one that does not fit has no units.
+        """
+        many = dim_min(floordiv(self.rows, least), 1)
+        if many != 0:
+            self._tiles(self._packed(many), many)
+        if many != 1:
+            otherwise(1 - many)
+
+    def _bytes(self, elements: int) -> int:
+        return elements * BITS[self.kind] // 8
+
+    # The ways B can be read
+
+    def _as_it_lies(self) -> _Columns:
+        b = self.b
+        return _Columns(
+            "rows", View(b.buffer, b.shape[:-2], b.strides[:-2], b.offset), b.buffer.dtype.name, b.strides[-2], self.vectors
+        )
+
+    def _packed_shape(self) -> tuple[Dim, ...]:
+        return (*self.b.shape[:-2], ceildiv(self.columns, self.strip), self.depth, self.strip)
+
+    def _packed_constant(self) -> _Columns:
+        b, strip = self.b, self.strip
+        shape = tuple(_number(size) for size in self._packed_shape())
+        key = f"strips of {strip}|{b.buffer.label}|{b.offset}|{b.shape}|{b.strides}"
+        view = self.ctx.packed(key, b.buffer.dtype, shape, lambda: pack_strips(_constant_array(b), strip))
+        return _Columns("packed", _batch_of(view), b.buffer.dtype.name, self.depth * strip, self.vectors)
+
+    def _packed(self, share: Dim) -> _Columns:
+        """A step that packs B into scratch memory."""
+        ctx, b = self.ctx, self.b
+        target = ctx.scratch(dtypes.from_name(self.kind), self._packed_shape(), "strips")
+        batch = _batch_of(target)
+        sizes: list[Dim] = []
+        moves: list[list[Dim]] = [[]]
+        if batch.shape:
+            sizes, moves = merge_axes(b.shape[:-2], [b.strides[:-2], batch.strides])
+        order: Order = "columns" if _is_unit(b, -1) else "depth" if _is_unit(b, -2) else "any"
+        kernel = PackKernel(b.buffer.dtype.name, self.kind, len(sizes), self.vectors, order)
+        source = Address(b.buffer, b.offset * (BITS[b.buffer.dtype.name] // 8))
+        arguments = (*sizes, self.columns, self.depth, source, *moves[0], b.strides[-1], b.strides[-2], Address(target.buffer))
+        elements = product([*sizes, self.columns, self.depth])
+        label = f"pack for {self.group.label}"
+        ctx.step(
+            KernelStep(
+                kernel,
+                arguments,
+                pack_units(kernel, sizes, self.columns, self.depth, ctx.lanes) * share,
+                elements * (200 if order == "any" else 100) // 1000 * share,
+                (b.buffer,),
+                (target.buffer,),
+                label,
+                (label,),
+            )
+        )
+        return _Columns("packed", batch, self.kind, self.depth * self.strip, self.vectors)
+
+    # The steps
+
+    def _tiles(self, b: _Columns, share: Dim) -> None:
+        """A product in tiles."""
+        ctx, a = self.ctx, self._summable_a()
+        a_moves = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
+        b_moves = (*broadcast_strides(b.view, self.shape[:-2]), 0, 0)
+        sizes, moves = merge_axes(self.shape, [a_moves, b_moves, *self.moves], 1)
+        if len(sizes) < 2 or moves[1][-2] != 0:  # the axis of rows has size 1 and was dropped
+            sizes.insert(len(sizes) - 1, 1)
+            for move in moves:
+                move.insert(len(move) - 1, 0)
+        *batch, rows, columns = sizes
+        epilogue = self.epilogue.for_kernel([move[-1] for move in moves[2:]])
+        most = tallest(ctx.lanes, b.vectors)
+        whole = isinstance(columns, int) and columns % self.strip == 0
+        kernel = MatMulKernel(
+            self.kind, b.type, b.source, len(batch), b.vectors, most, heights(rows, most), _is_unit(a, -1), whole, epilogue
+        )
+        group = dim_max(floordiv(_GROUP_BYTES, dim_max(self.depth, 1) * self._bytes(most)), 1)
+        arguments: list[Argument] = [*batch, rows, columns, self.depth, group]
+        arguments += [Address(a.buffer, a.offset * self._bytes(1)), *moves[0][:-1], a.strides[-1]]
+        arguments += [Address(b.view.buffer, b.view.offset * (BITS[b.type] // 8)), *moves[1][:-2], b.move]
+        for view, operand, move in zip(self.epilogue.views, epilogue.operands, moves[2:]):
+            arguments += [Address(view.buffer, view.offset * (BITS[operand.type] // 8)), *move]
+        ctx.step(
+            KernelStep(
+                kernel,
+                tuple(arguments),
+                units(kernel, batch, rows, columns, ctx.lanes) * share,
+                self._work(epilogue.operations) * share,
+                (a.buffer, b.view.buffer, *self.epilogue.reads),
+                self.epilogue.writes,
+                self.group.label,
+                tuple(node.label for node in self.group.nodes),
+                self.epilogue.in_place(self.moves, (a.buffer, b.view.buffer)),
+            )
+        )
+
+    def _work(self, operations: int) -> Dim:
+        """Nanoseconds: a multiply-add in 1/60, fewer rows than 4 wait for B to come; a vector operation in 1/40 per element."""
+        results = product(self.shape)
+        slots = dim_max(self.rows, 4) * product([*self.shape[:-2], self.columns]) * self.depth
+        return slots * (36 if self.kind == "f64" else 18) // 1000 + results * operations * 25 // 1000
+
+    def _summable_a(self) -> View:
+        """A in the type of the sums: halves are converted once, by a step of their own."""
+        a = self.a
+        if a.buffer.dtype.name == self.kind:
+            return a
+        target = self.ctx.scratch(dtypes.from_name(self.kind), a.shape, "converted")
+        name = a.buffer.dtype.name
+        self.ctx.step(
+            loop_step(
+                a.shape,
+                [a, target],
+                [name, self.kind],
+                [(1, load(0, name).cast(self.kind))],
+                lanes=self.ctx.lanes,
+                label="convert",
+                nodes=("convert",),
+            )
+        )
+        self.a = target
+        return target
+
+    def _sums(self, share: Dim) -> None:
+        """Every element of the result is one sum along the depth: a loop kernel that reduces its inner axis."""
+        a, b = _inserted(self.a, -2), self.b
+        if self.constant and not _is_unit(b, -2):
+            shape = tuple(_number(size) for size in (*b.shape[:-2], b.shape[-1], b.shape[-2]))
+            key = f"transposed|{b.buffer.label}|{b.offset}|{b.shape}|{b.strides}"
+            source = b
+            turned = self.ctx.packed(
+                key, b.buffer.dtype, shape, lambda: np.ascontiguousarray(np.swapaxes(_constant_array(source), -1, -2))
+            )
+        else:
+            turned = _permuted(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])
+        b = _inserted(turned, -3)
+        views = [a, b]
+        for view, move in zip(self.epilogue.views, self.moves):
+            sizes = tuple(1 if stride == 0 else size for size, stride in zip(self.shape, move))
+            views.append(View(view.buffer, (*sizes, 1), (*move, 0), view.offset))
+        types = [view.buffer.dtype.name for view in views]
+        first, second = (load(number, types[number]).cast(self.kind) for number in (0, 1))
+        total = reduced("sum", first * second, 0)
+        shifted = {
+            node: load(node.param + 2, node.type)
+            for _, value in self.epilogue.stores
+            for node in walk([value])
+            if node.op == "load"
+        }
+        new: dict[Expr, Expr] = {**shifted, accumulator(self.kind): total}
+        step = loop_step(
+            [*self.shape, self.depth],
+            views,
+            types,
+            [],
+            results=[(number + 2, replace(value, new)) for number, value in self.epilogue.stores],
+            reduce="inner",
+            lanes=self.ctx.lanes,
+            label=self.group.label,
+            nodes=tuple(node.label for node in self.group.nodes),
+        )
+        step.units, step.work = step.units * share, step.work * share
+        self.ctx.step(step)
+
+
+def _is_unit(view: View, axis: int) -> bool:
+    """Whether the view is consecutive along an axis."""
+    return view.strides[axis] == 1 or view.shape[axis] == 1
+
+
+def _number(size: Dim) -> int:
+    assert isinstance(size, int), size
+    return size
+
+
+def _batch_of(packed: View) -> View:
+    """Strips as a tensor of their batch axes."""
+    return View(packed.buffer, packed.shape[:-3], packed.strides[:-3], packed.offset)
+
+
+def _constant_array(view: View) -> Array:
+    """What a view of a constant shows."""
+    assert view.buffer.load is not None
+    flat = np.ascontiguousarray(view.buffer.load()).reshape(-1)
+    shape = tuple(_number(size) for size in view.shape)
+    strides = tuple(_number(stride) * flat.itemsize for stride in view.strides)
+    return np.lib.stride_tricks.as_strided(flat[_number(view.offset) :], shape, strides, writeable=False)
+
+
+def pack_strips(matrix: Array, strip: int) -> Array:
+    """Matrices [..., depth, columns] as strips [..., strips, depth, strip], zeros beyond the columns, on a cache line."""
+    *batch, depth, columns = matrix.shape
+    strips = -(-columns // strip)
+    shape = (*batch, strips, depth, strip)
+    size = int(np.prod(shape)) * matrix.itemsize
+    memory = np.empty(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    packed = memory[start : start + size].view(matrix.dtype).reshape(shape)
+    whole = columns // strip
+    if whole:
+        packed[..., :whole, :, :] = np.swapaxes(matrix[..., : whole * strip].reshape(*batch, depth, whole, strip), -2, -3)
+    if whole < strips:
+        packed[..., whole, :, : columns - whole * strip] = matrix[..., whole * strip :]
+        packed[..., whole, :, columns - whole * strip :] = 0
+    return packed

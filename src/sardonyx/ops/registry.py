@@ -37,7 +37,7 @@ FAMILIES: Final = (
     "attention", "loss", "signal", "quant", "random", "control", "sequence", "strings", "training", "ml_linear", "ml_preprocess",
     "ml_trees", "contrib_fused", "contrib_norm", "contrib_attention", "contrib_grouped_attention", "contrib_linear_attention",
     "contrib_rotary", "contrib_quant", "contrib_quant_matmul", "contrib_quant_models", "contrib_experts", "contrib_layout",
-    "contrib_tensor", "contrib_image", "contrib_text", "experimental",
+    "contrib_tensor", "contrib_image", "contrib_text", "experimental", "layout",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorT
 
 DOMAINS: Final = (
     "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training",
-    "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc",
+    "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc", "sardonyx",
 )  # fmt: skip
 
 _KINDS: Final = {kind.name.lower(): kind for kind in AttrKind}

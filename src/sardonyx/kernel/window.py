@@ -1,0 +1,80 @@
+"""Kernels whose lanes stay apart: depthwise and lane-grouped convolution, and pools, over blocked activations.
+
+Every output vector is made of the input vectors of its window, lane by lane:
+
+    depthwise   bias + sum of w * x
+    grouped     the same with `group` input lanes for each output lane, all in the same block
+    max         the largest; NaN wins
+    average     the mean of those inside the image (or inside the padding, if `padded`)
+
+With a known width the tiles of a row are laid out when code is made, and taps outside the image are left out; otherwise tiles
+at the border look at every pixel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from sardonyx.kernel.epilogue import Epilogue
+
+WindowKind: TypeAlias = Literal["depthwise", "max", "average"]
+
+# The entries of the argument array, in order; the epilogue's operands follow as in `kernel.conv`.
+WINDOW_ARGUMENTS: Final = (
+    "x", "w", "bias", "zeros",
+    "batch", "blocks", "planes", "rows", "columns",
+    "depth", "height", "width", "front", "top", "left", "plane_step", "row_step", "plane_spread", "row_spread",
+    "kernel_planes", "kernel_rows", "padded_depth", "padded_height", "padded_width",
+    "x_batch", "x_block", "x_plane", "x_row",
+)  # fmt: skip
+
+# Of a global pool: x, then sizes (batch times blocks, pixels), then the epilogue's operands.
+GLOBAL_ARGUMENTS: Final = ("x", "batch", "blocks", "pixels", "x_batch", "x_block")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row whose sizes are known: input and output width and the padding."""
+
+    width: int
+    columns: int
+    left: int
+    padded: int  # width with all padding
+
+
+@dataclass(frozen=True)
+class WindowKernel:
+    """What decides the code."""
+
+    kind: WindowKind
+    block: int
+    group: int  # input lanes of an output lane
+    pixels: int
+    taps: int  # kernel columns
+    stride: int  # input columns from one output pixel to the next
+    spread: int  # input columns from one tap to the next
+    row: Row | None  # None: not known
+    padded: bool  # average: padding counts
+    epilogue: Epilogue
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
+        fields = (self.kind, self.block, self.group, self.pixels, self.taps, self.stride, self.spread, row, self.padded)
+        return f"window|{'|'.join(map(str, fields))}|{self.epilogue.key}"
+
+
+@dataclass(frozen=True)
+class GlobalPoolKernel:
+    """One vector for each image and block: the mean or the maximum of all pixels."""
+
+    kind: Literal["max", "average"]
+    block: int
+    epilogue: Epilogue
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"global|{self.kind}|{self.block}|{self.epilogue.key}"

@@ -1,0 +1,184 @@
+"""Operators over activations whose channels lie in blocks; graph passes make them of standard operators.
+
+    x[N, C, spatial ...]   as   x[N, ceil(C / block), spatial ..., block]
+
+so that a block of channels at one pixel is a vector. What the lanes past C hold is undefined: no operator reads across lanes,
+and FromBlocked drops them. Elementwise operators work on the blocked tensor as on any other. Weights stay in standard order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx.ir.dims import Dim, ceildiv
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import Shape, TensorType, format_shape
+from sardonyx.ops.conv import CONV
+from sardonyx.ops.conv_transpose import CONV_TRANSPOSE
+from sardonyx.ops.infer import InferContext, InferResult
+from sardonyx.ops.pool import max_of_windows, mean_of_windows, pool_windows, pooled_shape
+from sardonyx.ops.registry import op
+
+DOMAIN: Final = "sardonyx"
+
+
+def to_blocked(x: Array, block: int) -> Array:
+    """[N, C, ...] in blocks; lanes past C are zero."""
+    batch, channels, *spatial = x.shape
+    blocks = -(-channels // block)
+    if channels != blocks * block:
+        x = np.concatenate((x, np.zeros((batch, blocks * block - channels, *spatial), x.dtype)), axis=1)
+    return np.ascontiguousarray(np.moveaxis(x.reshape(batch, blocks, block, *spatial), 2, -1))
+
+
+def from_blocked(x: Array, channels: int) -> Array:
+    """The first channels of a blocked tensor in plain order."""
+    plain = np.moveaxis(x, -1, 2)
+    plain = plain.reshape(x.shape[0], x.shape[1] * x.shape[-1], *x.shape[2:-1])
+    return np.ascontiguousarray(plain[:, :channels])
+
+
+def blocked_shape(shape: Shape, block: int) -> Shape:
+    """The shape of a plain tensor in blocks."""
+    return (shape[0], ceildiv(shape[1], block), *shape[2:], block)
+
+
+def plain_shape(shape: Shape, channels: Dim) -> Shape:
+    """The shape of a blocked tensor in plain order."""
+    return (shape[0], channels, *shape[2:-1])
+
+
+def _to_blocked(x: Array, *, block: int) -> Array:
+    return to_blocked(x, block)
+
+
+def _infer_to_blocked(ctx: InferContext) -> InferResult:
+    x = ctx.shape(0)
+    if x is not None and len(x) < 2:
+        raise ValueError(f"X of shape {format_shape(x)} has no channels")
+    return None if x is None else blocked_shape(x, ctx.attr("block"))
+
+
+TO_BLOCKED = op("ToBlocked", domain=DOMAIN, eval=_to_blocked, infer=_infer_to_blocked)
+
+
+def _from_blocked(x: Array, *, channels: int) -> Array:
+    if not 0 <= channels <= x.shape[1] * x.shape[-1]:
+        raise ValueError(f"X of shape {x.shape} does not hold {channels} channels")
+    return from_blocked(x, channels)
+
+
+def _infer_from_blocked(ctx: InferContext) -> InferResult:
+    x = ctx.shape(0)
+    return None if x is None else plain_shape(x, ctx.attr("channels"))
+
+
+FROM_BLOCKED = op("FromBlocked", domain=DOMAIN, eval=_from_blocked, infer=_infer_from_blocked)
+
+
+def _plain_context(ctx: InferContext, channels: Dim) -> InferContext:
+    """The context of the standard operator: its input in plain order."""
+    inner = copy.copy(ctx)
+    inner.inputs = list(ctx.inputs)
+    given = inner.inputs[0]
+    if isinstance(given, TensorType) and given.shape is not None:
+        inner.inputs[0] = TensorType(given.dtype, plain_shape(given.shape, channels))
+    return inner
+
+
+def _blocked_conv(x: Array, w: Array, b: Array | None = None, *, block: int, plain: int, group: int, **attrs: Any) -> Array:
+    given = x if plain else from_blocked(x, w.shape[1] * group)
+    return to_blocked(CONV.eval(given, w, b, group=group, **attrs), block)
+
+
+def _infer_blocked_conv(ctx: InferContext) -> InferResult:
+    w = ctx.shape(1)
+    if w is None or ctx.shape(0) is None:
+        return None
+    assert CONV.infer is not None
+    found = CONV.infer(ctx if ctx.attr("plain") else _plain_context(ctx, w[1] * (ctx.attr("group") or 1)))
+    return blocked_shape(found, ctx.attr("block")) if isinstance(found, tuple) else None
+
+
+BLOCKED_CONV = op(
+    "BlockedConv", domain=DOMAIN, eval=_blocked_conv, infer=_infer_blocked_conv, keywords=(*CONV.attr_names, "block", "plain")
+)
+
+
+def _blocked_conv_transpose(x: Array, w: Array, b: Array | None = None, *, block: int, **attrs: Any) -> Array:
+    return to_blocked(CONV_TRANSPOSE.eval(from_blocked(x, w.shape[0]), w, b, **attrs), block)
+
+
+def _infer_blocked_conv_transpose(ctx: InferContext) -> InferResult:
+    w = ctx.shape(1)
+    if w is None or ctx.shape(0) is None:
+        return None
+    assert CONV_TRANSPOSE.infer is not None
+    found = CONV_TRANSPOSE.infer(_plain_context(ctx, w[0]))
+    return blocked_shape(found, ctx.attr("block")) if isinstance(found, tuple) else None
+
+
+BLOCKED_CONV_TRANSPOSE = op(
+    "BlockedConvTranspose",
+    domain=DOMAIN,
+    eval=_blocked_conv_transpose,
+    infer=_infer_blocked_conv_transpose,
+    keywords=(*CONV_TRANSPOSE.attr_names, "block"),
+)
+
+POOLS: Final[dict[str, Callable[..., Array]]] = {"max": max_of_windows, "average": mean_of_windows}
+
+
+def _blocked_pool(
+    x: Array,
+    *,
+    auto_pad: str | None,
+    ceil_mode: int | None,
+    count_include_pad: int | None,
+    dilations: tuple[int, ...] | None,
+    kernel_shape: tuple[int, ...],
+    kind: str,
+    pads: tuple[int, ...] | None,
+    strides: tuple[int, ...] | None,
+) -> Array:
+    if kind not in POOLS:
+        raise ValueError(f"kind is {kind!r}, expected one of {', '.join(POOLS)}")
+    plain = from_blocked(x, x.shape[1] * x.shape[-1])
+    window = pool_windows(
+        plain, kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations, pads=pads, strides=strides
+    )
+    result = max_of_windows(plain, window) if kind == "max" else mean_of_windows(plain, window, count_include_pad)
+    return to_blocked(result, x.shape[-1])
+
+
+def _infer_blocked_pool(ctx: InferContext) -> InferResult:
+    x = ctx.shape(0)
+    if x is None:
+        return None
+    found = pooled_shape(_plain_context(ctx, x[1]))
+    return None if found is None else (*found, x[-1])
+
+
+BLOCKED_POOL = op("BlockedPool", domain=DOMAIN, eval=_blocked_pool, infer=_infer_blocked_pool)
+
+
+def _blocked_global_pool(x: Array, *, kind: str) -> Array:
+    axes = tuple(range(2, x.ndim - 1))
+    with np.errstate(all="ignore"):
+        if kind == "max":
+            return np.asarray(x.max(axis=axes, keepdims=True, initial=-np.inf))
+        if kind == "average":
+            return np.asarray(x.sum(axis=axes, keepdims=True) / x.dtype.type(np.prod(x.shape[2:-1])))
+    raise ValueError(f"kind is {kind!r}, expected one of {', '.join(POOLS)}")
+
+
+def _infer_blocked_global_pool(ctx: InferContext) -> InferResult:
+    x = ctx.shape(0)
+    return None if x is None else (*x[:2], *(1,) * (len(x) - 3), x[-1])
+
+
+BLOCKED_GLOBAL_POOL = op("BlockedGlobalPool", domain=DOMAIN, eval=_blocked_global_pool, infer=_infer_blocked_global_pool)

@@ -19,8 +19,8 @@ from peak import multiply_add_peak
 
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.assemble import NativeSettings, compile_graph
-from sardonyx.ir.graph import Graph, Node
 from sardonyx.formats.onnx import load
+from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array
 from sardonyx.runtime.executor import NodeTiming, RunControl
 

@@ -17,14 +17,17 @@ from sardonyx.codegen.emit import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
+from sardonyx.ir.types import TensorType
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import lower_graph
+from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.steps import HostNodeStep, Lowered
 from sardonyx.plan.build import Order, build_plan, constant_array
 from sardonyx.plan.native import NativePlan, plan_native
 from sardonyx.plan.plan import ExecutionPlan, Port
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned, run_step
+from sardonyx.runtime.fast_path import USABLE, FastPath
 from sardonyx.runtime.native_program import HostCall, NativeProgram, SizeConflict
 from sardonyx.runtime.pool import Pool, usable_cores
 
@@ -79,9 +82,11 @@ def compile_graph(
     """
     kernels = library(settings.cache_folder)
     failed: set[Node] = set()
+    known = KnownValues(graph, nodes)
+    nodes = known.needed(nodes, outputs)
     while True:
         grouping = form_groups(nodes, graph.inputs, frozenset(failed))
-        lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes)
+        lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known)
         plan = plan_native(lowered)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
@@ -144,7 +149,26 @@ class NativeModel:
         self._inputs = {value.name: value for value in graph.inputs}
         self._programs: dict[tuple[str, ...], Compiled] = {}
         self._lock = threading.Lock()
-        self.compiled(tuple(value.name for value in graph.outputs))
+        self._all = tuple(value.name for value in graph.outputs)
+        self._fast = self._fast_path(self.compiled(self._all))
+
+    def _fast_path(self, compiled: Compiled) -> FastPath | None:
+        """The short way, if this model has one: all native, every input used, outputs that are different values."""
+        program = compiled.program
+        native_inputs = {view.buffer.value for view in program.plan.inputs}
+        native_outputs = {view.buffer.value for view in program.plan.outputs}
+        fits = (
+            USABLE
+            and program.is_all_native
+            and len(set(self._graph.outputs)) == len(self._graph.outputs)
+            and all(value in native_inputs and value.constant is None for value in self._graph.inputs)
+            and all(value in native_outputs and is_plain(value) for value in self._graph.outputs)
+        )
+        return FastPath(program, self._graph.inputs, self._graph.outputs) if fits else None
+
+    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """All outputs, if this run can go the short way; None if it needs `run`."""
+        return None if self._fast is None else self._fast.run(feeds)
 
     @property
     def plan(self) -> ExecutionPlan:
@@ -195,11 +219,18 @@ class NativeModel:
         except SizeConflict as conflict:
             _log.info("sizes do not fit the compiled program, the reference runs instead: %s", conflict)
             return self._reference.run(feeds, fetches, control)
+        if self._fast is not None and tuple(fetches) == self._all:
+            self._fast.remember(feeds)
         results = []
         for name in fetches:
             value = self._values[name]
             results.append(values[value] if value in values else constant_array(value))
         return owned(results)
+
+
+def is_plain(value: Value) -> bool:
+    """Whether NumPy itself has the element type, so that a result is handed over as it is."""
+    return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
 
 
 def _named_values(graph: Graph) -> dict[str, Value]:

@@ -37,7 +37,7 @@ from sardonyx.options import (
 from sardonyx.plan.plan import ExecutionPlan, Port
 from sardonyx.runtime.binding import IOBinding
 from sardonyx.runtime.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
-from sardonyx.runtime.executor import RunControl
+from sardonyx.runtime.executor import RunControl, never_fast
 from sardonyx.runtime.feeds import FeedReader, present
 from sardonyx.runtime.logs import INFO, log
 from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedSubgraph, declared_type
@@ -112,6 +112,8 @@ class CompiledModel(Protocol):
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]: ...
 
+    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None: ...
+
 
 @dataclass(frozen=True)
 class _Opened:
@@ -127,6 +129,7 @@ class _Opened:
     output_types: dict[str, Type | None]
     metadata: ModelMetadata
     profiler: Profiler | None
+    run_fast: Callable[[dict[str, Any]], list[Any] | None]
 
 
 class InferenceSession:
@@ -224,6 +227,7 @@ class InferenceSession:
             output_types={port.name: port.type for port in program.outputs},
             metadata=metadata,
             profiler=profiler,
+            run_fast=program.run_fast if profiler is None else never_fast,
         )
 
     def _stop_if_cancelled(self) -> None:
@@ -237,6 +241,10 @@ class InferenceSession:
 
         `output_names` may name any value of the graph, not only outputs; None or an empty list stands for all outputs.
         """
+        if run_options is None and not output_names and type(input_feed) is dict:
+            quick = self._opened.run_fast(input_feed)
+            if quick is not None:
+                return quick
         declared = self._opened.output_types
         fetches = self._fetches(output_names)
         results = self._compute(fetches, input_feed, run_options)

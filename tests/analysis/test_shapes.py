@@ -216,6 +216,20 @@ def test_subgraphs_see_the_types_of_captured_values() -> None:
     assert found["y"].startswith("f32[?")
 
 
+def test_shapes_that_do_not_fit_in_a_branch_are_warnings_as_it_may_not_be_taken() -> None:
+    graph = parse_graph("""graph (x: f32[3,2], c: bool[]) -> (y) {
+      y = If(c) {then_branch = graph t() -> (p) {
+        const k: i64[1] = [0]
+        p = Squeeze(x, k) @13
+      }, else_branch = graph e() -> (q) {
+        q = Identity(x) @13
+      }} @13
+    }""")
+    (finding,) = infer_shapes(graph).findings
+    assert finding.where == "Squeeze '-> p'"
+    assert finding.severity == "warning"
+
+
 def test_the_body_of_a_loop_is_inferred() -> None:
     found = types_of("""graph (x: f32[N,4], trips: i64[], c: bool[]) -> (last, all) {
       last, all = Loop(trips, c, x) {body = graph b(i: i64[], cond: bool[], state) -> (cond_out, next, scan) {

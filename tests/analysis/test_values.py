@@ -271,6 +271,15 @@ def test_random_operators_and_large_results_are_not_computed_ahead() -> None:
     assert [report.values.constant_of(node.outputs[0]) for node in graph.nodes] == [None, None, None]
 
 
+def test_work_that_grows_faster_than_the_data_is_left_for_the_run() -> None:
+    g = GraphBuilder(Graph(), 13)
+    vector = g.constant(np.ones(200_000, np.float32))
+    value = g.op("Einsum", vector, vector, vector, equation="i,j,k->")
+    report = infer_shapes(g.graph)
+    assert value.shape == ()
+    assert report.values.constant_of(value) is None
+
+
 def test_an_operator_that_fails_on_its_constants_is_simply_not_known() -> None:
     graph = parse_graph("graph () -> () {\n const a: i64[1] = [1]\n const z: i64[1] = [7]\n g = Gather(a, z) @13\n}")
     report = infer_shapes(graph)

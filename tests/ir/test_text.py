@@ -215,6 +215,17 @@ def test_constants_keep_every_bit(data: tensor.Tensor) -> None:
         assert back.numpy().tobytes() == data.numpy().tobytes()
 
 
+@pytest.mark.parametrize("bits", [0x7D00, 0x7E01, 0xFE00])
+def test_a_nan_that_is_not_the_usual_one_is_written_as_bytes(bits: int) -> None:
+    graph = Graph()
+    graph.add_initializer("w", tensor.from_numpy(np.array([bits], np.uint16).view(np.float16)))
+    text = format_graph(graph)
+    assert "base64" in text
+    back = parse_graph(text).initializers["w"].constant
+    assert isinstance(back, tensor.Tensor)
+    assert back.numpy().view(np.uint16).tolist() == [bits]
+
+
 @given(types())
 def test_types_keep_their_meaning(type_: Type) -> None:
     graph = Graph()

@@ -187,7 +187,9 @@ class _Inference:
         try:
             return _normalise(definition.infer(context), by_signature, node)
         except ValueError as error:
-            self._report(node, node.label, "error", str(error))
+            # A branch may hold a Squeeze that fits only the shapes for which it is taken: the run will tell.
+            conditional = node.graph is not None and node.graph.parent_node is not None
+            self._report(node, node.label, "warning" if conditional else "error", str(error))
         except Exception as error:  # a rule that fails is no reason to refuse the model: it may well run
             self._report(node, node.label, "warning", f"shape inference failed with {type(error).__name__}: {error}")
         return by_signature

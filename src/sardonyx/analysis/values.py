@@ -31,6 +31,15 @@ CONSTANT_LIMIT: Final = 1 << 20  # bytes of an input or output of a computation 
 # Results whose size depends on the data, but cannot exceed that of the inputs by much.
 _BOUNDED_RESULTS: Final = frozenset(("NonZero", "Compress", "Unique"))
 
+# Computed ahead besides the elementwise operators: those whose work grows with their inputs and outputs, not faster. A product of
+# matrices or an Einsum of constants could keep a session from ever opening.
+_AHEAD: Final = frozenset((
+    "ArgMax", "ArgMin", "CastLike", "Compress", "Concat", "Constant", "ConstantOfShape", "CumSum", "DequantizeLinear", "Expand",
+    "EyeLike", "Gather", "GatherElements", "GatherND", "NonZero", "OneHot", "Pad", "QuantizeLinear", "Range", "ReduceL1",
+    "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "ScatterElements",
+    "ScatterND", "Shape", "Size", "Slice", "Split", "Tile", "TopK", "Transpose", "Trilu", "Unique",
+))  # fmt: skip
+
 # Whole numbers up to 2**mantissa are exact in a float type; beyond, arithmetic on integers would not be what the model does.
 _EXACT_FLOATS: Final = {dtypes.FLOAT32: 1 << 24, dtypes.FLOAT64: 1 << 53, dtypes.FLOAT16: 1 << 11, dtypes.BFLOAT16: 1 << 8}
 
@@ -58,9 +67,8 @@ class ValueTable:
             self._propagate(node, attrs, rule)
         if all(value is None or self._is_constant(value) for value in node.inputs) and not node.subgraphs():
             definition = registry.lookup(node.domain, node.op_type, node.version)
-            if definition is not None and not definition.traits & (Trait.RANDOM | Trait.CONTROL_FLOW):
-                for output in node.outputs:
-                    self._computable[output] = (definition, attrs)
+            if definition is not None and _is_cheap(definition):
+                self._computable.update(dict.fromkeys(node.outputs, (definition, attrs)))
 
     def forget(self, node: Node) -> None:
         """Know nothing about what a node makes."""
@@ -193,6 +201,12 @@ class ValueTable:
         type_ = self._type_of(output)
         count = _count(type_)
         return count is not None and isinstance(type_, TensorType) and count * type_.dtype.numpy.itemsize <= CONSTANT_LIMIT
+
+
+def _is_cheap(definition: OpDef) -> bool:
+    if definition.traits & Trait.RANDOM:
+        return False
+    return bool(definition.traits & (Trait.ELEMENTWISE | Trait.VIEW)) or (definition.domain == "" and definition.name in _AHEAD)
 
 
 def _load(tensor: Tensor) -> NDArray[Any] | None:

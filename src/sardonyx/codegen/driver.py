@@ -6,6 +6,9 @@ that sit in `work` until the pool is closed; a worker without work spins for a w
 A step is four entries: function, position of its arguments in the table, position of its unit count, flags. Beside the unit
 count the table holds how many workers the step is worth.
 
+`launch` takes all it needs in one block, because every argument costs time on the Python side. It is given arrays as objects:
+it reads the address of their data itself, at the place where a NumPy array keeps it, and fills it into the table.
+
 The pool block: one cache line of job description, one for the count of sleepers, then a line for each worker with the number of
 the barrier it has reached. A worker writes only its own line, so a barrier costs each of them one store and a few loads.
 """
@@ -26,6 +29,11 @@ SPINS: Final = 48  # turns of waiting before a worker sleeps
 SLEEPERS: Final = 64
 LINES: Final = 128
 LINE: Final = 64
+
+# Entries of a launch block
+BLOCK_STEPS, BLOCK_COUNT, BLOCK_TABLE, BLOCK_BINDS, BLOCK_BIND_COUNT, BLOCK_OBJECTS, BLOCK_POOL = range(7)
+BLOCK_ENTRIES: Final = 7
+BIND_ENTRIES: Final = 3  # table position, number of the object, offset in bytes
 
 BARRIER: Final = 1  # flag of a step: all workers meet after it
 STEP_ENTRIES: Final = 4
@@ -161,6 +169,54 @@ go:
   %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
   %workers = load i64, ptr %wp, align 8
   call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 0, i64 %workers)
+  ret void
+}}
+
+define void @launch(ptr %block) nounwind {{
+entry:
+  %stepsp = getelementptr i64, ptr %block, i64 {BLOCK_STEPS}
+  %steps = load ptr, ptr %stepsp, align 8
+  %countp = getelementptr i64, ptr %block, i64 {BLOCK_COUNT}
+  %count = load i64, ptr %countp, align 8
+  %tablep = getelementptr i64, ptr %block, i64 {BLOCK_TABLE}
+  %table = load ptr, ptr %tablep, align 8
+  %bindsp = getelementptr i64, ptr %block, i64 {BLOCK_BINDS}
+  %binds = load ptr, ptr %bindsp, align 8
+  %bcountp = getelementptr i64, ptr %block, i64 {BLOCK_BIND_COUNT}
+  %bcount = load i64, ptr %bcountp, align 8
+  %objectsp = getelementptr i64, ptr %block, i64 {BLOCK_OBJECTS}
+  %objects = load ptr, ptr %objectsp, align 8
+  %poolp = getelementptr i64, ptr %block, i64 {BLOCK_POOL}
+  %pool = load ptr, ptr %poolp, align 8
+  %any = icmp sgt i64 %bcount, 0
+  br i1 %any, label %bind, label %bound
+bind:
+  %i = phi i64 [ 0, %entry ], [ %j, %bind ]
+  %at = mul i64 %i, {BIND_ENTRIES}
+  %slotp = getelementptr i64, ptr %binds, i64 %at
+  %slot = load i64, ptr %slotp, align 8
+  %numberp = getelementptr i64, ptr %slotp, i64 1
+  %number = load i64, ptr %numberp, align 8
+  %offsetp = getelementptr i64, ptr %slotp, i64 2
+  %offset = load i64, ptr %offsetp, align 8
+  %objectp = getelementptr i64, ptr %objects, i64 %number
+  %object = load ptr, ptr %objectp, align 8
+  %datap = getelementptr i8, ptr %object, i64 {object.__basicsize__}
+  %data = load i64, ptr %datap, align 8
+  %address = add i64 %data, %offset
+  %entryp = getelementptr i64, ptr %table, i64 %slot
+  store i64 %address, ptr %entryp, align 8
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %bcount
+  br i1 %more, label %bind, label %bound
+bound:
+  %alone = icmp eq ptr %pool, null
+  br i1 %alone, label %here, label %together
+here:
+  call void @run(ptr null, ptr %steps, i64 %count, ptr %table, i64 0, i64 1)
+  ret void
+together:
+  call void @start(ptr %pool, ptr %steps, i64 %count, ptr %table)
   ret void
 }}
 

@@ -34,6 +34,15 @@ def emit_matmul_kernel(kernel: MatMulKernel, name: str, target: Target) -> Funct
     return function
 
 
+def multiply_add(e: VectorEmitter, a: str, b: str, total: str, kind: str) -> str:
+    """total + a * b, in one instruction where the machine has it."""
+    vector = e.type(kind)
+    if kind not in FLOATS:
+        return e.f.let(f"add {vector} {total}, {e.f.let(f'mul {vector} {a}, {b}')}")
+    name = f"llvm.fmuladd.{intrinsic_suffix(kind, e.lanes)}"
+    return e.f.call(vector, name, (vector, a), (vector, b), (vector, total))
+
+
 class _MatMulEmitter:
     def __init__(self, kernel: MatMulKernel, function: Function, target: Target) -> None:
         self.k = kernel
@@ -178,13 +187,12 @@ class _MatMulEmitter:
         exact = height == 1 or height - 1 in self.k.heights or height == self.k.heights[0]
         masked = self.k.b == "rows" and not self.k.whole
         if masked:
-            ragged, plain, joined = f.fresh("ragged"), f.fresh("plain"), f.fresh("joined")
+            ragged, plain = f.fresh("ragged"), f.fresh("plain")
             f.branch_if(full, plain, ragged)
             f.label(ragged)
             self._spill(self._sums(height, actual, a, b, exact, count))
             f.branch(spilled)
             f.label(plain)
-            del joined
         sums = self._sums(height, actual, a, b, exact, None)
         in_registers = self.short and exact
         if in_registers and not self.k.whole and not masked:
@@ -277,7 +285,7 @@ class _MatMulEmitter:
                 at = f.element(at, "i8", step * self.bytes)
             value = self.e.load_scalar(at, self.k.type)
             for number in range(vectors):
-                made.append(self._multiply_add(value, b_row[number], sums[row * vectors + number]))
+                made.append(multiply_add(self.e, value, b_row[number], sums[row * vectors + number], self.k.type))
         following = list(moving)
         if not packed:
             following[0] = f.element(moving[0], b_type, self.b_move)
@@ -285,19 +293,11 @@ class _MatMulEmitter:
             following[1:] = [f.element(pointer_, "i8", self.a_depth_bytes) for pointer_ in moving[1:]]
         return following, made
 
-    def _multiply_add(self, a: str, b: str, total: str) -> str:
-        kind = self.e.type(self.k.type)
-        if self.k.type not in FLOATS:
-            product = self.f.let(f"mul {kind} {a}, {b}")
-            return self.f.let(f"add {kind} {total}, {product}")
-        name = f"llvm.fmuladd.{intrinsic_suffix(self.k.type, self.lanes)}"
-        return self.f.call(kind, name, (kind, a), (kind, b), (kind, total))
-
     # What becomes of the sums
 
     def _store(self, height: int, sums: list[str], pointers: list[str]) -> None:
         """The epilogue of a whole tile, in registers."""
-        f, vectors = self.f, self.k.vectors
+        vectors = self.k.vectors
         moving = list(pointers)
         for row in range(height):
             known = self.epilogue.uniform(moving)
@@ -307,7 +307,6 @@ class _MatMulEmitter:
                 )
             if row + 1 < height:
                 moving = self._next_row(moving)
-        del f
 
     def _next_row(self, pointers: list[str]) -> list[str]:
         return [

@@ -17,25 +17,29 @@ def emit_pack_kernel(kernel: PackKernel, name: str, target: Target) -> Function:
     return function
 
 
+def exchange(e: VectorEmitter, a: str, b: str, distance: int, kind: str) -> tuple[str, str]:
+    """Two vectors; odd blocks (of `distance` lanes) of the first have changed places with even ones of the second."""
+    lanes, vector = e.lanes, e.type(kind)
+    upper = [lane if not lane & distance else lanes + (lane ^ distance) for lane in range(lanes)]
+    lower = [lane ^ distance if not lane & distance else lanes + lane for lane in range(lanes)]
+    first, second = (
+        e.f.let(f"shufflevector {vector} {a}, {vector} {b}, <{lanes} x i32> <{', '.join(f'i32 {lane}' for lane in order)}>")
+        for order in (upper, lower)
+    )
+    return first, second
+
+
 def transpose(e: VectorEmitter, rows: list[str], kind: str) -> list[str]:
     """A square of vectors, mirrored at its diagonal: ever smaller blocks off the diagonal change places."""
-    f, lanes, vector = e.f, e.lanes, e.type(kind)
     rows = list(rows)
-    distance = lanes // 2
+    distance = e.lanes // 2
     while distance:
-        upper = _indices([lane if not lane & distance else lanes + (lane ^ distance) for lane in range(lanes)])
-        lower = _indices([lane ^ distance if not lane & distance else lanes + lane for lane in range(lanes)])
-        for first in range(lanes):
+        for first in range(e.lanes):
             if not first & distance:
-                a, b = rows[first], rows[first + distance]
-                rows[first] = f.let(f"shufflevector {vector} {a}, {vector} {b}, <{lanes} x i32> {upper}")
-                rows[first + distance] = f.let(f"shufflevector {vector} {a}, {vector} {b}, <{lanes} x i32> {lower}")
+                second = first + distance
+                rows[first], rows[second] = exchange(e, rows[first], rows[second], distance, kind)
         distance //= 2
     return rows
-
-
-def _indices(lanes: list[int]) -> str:
-    return f"<{', '.join(f'i32 {lane}' for lane in lanes)}>"
 
 
 class _PackEmitter:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Final, TypeAlias, Union
+from typing import TypeAlias, Union
 
 Dim: TypeAlias = Union[int, "Expr"]
 _Monomial: TypeAlias = tuple["_Atom", ...]  # a product of atoms, sorted by text; () is the constant

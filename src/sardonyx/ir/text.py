@@ -258,15 +258,15 @@ def _literal(tensor: Tensor) -> str | None:
         return None
     data = tensor.numpy()
     items = [element_text(item, tensor.dtype) for item in data.reshape(-1)]
-    if tensor.dtype.is_float and not _keeps_bits(data, tensor.dtype):
+    if tensor.dtype.is_float and not _keeps_bits(items, data, tensor.dtype):
         return None
     return f"[{', '.join(items)}]" if tensor.shape else items[0]
 
 
-def _keeps_bits(data: np.ndarray[Any, Any], dtype: DType) -> bool:
-    """Whether the only NaN in the data is the one that `nan` reads back as."""
+def _keeps_bits(items: list[str], data: np.ndarray[Any, Any], dtype: DType) -> bool:
+    """Whether the texts of the elements read back as the same bits; a NaN with a payload does not."""
     with np.errstate(all="ignore"):
-        again = np.asarray([float(item) for item in data.reshape(-1)], np.float64).astype(dtype.numpy)
+        again = np.asarray([float(item) for item in items], np.float64).astype(dtype.numpy)
     return again.tobytes() == np.ascontiguousarray(data).tobytes()
 
 

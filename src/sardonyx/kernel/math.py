@@ -21,10 +21,10 @@ Function: TypeAlias = Callable[[Expr], Expr]
 
 # (f32, f64)
 ULP: Final[dict[str, tuple[float, float]]] = {
-    "exp": (1.0, 1.0), "exp_in_range": (2.5, 1.0), "exp2": (1.5, 2.0), "expm1": (2.0, 2.5), "log": (1.0, 1.0), "log2": (2.0, 2.0),
-    "log1p": (0.6, 2.0), "erf": (4.0, 3.0), "tanh": (3.0, 3.0), "sigmoid": (3.0, 2.0), "softplus": (3.0, 3.0), "sin": (1.5, 1.5),
-    "cos": (1.5, 1.5), "tan": (0.6, 3.0), "asin": (0.6, 2.0), "acos": (0.6, 2.0), "atan": (0.6, 1.5), "sinh": (0.6, 3.0),
-    "cosh": (0.6, 2.0), "asinh": (0.6, 3.0), "acosh": (0.6, 3.0), "atanh": (0.6, 3.0), "pow": (0.6, 2.0), "rsqrt": (1.0, 1.0),
+    "exp": (1.0, 1.0), "exp_in_range": (2.5, 1.0), "exp2": (1.0, 1.0), "expm1": (1.5, 2.0), "log": (1.0, 1.0), "log2": (2.0, 2.0),
+    "log1p": (0.6, 1.6), "erf": (4.5, 3.5), "tanh": (4.5, 3.0), "sigmoid": (4.0, 2.5), "softplus": (4.0, 2.5), "sin": (1.7, 1.0),
+    "cos": (1.7, 1.0), "tan": (0.6, 3.0), "asin": (0.6, 2.5), "acos": (0.6, 2.0), "atan": (0.6, 2.0), "sinh": (0.6, 2.5),
+    "cosh": (0.6, 1.5), "asinh": (0.6, 2.5), "acosh": (0.6, 2.5), "atanh": (0.6, 2.5), "power": (0.6, 2.0), "rsqrt": (1.5, 1.5),
 }  # fmt: skip
 
 _INF: Final = math.inf
@@ -170,28 +170,412 @@ def expm1(x: Expr) -> Expr:
 
 def _split_exponent(x: Expr) -> tuple[Expr, Expr]:
     """(e, m): x = m * 2**e with sqrt(1/2) <= m < sqrt(2), for 0 < x < infinity; e as a number of the same type."""
-    mantissa, _, integer = _LAYOUT[x.type]
-    tiny = x < (2.0**-126 if x.type == "f32" else 2.0**-1022)
-    lift_by = mantissa + 2
-    x = select(tiny, x * 2.0**lift_by, x)
-    root = 0x3F3504F3 if x.type == "f32" else 0x3FE6A09E667F3BCD  # sqrt(1/2)
-    one = 0x3F800000 if x.type == "f32" else 0x3FF0000000000000
-    distance = _bits(x) - const(root, integer)
-    # The exponent as an unsigned number, made a float by placing it below a large one.
-    bias = 512 if x.type == "f32" else 4096
-    field = (distance + const(bias << mantissa & (1 << (32 if mantissa == 23 else 64)) - 1, integer)) >> mantissa
-    large = 2.0**mantissa
-    large_bits = (mantissa + _LAYOUT[x.type][1]) << mantissa
-    width = 32 if mantissa == 23 else 64
-    span = 1 << (width - mantissa)  # the field counts modulo this
-    e = (field | const(large_bits, integer)).bitcast(x.type) - (large + bias % span)
-    e = e - select(tiny, const(lift_by, x.type), const(0, x.type))
-    keep = const((1 << mantissa) - 1, integer)
-    m = ((distance & keep) + const(root, integer)).bitcast(x.type)
-    del one
+    mantissa, bias, integer = _LAYOUT[x.type]
+    tiny = x < 2.0 ** (1 - bias)
+    lifted_by = mantissa + 2.0
+    x = select(tiny, x * 2.0**lifted_by, x)
+    root = 0x3F3504F3 if x.type == "f32" else 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
+    # The distance to it in the exponent's place, made positive; its fraction is that of m.
+    distance = _bits(x) + const(((bias + 1) << mantissa) - root, integer)
+    # A whole number becomes a float below the last place of a large one.
+    large = const((mantissa + bias) << mantissa, integer)
+    e = ((distance >> mantissa) | large).bitcast(x.type) - (2.0**mantissa + bias + 1)
+    e = select(tiny, e - lifted_by, e)
+    m = ((distance & const((1 << mantissa) - 1, integer)) + const(root, integer)).bitcast(x.type)
     return e, m
 
 
 def _log_specials(x: Expr, result: Expr) -> Expr:
     inside = select(x < _INF, result, x)
     return select(x > 0.0, inside, select(x.eq(0.0), const(-_INF, x.type), const(_NAN, x.type)))
+
+
+def _log_of_parts(e: Expr, m: Expr) -> Expr:
+    """log(m) + e ln 2."""
+    high, low = tables.LN2_32 if m.type == "f32" else tables.LN2_64
+    f = m - 1.0
+    square = f * f
+    if m.type == "f32":
+        tail = fma(polynomial(f, tables.LOG32) * f, square, e * low)
+        return fma(e, high, fma(square, -0.5, tail) + f)
+    half_square = square * 0.5
+    s = f / (f + 2.0)
+    z = s * s
+    rest = s * fma(polynomial(z, tables.LOG64), z, half_square)
+    return fma(e, high, f - (half_square - (rest + e * low)))
+
+
+def log(x: Expr) -> Expr:
+    """The natural logarithm."""
+    return _log_specials(x, _log_of_parts(*_split_exponent(x)))
+
+
+def log2(x: Expr) -> Expr:
+    """The logarithm to base 2, exact for powers of 2."""
+    e, m = _split_exponent(x)
+    return _log_specials(x, fma(_log_of_parts(const(0, x.type), m), _LOG2_E, e))
+
+
+@_through_f64
+def log1p(x: Expr) -> Expr:
+    """log(1 + x)."""
+    whole = x + 1.0
+    lost = x - (whole - 1.0)  # what rounding took from x
+    result = log(whole) + lost / whole
+    usual = select(_abs(x) < 2.0**-54, x, result)
+    return select((x > -1.0) & (x < _INF), usual, log(whole))
+
+
+# Error function and sigmoids
+
+
+def _within_one(x: Expr) -> Expr:
+    return _at_most(_at_least(x, -1.0), 1.0)
+
+
+def erf(x: Expr) -> Expr:
+    """The error function."""
+    if x.type == "f32":
+        v = _at_most(_at_least(x, -ERF_LIMIT), ERF_LIMIT)
+        z = v * v
+        return _within_one(v * polynomial(z, tables.ERF32_TOP) / polynomial(z, tables.ERF32_BOTTOM))
+    size = _at_most(_abs(x), 6.0)
+    near = size * polynomial(size * size, tables.ERF64_NEAR)
+    far = 1.0 - exp_not_positive(-(size * size)) * polynomial((size - 3.0) / (size + 3.0), tables.ERF64_FAR)
+    return with_sign(select(size < 1.0, near, far), x)
+
+
+def tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent."""
+    if x.type == "f32":
+        v = _at_most(_at_least(x, -TANH_LIMIT), TANH_LIMIT)
+        z = v * v
+        return _within_one(v * polynomial(z, tables.TANH32_TOP) / polynomial(z, tables.TANH32_BOTTOM))
+    t = expm1(_at_most(_abs(x), 22.0) * 2.0)
+    return with_sign(t / (t + 2.0), x)
+
+
+# Where the f32 quotients of erf and tanh have come to 1 and one step more; both are held there, and the quotient at 1.
+ERF_LIMIT: Final = 3.9500274658203125
+TANH_LIMIT: Final = 8.8524751663208
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e**-x); 0 where that is no normal number."""
+    return const(1, x.type) / (exp_in_range(-x) + 1.0)
+
+
+def silu(x: Expr) -> Expr:
+    """x * sigmoid(x)."""
+    return x / (exp_in_range(-x) + 1.0)
+
+
+def gelu(x: Expr) -> Expr:
+    """x times the normal distribution function."""
+    half = x * 0.5
+    return fma(half, erf(x * math.sqrt(0.5)), half)
+
+
+def gelu_tanh(x: Expr) -> Expr:
+    """The approximation of gelu by tanh: x * (1 + tanh(u)) / 2 is x * sigmoid(2 u)."""
+    factor = math.sqrt(8 / math.pi)
+    u = x * fma(x * x, 0.044715 * factor, factor)
+    return x / (exp_in_range(-u) + 1.0)
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + e**x)."""
+    decay = exp_not_positive(-_abs(x))
+    rest = decay * polynomial(decay, tables.LOG1P32) if x.type == "f32" else log1p(decay)
+    return _at_least(x, 0.0) + rest
+
+
+def mish(x: Expr) -> Expr:
+    """x * tanh(softplus(x)): with n = e**x (e**x + 2), x * n / (n + 2)."""
+    growth = exp_in_range(_at_most(x, 20.0))  # from there on the quotient is 1
+    n = growth * (growth + 2.0)
+    return x * (n / (n + 2.0))
+
+
+# Circular functions: the angle in quarter turns is x * 2 / pi modulo 4, with 2 / pi to as many digits as the exponent asks for
+
+
+def _quarter_turns_f32(x: Expr) -> tuple[Expr, Expr]:
+    """(quadrant modulo 4 as f64, what is left of it in f64, |left| <= 1/2) of an f32 angle: products of 24 and 29 bits are exact."""
+    wide = x.cast("f64")
+    total: Expr | None = None
+    for number, piece in enumerate(tables.TWO_OVER_PI_29):
+        part = wide * piece
+        if number < 4:  # the others are below 4 for every f32
+            part = fma(unary("round", part * 0.25), -4.0, part)
+        total = part if total is None else total + part
+    assert total is not None
+    quadrant = unary("round", total)
+    return quadrant, total - quadrant
+
+
+def _two_sum(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)
+
+
+def _quarter_turns_f64(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """(quadrant, left, what left lost in rounding) of an f64 angle."""
+    # Pieces of 24 bits. Those before number j give whole turns; from j on ten of them give all the digits that matter.
+    exponent = (_bits(x) >> 52) & const(0x7FF, "u64")
+    skip = [const(value, "f64") for value in tables.TWO_OVER_PI_24]
+    # j = max(0, (E - 54) // 24), in pieces; division by 24 of numbers below 2048 as a multiplication
+    beyond = select(exponent > const(1023 + 54, "u64"), exponent - const(1023 + 54, "u64"), const(0, "u64"))
+    j = (beyond * const(2731, "u64")) >> 16
+    window = 10
+    pieces: list[Expr] = list(skip)
+    for level in (32, 16, 8, 4, 2, 1):
+        moved = (j & const(level, "u64")).ne(const(0, "u64"))
+        wanted = window + level - 1
+        zero = const(0, "f64")
+        padded = pieces + [zero] * (wanted + level - len(pieces))
+        pieces = [select(moved, padded[k + level], padded[k]) for k in range(wanted)]
+    # x * 2**(-24 j), in two factors that are normal numbers, then cut into 27 and 26 bits
+    scale_bits = j * const(24, "u64")
+    half = scale_bits >> 1
+    scaled = x * ((const(1023, "u64") - half) << 52).bitcast("f64") * ((const(1023, "u64") - (scale_bits - half)) << 52).bitcast("f64")
+    top = (_bits(scaled) & const(0xFFFFFFFFFC000000, "u64")).bitcast("f64")
+    low = scaled - top
+    total, lost = const(0, "f64"), const(0, "f64")
+    for number, piece in enumerate(pieces[:window]):
+        weighted = piece * 2.0 ** (-24 * (number + 1))
+        for half_of_x in (top, low):
+            part = half_of_x * weighted
+            if number < 4:
+                part = fma(unary("round", part * 0.25), -4.0, part)
+            total, rest = _two_sum(total, part)
+            lost = lost + rest
+        if number < 4:
+            total = fma(unary("round", total * 0.25), -4.0, total)
+    quadrant = unary("round", total)
+    left, rest = _two_sum(total - quadrant, lost)
+    again = unary("round", left)  # the lost part may have carried it over 1/2
+    return quadrant + again, left - again, rest
+
+
+def _sine_cosine(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """sin and cos of the angle within its quadrant, and the quadrant (0 to 3, as f64)."""
+    if x.type == "f32":
+        quadrant, left = _quarter_turns_f32(x)
+        r = (left * (math.pi / 2)).cast("f32")
+        z = r * r
+        sine = fma(r * z, polynomial(z, tables.SIN32), r)
+        cosine = fma(z * z, polynomial(z, tables.COS32), fma(z, -0.5, 1.0))
+    else:
+        quadrant, left, lost = _quarter_turns_f64(x)
+        high, low = tables.HALF_PI
+        r = left * high
+        tail = fma(left, high, -r) + fma(left, low, lost * high)
+        total = r + tail
+        tail = tail - (total - r)
+        r = total
+        z = r * r
+        sine = r + fma(r * z, polynomial(z, tables.SIN64), fma(z * -0.5, tail, tail))
+        half = z * 0.5
+        whole = 1.0 - half
+        cosine = whole + (((1.0 - whole) - half) + fma(z * z, polynomial(z, tables.COS64), -(r * tail)))
+    phase = fma(unary("floor", quadrant * 0.25), -4.0, quadrant)
+    return sine, cosine, phase
+
+
+def _turned(x: Expr, quarter: float) -> Expr:
+    """sin of the angle moved by some quarter turns."""
+    sine, cosine, phase = _sine_cosine(x)
+    if quarter:
+        moved = phase + quarter
+        phase = select(moved >= 4.0, moved - 4.0, moved)
+    odd = phase.eq(1.0) | phase.eq(3.0)
+    value = select(odd, cosine, sine)
+    return select(phase >= 2.0, -value, value)
+
+
+_STRAIGHT: Final = {"f32": 2.0**-13, "f64": 2.0**-27}  # below this sin(x) and tan(x) are x
+
+
+def sin(x: Expr) -> Expr:
+    """The sine, for angles of any size; NaN of infinity."""
+    result = select(_abs(x) < _STRAIGHT[x.type], x, _turned(x, 0.0))
+    return select(_abs(x) < _INF, result, x - x)
+
+
+def cos(x: Expr) -> Expr:
+    """The cosine, for angles of any size; NaN of infinity."""
+    return select(_abs(x) < _INF, _turned(x, 1.0), x - x)
+
+
+@_through_f64
+def tan(x: Expr) -> Expr:
+    """The tangent; NaN of infinity."""
+    sine, cosine, phase = _sine_cosine(x)
+    odd = phase.eq(1.0) | phase.eq(3.0)
+    result = select(odd, -cosine, sine) / select(odd, sine, cosine)
+    return select(_abs(x) < _INF, select(_abs(x) < _STRAIGHT[x.type], x, result), x - x)
+
+
+def _arcsine_parts(x: Expr) -> tuple[Expr, Expr]:
+    """Whether |x| >= 1/2, and asin of |x| or, if so, of sqrt((1 - |x|) / 2)."""
+    size = _abs(x)
+    large = size >= 0.5
+    z = select(large, (1.0 - size) * 0.5, size * size)
+    s = select(large, sqrt(z), size)
+    return large, fma(s * z, polynomial(z, tables.ASIN64), s)
+
+
+@_through_f64
+def asin(x: Expr) -> Expr:
+    """The angle whose sine this is; NaN outside [-1, 1]."""
+    high, low = tables.HALF_PI
+    large, angle = _arcsine_parts(x)
+    return with_sign(select(large, high - (angle * 2.0 - low), angle), x)
+
+
+@_through_f64
+def acos(x: Expr) -> Expr:
+    """The angle whose cosine this is; NaN outside [-1, 1]."""
+    high, low = tables.HALF_PI
+    large, angle = _arcsine_parts(x)
+    small_angle = high - (with_sign(angle, x) - low)
+    double = angle * 2.0
+    large_angle = select(x < 0.0, 2 * high - (double - 2 * low), double)
+    return select(large, large_angle, small_angle)
+
+
+@_through_f64
+def atan(x: Expr) -> Expr:
+    """The angle whose tangent this is."""
+    high, low = tables.HALF_PI
+    size = _abs(x)
+    far, middle = size > 1 + math.sqrt(2), size > math.sqrt(2) - 1
+    top = select(far, const(-1, x.type), select(middle, size - 1.0, size))
+    bottom = select(far, size, select(middle, size + 1.0, const(1, x.type)))
+    t = top / bottom
+    z = t * t
+    start = select(far, const(high, x.type), select(middle, const(high / 2, x.type), const(0, x.type)))
+    rest = select(far, const(low, x.type), select(middle, const(low / 2, x.type), const(0, x.type)))
+    return with_sign(start + (fma(t * z, polynomial(z, tables.ATAN64), t) + rest), x)
+
+
+# Hyperbolic functions
+
+
+@_through_f64
+def sinh(x: Expr) -> Expr:
+    """The hyperbolic sine."""
+    size = _abs(x)
+    t = expm1(_at_most(size, 22.0))
+    return with_sign(select(size > 22.0, _exp_times(size, -1), (t + t / (t + 1.0)) * 0.5), x)
+
+
+@_through_f64
+def cosh(x: Expr) -> Expr:
+    """The hyperbolic cosine."""
+    half = _exp_times(_abs(x), -1)
+    return half + 0.25 / half
+
+
+_HUGE: Final = 2.0**54  # from here on 1 + x**2 is x**2 and 1 + x is x
+
+
+@_through_f64
+def asinh(x: Expr) -> Expr:
+    """The inverse hyperbolic sine."""
+    size = _abs(x)
+    huge = size > _HUGE
+    safe = _at_most(size, _HUGE)
+    near = safe + safe * safe / (1.0 + sqrt(fma(safe, safe, 1.0)))
+    result = log1p(select(huge, size, near))
+    return with_sign(select(huge, result + math.log(2), result), x)
+
+
+@_through_f64
+def acosh(x: Expr) -> Expr:
+    """The inverse hyperbolic cosine; NaN below 1."""
+    huge = x > _HUGE
+    t = x - 1.0
+    result = log1p(select(huge, x, t + sqrt(t) * sqrt(t + 2.0)))
+    return select(huge, result + math.log(2), result)
+
+
+@_through_f64
+def atanh(x: Expr) -> Expr:
+    """The inverse hyperbolic tangent; NaN outside [-1, 1]."""
+    size = _abs(x)
+    return with_sign(log1p(size * 2.0 / (1.0 - size)) * 0.5, x)
+
+
+def rsqrt(x: Expr) -> Expr:
+    """1 / sqrt(x)."""
+    return const(1, x.type) / sqrt(x)
+
+
+# Powers
+
+
+def _exact_log(x: Expr) -> tuple[Expr, Expr]:
+    """log(x) as the sum of two f64 numbers, with 65 good bits, for 0 < x < infinity."""
+    e, m = _split_exponent(x)
+    f = m - 1.0
+    # s = f / (2 + f) and z = s * s, each with what rounding took
+    bottom, bottom_low = _two_sum(f, const(2, "f64"))
+    s = f / bottom
+    s_low = (fma(-s, bottom, f) - s * bottom_low) / bottom
+    z = s * s
+    z_low = fma(s, s, -z) + (s * s_low) * 2.0
+    # log(m) / 2 = s + s * t, t = z * (1/3 + z * tail)
+    tail = z * polynomial(z, tables.LOG_TAIL)
+    third, third_low = tables.THIRD
+    c, c_low = _two_sum(const(third, "f64"), tail)
+    c_low = c_low + third_low
+    t = z * c
+    t_low = fma(z, c, -t) + fma(z, c_low, z_low * c)
+    v = s * t
+    v_low = fma(s, t, -v) + fma(s, t_low, s_low * t)
+    half, half_low = _two_sum(s, v)
+    half_low = half_low + (s_low + v_low)
+    high, low = tables.LN2_64
+    total, rest = _two_sum(e * high, half * 2.0)
+    rest = rest + fma(half_low, 2.0, e * low)
+    whole = total + rest
+    return whole, rest - (whole - total)
+
+
+def _power_of_size(size: Expr, y: Expr) -> Expr:
+    """size**y for 0 < size < infinity, in f64."""
+    whole, low = _exact_log(size)
+    product = y * whole
+    rest = select(_abs(product) <= 1000.0, fma(y, whole, -product) + y * low, const(0, "f64"))
+    result = exp(product)
+    return select(result.eq(_INF), result, fma(result, rest, result))
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    """x**y for every x and y, as C's pow."""
+    if x.type == "f32":
+        return _power(x, y, exp(log(_abs(x).cast("f64")) * y.cast("f64")).cast("f32"))
+    return _power(x, y, _power_of_size(_abs(x), y))
+
+
+def _power(x: Expr, y: Expr, size: Expr) -> Expr:
+    """The special cases around |x|**y."""
+    kind = x.type
+    zero, infinity, one = const(0, kind), const(_INF, kind), const(1, kind)
+    rising = y > 0.0
+    absolute = _abs(x)
+    size = select(absolute.eq(0.0), select(rising, zero, infinity), size)
+    size = select(absolute.eq(_INF), select(rising, infinity, zero), size)
+    size = select(absolute.eq(1.0), one, size)
+    whole = unary("floor", y).eq(y)
+    half = y * 0.5
+    odd = whole & unary("floor", half).ne(half)
+    negative = (_sign_bit(x)).ne(const(0, _LAYOUT[kind][2]))
+    signed = select(odd & negative, -size, size)
+    defined = whole | ~(x < 0.0) | x.eq(-_INF)
+    result = select(defined, signed, const(_NAN, kind))
+    result = select(unary("isnan", x) | unary("isnan", y), x + y, result)
+    return select(y.eq(0.0) | x.eq(1.0), one, result)

@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul import vector_lanes
 
 Order: TypeAlias = Literal["columns", "depth", "any"]
@@ -47,3 +50,21 @@ def units(kernel: PackKernel, batch: Sequence[Dim], columns: Dim, depth: Dim, la
     """How many pieces of strips there are."""
     strips = ceildiv(columns, kernel.vectors * vector_lanes(kernel.type, lanes))
     return product([*batch, strips, ceildiv(depth, DEPTH)])
+
+
+def pack_strips(matrix: Array, strip: int) -> Array:
+    """Matrices [..., depth, columns] as strips [..., strips, depth, strip], zeros beyond the columns, on a cache line."""
+    *batch, depth, columns = matrix.shape
+    strips = -(-columns // strip)
+    shape = (*batch, strips, depth, strip)
+    size = int(np.prod(shape)) * matrix.itemsize
+    memory = np.empty(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    packed = memory[start : start + size].view(matrix.dtype).reshape(shape)
+    whole = columns // strip
+    if whole:
+        packed[..., :whole, :, :] = np.swapaxes(matrix[..., : whole * strip].reshape(*batch, depth, whole, strip), -2, -3)
+    if whole < strips:
+        packed[..., whole, :, : columns - whole * strip] = matrix[..., whole * strip :]
+        packed[..., whole, :, columns - whole * strip :] = 0
+    return packed

@@ -98,7 +98,7 @@ def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozen
                 group_of[node] = group
                 continue
             refusals[node] = why
-            new_group(node, "loop", shape)
+            new_group(node, "loop" if registry.view_rule(node) is None else "view", shape)
         elif registry.view_rule(node) is not None:
             new_group(node, "view", shape)
         else:

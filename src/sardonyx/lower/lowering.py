@@ -6,11 +6,12 @@ Values nobody asks for never get memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim
@@ -18,10 +19,27 @@ from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
+from sardonyx.kernel.write import WriteKernel
 from sardonyx.lower import registry
+from sardonyx.lower.copying import copy_steps
+from sardonyx.lower.destinations import place_results
 from sardonyx.lower.groups import Group, Grouping, is_native
 from sardonyx.lower.loop_builder import loop_step
-from sardonyx.lower.steps import Buffer, BufferKind, HostNodeStep, Lowered, Step, View, element_count, whole
+from sardonyx.lower.shape_values import KnownValues
+from sardonyx.lower.steps import (
+    FAULT_ENTRIES,
+    Address,
+    Buffer,
+    BufferKind,
+    Fault,
+    HostNodeStep,
+    KernelStep,
+    Lowered,
+    Step,
+    View,
+    element_count,
+    whole,
+)
 
 
 def compute_type(dtype: str) -> str:
@@ -32,8 +50,16 @@ def compute_type(dtype: str) -> str:
 class LowerContext:
     """What rules work with."""
 
-    def __init__(self, graph: Graph, outputs: Sequence[Value], lanes: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        outputs: Sequence[Value],
+        lanes: int,
+        known: KnownValues | None = None,
+        nodes: Iterable[Node] | None = None,
+    ) -> None:
         self.graph = graph
+        self.known = known or KnownValues(graph, [])
         self.lanes = lanes
         self.lowered = Lowered()
         self.group: Group | None = None  # the one being lowered
@@ -41,6 +67,10 @@ class LowerContext:
         self._inputs = set(graph.inputs)
         self._outputs = set(outputs)
         self._packed: dict[str, View] = {}
+        self._contiguous: dict[Value, View] = {}
+        self._faults = Buffer("fault", dtypes.INT64, FAULT_ENTRIES, "faults")
+        # Nodes of the graph that do not run, because nobody needs their results or everything is known about them.
+        self._idle = set(graph.nodes).difference(nodes) if nodes is not None else set()
 
     # Values and memory
 
@@ -67,15 +97,41 @@ class LowerContext:
             found = self._views[value] = self._existing(value)
         return found
 
+    def elements(self, value: Value | None) -> tuple[Dim, ...] | None:
+        """The elements of a small tensor of whole numbers, each a number or a size; None if they are not known."""
+        return self.known.elements(value)
+
+    def integers(self, value: Value | None) -> tuple[int, ...] | None:
+        """The elements of a small tensor of whole numbers that are the same in every run; None if they are not known."""
+        found = self.known.elements(value) or ()
+        numbers = tuple(item for item in found if isinstance(item, int))
+        return numbers if len(numbers) == len(found) and self.known.elements(value) is not None else None
+
     def _existing(self, value: Value) -> View:
         if value.constant is not None and value not in self._inputs:
             constant = value.constant
             buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, _loader(constant), value)
             return whole(buffer, self.shape(value))
+        if value not in self._inputs and self.known.is_known(value):
+            return self._known_view(value)
         kind: BufferKind = "input" if value in self._inputs else "host"
         return whole(
             Buffer(kind, self.dtype(value), element_count(self.shape(value)), value.name, None, value), self.shape(value)
         )
+
+    def _known_view(self, value: Value) -> View:
+        """Memory for the elements of a value whose node does not run."""
+        shape, dtype = self.shape(value), self.dtype(value)
+        data = self.known.array(value)
+        if data is not None:
+            return whole(Buffer("constant", dtype, data.size, value.name, lambda: data, value), shape)
+        elements = self.known.elements(value)
+        assert elements is not None, value
+        view = self.output(value)
+        kernel = WriteKernel(dtype.name, len(elements))
+        arguments = (Address(view.buffer), *elements)
+        self.step(KernelStep(kernel, arguments, 1, len(elements), (), (view.buffer,), "sizes", (f"sizes {value.name!r}",)))
+        return view
 
     def set_view(self, value: Value, view: View) -> None:
         """Say that a value is this part of existing memory. A graph output gets memory of its own and a copy."""
@@ -106,15 +162,18 @@ class LowerContext:
     def contiguous(self, value: Value) -> View:
         """A view without gaps; copies if the value lies otherwise."""
         view = self.view(value)
-        return view if view.is_contiguous else self.copy(view, self.scratch(view.buffer.dtype, view.shape, value.name), "copy")
+        if view.is_contiguous:
+            return view
+        found = self._contiguous.get(value)
+        if found is None:
+            found = self.copy(view, self.scratch(view.buffer.dtype, view.shape, value.name), "copy")
+            self._contiguous[value] = found
+        return found
 
     def copy(self, source: View, target: View, label: str) -> View:
         """Write one view into another of the same shape."""
-        kind = source.buffer.dtype.name
-        step = loop_step(
-            target.shape, [source, target], [kind, kind], [(1, load(0, kind))], lanes=self.lanes, label=label, nodes=(label,)
-        )
-        self.step(step)
+        for step in copy_steps(source, target, lanes=self.lanes, label=label):
+            self.step(step)
         return target
 
     # Steps
@@ -130,9 +189,19 @@ class LowerContext:
             if size not in (wanted, 1):
                 self.lowered.checks.append((size, wanted))
 
+    def check_equal(self, size: Dim, other: Dim) -> None:
+        """Note two sizes that must turn out to be equal at run time."""
+        if size != other:
+            self.lowered.equalities.append((size, other))
+
+    def fault(self, node: Node, text: str) -> tuple[Address, int]:
+        """Where a kernel reports bad data, and the code to report: `text` says what that means (see `Fault`)."""
+        self.lowered.faults.append(Fault(node.label, text))
+        return Address(self._faults), len(self.lowered.faults)
+
     def escaping(self, group: Group) -> list[Value]:
         """The values of a group that are used outside it: these must be stored."""
-        inside = set(group.nodes)
+        inside = self._idle.union(group.nodes)
         return [
             value
             for value in group.produced
@@ -187,12 +256,15 @@ def _loader(constant: Tensor | SparseConstant) -> Callable[[], Any]:
     return constant.numpy
 
 
-def lower_graph(graph: Graph, outputs: Sequence[Value], grouping: Grouping, lanes: int) -> Lowered:
+def lower_graph(
+    graph: Graph, outputs: Sequence[Value], grouping: Grouping, lanes: int, known: KnownValues | None = None
+) -> Lowered:
     """The steps that compute some values of a graph whose nodes were grouped."""
-    ctx = LowerContext(graph, outputs, lanes)
+    ctx = LowerContext(graph, outputs, lanes, known, grouping.group_of)
     for value in graph.inputs:
         if is_native(value):
             ctx.lowered.inputs.append(ctx.view(value))
+    place_results(ctx, grouping)
     for group in grouping.groups:
         ctx.group = group
         _lower_group(ctx, group)

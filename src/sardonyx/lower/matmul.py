@@ -18,17 +18,19 @@ from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
+from sardonyx.kernel.dot import DotKernel
+from sardonyx.kernel.dot import units as dot_units
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load, reduced, replace, walk
+from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load
 from sardonyx.kernel.matmul import MatMulKernel, Source, heights, strip_vectors, tallest, units, vector_lanes
-from sardonyx.kernel.pack import Order, PackKernel
+from sardonyx.kernel.pack import Order, PackKernel, pack_strips
 from sardonyx.kernel.pack import units as pack_units
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
-from sardonyx.lower.steps import Address, Argument, KernelStep, View
+from sardonyx.lower.steps import Address, Argument, Kernel, KernelStep, View
 
 _SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
 _PACK_FROM: Final = 24  # rows of A from which on it pays to pack a computed B that could be used as it lies
@@ -266,8 +268,16 @@ class _Product:
             sizes, moves = merge_axes(b.shape[:-2], [b.strides[:-2], batch.strides])
         order: Order = "columns" if _is_unit(b, -1) else "depth" if _is_unit(b, -2) else "any"
         kernel = PackKernel(b.buffer.dtype.name, self.kind, len(sizes), self.vectors, order)
-        source = Address(b.buffer, b.offset * (BITS[b.buffer.dtype.name] // 8))
-        arguments = (*sizes, self.columns, self.depth, source, *moves[0], b.strides[-1], b.strides[-2], Address(target.buffer))
+        arguments = (
+            *sizes,
+            self.columns,
+            self.depth,
+            _address(b),
+            *moves[0],
+            b.strides[-1],
+            b.strides[-2],
+            Address(target.buffer),
+        )
         elements = product([*sizes, self.columns, self.depth])
         label = f"pack for {self.group.label}"
         ctx.step(
@@ -279,7 +289,7 @@ class _Product:
                 (b.buffer,),
                 (target.buffer,),
                 label,
-                (label,),
+                tuple(node.label for node in self.group.nodes),
             )
         )
         return _Columns("packed", batch, self.kind, self.depth * self.strip, self.vectors)
@@ -305,23 +315,11 @@ class _Product:
         )
         group = dim_max(floordiv(_GROUP_BYTES, dim_max(self.depth, 1) * self._bytes(most)), 1)
         arguments: list[Argument] = [*batch, rows, columns, self.depth, group]
-        arguments += [Address(a.buffer, a.offset * self._bytes(1)), *moves[0][:-1], a.strides[-1]]
-        arguments += [Address(b.view.buffer, b.view.offset * (BITS[b.type] // 8)), *moves[1][:-2], b.move]
-        for view, operand, move in zip(self.epilogue.views, epilogue.operands, moves[2:]):
-            arguments += [Address(view.buffer, view.offset * (BITS[operand.type] // 8)), *move]
-        ctx.step(
-            KernelStep(
-                kernel,
-                tuple(arguments),
-                units(kernel, batch, rows, columns, ctx.lanes) * share,
-                self._work(epilogue.operations) * share,
-                (a.buffer, b.view.buffer, *self.epilogue.reads),
-                self.epilogue.writes,
-                self.group.label,
-                tuple(node.label for node in self.group.nodes),
-                self.epilogue.in_place(self.moves, (a.buffer, b.view.buffer)),
-            )
-        )
+        arguments += [_address(a), *moves[0][:-1], a.strides[-1], _address(b.view), *moves[1][:-2], b.move]
+        for view, move in zip(self.epilogue.views, moves[2:]):
+            arguments += [_address(view), *move]
+        tiles = units(kernel, batch, rows, columns, ctx.lanes)
+        self._step(kernel, arguments, tiles * share, self._work(epilogue.operations) * share, a, b.view)
 
     def _work(self, operations: int) -> Dim:
         """Nanoseconds: a multiply-add in 1/60, fewer rows than 4 wait for B to come; a vector operation in 1/40 per element."""
@@ -351,50 +349,59 @@ class _Product:
         return target
 
     def _sums(self, share: Dim) -> None:
-        """Every element of the result is one sum along the depth: a loop kernel that reduces its inner axis."""
-        a, b = _inserted(self.a, -2), self.b
-        if self.constant and not _is_unit(b, -2):
-            shape = tuple(_number(size) for size in (*b.shape[:-2], b.shape[-1], b.shape[-2]))
-            key = f"transposed|{b.buffer.label}|{b.offset}|{b.shape}|{b.strides}"
-            source = b
-            turned = self.ctx.packed(
-                key, b.buffer.dtype, shape, lambda: np.ascontiguousarray(np.swapaxes(_constant_array(source), -1, -2))
+        """Every element of the result is one sum along the depth. The vectors of results run along its longer side."""
+        ctx, b = self.ctx, self._lying_along_depth()
+        first, second, shape, moves = self.a, b, self.shape, self.moves
+        if isinstance(self.columns, int) and self.columns <= _FEW and self.rows != 1:
+            first, second = b, self.a
+            shape = [*shape[:-2], shape[-1], shape[-2]]
+            moves = [[*move[:-2], move[-1], move[-2]] for move in moves]
+        *batch, rows, columns = shape
+        first_moves = (*broadcast_strides(View(first.buffer, first.shape[:-1], first.strides[:-1]), shape[:-1]), 0)
+        second_moves = broadcast_strides(View(second.buffer, second.shape[:-2], second.strides[:-2]), batch)
+        sizes, merged = merge_axes(shape, [first_moves, (*second_moves, 0, 0), *moves], 2)
+        *batch, rows, columns = sizes
+        epilogue = self.epilogue.for_kernel([move[-1] for move in merged[2:]])
+        kernel = DotKernel(self.kind, first.buffer.dtype.name, second.buffer.dtype.name, len(batch), epilogue)
+        arguments: list[Argument] = [*batch, rows, columns, self.depth]
+        arguments += [_address(first), *merged[0][:-1], _address(second), *merged[1][:-2], second.strides[-2]]
+        for view, move in zip(self.epilogue.views, merged[2:]):
+            arguments += [_address(view), *move]
+        work = product([*sizes, self.depth]) * (100 if self.kind == "f64" else 50) // 1000
+        self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.lanes) * share, work * share, first, second)
+
+    def _lying_along_depth(self) -> View:
+        """B with its last two axes exchanged, consecutive along the depth; a constant is turned beforehand if it must be."""
+        b = self.b
+        if not self.constant or _is_unit(b, -2):
+            return _permuted(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])
+        shape = tuple(_number(size) for size in (*b.shape[:-2], b.shape[-1], b.shape[-2]))
+        key = f"turned|{b.buffer.label}|{b.offset}|{b.shape}|{b.strides}"
+        return self.ctx.packed(key, b.buffer.dtype, shape, lambda: np.ascontiguousarray(np.swapaxes(_constant_array(b), -1, -2)))
+
+    def _step(self, kernel: Kernel, arguments: Sequence[Argument], units_: Dim, work: Dim, a: View, b: View) -> None:
+        self.ctx.step(
+            KernelStep(
+                kernel,
+                tuple(arguments),
+                units_,
+                work,
+                (a.buffer, b.buffer, *self.epilogue.reads),
+                self.epilogue.writes,
+                self.group.label,
+                tuple(node.label for node in self.group.nodes),
+                self.epilogue.in_place(self.moves, (a.buffer, b.buffer)),
             )
-        else:
-            turned = _permuted(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])
-        b = _inserted(turned, -3)
-        views = [a, b]
-        for view, move in zip(self.epilogue.views, self.moves):
-            sizes = tuple(1 if stride == 0 else size for size, stride in zip(self.shape, move))
-            views.append(View(view.buffer, (*sizes, 1), (*move, 0), view.offset))
-        types = [view.buffer.dtype.name for view in views]
-        first, second = (load(number, types[number]).cast(self.kind) for number in (0, 1))
-        total = reduced("sum", first * second, 0)
-        shifted = {
-            node: load(node.param + 2, node.type)
-            for _, value in self.epilogue.stores
-            for node in walk([value])
-            if node.op == "load"
-        }
-        new: dict[Expr, Expr] = {**shifted, accumulator(self.kind): total}
-        step = loop_step(
-            [*self.shape, self.depth],
-            views,
-            types,
-            [],
-            results=[(number + 2, replace(value, new)) for number, value in self.epilogue.stores],
-            reduce="inner",
-            lanes=self.ctx.lanes,
-            label=self.group.label,
-            nodes=tuple(node.label for node in self.group.nodes),
         )
-        step.units, step.work = step.units * share, step.work * share
-        self.ctx.step(step)
 
 
 def _is_unit(view: View, axis: int) -> bool:
     """Whether the view is consecutive along an axis."""
     return view.strides[axis] == 1 or view.shape[axis] == 1
+
+
+def _address(view: View) -> Address:
+    return Address(view.buffer, view.offset * (view.buffer.dtype.bits // 8))
 
 
 def _number(size: Dim) -> int:
@@ -414,21 +421,3 @@ def _constant_array(view: View) -> Array:
     shape = tuple(_number(size) for size in view.shape)
     strides = tuple(_number(stride) * flat.itemsize for stride in view.strides)
     return np.lib.stride_tricks.as_strided(flat[_number(view.offset) :], shape, strides, writeable=False)
-
-
-def pack_strips(matrix: Array, strip: int) -> Array:
-    """Matrices [..., depth, columns] as strips [..., strips, depth, strip], zeros beyond the columns, on a cache line."""
-    *batch, depth, columns = matrix.shape
-    strips = -(-columns // strip)
-    shape = (*batch, strips, depth, strip)
-    size = int(np.prod(shape)) * matrix.itemsize
-    memory = np.empty(size + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    packed = memory[start : start + size].view(matrix.dtype).reshape(shape)
-    whole = columns // strip
-    if whole:
-        packed[..., :whole, :, :] = np.swapaxes(matrix[..., : whole * strip].reshape(*batch, depth, whole, strip), -2, -3)
-    if whole < strips:
-        packed[..., whole, :, : columns - whole * strip] = matrix[..., whole * strip :]
-        packed[..., whole, :, columns - whole * strip :] = 0
-    return packed

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sardonyx.lower.groups import Group
     from sardonyx.lower.lowering import LowerContext
 
-FAMILIES: Final = ("elementwise", "matmul")
+FAMILIES: Final = ("elementwise", "matmul", "conv", "layout")
 
 ElementwiseRule: TypeAlias = Callable[..., Expr]
 TemplateRule: TypeAlias = Callable[["LowerContext", "Group"], None]

@@ -14,7 +14,8 @@ from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 
-BufferKind: TypeAlias = Literal["arena", "input", "output", "constant", "host"]
+BufferKind: TypeAlias = Literal["arena", "input", "output", "constant", "host", "fault"]
+FAULT_ENTRIES = 5  # 64-bit numbers of a fault record: lock, code, position, what was found, what was allowed
 
 
 class Kernel(Protocol):
@@ -97,6 +98,19 @@ class HostNodeStep:
 Step: TypeAlias = Union[KernelStep, HostNodeStep]
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Bad data a kernel may meet: the node it works for, and a text with places for what was `{found}` and the `{limit}`."""
+
+    node: str
+    text: str
+
+    def message(self, found: int, limit: int) -> str:
+        """What to tell."""
+        text = self.text.format(found=found, limit=limit, low=-limit, high=limit - 1)
+        return f"{self.node}: {text}"
+
+
 @dataclass(slots=True)
 class Lowered:
     """A graph turned into steps."""
@@ -106,6 +120,8 @@ class Lowered:
     inputs: list[View] = field(default_factory=list)
     outputs: list[View] = field(default_factory=list)
     checks: list[tuple[Dim, Dim]] = field(default_factory=list)  # broadcast: the first must be 1 or the second at run time
+    equalities: list[tuple[Dim, Dim]] = field(default_factory=list)  # must be equal at run time
+    faults: list[Fault] = field(default_factory=list)  # fault code n, counted from 1, means faults[n - 1]
 
 
 def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:

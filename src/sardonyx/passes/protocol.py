@@ -1,15 +1,24 @@
 """What a pass is: a frozen dataclass whose fields are its options and whose `run` changes a model in place.
 
-The model is valid before and after `run`; in between anything goes. A pass has no state: what it finds out about a model
-lives in local variables.
+The model is valid before and after `run`, and its values have types; in between anything goes. A pass has no state: what it
+finds out about a model lives in local variables. Most passes are rules: for every node that can be the last one of a pattern,
+`match` looks whether the rest is there, `check` whether the change is right, and `rewrite` makes it from what the check found.
+
+    match -> None              nothing of the kind: not worth a word
+    check -> Reject(reason)    it looked like work, but must stay as it is; the reason is kept for `explain`
+    rewrite                    changes the graph
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
-from sardonyx.ir.graph import Model
+from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node
+from sardonyx.passes.rewriter import Rewriter
+
+M = TypeVar("M")
+OLDEST: Final = 7  # before, binary operators had attributes for broadcasting; such nodes are left alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +27,7 @@ class PassResult:
 
     modified: bool
     reasons: tuple[str, ...] = ()
+    changes: int = 0  # how many times something was rewritten
 
 
 class Pass(Protocol):
@@ -28,3 +38,61 @@ class Pass(Protocol):
     def run(self, model: Model) -> PassResult:
         """Change the model in place."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Why a change that suggested itself is not made."""
+
+    reason: str
+
+
+class Rule(Generic[M]):
+    """A pass that rewrites one place at a time. `roots` names the operators (of ONNX) a pattern can end with."""
+
+    name: ClassVar[str]
+    roots: ClassVar[frozenset[str]]
+    rounds: ClassVar[int] = 1  # walks over the graph while there are changes
+
+    def match(self, g: Rewriter, node: Node) -> M | None:
+        """What was found if the pattern ends with this node."""
+        raise NotImplementedError
+
+    def check(self, g: Rewriter, found: M) -> Any:
+        """A Reject, or what `rewrite` needs to know."""
+        return None
+
+    def rewrite(self, g: Rewriter, found: M, facts: Any) -> None:
+        """Make the change. New nodes are inserted before the node that matched."""
+        raise NotImplementedError
+
+    def run(self, model: Model) -> PassResult:
+        """Apply the rule wherever it matches, in subgraphs too."""
+        g = Rewriter(model)
+        changes = 0
+        reasons: dict[str, None] = {}
+        for _ in range(self.rounds):
+            before = changes
+            reasons.clear()
+            for graph in g.graphs():
+                for node in graph.nodes:
+                    if node.op_type not in self.roots or not is_standard(node):
+                        continue
+                    found = self.match(g.at(node), node)
+                    if found is None:
+                        continue
+                    facts = self.check(g, found)
+                    if isinstance(facts, Reject):
+                        reasons[f"{node.label}: {facts.reason}"] = None
+                        continue
+                    self.rewrite(g, found, facts)
+                    g.discard(node)
+                    changes += 1
+            if changes == before:
+                break
+        return PassResult(changes > 0, tuple(reasons), changes)
+
+
+def is_standard(node: Node) -> bool:
+    """Whether the node is an ONNX operator of a version whose forms the passes know."""
+    return node.domain == ONNX_DOMAIN and node.version >= OLDEST

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sardonyx.ir.dims import Dim, Expr, symbols_of
-from sardonyx.lower.steps import Address, Buffer, HostNodeStep, KernelStep, Lowered, View
+from sardonyx.lower.steps import Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, View
 
 PARALLEL_FROM = 20_000  # nanoseconds of work from which on a step is worth two workers
 
@@ -53,6 +53,8 @@ class NativePlan:
     inputs: list[View] = field(default_factory=list)
     outputs: list[View] = field(default_factory=list)
     checks: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim): the first must be 1 or the second
+    equalities: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim) that must be equal
+    faults: list[Fault] = field(default_factory=list)  # bad data that kernels may report
 
     def root(self, number: int) -> int:
         """The buffer whose memory this one finally shares."""
@@ -117,6 +119,8 @@ def plan_native(lowered: Lowered) -> NativePlan:
         number_of(view.buffer)
     _share(plan, numbers, lowered)
     plan.checks = [(dim_of(size), dim_of(target)) for size, target in dict.fromkeys(lowered.checks)]
+    plan.equalities = [(dim_of(size), dim_of(other)) for size, other in dict.fromkeys(lowered.equalities)]
+    plan.faults = lowered.faults
     plan.symbols = tuple(sorted({name for dim in plan.dims for name in symbols_of(dim)}))
     return plan
 

@@ -21,7 +21,7 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import HostNodeStep, View
+from sardonyx.lower.steps import FAULT_ENTRIES, HostNodeStep, View
 from sardonyx.plan.memory import Lifetime, plan_offsets
 from sardonyx.plan.native import PARALLEL_FROM, NativePlan, NativeSegment, size_function
 from sardonyx.runtime.executor import NodeTiming, RunControl
@@ -50,6 +50,7 @@ class Context:
     bases: Array = field(default_factory=lambda: np.empty(0, np.int64))
     dims: Array = field(default_factory=lambda: np.empty(0, np.int64))
     alone: bool = True  # the whole program is too small to gain from a second worker
+    faults: Array = field(default_factory=lambda: np.zeros(FAULT_ENTRIES, np.int64))  # where kernels report bad data
 
 
 class NativeProgram:
@@ -63,7 +64,7 @@ class NativeProgram:
         host_calls: Mapping[HostNodeStep, HostCall],
     ) -> None:
         self.plan = plan
-        self._pool = pool
+        self.pool = pool
         self._host_calls = host_calls
         self._sizes = size_function(plan.dims, plan.symbols)
         records = [(address, arguments, units, _BARRIER) for address, (arguments, units) in zip(addresses, plan.step_slots)]
@@ -108,6 +109,50 @@ class NativeProgram:
                 if len(self._free) < _MOST_CONTEXTS:
                     self._free.append(context)
 
+    # What the fast path needs
+
+    @property
+    def is_all_native(self) -> bool:
+        """Whether a run never comes back to Python, and all inputs and outputs are native."""
+        return not any(isinstance(segment, HostNodeStep) for segment in self.plan.segments) and not self._late_symbols
+
+    def sizes_of(self, feeds: Mapping[Value, Array]) -> dict[str, int]:
+        """The symbols' values for these inputs."""
+        known: dict[str, int] = {}
+        for view in self.plan.inputs:
+            assert view.buffer.value is not None
+            bind_shape(known, view, feeds[view.buffer.value].shape)
+        return known
+
+    def new_context(self, known: Mapping[str, int]) -> Context:
+        """A context of one's own, set up for these sizes; inputs and outputs have no addresses yet."""
+        context = Context(np.zeros(max(self.plan.table_size, 1), np.int64))
+        self._set_up(context, known)
+        self._fill_addresses(context)
+        return context
+
+    def number_of(self, value: Value) -> int:
+        """The buffer of an input or output."""
+        return self._by_value[value]
+
+    def address_entries(self, context: Context, buffers: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Where the addresses of some buffers stand in the table: (slot, position in `buffers`, offset)."""
+        positions = {buffer: position for position, buffer in enumerate(buffers)}
+        return [
+            (int(slot), positions[int(buffer)], int(context.dims[offset]))
+            for slot, buffer, offset in zip(self._address_slots, self._address_buffers, self._address_offsets)
+            if int(buffer) in positions
+        ]
+
+    def whole_program(self) -> tuple[int, int]:
+        """Address and number of all steps."""
+        return self._steps_address, len(self.plan.steps)
+
+    def output_shapes(self, outputs: Sequence[Value], known: Mapping[str, int]) -> list[tuple[tuple[int, ...], Any]]:
+        """Shape and dtype of outputs."""
+        views = {view.buffer.value: view for view in self.plan.outputs}
+        return [(tuple(evaluate(dim, known) for dim in views[value].shape), views[value].buffer.dtype.numpy) for value in outputs]
+
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
         with self._lock:
@@ -119,7 +164,7 @@ class NativeProgram:
         known: dict[str, int] = {}
         arrays = []
         for view, number in zip(plan.inputs, self._input_numbers):
-            array = np.ascontiguousarray(feeds[plan.buffers[number].value])  # type: ignore[index]
+            array = np.asarray(feeds[plan.buffers[number].value], order="C")  # type: ignore[index]
             bind_shape(known, view, array.shape)
             arrays.append(array)
         keep: list[Any] = [arrays]
@@ -133,6 +178,8 @@ class NativeProgram:
                 raise errors.Fail("Exiting due to terminate flag being set to true.")
             if isinstance(segment, NativeSegment):
                 self._run_segment(context, segment, control)
+                if plan.faults and context.faults[1]:
+                    raise self._fault(context)
             else:
                 learnt = self._run_host(context, segment, values, known, control, keep)
                 if learnt:
@@ -147,9 +194,15 @@ class NativeProgram:
         values.update(outputs)
         return values
 
+    def _fault(self, context: Context) -> errors.InvalidArgument:
+        """What a kernel reported: of several places the first one, on any number of workers."""
+        _, code, _, found, limit = context.faults.tolist()
+        context.faults[:] = 0
+        return errors.InvalidArgument(self.plan.faults[code - 1].message(found, limit))
+
     def _run_segment(self, context: Context, segment: NativeSegment, control: RunControl) -> None:
         at, table = self._steps_address + segment.first * _STEP_BYTES, context.table.ctypes.data
-        run = self._pool.run_alone if context.alone else self._pool.run
+        run = self.pool.run_alone if context.alone else self.pool.run
         if control.on_node is None:
             run(at, segment.count, table)
             return
@@ -185,7 +238,7 @@ class NativeProgram:
         for value, view, result in zip(step.node.outputs, step.outputs, results):
             if not value.name or (result is None and view is not None):  # an absent optional value is None, too
                 continue
-            made = result if view is None else np.ascontiguousarray(result)
+            made = result if view is None else np.asarray(result, order="C")
             if isinstance(made, np.ndarray) and np.may_share_memory(made, context.arena):
                 made = made.copy()  # a view of an input: that memory will be used for something else
             if view is not None:
@@ -225,9 +278,14 @@ class NativeProgram:
                 raise SizeConflict(
                     f"{plan.dims[size]} is {context.dims[size]}, which does not broadcast to {context.dims[target]}"
                 )
+        for size, other in plan.equalities:
+            if context.dims[size] != context.dims[other] and not self._is_open(size, other, known):
+                raise SizeConflict(
+                    f"{plan.dims[size]} is {context.dims[size]}, but {plan.dims[other]} is {context.dims[other]}: they must agree"
+                )
         work = context.dims[self._work_numbers]
         context.table[self._work_slots] = np.maximum(work // PARALLEL_FROM, 1)
-        context.alone = self._pool.workers == 1 or int(work.sum()) < 2 * PARALLEL_FROM
+        context.alone = self.pool.workers == 1 or int(work.sum()) < 2 * PARALLEL_FROM
         if first_time:
             self._place(context)
         else:
@@ -266,6 +324,9 @@ class NativeProgram:
                 context.bases[number] = context.bases[plan.root(number)]
         for number, array in self._constants.items():
             context.bases[number] = array.ctypes.data
+        for number, buffer in enumerate(plan.buffers):
+            if buffer.kind == "fault":
+                context.bases[number] = context.faults.ctypes.data
 
     def _allocate_outputs(
         self, context: Context, known: Mapping[str, int], values: Mapping[Value, Any], made: Mapping[Value, Array] | None = None

@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import math
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ _run_type = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 )
 _work_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_launch_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _stop_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -61,6 +63,7 @@ class Pool:
         self._spins = _SPINS if spinning else 0
         self._start = _start_type(driver["start"])
         self._run = _run_type(driver["run"])
+        self._launch = _launch_type(driver["launch"])
         self._busy = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._pid = 0
@@ -77,6 +80,20 @@ class Pool:
             if self._pid != os.getpid():
                 self._open()
             self._start(self._address, steps, count, table)
+        finally:
+            self._busy.release()
+
+    def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> None:
+        """Run a launch block (see `codegen.driver`); its pool entry is filled in here."""
+        if alone or self.workers == 1 or not self._busy.acquire(blocking=False):
+            pool_entry[position] = 0
+            self._launch(block)
+            return
+        try:
+            if self._pid != os.getpid():
+                self._open()
+            pool_entry[position] = self._address
+            self._launch(block)
         finally:
             self._busy.release()
 
@@ -109,7 +126,8 @@ class Pool:
         self._pid = 0
 
     def __del__(self) -> None:
-        self.close()
+        if not sys.is_finalizing():  # atexit has closed all pools by then
+            self.close()
 
 
 def _sit(work: object, address: int, worker: int, block: object) -> None:

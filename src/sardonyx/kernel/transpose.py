@@ -1,0 +1,47 @@
+"""Transposition: a copy in which one axis is consecutive in the source and another one in the target.
+
+    target[o..., r, c]  :=  source[o..., r, c]      source consecutive along r, target consecutive along c
+
+Squares of elements are turned in registers; a unit of work is a block of squares small enough for the first cache. The last
+square of a row or column overlaps the one before, so both axes must have at least as many elements as a square has rows.
+
+Arguments: outer sizes, rows, columns; address of the source, its outer strides, its stride along c; address of the target, its
+outer strides, its stride along r. Strides count elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sardonyx.ir.dims import Dim, ceildiv, product
+
+BLOCK_ROWS = 64
+BLOCK_COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class TransposeKernel:
+    """All that decides the code of a transposition."""
+
+    type: str
+    outer: int
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"transpose|{self.type}|{self.outer}"
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return self.outer + 2 + 2 * (self.outer + 2)
+
+
+def square(bits: int, lanes: int) -> int:
+    """Rows and columns of the square turned in registers, for elements of so many bits on a machine of `lanes` floats."""
+    return {8: 16, 16: 8, 32: lanes, 64: max(lanes // 2, 2)}[bits]
+
+
+def units(outer: Sequence[Dim], rows: Dim, columns: Dim) -> Dim:
+    """How many blocks there are."""
+    return product([*outer, ceildiv(rows, BLOCK_ROWS), ceildiv(columns, BLOCK_COLUMNS)])

@@ -1,0 +1,404 @@
+"""Convolutions over blocked activations as steps: which kernel, which tile, and the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
+from sardonyx.ir.tensor import Array, Tensor
+from sardonyx.kernel.conv import ConvKernel
+from sardonyx.kernel.expr import BITS
+from sardonyx.kernel.layout import SurroundKernel
+from sardonyx.kernel.window import Row, WindowKernel
+from sardonyx.lower import conv_weights
+from sardonyx.lower.conv_geometry import Geometry, blocked_view, flattened
+from sardonyx.lower.epilogue import GroupEpilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.steps import Address, Argument, KernelStep, View, whole
+
+Algorithm: TypeAlias = Literal["direct", "plain", "lanes"]
+
+_FLOPS_PER_NS: Final = 80  # of one core, about
+_UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
+_ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
+_LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How many vectors of output channels and how many pixels a kernel works on at once."""
+
+    vectors: int
+    pixels: int
+
+
+def choose_tile(lanes: int, blocks: int, columns: Dim) -> Tile:
+    """The tile for rows of a length. Wide machines multiply straight from memory, so one vector of channels is enough."""
+    vectors = 1 if lanes >= 16 or blocks == 1 else 2
+    most, least = (14, 5) if vectors == 1 and lanes >= 16 else (10, 5) if vectors == 1 else (6, 3)
+    if not isinstance(columns, int):
+        return Tile(vectors, min(_ANY_WIDTH_PIXELS, most))
+
+    def cost(pixels: int) -> tuple[float, int]:
+        # A tile takes a time for each pixel, but no less than the latency of its sums, and a little for itself.
+        tiles, rest = divmod(columns, pixels)
+        one = max(pixels, least) + 0.5
+        return tiles * one + ((max(rest, least) + 0.5) if rest else 0), -pixels
+
+    return Tile(vectors, min(range(1, max(min(most, columns), 1) + 1), key=cost))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The kernels of a convolution: [O, I / groups, ...] as an array to be loaded, and a name for what is packed of it."""
+
+    name: str
+    tensor: Tensor
+    bias: Tensor | None
+    groups: int
+    outputs: int  # channels of one group
+    inputs: int
+
+    def array(self) -> Array:
+        """The kernels with three spatial axes."""
+        data = self.tensor.numpy()
+        return data.reshape(*data.shape[:2], *(1,) * (5 - data.ndim), *data.shape[2:])
+
+    def bias_array(self) -> Array | None:
+        """The bias, if there is one."""
+        return None if self.bias is None else self.bias.numpy()
+
+
+def operand_arguments(epilogue: GroupEpilogue, moves: Sequence[Sequence[Dim]], offsets: Sequence[Dim]) -> list[Argument]:
+    """The entries of an epilogue's operands in the argument array of a kernel over blocked results."""
+    arguments: list[Argument] = []
+    for view, move, offset in zip(epilogue.views, moves, offsets):
+        size = BITS[view.buffer.dtype.name] // 8
+        arguments += [Address(view.buffer, (view.offset + offset) * size), *move[:-1]]
+    return arguments
+
+
+def zeros(ctx: LowerContext, block: int) -> View:
+    """A block of zeros: what lies outside of an image."""
+    return ctx.packed(f"zeros:{block}", dtypes.FLOAT32, (block,), lambda: np.zeros(block, np.float32))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One convolution on its way to a step."""
+
+    ctx: LowerContext
+    group: Group
+    weights: Weights
+    place: Geometry
+    block: int
+    x: View
+    epilogue: GroupEpilogue
+    moves: list[tuple[Dim, ...]]  # of the epilogue's operands: batch, block, plane, row, column, lane
+    shift: tuple[Dim, ...] = (0, 0, 0)  # where the first output pixel lies, counted in the strides above
+    label: str = ""
+
+    def lower(self, algorithm: Algorithm) -> None:
+        """Write the steps."""
+        if algorithm == "lanes":
+            self._lanes()
+        elif algorithm == "plain":
+            self._plain()
+        else:
+            self._direct()
+
+    # Kernels
+
+    def _direct(self) -> None:
+        x = self._blocked_input()
+        place, moves, strides = self.place, self.moves, x.strides
+        if place.pointwise and self._one_row(place, [strides, *moves]):
+            place = flattened(place)
+            strides = (*strides[:2], 0, 0, *strides[4:])
+            moves = [(*move[:2], 0, 0, *move[4:]) for move in moves]
+        weights, block = self.weights, self.block
+        blocks = -(-weights.outputs // block)
+        tile = choose_tile(self.ctx.lanes, blocks, place.out[2])
+        turns, tail = divmod(weights.inputs, block)
+        borders = place.before[2] != 0 or place.after[2] != 0 or place.kernel[2] > 1 or place.step[2] > 1
+        kernel = ConvKernel(
+            block,
+            tile.vectors,
+            blocks % tile.vectors or tile.vectors,
+            tile.pixels,
+            place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
+            place.step[2],
+            block,
+            block,
+            1,
+            tail,
+            borders and not self._always_inside(place),
+            False,
+            self._dense(moves),
+            self.epilogue.for_kernel([move[-1] for move in moves]),
+        )
+        packed = self.ctx.packed(
+            f"direct:{weights.groups}:{block}:{tile.vectors}:{weights.name}",
+            dtypes.FLOAT32,
+            (weights.groups * ceildiv_int(blocks, tile.vectors), place.taps * weights.inputs * tile.vectors * block),
+            lambda: conv_weights.pack_direct(weights.array(), weights.groups, block, tile.vectors),
+        )
+        channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
+        self._conv_step(kernel, tile, place, moves, packed, x, (*channels, strides[2], strides[3]), turns, place.kernel[2])
+
+    def _plain(self) -> None:
+        """Few input channels in plain order: a row of the kernel is one run, a turn is a channel."""
+        weights, place, block = self.weights, self.place, self.block
+        blocks = -(-weights.outputs // block)
+        tile = choose_tile(self.ctx.lanes, blocks, place.out[2])
+        x = self._surrounded(tile)
+        kernel = ConvKernel(
+            block,
+            tile.vectors,
+            blocks % tile.vectors or tile.vectors,
+            tile.pixels,
+            place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
+            place.step[2],
+            1,
+            place.kernel[2],
+            place.spread[2],
+            0,
+            False,
+            True,
+            self._dense(self.moves),
+            self.epilogue.for_kernel([move[-1] for move in self.moves]),
+        )
+        packed = self.ctx.packed(
+            f"plain:{weights.groups}:{block}:{tile.vectors}:{weights.name}",
+            dtypes.FLOAT32,
+            (weights.groups * ceildiv_int(blocks, tile.vectors), place.taps * weights.inputs * tile.vectors * block),
+            lambda: conv_weights.pack_plain(weights.array(), weights.groups, block, tile.vectors),
+        )
+        strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
+        inner = replace(place, before=(*place.before[:2], 0))
+        self._conv_step(kernel, tile, inner, self.moves, packed, x, strides, weights.inputs, 1)
+
+    def _lanes(self) -> None:
+        """Depthwise, or groups that fit a block: lanes stay apart."""
+        weights, place, block = self.weights, self.place, self.block
+        x = self._blocked_input()
+        channels = weights.groups * weights.outputs
+        blocks = -(-channels // block)
+        kernel = window_kernel(self, "depthwise", weights.inputs, place)
+        packed = self.ctx.packed(
+            f"lanes:{block}:{weights.name}",
+            dtypes.FLOAT32,
+            (blocks, place.taps, weights.inputs, block),
+            lambda: conv_weights.pack_lanes(weights.array(), block),
+        )
+        bias = self._bias(1, channels)
+        window_step(self, kernel, x, packed, bias, blocks)
+
+    # Parts of the steps
+
+    def _conv_step(
+        self,
+        kernel: ConvKernel,
+        tile: Tile,
+        place: Geometry,
+        moves: list[tuple[Dim, ...]],
+        packed: View,
+        x: View,
+        strides: tuple[Dim, ...],
+        turns: int,
+        kernel_columns: int,
+    ) -> None:
+        """`strides` of x: batch, group, turn, plane, row."""
+        weights = self.weights
+        blocks = -(-weights.outputs // self.block)
+        sets = ceildiv_int(blocks, tile.vectors)
+        columns = place.out[2]
+        cycles = max(place.taps * weights.inputs * tile.vectors, 1)
+        chunk = max(_UNIT_CYCLES // (cycles * tile.pixels), 1) * tile.pixels
+        chunks = ceildiv(columns, chunk)
+        batch = x.shape[0]
+        bias = self._bias(weights.groups, weights.outputs)
+        arguments: list[Argument] = [
+            Address(x.buffer, x.offset * 4),
+            Address(packed.buffer),
+            Address(bias.buffer),
+            Address(zeros(self.ctx, self.block).buffer),
+            batch, sets, blocks, place.out[0], place.out[1], columns, chunk, chunks,
+            *place.size, *place.before, place.step[0], place.step[1],
+            *place.spread, place.kernel[0], place.kernel[1], kernel_columns, turns,
+            *strides, packed.shape[1],
+            *self._operands(moves),
+        ]  # fmt: skip
+        outputs = product([batch, *place.out])
+        step = KernelStep(
+            kernel,
+            tuple(arguments),
+            product([weights.groups * sets, batch, place.out[0], place.out[1], chunks]),
+            outputs * (2 * weights.groups * blocks * self.block * weights.inputs * place.taps) // _FLOPS_PER_NS,
+            (x.buffer, packed.buffer, bias.buffer, zeros(self.ctx, self.block).buffer, *self.epilogue.reads),
+            self.epilogue.writes,
+            self.label or self.group.label,
+            tuple(node.label for node in self.group.nodes),
+            self.epilogue.in_place(self.moves, [x.buffer]),
+        )
+        self.ctx.step(step)
+
+    def _operands(self, moves: list[tuple[Dim, ...]]) -> list[Argument]:
+        offsets = [sum_of(at * stride for at, stride in zip(self.shift, move[2:5])) for move in self.moves]
+        return operand_arguments(self.epilogue, moves, offsets)
+
+    def _bias(self, groups: int, outputs: int) -> View:
+        weights, block = self.weights, self.block
+        blocks = -(-outputs // block)
+        return self.ctx.packed(
+            f"bias:{groups}:{block}:{weights.name if weights.bias is not None else outputs}",
+            dtypes.FLOAT32,
+            (groups * blocks * block,),
+            lambda: conv_weights.pack_bias(weights.bias_array(), groups, outputs, block),
+        )
+
+    def _blocked_input(self) -> View:
+        """x with three spatial axes, its lanes and columns without gaps."""
+        return dense_blocks(self.ctx, self.x)
+
+    def _dense(self, moves: list[tuple[Dim, ...]]) -> bool:
+        return all(moves[number][4] == self.block for number in self.epilogue.written)
+
+    def _one_row(self, place: Geometry, strides: list[tuple[Dim, ...]]) -> bool:
+        """Whether all tensors walk through all pixels as through one row."""
+        planes, rows, columns = place.out
+        return all(
+            (rows == 1 or move[3] == move[4] * columns) and (planes == 1 or move[2] == move[4] * columns * rows)
+            for move in strides
+        )
+
+    def _always_inside(self, place: Geometry) -> bool:
+        """Whether no window reaches past the left or right border: there is no padding and the last window ends inside."""
+        return place.before[2] == 0 and isinstance(place.after[2], int) and place.after[2] <= 0
+
+    def _surrounded(self, tile: Tile) -> View:
+        """Plain x with zeros left and right, wide enough for whole tiles."""
+        ctx, place = self.ctx, self.place
+        x = self.x
+        if not x.is_contiguous:
+            x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
+        missing = 5 - len(x.shape)
+        x = whole_view(x, (*x.shape[:2], *(1,) * missing, *x.shape[2:]))
+        pixels = place.out[2] if isinstance(place.out[2], int) else ceildiv(place.out[2], tile.pixels) * tile.pixels
+        reach = (pixels - 1) * place.step[2] + (place.kernel[2] - 1) * place.spread[2] + 1
+        left, width = place.before[2], place.size[2]
+        if left == 0 and isinstance(reach, int) and isinstance(width, int) and reach <= width:
+            return x
+        wide = dim_max(reach, left + width)
+        padded = ctx.scratch(dtypes.FLOAT32, (*x.shape[:4], wide), "surrounded")
+        rows = product(list(x.shape[:4]))
+        ctx.step(
+            KernelStep(
+                SurroundKernel(),
+                (
+                    Address(x.buffer, x.offset * 4), Address(padded.buffer),
+                    place.size[0], place.size[1], wide, *place.size, 0, 0, left,
+                ),
+                rows,
+                rows * wide // 8,
+                (x.buffer,),
+                (padded.buffer,),
+                "surround",
+                tuple(node.label for node in self.group.nodes[:1]),
+            )
+        )  # fmt: skip
+        return padded
+
+
+def ceildiv_int(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
+
+
+def sum_of(values: Iterable[Dim]) -> Dim:
+    """The sum of dimensions."""
+    total: Dim = 0
+    for value in values:
+        total = total + value
+    return total
+
+
+def whole_view(view: View, shape: Sequence[Dim]) -> View:
+    """A contiguous view in another shape."""
+    return replace(whole(view.buffer, shape), offset=view.offset)
+
+
+def dense_blocks(ctx: LowerContext, x: View) -> View:
+    """A blocked view with three spatial axes, whose columns and lanes lie without gaps."""
+    view = blocked_view(x)
+    block = view.shape[-1]
+    if view.strides[-1] == 1 and (view.strides[-2] == block or view.shape[-2] == 1):
+        return replace(view, strides=(*view.strides[:-2], block, 1))
+    return blocked_view(ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy"))
+
+
+def window_kernel(
+    task: Task, kind: Literal["depthwise", "max", "average"], group: int, place: Geometry, padded: bool = False
+) -> WindowKernel:
+    """The kernel of a depthwise convolution or a pool."""
+    columns, taps = place.out[2], place.kernel[2]
+    most = 14 if task.ctx.lanes >= 16 else 8
+    most = max(min(most, _LANE_TAPS // (taps * group)), 1)
+    row = None
+    pixels = min(_ANY_WIDTH_PIXELS, most)
+    if place.known_row:
+        width, out, left, right = (int(str(dim)) for dim in (place.size[2], columns, place.before[2], place.after[2]))
+        row = Row(width, out, left, left + width + right)
+        tiles = ceildiv_int(out, most) or 1
+        pixels = max(ceildiv_int(out, tiles), 1)
+    return WindowKernel(
+        kind,
+        task.block,
+        group,
+        pixels,
+        taps,
+        place.step[2],
+        place.spread[2],
+        row,
+        padded,
+        task.epilogue.for_kernel([move[-1] for move in task.moves]),
+    )
+
+
+def window_step(task: Task, kernel: WindowKernel, x: View, packed: View, bias: View, blocks: Dim) -> None:
+    """The step of a window kernel."""
+    place, ctx = task.place, task.ctx
+    batch = x.shape[0]
+    nothing = zeros(ctx, task.block)
+    arguments: list[Argument] = [
+        Address(x.buffer, x.offset * 4),
+        Address(packed.buffer),
+        Address(bias.buffer),
+        Address(nothing.buffer),
+        batch, blocks, *place.out,
+        *place.size, *place.before, place.step[0], place.step[1], place.spread[0], place.spread[1],
+        place.kernel[0], place.kernel[1],
+        *(before + size + after for before, size, after in zip(place.before, place.size, place.after)),
+        *x.strides[:4],
+        *task._operands(task.moves),
+    ]  # fmt: skip
+    vectors = product([batch, blocks, *place.out])
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            product([blocks, batch, place.out[0], place.out[1]]),
+            vectors * (place.taps * kernel.group + 2) // 2,
+            (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *task.epilogue.reads),
+            task.epilogue.writes,
+            task.group.label,
+            tuple(node.label for node in task.group.nodes),
+            task.epilogue.in_place(task.moves, [x.buffer]),
+        )
+    )

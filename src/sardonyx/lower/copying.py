@@ -1,0 +1,66 @@
+"""Copies from view to view, by the kernel that fits how both lie in memory."""
+
+from __future__ import annotations
+
+from sardonyx.ir.dims import Dim, dim_min, floordiv, product
+from sardonyx.kernel.expr import BITS, load
+from sardonyx.kernel.transpose import TransposeKernel, square, units
+from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
+from sardonyx.lower.steps import Address, KernelStep, View
+
+_OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes
+
+
+def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tuple[str, ...] = ()) -> list[KernelStep]:
+    """Steps that write one view into another of the same shape, or of one it broadcasts to.
+
+    If a size is known only at run time, a turned copy may be there in two ways: the one that does not fit has no units.
+    """
+    kind = _OF_WIDTH[BITS[source.buffer.dtype.name]]
+    nodes = nodes or (label,)
+    turned, share = _transposition(source, target, kind, lanes, label, nodes)
+    steps = [] if turned is None else [turned]
+    if share != 1:
+        step = loop_step(target.shape, [source, target], [kind, kind], [(1, load(0, kind))], lanes=lanes, label=label, nodes=nodes)
+        step.units, step.work = step.units * (1 - share), step.work * (1 - share)
+        steps.append(step)
+    return steps
+
+
+def _transposition(
+    source: View, target: View, kind: str, lanes: int, label: str, nodes: tuple[str, ...]
+) -> tuple[KernelStep | None, Dim]:
+    """A turning step, and 1 if it does all the work, 0 if none, or what says so at run time."""
+    sizes, (reads, writes) = merge_axes(target.shape, [broadcast_strides(source, target.shape), target.strides])
+    rows = next((axis for axis, stride in enumerate(reads) if stride == 1), None)
+    columns = next((axis for axis, stride in enumerate(writes) if stride == 1), None)
+    if rows is None or columns is None or rows == columns or reads[columns] == 0 or writes[rows] == 0:
+        return None, 0
+    least = square(BITS[kind], lanes)
+    share = dim_min(floordiv(sizes[rows], least), 1) * dim_min(floordiv(sizes[columns], least), 1)
+    if share == 0:
+        return None, 0
+    outer = [axis for axis in range(len(sizes)) if axis not in (rows, columns)]
+    width = BITS[kind] // 8
+    arguments = (
+        *(sizes[axis] for axis in outer),
+        sizes[rows],
+        sizes[columns],
+        Address(source.buffer, source.offset * width),
+        *(reads[axis] for axis in outer),
+        reads[columns],
+        Address(target.buffer, target.offset * width),
+        *(writes[axis] for axis in outer),
+        writes[rows],
+    )
+    step = KernelStep(
+        TransposeKernel(kind, len(outer)),
+        arguments,
+        units([sizes[axis] for axis in outer], sizes[rows], sizes[columns]) * share,
+        product(sizes) * (100 * width) // 1000 * share,
+        (source.buffer,),
+        (target.buffer,),
+        label,
+        nodes,
+    )
+    return step, share

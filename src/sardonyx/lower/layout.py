@@ -1,0 +1,85 @@
+"""Changes of layout as steps: ToBlocked and FromBlocked."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.ir.graph import Node
+from sardonyx.kernel.layout import LayoutKernel
+from sardonyx.lower.groups import Group
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.registry import template
+from sardonyx.lower.steps import Address, KernelStep, View
+from sardonyx.ops.layout import DOMAIN
+
+
+def layout_step(ctx: LowerContext, plain: View, blocked: View, direction: Literal["to", "from"], label: str) -> None:
+    """Copy plain [N, C, ...] to blocked [N, blocks, ..., block] or back; both without gaps inside a channel or block."""
+    batch, channels = plain.shape[:2]
+    block = blocked.shape[-1]
+    assert isinstance(channels, int)
+    assert isinstance(block, int)
+    pixels = product(list(plain.shape[2:]))
+    chunk = 64 * block
+    chunks = ceildiv(pixels, chunk)
+    kernel = LayoutKernel(direction, block, channels % block or block)
+    source, target = (plain, blocked) if direction == "to" else (blocked, plain)
+    ctx.step(
+        KernelStep(
+            kernel,
+            (
+                Address(plain.buffer, plain.offset * 4), Address(blocked.buffer, blocked.offset * 4),
+                batch, blocked.shape[1], pixels, chunk, chunks,
+                plain.strides[0], plain.strides[1], blocked.strides[0], blocked.strides[1],
+            ),
+            product([batch, blocked.shape[1], chunks]),
+            product([batch, blocked.shape[1], pixels]) * block // 8,
+            (source.buffer,),
+            (target.buffer,),
+            label,
+            (label,),
+        )
+    )  # fmt: skip
+
+
+def _gapless(view: View, axes: slice) -> bool:
+    """Whether the axes (of a part of the shape) are walked without jumps, one element at a time."""
+    shape, strides = view.shape[axes], view.strides[axes]
+    expected: Dim = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size != 1 and stride != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def _source(ctx: LowerContext, group: Group) -> tuple[Node, View]:
+    """The node and its input, without gaps inside a channel or block."""
+    node = group.root
+    assert node is not None
+    assert node.inputs[0] is not None
+    x = ctx.view(node.inputs[0])
+    if not _gapless(x, slice(2, None)):
+        x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
+    return node, x
+
+
+def _accepts_layout(node: Node) -> str:
+    value = node.inputs[0]
+    channels = (value.shape or (None, None))[1] if value is not None and node.op_type == "ToBlocked" else 0
+    return "" if isinstance(channels, int) else "the number of channels is not known"
+
+
+@template("ToBlocked", domain=DOMAIN, accepts=_accepts_layout)
+def to_blocked(ctx: LowerContext, group: Group) -> None:
+    """Plain to blocked."""
+    node, x = _source(ctx, group)
+    layout_step(ctx, x, ctx.output(node.outputs[0]), "to", group.label)
+
+
+@template("FromBlocked", domain=DOMAIN, accepts=_accepts_layout)
+def from_blocked(ctx: LowerContext, group: Group) -> None:
+    """Blocked to plain."""
+    node, x = _source(ctx, group)
+    layout_step(ctx, ctx.output(node.outputs[0]), x, "from", group.label)

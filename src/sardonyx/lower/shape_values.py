@@ -1,0 +1,61 @@
+"""Values that are known before a run, at least in terms of the sizes of the inputs: their nodes need not run at all.
+
+    Reshape(x, Concat(Shape(x)[0], -1, 64))     nothing is computed for the second input: its elements are (N, -1, 64)
+
+Most readers of such values are shape operands, whose meaning is in the inferred shapes already. Where somebody really reads the
+elements, `LowerContext.view` makes memory for them: a constant, or a step that writes the sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.analysis.values import ValueTable
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import Graph, Node, Value, captured_values
+from sardonyx.ir.tensor import Array
+from sardonyx.lower.groups import is_native
+
+
+class KnownValues:
+    """What is known about the contents of a graph's values."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
+        self._table = ValueTable(lambda value: value.type, frozenset(graph.inputs))
+        self._loaders: dict[Value, Callable[[], Array]] = {}
+        for node in nodes:
+            self._table.visit(node, attribute_values(node))
+            tensor = node.attr("value") if node.op_type == "Constant" and node.domain == "" else None
+            if tensor is not None:
+                self._loaders[node.outputs[0]] = tensor.numpy
+
+    def elements(self, value: Value | None) -> tuple[Dim, ...] | None:
+        """The elements of a small tensor of whole numbers in order; None if they are not known."""
+        known = None if value is None else self._table.known_of(value)
+        return None if known is None else tuple(known.reshape(-1).tolist())
+
+    def array(self, value: Value | None) -> Array | None:
+        """The data of a value that is the same in every run; None if it is not, or too much to compute ahead."""
+        if value is None:
+            return None
+        loader = self._loaders.get(value)
+        return loader() if loader is not None else self._table.constant_of(value)
+
+    def is_known(self, value: Value) -> bool:
+        """Whether the value need not be computed by its node."""
+        if value in self._loaders or self.elements(value) is not None:
+            return is_native(value)
+        return is_native(value) and self.array(value) is not None
+
+    def needed(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
+        """The nodes some outputs depend on, in the given order, without those all of whose results are known."""
+        wanted = {value for value in outputs if not self.is_known(value)}
+        kept = []
+        for node in reversed(nodes):
+            if wanted.intersection(node.outputs):
+                kept.append(node)
+                read = [value for value in node.inputs if value is not None]
+                read += [value for graph in node.subgraphs() for value in captured_values(graph)]
+                wanted.update(value for value in read if not self.is_known(value))
+        return kept[::-1]

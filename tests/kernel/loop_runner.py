@@ -1,0 +1,63 @@
+"""Compiles a loop kernel and runs it on NumPy arrays: no graph, no plan, no pool."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx.codegen.emit import KernelLibrary
+from sardonyx.codegen.target import host
+from sardonyx.kernel.expr import Expr, load
+from sardonyx.kernel.loops import LoopKernel, Operand, units
+
+Array = NDArray[Any]
+
+NUMPY = {
+    "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64),
+    "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
+    "bool": np.dtype(np.bool_),
+}  # fmt: skip
+
+_call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+@cache
+def kernels() -> KernelLibrary:
+    """Kernels compiled for this machine, outside any cache on disk."""
+    return KernelLibrary(host(), None)
+
+
+def prepare(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array]) -> tuple[Callable[..., Any], Array, int]:
+    """The function of a kernel, its argument array for operands that lie as NumPy says, and the number of units."""
+    arguments: list[int] = list(sizes)
+    for array in arrays:
+        assert array.ndim == len(sizes)
+        steps = [0 if size == 1 and full != 1 else step // array.itemsize for size, full, step in zip(array.shape, sizes, array.strides)]
+        arguments += [array.ctypes.data, *steps]
+    count = units(kernel, sizes, kernels().target.lanes)
+    assert isinstance(count, int)
+    return _call(kernels().address(kernel)), np.array(arguments, np.int64), count
+
+
+def run(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array], pieces: int = 1) -> None:
+    """Run a kernel over its whole iteration space, in some pieces."""
+    function, arguments, count = prepare(kernel, sizes, arrays)
+    bounds = [count * piece // pieces for piece in range(pieces + 1)]
+    for begin, end in zip(bounds, bounds[1:]):
+        function(arguments.ctypes.data, begin, end, 0)
+
+
+def evaluate(function: Callable[..., Expr], *arrays: Array, types: Sequence[str], out: str) -> Array:
+    """An expression of one-dimensional arrays of the given types."""
+    value = function(*(load(number, kind) for number, kind in enumerate(types))).cast(out)
+    kernel = LoopKernel(1, tuple(Operand(kind, "unit") for kind in (*types, out)), ((len(types), value),))
+    result = np.empty(arrays[0].shape, NUMPY[out])
+    run(kernel, [arrays[0].size], [*arrays, result])
+    return result

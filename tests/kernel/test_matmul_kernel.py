@@ -1,0 +1,96 @@
+"""How products are cut into tiles, strips and pieces."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sardonyx.ir.dims import symbol
+from sardonyx.kernel import dot, matmul, pack
+from sardonyx.kernel.epilogue import Epilogue, accumulator
+from sardonyx.kernel.expr import load
+from sardonyx.kernel.loops import Operand
+from sardonyx.kernel.matmul import MatMulKernel, heights, strip_vectors, tallest
+
+PLAIN = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
+
+
+def kernel(**changes: object) -> MatMulKernel:
+    fields: dict[str, object] = {
+        "type": "f32",
+        "b_type": "f32",
+        "b": "packed",
+        "batch": 0,
+        "vectors": 4,
+        "rows": 6,
+        "heights": (5, 6),
+        "unit_depth": True,
+        "whole": True,
+        "epilogue": PLAIN,
+    }
+    return MatMulKernel(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 5000), st.integers(1, 14))
+def test_rows_are_divided_into_blocks_of_two_heights_at_most(rows: int, most: int) -> None:
+    found = heights(rows, most)
+    blocks = -(-rows // most)
+    assert len(found) <= 2
+    assert found[-1] <= most
+    assert found[-1] - found[0] <= 1
+    assert found[0] * blocks <= rows <= found[-1] * blocks
+
+
+def test_rows_known_only_at_run_time_can_make_tiles_of_every_height() -> None:
+    assert heights(symbol("N"), 4) == (1, 2, 3, 4)
+
+
+def test_no_rows_still_make_a_kernel() -> None:
+    assert heights(0, 6) == (1,)
+
+
+@given(st.integers(0, 3000), st.sampled_from([4, 8, 16]), st.sampled_from(["f32", "f64"]))
+def test_a_strip_is_no_wider_than_the_matrix_needs(columns: int, lanes: int, type: str) -> None:
+    vectors = strip_vectors(columns, type, lanes)
+    own = matmul.vector_lanes(type, lanes)
+    needed = max(-(-columns // own), 1)
+    assert vectors <= needed + 1
+    assert tallest(lanes, vectors) >= 2
+
+
+def test_units_count_every_tile_of_every_matrix() -> None:
+    assert matmul.units(kernel(), [3, 2], 13, 65, 16) == 3 * 2 * 3 * 2
+    assert matmul.units(kernel(), [], 0, 65, 16) == 0
+    assert dot.units(dot.DotKernel("f32", "f32", "f32", 1, PLAIN), [3], 2, 65, 16) == 3 * 2 * 2
+    assert pack.units(pack.PackKernel("f32", "f32", 1, 2, "depth"), [3], 33, 129, 16) == 3 * 2 * 2
+
+
+def test_all_that_changes_the_code_changes_the_key() -> None:
+    relu = Epilogue((Operand("f32", "unit"), Operand("f32", "unit")), ((1, accumulator("f32") + load(0, "f32")),))
+    kernels = [
+        kernel(),
+        kernel(b_type="f16"),
+        kernel(b="rows"),
+        kernel(batch=1),
+        kernel(vectors=2),
+        kernel(rows=7),
+        kernel(heights=(6,)),
+        kernel(unit_depth=False),
+        kernel(whole=False),
+        kernel(epilogue=relu),
+    ]
+    assert len({one.key for one in kernels}) == len(kernels)
+    assert kernel().key == kernel().key
+
+
+def test_a_tile_taller_than_its_block_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most 6 rows"):
+        kernel(heights=(7,))
+
+
+def test_an_epilogue_tells_what_it_reads_and_how_long_it_is() -> None:
+    operands = (Operand("f32", "unit"), Operand("f32", "zero"), Operand("f32", "unit"))
+    epilogue = Epilogue(operands, ((2, (accumulator("f32") + load(0, "f32")) * load(1, "f32")),))
+    assert epilogue.read == (0, 1)
+    assert epilogue.operations == 2

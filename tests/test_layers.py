@@ -36,6 +36,8 @@ LAYERS = {
     "quantization": 12,
     "session": 13,
     "inspection": 13,
+    "explanation": 13,
+    "benchmarking": 13,
     "sample_inputs": 13,
     "build_info": 13,
     "model_compiler": 13,

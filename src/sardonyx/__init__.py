@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sardonyx import backend, capi, datasets
+    from sardonyx import backend, benchmarking, capi, datasets
     from sardonyx.analysis.problems import Problem
     from sardonyx.as_onnxruntime import install_as_onnxruntime
     from sardonyx.build_info import (
@@ -47,12 +47,14 @@ if TYPE_CHECKING:
     from sardonyx.errors import (
         NotImplemented as NotImplemented,  # noqa: A004 - the name users of ONNX Runtime catch
     )
+    from sardonyx.explanation import Explanation, explain_model
     from sardonyx.inspection import (
         ModelSummary,
         OperatorInfo,
         check_model,
         load_model,
         load_value,
+        object_cache,
         operators,
         summarize_model,
     )
@@ -115,11 +117,11 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "register_execution_provider_library", "unregister_execution_provider_library", "set_global_thread_pool_sizes",
     # looking at models and operators
     "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "Problem", "ModelSummary",
-    "OperatorInfo",
+    "OperatorInfo", "explain_model", "Explanation", "object_cache",
     # about Sardonyx
     "__version__", "get_version_string", "get_build_info", "print_debug_info", "preload_dlls", "has_collective_ops",
     "set_default_logger_severity", "set_default_logger_verbosity", "set_seed", "enable_telemetry_events",
-    "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets",
+    "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets", "benchmarking",
     # errors; NotImplemented is here, too, but `from sardonyx import *` must not hide Python's own
     "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
     "ModelLoaded", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
@@ -136,8 +138,9 @@ _MODULES = {
         "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
         "ModelLoaded", "NotImplemented", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
     ),
+    "explanation": ("Explanation", "explain_model"),
     "inspection": (
-        "ModelSummary", "OperatorInfo", "check_model", "load_model", "load_value", "operators", "summarize_model",
+        "ModelSummary", "OperatorInfo", "check_model", "load_model", "load_value", "object_cache", "operators", "summarize_model",
     ),
     "model_compiler": ("ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo"),
     "options": (
@@ -160,7 +163,7 @@ _MODULES = {
     "session": ("InferenceSession",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-_SUBMODULES = ("backend", "capi", "datasets")
+_SUBMODULES = ("backend", "benchmarking", "capi", "datasets")
 
 
 def __getattr__(name: str) -> Any:

@@ -22,11 +22,11 @@ from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.steps import HostNodeStep, Lowered
-from sardonyx.plan.build import Order, build_plan, constant_array
+from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
 from sardonyx.plan.native import NativePlan, plan_native
-from sardonyx.plan.plan import ExecutionPlan, Port
+from sardonyx.plan.plan import ExecutionPlan, Port, SubgraphRunner
 from sardonyx.providers.reference import ReferenceProvider
-from sardonyx.runtime.executor import Program, RunControl, borrowed, owned, run_step
+from sardonyx.runtime.executor import Program, RunControl, borrowed, owned, run_body, run_step
 from sardonyx.runtime.fast_path import USABLE, FastPath
 from sardonyx.runtime.native_program import HostCall, NativeProgram, SizeConflict
 from sardonyx.runtime.pool import Pool, usable_cores
@@ -74,19 +74,25 @@ class NativeSettings:
 
 
 def compile_graph(
-    graph: Graph, outputs: Sequence[Value], nodes: Sequence[Node], order: Order, settings: NativeSettings
+    graph: Graph,
+    outputs: Sequence[Value],
+    nodes: Sequence[Node],
+    order: Order,
+    settings: NativeSettings,
+    inputs: Sequence[Value] | None = None,
 ) -> Compiled:
     """Group, lower, plan and compile nodes of a graph whose types are inferred.
 
     A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
     """
     kernels = library(settings.cache_folder)
+    fed = graph.inputs if inputs is None else inputs
     failed: set[Node] = set()
     known = KnownValues(graph, nodes)
     nodes = known.needed(nodes, outputs)
     while True:
-        grouping = form_groups(nodes, graph.inputs, frozenset(failed))
-        lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known)
+        grouping = form_groups(nodes, fed, frozenset(failed))
+        lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
         plan = plan_native(lowered)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
@@ -94,7 +100,7 @@ def compile_graph(
         if not broken or broken <= failed:
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
-    host_calls = {step: _host_call(step.node, order) for step in plan.segments if isinstance(step, HostNodeStep)}
+    host_calls = {step: _host_call(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
     workers = pool(settings.cache_folder, settings.workers, settings.spinning)
     return Compiled(NativeProgram(plan, addresses, workers, host_calls), grouping, lowered, plan)
 
@@ -113,24 +119,81 @@ def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node
     return None, addresses
 
 
-def _host_call(node: Node, order: Order) -> HostCall:
-    """A function that computes a node by its NumPy meaning, its bodies included."""
+def _host_call(node: Node, order: Order, settings: NativeSettings) -> HostCall:
+    """A function that computes a node by its NumPy meaning; its bodies are native programs of their own."""
     reference = ReferenceProvider()
-    captured = list(dict.fromkeys(value for graph in node.subgraphs() for value in captured_values(graph)))
-    enclosing = {value: number for number, value in enumerate(captured)}
-    bodies: dict[str, ExecutionPlan] = {
-        attr.name: build_plan(attr.value, reference.step, order, enclosing)
-        for attr in node.attrs.values()
-        if isinstance(attr.value, Graph)
-    }
-    step = reference.step(node, range(len(node.inputs)), range(len(node.outputs)), bodies)
+    step = reference.step(node, range(len(node.inputs)), range(len(node.outputs)), {})
+    bodies = {attr.name: Body(attr.value, order, settings) for attr in node.attrs.values() if isinstance(attr.value, Graph)}
 
     def call(inputs: Sequence[Any], values: Mapping[Value, Any], control: RunControl) -> Sequence[Any]:
-        return run_step(
-            step, inputs, [values[value] if value in values else constant_array(value) for value in captured], control
-        )
+        runners = {name: body.runner(values, control) for name, body in bodies.items()}
+        return run_step(step, inputs, runners, control)
 
     return call
+
+
+class Body:
+    """A subgraph, compiled when it first runs: a branch that is never taken costs nothing.
+
+    The values it captures are inputs like its own. What the compiled program was made for may not hold in every turn (a loop
+    whose carried value changes its rank): then the reference plan takes over for that turn.
+    """
+
+    def __init__(self, graph: Graph, order: Order, settings: NativeSettings) -> None:
+        self._graph = graph
+        self._order = order
+        self._settings = settings
+        self._captured = [value for value in captured_values(graph) if not is_fixed(value, graph)]
+        self._lock = threading.Lock()
+        self._compiled: Compiled | None = None
+        self._reference: BodyPlan | None = None
+
+    def runner(self, outer: Mapping[Value, Any], control: RunControl) -> SubgraphRunner:
+        """The body as a function of its own inputs."""
+        captured = {value: outer[value] for value in self._captured}
+
+        def run(*args: Any) -> list[Any]:
+            if len(args) != len(self._graph.inputs):
+                raise ValueError(f"body {self._graph.name!r} takes {len(self._graph.inputs)} inputs, was given {len(args)}")
+            given = {**captured, **dict(zip(self._graph.inputs, args))}
+            try:
+                values = self._program().program.run(given, control)
+            except SizeConflict:
+                return self._run_reference(outer, args, control)
+            return [values[value] if value in values else constant_array(value) for value in self._graph.outputs]
+
+        run.input_types = tuple(value.type for value in self._graph.inputs)  # type: ignore[attr-defined]
+        run.output_types = tuple(value.type for value in self._graph.outputs)  # type: ignore[attr-defined]
+        return run
+
+    def _run_reference(self, outer: Mapping[Value, Any], args: Sequence[Any], control: RunControl) -> list[Any]:
+        body = self._reference_plan()
+        captured = [outer[value] if value in outer else constant_array(value) for value in body.captured]
+        return run_body(body.plan, captured, args, control)
+
+    def _program(self) -> Compiled:
+        with self._lock:
+            if self._compiled is None:
+                inputs = [*self._graph.inputs, *self._captured]
+                nodes = _needed(self._order(self._graph), self._graph.outputs)
+                self._compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
+        return self._compiled
+
+    def _reference_plan(self) -> BodyPlan:
+        with self._lock:
+            if self._reference is None:
+                self._reference = build_body(self._graph, ReferenceProvider().step, self._order)
+        return self._reference
+
+
+def is_fixed(value: Value, graph: Graph) -> bool:
+    """Whether a value is a constant that no feed of the graphs around can replace."""
+    around: Graph | None = graph
+    while around is not None:
+        if value in around.inputs:
+            return False
+        around = around.parent_node.graph if around.parent_node is not None else None
+    return value.constant is not None
 
 
 class NativeModel:
@@ -211,16 +274,18 @@ class NativeModel:
         unknown = next((name for name in fetches if name not in self._values), None)
         if unknown is not None:
             return self._reference.run(feeds, fetches, control)  # says what is wrong
-        compiled = self.compiled(tuple(fetches))
-        given = {value: borrowed(feeds[name]) if name in feeds else constant_array(value) for name, value in self._inputs.items()}
         try:
+            if self._fast is not None and tuple(fetches) == self._all and control.is_idle:
+                return self._fast.run_checked(feeds)
+            compiled = self.compiled(tuple(fetches))
+            given = {
+                value: borrowed(feeds[name]) if name in feeds else constant_array(value) for name, value in self._inputs.items()
+            }
             with np.errstate(all="ignore"):
                 values = compiled.program.run(given, control)
         except SizeConflict as conflict:
             _log.info("sizes do not fit the compiled program, the reference runs instead: %s", conflict)
             return self._reference.run(feeds, fetches, control)
-        if self._fast is not None and tuple(fetches) == self._all:
-            self._fast.remember(feeds)
         results = []
         for name in fetches:
             value = self._values[name]

@@ -4,6 +4,7 @@ load_model(source)       -> Model              the graph, weights still in the f
 check_model(source)      -> list[Problem]      all that is wrong or doubtful, by node
 summarize_model(source)  -> ModelSummary       inputs, outputs, sizes, operator histogram
 operators(domain)        -> list[OperatorInfo] what is known about each operator, from the one table
+object_cache()           -> ObjectCache | None the compiled kernels on disk
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from typing import Any, Final, Literal, TypeAlias, Union
 from sardonyx import dtypes, errors
 from sardonyx.analysis.check import check_model as _check
 from sardonyx.analysis.problems import Problem
+from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.formats.onnx import load as _load
 from sardonyx.formats.onnx import load_value as _load_value
 from sardonyx.ir.graph import Graph, Model, SparseConstant, Value, walk
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from sardonyx.lower import registry as lowering
 from sardonyx.ops import registry, signature
 from sardonyx.ops.registry import OpDef
+from sardonyx.options import environment
 
 Source: TypeAlias = Union[str, "os.PathLike[str]", bytes, Model, Any]
 Execution: TypeAlias = Literal["native", "host", "function", "missing"]
@@ -42,7 +46,7 @@ class OperatorInfo:
     outputs: tuple[str, ...]
     attributes: tuple[str, ...]
     types: dict[str, tuple[str, ...]]  # type variable -> types it may stand for
-    execution: Execution  # what computes it
+    execution: Execution  # what computes it where types and shapes allow: a native kernel or Python
     evaluated_from: int | None  # the oldest opset version whose meaning is defined; None if it is missing
     has_shape_rule: bool
 
@@ -138,6 +142,12 @@ def operators(domain: str | None = None) -> list[OperatorInfo]:
     return [_operator(key, defined.get(key, [])) for key in sorted(listed | set(defined)) if wanted is None or key[0] == wanted]
 
 
+def object_cache() -> ObjectCache | None:
+    """The compiled kernels on disk, in the folder SARDONYX_CACHE_DIR names; None if it is empty, which turns the cache off."""
+    folder = environment().cache_folder
+    return None if folder is None else ObjectCache(folder)
+
+
 def summarize_model(source: Source, largest: int = 5) -> ModelSummary:
     """Count what a model contains, without computing anything and without reading its weights."""
     model = load_model(source)
@@ -207,7 +217,9 @@ def _shown(domain: str) -> str:
 def _execution(domain: str, name: str, version: int, is_function: bool = False) -> Execution:
     if is_function:
         return "function"
-    return "host" if registry.lookup(domain, name, version) is not None else "missing"
+    if registry.lookup(domain, name, version) is None:
+        return "missing"
+    return "native" if lowering.has_rule(domain, name, version) else "host"
 
 
 def _operator(key: tuple[str, str], definitions: list[OpDef]) -> OperatorInfo:
@@ -222,7 +234,7 @@ def _operator(key: tuple[str, str], definitions: list[OpDef]) -> OperatorInfo:
         outputs=tuple(map(_parameter_text, newest.outputs)) if newest else (),
         attributes=tuple(newest.attributes) if newest else (),
         types=dict(newest.types) if newest else {},
-        execution="host" if definitions else "missing",
+        execution=_execution(domain, name, NEWEST) if definitions else "missing",
         evaluated_from=definitions[0].since if definitions else None,
         has_shape_rule=bool(definitions) and definitions[-1].infer is not None,
     )

@@ -45,12 +45,16 @@ def random_inputs(
 
     A named dimension has one size in all inputs: the one given for it, or the one a given shape implies. All others are 1.
     """
+    sized = input_shapes(arguments, shapes)
+    generator = np.random.default_rng(seed)
+    return {argument.name: _value(argument.type, sized[argument.name], generator, argument.name) for argument in arguments}
+
+
+def input_shapes(arguments: Sequence[Argument], shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
+    """The shape `random_inputs` gives each argument."""
     wanted = dict(shapes or {})
     sizes = _dimension_sizes(arguments, wanted)
-    generator = np.random.default_rng(seed)
-    return {
-        argument.name: _value(argument.type, _shape(argument, wanted, sizes), generator, argument.name) for argument in arguments
-    }
+    return {argument.name: _shape(argument, wanted, sizes) for argument in arguments}
 
 
 def _dimension_sizes(arguments: Sequence[Argument], wanted: Mapping[str, Sequence[int]]) -> dict[str, int]:

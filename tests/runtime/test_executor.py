@@ -12,12 +12,12 @@ import pytest
 
 from sardonyx import errors
 from sardonyx.compiler import compile_model
+from sardonyx.dtypes import BOOL, FLOAT32, INT64
 from sardonyx.ir import tensor
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.dtypes import BOOL, FLOAT32, INT64
-from sardonyx.options import CompileOptions
+from sardonyx.options import REFERENCE_PROVIDER, CompileOptions
 from sardonyx.runtime.executor import NodeTiming, Program, RunControl
 
 VERSION = 21
@@ -27,7 +27,9 @@ F32 = np.float32
 def program(build: Callable[[Graph], None]) -> Program:
     graph = Graph("g")
     build(graph)
-    return compile_model(Model(graph, opset_imports={"": VERSION}), CompileOptions())
+    compiled = compile_model(Model(graph, opset_imports={"": VERSION}), CompileOptions(providers=(REFERENCE_PROVIDER,)))
+    assert isinstance(compiled, Program)
+    return compiled
 
 
 def add(graph: Graph, op: str, inputs: list[Value], output: str, **attrs: Graph) -> Value:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 import sardonyx
-from sardonyx.cli import check, inspect_model, ops, run
+from sardonyx.cli import bench, cache, check, explain, inspect_model, ops, run
 from sardonyx.cli.usage import UsageError
 
 INTERRUPTED = 130
@@ -24,12 +24,12 @@ def make_parser() -> argparse.ArgumentParser:
     shared.add_argument("--debug", action="store_true", help="show where in the program an error came from")
     parser = argparse.ArgumentParser(
         prog="sardonyx",
-        description="Run, inspect and check ONNX models.",
+        description="Run, inspect, check, explain and measure ONNX models.",
         epilog="`sardonyx COMMAND --help` says more about one command.",
     )
     parser.add_argument("--version", action="version", version=f"sardonyx {sardonyx.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (run, inspect_model, check, ops):
+    for module in (run, inspect_model, check, explain, bench, ops, cache):
         module.add_command(commands, shared)
     return parser
 

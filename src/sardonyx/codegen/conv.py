@@ -23,6 +23,9 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.conv import CONV_ARGUMENTS, POINTERS, ConvKernel
 
+_LINE = 16  # floats in a line of the cache
+_ROW_TILES = 3  # rows with several tiles fetch other lines each
+
 
 def emit_conv(kernel: ConvKernel, name: str, target: Target) -> Function:
     """The function of a convolution kernel."""
@@ -197,6 +200,8 @@ class _ConvEmitter:
         else:
             base = f.element(source, "float", f.mul(at, k.column))
             x = [f.element(base, "float", p * k.stride * k.column) for p in range(pixels)]
+        if k.ahead and run == k.run:
+            self._fetch_ahead(taps, place, first, run * vectors * k.block // _LINE)
         values = list(wide.carry)
         for step in range(run):
             w = [
@@ -204,7 +209,7 @@ class _ConvEmitter:
                 for v in range(vectors)
             ]
             for p in range(pixels):
-                element = f.let(f"load float, ptr {f.element(x[p], 'float', step * k.run_step)}, align 4", "x")
+                element = f.let(f"load float, ptr {f.element(x[p], 'float', step)}, align 4", "x")
                 one = f.let(f"insertelement {self.vector} poison, float {element}, i32 0")
                 wide_x = f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, <{k.block} x i32> zeroinitializer")
                 for v in range(vectors):
@@ -214,6 +219,18 @@ class _ConvEmitter:
                         (self.vector, values[number]),
                     )  # fmt: skip
         return f.end(turn, f.end(deep, f.end(high, f.end(wide, values))))
+
+    def _fetch_ahead(self, taps: str, place: _Place, first: str, lines: int) -> None:
+        """Fetch some lines of the next set's weights: other lines in every tile, so that all are there when it begins."""
+        f, a, k = self.f, self.a, self.k
+        f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        tile = f.let(f"sdiv i64 {f.add(first, a['left'])}, {k.pixels * k.stride}", "i")
+        number = f.mul(f.add(f.mul(place.row, _ROW_TILES), tile), k.ahead)
+        following = f.element(taps, "float", a["w_set"])
+        for line in range(k.ahead):
+            at = f.let(f"urem i64 {f.add(number, line)}, {lines}", "i")
+            address = f.element(following, "float", f.mul(at, _LINE))
+            f.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 
     def _checked_pixel(self, source: str, column: str) -> str:
         """Where a pixel lies, or zeros if it lies outside."""

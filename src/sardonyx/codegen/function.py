@@ -32,13 +32,17 @@ class Loop:
 class Function:
     """The text of a function in the making."""
 
-    def __init__(self, name: str, parameters: Sequence[tuple[str, str]], attributes: str = "nounwind") -> None:
+    def __init__(
+        self, name: str, parameters: Sequence[tuple[str, str]], attributes: str = "nounwind", linkage: str = ""
+    ) -> None:
         self.name = name
-        self._head = f"define void @{name}({', '.join(f'{kind} %{param}' for param, kind in parameters)}) {attributes} {{"
+        head = ", ".join(f"{kind} %{param}" for param, kind in parameters)
+        self._head = f"define {linkage} void @{name}({head}) {attributes} {{"
         self._lines: list[str] = ["entry:"]
         self._count = 0
         self._block = "entry"
         self.declarations: set[str] = set()
+        self.internal: list[Function] = []  # functions of the same module that this one calls
 
     def fresh(self, hint: str = "v") -> str:
         """A name nobody uses."""
@@ -158,6 +162,7 @@ class Function:
 
 def module(*functions: Function) -> str:
     """A module of these functions and the declarations they need."""
-    bodies = [function.finish() for function in functions]
-    declared = sorted({line for function in functions for line in function.declarations})
+    everything = [one for function in functions for one in (function, *function.internal)]
+    bodies = [function.finish() for function in everything]
+    declared = sorted({line for function in everything for line in function.declarations})
     return "\n".join([*declared, *bodies]) + "\n"

@@ -21,7 +21,8 @@ from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul import MatMulKernel, vector_lanes
 
-_UNROLL: Final = 4
+_UNROLL: Final = 4  # of low tiles
+_TALL: Final = 12  # sums from which on a tile takes one k at a time: with more, loads are moved up and sums leave their registers
 _SHORT: Final = 6  # operations up to which an epilogue is written out for every tile height
 _CHAINS: Final = 8  # sums in flight that keep the multipliers busy
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
@@ -213,30 +214,31 @@ class _MatMulEmitter:
         """The loop over the depth; the sums of the tile, row by row."""
         f, vectors = self.f, self.k.vectors
         size = height * vectors
+        unroll = 1 if size >= _TALL else _UNROLL
         sets = 1
-        while sets < _UNROLL and size * sets < _CHAINS:
+        while sets < unroll and size * sets < _CHAINS:
             sets *= 2
         kind = self.e.type(self.k.type)
-        zero = constant(self.k.type, 0, self.lanes)
         masks = None
         if count is not None:
             masks = [self.e.mask_below(f.sub(count, number * self.lanes)) for number in range(vectors)]
         offsets, starts = self._row_pointers(height, actual, a, exact)
-        width = len(starts)
-        unrolled = f.let(f"and i64 {self.depth}, {-_UNROLL}", "i")
-        carry = [("ptr", b), *(("ptr", start) for start in starts)]
-        loop = f.loop(0, unrolled, _UNROLL, [*carry, *((kind, zero) for _ in range(size * sets))])
-        moving, sums = loop.carry[: width + 1], list(loop.carry[width + 1 :])
-        for step in range(_UNROLL):
-            at = (step % sets) * size
-            moving, sums[at : at + size] = self._step(moving, offsets, sums[at : at + size], masks, step)
-        moving = self._advance(moving, _UNROLL)
-        ended = f.end(loop, [*moving, *sums])
-        moving, sums = ended[: width + 1], ended[width + 1 :]
-        rest = f.loop(unrolled, self.depth, 1, [*zip(["ptr"] * (width + 1), moving), *((kind, value) for value in sums[:size])])
-        moving, first = self._step(rest.carry[: width + 1], offsets, rest.carry[width + 1 :], masks, 0)
-        ended = f.end(rest, [*self._advance(moving, 1), *first])
-        sums[:size] = ended[width + 1 :]
+        width = 1 + len(starts)
+        moving = [b, *starts]
+        sums = [constant(self.k.type, 0, self.lanes)] * (size * sets)
+        done = "0"
+        for steps in (unroll, 1) if unroll > 1 else (1,):
+            used = sets if steps > 1 else 1
+            stop = f.let(f"and i64 {self.depth}, {-steps}", "i") if steps > 1 else self.depth
+            values = [*(("ptr", pointer) for pointer in moving), *((kind, value) for value in sums[: size * used])]
+            loop = f.loop(done, stop, steps, values)
+            moving, now = loop.carry[:width], list(loop.carry[width:])
+            for step in range(steps):
+                at = (step % used) * size
+                moving, now[at : at + size] = self._step(moving, offsets, now[at : at + size], masks, step)
+            ended = f.end(loop, [*self._advance(moving, steps), *now])
+            moving, sums[: size * used] = ended[:width], ended[width:]
+            done = stop
         add = "fadd" if self.k.type in FLOATS else "add"
         while sets > 1:
             sets //= 2

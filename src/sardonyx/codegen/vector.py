@@ -242,14 +242,20 @@ def _compare(floating: str, signed: str, unsigned: str) -> _Emit:
     return emit
 
 
-def _extreme(comparison: str, propagating: str | None) -> _Emit:
+def _is_number(node: Expr) -> bool:
+    return node.op == "const" and not math.isnan(node.param)
+
+
+def _extreme(comparison: str, propagates: bool) -> _Emit:
     compare = _compare(f"o{comparison}", f"s{comparison}", f"u{comparison}")
 
     def emit(e: VectorEmitter, node: Expr, args: list[str]) -> str:
-        kind = e.type(node.type)
-        if propagating and node.type in FLOATS:
-            return e.f.call(kind, f"llvm.{propagating}.{intrinsic_suffix(node.type, e.lanes)}", (kind, args[0]), (kind, args[1]))
-        return e.choose(compare(e, node, args), args[0], args[1], node.type)
+        chosen = e.choose(compare(e, node, args), args[0], args[1], node.type)
+        if not propagates or node.type not in FLOATS or _is_number(node.args[0]):
+            return chosen
+        # Of two operands one of which is NaN the machine's own takes the right one: what is left is NaN on the left.
+        nan = e.f.let(f"fcmp uno {e.type(node.type)} {args[0]}, {args[0]}")
+        return e.choose(nan, args[0], chosen, node.type)
 
     return emit
 
@@ -406,10 +412,10 @@ _EMIT: Final[dict[str, _Emit]] = {
     "mul": _plain("fmul", "mul"),
     "div": _divide("div"),
     "rem": _divide("rem"),
-    "min": _extreme("lt", "minimum"),
-    "max": _extreme("gt", "maximum"),
-    "minr": _extreme("lt", None),
-    "maxr": _extreme("gt", None),
+    "min": _extreme("lt", True),
+    "max": _extreme("gt", True),
+    "minr": _extreme("lt", False),
+    "maxr": _extreme("gt", False),
     "and": _plain("and", "and"),
     "or": _plain("or", "or"),
     "xor": _plain("xor", "xor"),

@@ -1,11 +1,11 @@
 """Convolution kernels over activations whose channels lie in blocks: x[N, C/B, H, W, B], every lane a channel.
 
 `ConvKernel` computes tiles of `vectors` blocks of output channels times `pixels` neighbours of a row. A tile is the sum over
-turns (blocks of input channels), kernel planes, rows and columns of a *run*: input elements at a constant distance, each of
+turns (blocks of input channels), kernel planes, rows and columns of a *run*: neighbouring input elements, each of
 which is multiplied with `vectors` vectors of packed weights.
 
     blocked input   a run is the channels of one block at one pixel
-    plain input     (a first layer with few channels) a run is one row of the kernel, a turn is a channel
+    plain input     (a first layer with few channels) a run is one element, a turn is a channel
 
 Sizes, strides and the counts of turns, kernel rows and columns are arguments, so that layers share code.
 """
@@ -42,11 +42,11 @@ class ConvKernel:
     stride: int  # input columns from one output pixel to the next
     column: int  # elements from one input column to the next
     run: int
-    run_step: int
     run_tail: int  # length of the run in one more turn at the end; 0 if there is none
     borders: bool  # whether kernel columns may lie outside of the input
     roomy: bool  # reading past the end of a row of x is harmless
     dense: bool  # neighbouring output pixels are one block apart
+    ahead: int  # lines of the next set's weights that every tap fetches into the cache
     epilogue: Epilogue
 
     @property
@@ -54,6 +54,6 @@ class ConvKernel:
         """Equal for kernels with the same code."""
         fields = (
             self.block, self.vectors, self.last_vectors, self.pixels, self.last_pixels, self.stride, self.column, self.run,
-            self.run_step, self.run_tail, self.borders, self.roomy, self.dense,
+            self.run_tail, self.borders, self.roomy, self.dense, self.ahead,
         )  # fmt: skip
         return f"conv|{','.join(map(str, fields))}|{self.epilogue.key}"

@@ -141,7 +141,11 @@ class Expr:
 
     def cast(self, type: str) -> Expr:
         """The value in another type, as C converts it; float to integer saturates, NaN becomes 0."""
-        return self if type == self.type else Expr("cast", type, (self,))
+        if type == self.type:
+            return self
+        if self.op == "cast" and self.type == "f32" and self.args[0].type == type and type in ("f16", "bf16"):
+            return self.args[0]  # it was widened, which loses nothing
+        return Expr("cast", type, (self,))
 
     def bitcast(self, type: str) -> Expr:
         """The same bits as another type of the same width."""
@@ -172,14 +176,20 @@ def load(operand: int, type: str) -> Expr:
 
 
 def index(axis: int) -> Expr:
-    """Where we are on an axis of the iteration space."""
+    """Where we are on an axis of the iteration space; negative axes count from the last."""
     return Expr("index", "i64", (), axis)
+
+
+def size(axis: int) -> Expr:
+    """How long an axis of the iteration space is."""
+    return Expr("size", "i64", (), axis)
 
 
 def reduced(kind: str, value: Expr, number: int) -> Expr:
     """The result of a reduction over the reduced axis; `number` tells reductions of one kernel apart and gives their order.
 
-    kind: sum, max, min, prod, or argmax/argmin (the index, as i64, of the first extreme).
+    kind: sum, prod, max, min, maxnum and minnum (these two pass over NaN), or the index, as i64, of an extreme: argmax and argmin
+    of the first, argmax_last and argmin_last of the last.
     """
     return Expr("reduced", "i64" if kind.startswith("arg") else value.type, (value,), (kind, number))
 

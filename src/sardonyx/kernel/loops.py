@@ -15,12 +15,12 @@ Arguments: the sizes of the axes, then for each operand its address and its stri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
-from sardonyx.kernel.expr import Expr, canonical, load, replace, walk
+from sardonyx.kernel.expr import BITS, Expr, canonical, load, replace, walk
 
 Inner: TypeAlias = Literal["unit", "zero", "any"]
 Reduce: TypeAlias = Literal["none", "inner", "middle"]
@@ -30,9 +30,14 @@ MIDDLE_VECTORS = 4  # vectors of the kept axis that make one unit of work when t
 
 
 def vector_lanes(kernel: LoopKernel, lanes: int) -> int:
-    """Elements a vector of this kernel holds on a machine with `lanes` float32 lanes: fewer if wider types take part."""
-    wide = any(operand.type in ("f64", "i64", "u64") for operand in kernel.operands)
-    return max(lanes // 2, 2) if wide else lanes
+    """Elements a vector of this kernel holds on a machine with `lanes` float32 lanes.
+
+    The widest type decides: of the operands if it is more than 32 bits, and of all that is computed if it is less.
+    """
+    widest = max(BITS[operand.type] for operand in kernel.operands)
+    if widest < 32:
+        widest = max([widest, *(BITS[node.type] for node in walk(kernel.roots))])
+    return max(lanes * 32 // widest, 2)
 
 
 def units(kernel: LoopKernel, sizes: Sequence[Dim], lanes: int) -> Dim:
@@ -42,8 +47,7 @@ def units(kernel: LoopKernel, sizes: Sequence[Dim], lanes: int) -> Dim:
         return product([*sizes[:-2], blocks])
     if kernel.axes == 1 and kernel.reduce == "none":
         return ceildiv(sizes[0], CHUNK)
-    rows = kernel.axes - 1 if kernel.reduce == "inner" else kernel.axes - 2
-    return product(list(sizes[:rows]))
+    return product(list(sizes[:-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,9 @@ class LoopKernel:
     stores: tuple[tuple[int, Expr], ...]
     results: tuple[tuple[int, Expr], ...] = ()
     reduce: Reduce = "none"
-    stash: tuple[tuple[int, Expr], ...] = ()  # kept in an operand's memory between walks instead of computed again
+    # Values kept in an operand's memory by the first walk that computes them, and read from there by the walks after it. One
+    # operand may keep one value after another, or be stored to at the end, if no later walk needs what was there before.
+    stash: tuple[tuple[int, Expr], ...] = ()
 
     def __post_init__(self) -> None:
         least = 2 if self.reduce == "middle" else 1
@@ -104,6 +110,49 @@ class LoopKernel:
         """How many entries the argument array has."""
         return self.axes + len(self.operands) * (1 + self.axes)
 
-    def stashed(self, value: Expr) -> Expr:
-        """An expression as a later walk computes it: stashed parts are read back."""
-        return replace(value, {kept: load(operand, kept.type) for operand, kept in self.stash})
+
+@dataclass
+class Walk:
+    """One walk along a reduced axis: reductions to compute, or stores to make, and what to keep for later walks."""
+
+    reductions: tuple[Expr, ...] = ()
+    values: list[Expr] = field(default_factory=list)  # of the reductions, or of the stores
+    stores: list[int] = field(default_factory=list)
+    stash: list[tuple[int, Expr]] = field(default_factory=list)
+
+    @property
+    def roots(self) -> list[Expr]:
+        """Everything to evaluate."""
+        return [*self.values, *(value for _, value in self.stash)]
+
+    @property
+    def written(self) -> list[int]:
+        """The operands it writes."""
+        return [*self.stores, *(operand for operand, _ in self.stash)]
+
+
+def walks(kernel: LoopKernel) -> list[Walk]:
+    """The walks of a kernel: one for every level of reductions, then one for the stores. Stashed values are read back."""
+    made: list[Walk] = []
+    there: dict[Expr, Expr] = {}
+    pending = list(kernel.stash)
+    last = Walk((), [value for _, value in kernel.stores], [operand for operand, _ in kernel.stores])
+    for found in [*(Walk(level, [node.args[0] for node in level]) for level in kernel.levels), last]:
+        inside = set(walk(found.values))
+        now = [(operand, value) for operand, value in pending if value in inside]
+        pending = [item for item in pending if item not in now]
+        found.stash = [(operand, replace(value, there)) for operand, value in now]
+        found.values = [replace(value, there) for value in found.values]
+        there.update({value: load(operand, value.type) for operand, value in now})
+        made.append(found)
+    return made if last.values else made[:-1]
+
+
+def may_overwrite(kernel: LoopKernel, source: int, target: int) -> bool:
+    """Whether an operand that is read may lie where another is written, both moving alike: nobody reads it afterwards."""
+    written = False
+    for found in walks(kernel):
+        if written and any(node.op == "load" and node.param == source for node in walk(found.roots)):
+            return False
+        written = written or target in found.written
+    return not any(node.op == "load" and node.param == source for node in walk(value for _, value in kernel.results))

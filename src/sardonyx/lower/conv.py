@@ -14,10 +14,10 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, is_nonnegative
 from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.tensor import Tensor
+from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.lower.conv_geometry import Geometry, blocked_moves, geometry
+from sardonyx.lower.conv_geometry import SPATIAL, Geometry, blocked_moves, geometry
 from sardonyx.lower.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
@@ -27,7 +27,8 @@ from sardonyx.lower.registry import template
 from sardonyx.ops.layout import DOMAIN
 
 
-def _constant(value: Value | None) -> Tensor | None:
+def constant_tensor(value: Value | None) -> Tensor | None:
+    """The data of a constant."""
     return value.constant if value is not None and isinstance(value.constant, Tensor) else None
 
 
@@ -35,7 +36,8 @@ def _kind(value: Value | None) -> str:
     return value.type.dtype.name if value is not None and isinstance(value.type, TensorType) else ""
 
 
-def _accepts(node: Node) -> str:
+def accepts_conv(node: Node) -> str:
+    """Why a convolution has no kernel, or ""."""
     weights = node.inputs[1]
     if any(_kind(value) != "f32" for value in node.inputs if value is not None):
         return f"no kernel for convolutions of {_kind(node.inputs[0])}"
@@ -45,32 +47,30 @@ def _accepts(node: Node) -> str:
         return f"{len(weights.shape) - 2} spatial axes: there are kernels for up to 3"
     if 0 in weights.shape:
         return "the kernels are empty"
-    if _constant(weights) is None:
+    if constant_tensor(weights) is None:
         return "the weights are no constant"
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if bias is not None and _constant(bias) is None:
+    if bias is not None and constant_tensor(bias) is None:
         return "the bias is no constant"
     return ""
 
 
-def _accepts_transposed(node: Node) -> str:
-    reason = _accepts(node)
-    if reason:
-        return reason
-    if any(step != 1 for step in node.attr("dilations") or ()):
-        return "a transposed convolution with dilations"
-    return ""
-
-
-def _weights(node: Node, attrs: dict[str, Any]) -> Weights:
+def _weights(node: Node, attrs: dict[str, Any]) -> tuple[Weights, tuple[int, ...]]:
+    """The weights of a Conv, and the shape of its kernels."""
     value = node.inputs[1]
-    tensor = _constant(value)
+    tensor = constant_tensor(value)
     assert value is not None
     assert tensor is not None
-    bias = _constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    bias = constant_tensor(node.inputs[2]) if len(node.inputs) > 2 else None
     groups = int(attrs.get("group") or 1)
     name = f"{value.name}/{node.inputs[2].name if bias is not None and node.inputs[2] is not None else ''}"
-    return Weights(name, tensor, bias, groups, tensor.shape[0] // groups, tensor.shape[1])
+    kernel = tensor.shape[2:]
+
+    def array() -> Array:
+        return tensor.numpy().reshape(*tensor.shape[:2], *(1,) * (SPATIAL - len(kernel)), *kernel)
+
+    outputs = tensor.shape[0] // groups
+    return Weights(name, array, None if bias is None else bias.numpy, groups, outputs, tensor.shape[1]), kernel
 
 
 def choose_algorithm(weights: Weights, block: int, plain: bool) -> Algorithm:
@@ -82,29 +82,30 @@ def choose_algorithm(weights: Weights, block: int, plain: bool) -> Algorithm:
     return "direct"
 
 
-def fits_blocks(groups: int, inputs: int, outputs: int, block: int) -> bool:
-    """Whether a convolution's groups (of so many channels each) lie in whole blocks, or stay in their lanes."""
-    if groups == 1 or (inputs % block == 0 and outputs % block == 0):
-        return True
-    return inputs == outputs and block % inputs == 0
-
-
-@template("BlockedConv", domain=DOMAIN, accepts=_accepts, fuses=True)
+@template("BlockedConv", domain=DOMAIN, accepts=accepts_conv, fuses=True)
 def blocked_conv(ctx: LowerContext, group: Group) -> None:
     """A convolution whose result (and, unless `plain`, input) is blocked."""
     node, source = root_of(group)
     attrs = attribute_values(node)
-    weights = _weights(node, attrs)
-    epilogue = _epilogue(ctx, group)
+    weights, kernel = _weights(node, attrs)
+    epilogue = result_epilogue(ctx, group)
     if not epilogue.stores:
         return
     x = ctx.view(source)
     plain = bool(attrs.get("plain"))
-    kernel = weights.tensor.shape[2:]
     spatial = x.shape[2:] if plain else x.shape[2:-1]
     place = geometry(spatial, kernel, attrs)
     assert group.shape is not None
-    task = Task(ctx, group, weights, place, int(attrs["block"]), x, epilogue, _moves(epilogue, group.shape))
+    task = Task(
+        ctx=ctx,
+        group=group,
+        place=place,
+        block=int(attrs["block"]),
+        epilogue=epilogue,
+        moves=result_moves(epilogue, group.shape),
+        weights=weights,
+        x=x,
+    )
     task.lower(choose_algorithm(weights, task.block, plain))
 
 
@@ -121,7 +122,7 @@ def can_surround(place: Geometry) -> bool:
     return is_nonnegative(place.before[2])
 
 
-def _epilogue(ctx: LowerContext, group: Group) -> GroupEpilogue:
+def result_epilogue(ctx: LowerContext, group: Group) -> GroupEpilogue:
     """The elementwise nodes that follow; operands whose lanes do not lie together are brought together first."""
     node, _ = root_of(group)
     assert group.shape is not None
@@ -133,23 +134,23 @@ def _epilogue(ctx: LowerContext, group: Group) -> GroupEpilogue:
     return replace(found, views=tuple(views))
 
 
-def _moves(epilogue: GroupEpilogue, shape: Sequence[Dim]) -> list[tuple[Dim, ...]]:
+def result_moves(epilogue: GroupEpilogue, shape: Sequence[Dim]) -> list[tuple[Dim, ...]]:
     return [blocked_moves(strides) for strides in epilogue.strides(shape)]
 
 
-@template("Conv", accepts=_accepts)
+@template("Conv", accepts=accepts_conv)
 def conv(ctx: LowerContext, group: Group) -> None:
     """A convolution in plain order: every group of channels is brought into blocks of its own, and back."""
     node, source = root_of(group)
     attrs = attribute_values(node)
-    weights = _weights(node, attrs)
+    weights, kernel = _weights(node, attrs)
     x = ctx.view(source)
     if not x.is_contiguous:
         x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
     out = ctx.output(node.outputs[0])
     batch, spatial = x.shape[0], x.shape[2:]
     block, groups = ctx.lanes, weights.groups
-    place = geometry(spatial, weights.tensor.shape[2:], attrs)
+    place = geometry(spatial, kernel, attrs)
     plain = weights.inputs < block // 2 and can_surround(place)
     blocks = ceildiv_int(weights.outputs, block)
     outer = out.shape[2:]
@@ -160,7 +161,16 @@ def conv(ctx: LowerContext, group: Group) -> None:
         layout_step(ctx, whole_view(x, (batch * groups, weights.inputs, *spatial)), blocked, "to", group.label)
         x = whole_view(blocked, (batch, groups * inputs, *spatial, block))
     epilogue = GroupEpilogue((y,), ((0, accumulator("f32")),))
-    task = Task(ctx, group, weights, place, block, x, epilogue, _moves(epilogue, y.shape))
+    task = Task(
+        ctx=ctx,
+        group=group,
+        place=place,
+        block=block,
+        epilogue=epilogue,
+        moves=result_moves(epilogue, y.shape),
+        weights=weights,
+        x=x,
+    )
     task.lower("plain" if plain else "direct")
     result = whole_view(y, (batch * groups, blocks, *outer, block))
     layout_step(ctx, whole_view(out, (batch * groups, weights.outputs, *outer)), result, "from", group.label)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -10,23 +10,25 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
-from sardonyx.ir.tensor import Array, Tensor
+from sardonyx.ir.tensor import Array
 from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.layout import SurroundKernel
-from sardonyx.kernel.window import Row, WindowKernel
+from sardonyx.kernel.window import Row, WindowKernel, WindowKind
 from sardonyx.lower import conv_weights
 from sardonyx.lower.conv_geometry import Geometry, blocked_view, flattened
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.lower.steps import Address, Argument, KernelStep, View, whole
+from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View, whole
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes"]
 
 _FLOPS_PER_NS: Final = 80  # of one core, about
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
 _ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
+_FEW_TILES: Final = 0  # so many tiles or fewer use weights too seldom to hide where they come from
+_LARGE_WEIGHTS: Final = 1 << 20  # bytes
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
 
@@ -56,23 +58,14 @@ def choose_tile(lanes: int, blocks: int, columns: Dim) -> Tile:
 
 @dataclass(frozen=True)
 class Weights:
-    """The kernels of a convolution: [O, I / groups, ...] as an array to be loaded, and a name for what is packed of it."""
+    """The kernels of a convolution, and a name for what is packed of them."""
 
     name: str
-    tensor: Tensor
-    bias: Tensor | None
+    array: Callable[[], Array]  # [O, I / groups, planes, rows, columns]
+    bias: Callable[[], Array] | None
     groups: int
     outputs: int  # channels of one group
     inputs: int
-
-    def array(self) -> Array:
-        """The kernels with three spatial axes."""
-        data = self.tensor.numpy()
-        return data.reshape(*data.shape[:2], *(1,) * (5 - data.ndim), *data.shape[2:])
-
-    def bias_array(self) -> Array | None:
-        """The bias, if there is one."""
-        return None if self.bias is None else self.bias.numpy()
 
 
 def operand_arguments(epilogue: GroupEpilogue, moves: Sequence[Sequence[Dim]], offsets: Sequence[Dim]) -> list[Argument]:
@@ -89,20 +82,35 @@ def zeros(ctx: LowerContext, block: int) -> View:
     return ctx.packed(f"zeros:{block}", dtypes.FLOAT32, (block,), lambda: np.zeros(block, np.float32))
 
 
-@dataclass(frozen=True)
-class Task:
-    """One convolution on its way to a step."""
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """A blocked result on its way to a step: where its windows lie and what its epilogue reads and stores."""
 
     ctx: LowerContext
     group: Group
-    weights: Weights
     place: Geometry
     block: int
-    x: View
     epilogue: GroupEpilogue
     moves: list[tuple[Dim, ...]]  # of the epilogue's operands: batch, block, plane, row, column, lane
-    shift: tuple[Dim, ...] = (0, 0, 0)  # where the first output pixel lies, counted in the strides above
-    label: str = ""
+    shift: tuple[Dim, ...] = (0, 0, 0)  # where the first pixel lies, in strides of the whole result
+    whole_moves: list[tuple[Dim, ...]] | None = None  # those strides, if `moves` are others
+
+    def operands(self, moves: list[tuple[Dim, ...]]) -> list[Argument]:
+        """The entries of the epilogue's operands in the argument array."""
+        offsets = [sum_of(at * stride for at, stride in zip(self.shift, move[2:5])) for move in self.whole_moves or self.moves]
+        return operand_arguments(self.epilogue, moves, offsets)
+
+    def in_place(self, elsewhere: View) -> tuple[tuple[Buffer, Buffer], ...]:
+        """Buffers that may share memory. Of a result that is written in several steps none may."""
+        return () if self.whole_moves is not None else self.epilogue.in_place(self.moves, [elsewhere.buffer])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Blocks):
+    """One convolution on its way to a step."""
+
+    weights: Weights
+    x: View
 
     def lower(self, algorithm: Algorithm) -> None:
         """Write the steps."""
@@ -136,11 +144,11 @@ class Task:
             place.step[2],
             block,
             block,
-            1,
             tail,
             borders and not self._always_inside(place),
             False,
             self._dense(moves),
+            self._ahead(place, tile),
             self.epilogue.for_kernel([move[-1] for move in moves]),
         )
         packed = self.ctx.packed(
@@ -150,10 +158,13 @@ class Task:
             lambda: conv_weights.pack_direct(weights.array(), weights.groups, block, tile.vectors),
         )
         channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
-        self._conv_step(kernel, tile, place, moves, packed, x, (*channels, strides[2], strides[3]), turns, place.kernel[2])
+        self._conv_step(kernel, tile, place, moves, packed, x, (*channels, strides[2], strides[3]), turns)
 
     def _plain(self) -> None:
-        """Few input channels in plain order: a row of the kernel is one run, a turn is a channel."""
+        """Few input channels in plain order: a turn is a channel, and every tap a run of its own.
+
+        Longer runs would read the same elements again for the next pixel, which the compiler keeps in registers it lacks.
+        """
         weights, place, block = self.weights, self.place, self.block
         blocks = -(-weights.outputs // block)
         tile = choose_tile(self.ctx.lanes, blocks, place.out[2])
@@ -166,12 +177,12 @@ class Task:
             place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
             place.step[2],
             1,
-            place.kernel[2],
-            place.spread[2],
+            1,
             0,
             False,
             True,
             self._dense(self.moves),
+            0,
             self.epilogue.for_kernel([move[-1] for move in self.moves]),
         )
         packed = self.ctx.packed(
@@ -182,7 +193,7 @@ class Task:
         )
         strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
         inner = replace(place, before=(*place.before[:2], 0))
-        self._conv_step(kernel, tile, inner, self.moves, packed, x, strides, weights.inputs, 1)
+        self._conv_step(kernel, tile, inner, self.moves, packed, x, strides, weights.inputs)
 
     def _lanes(self) -> None:
         """Depthwise, or groups that fit a block: lanes stay apart."""
@@ -190,7 +201,7 @@ class Task:
         x = self._blocked_input()
         channels = weights.groups * weights.outputs
         blocks = -(-channels // block)
-        kernel = window_kernel(self, "depthwise", weights.inputs, place)
+        kernel = window_kernel(self, "depthwise", weights.inputs)
         packed = self.ctx.packed(
             f"lanes:{block}:{weights.name}",
             dtypes.FLOAT32,
@@ -212,7 +223,6 @@ class Task:
         x: View,
         strides: tuple[Dim, ...],
         turns: int,
-        kernel_columns: int,
     ) -> None:
         """`strides` of x: batch, group, turn, plane, row."""
         weights = self.weights
@@ -231,9 +241,9 @@ class Task:
             Address(zeros(self.ctx, self.block).buffer),
             batch, sets, blocks, place.out[0], place.out[1], columns, chunk, chunks,
             *place.size, *place.before, place.step[0], place.step[1],
-            *place.spread, place.kernel[0], place.kernel[1], kernel_columns, turns,
+            *place.spread, *place.kernel, turns,
             *strides, packed.shape[1],
-            *self._operands(moves),
+            *self.operands(moves),
         ]  # fmt: skip
         outputs = product([batch, *place.out])
         step = KernelStep(
@@ -243,15 +253,11 @@ class Task:
             outputs * (2 * weights.groups * blocks * self.block * weights.inputs * place.taps) // _FLOPS_PER_NS,
             (x.buffer, packed.buffer, bias.buffer, zeros(self.ctx, self.block).buffer, *self.epilogue.reads),
             self.epilogue.writes,
-            self.label or self.group.label,
+            self.group.label,
             tuple(node.label for node in self.group.nodes),
-            self.epilogue.in_place(self.moves, [x.buffer]),
+            self.in_place(x),
         )
         self.ctx.step(step)
-
-    def _operands(self, moves: list[tuple[Dim, ...]]) -> list[Argument]:
-        offsets = [sum_of(at * stride for at, stride in zip(self.shift, move[2:5])) for move in self.moves]
-        return operand_arguments(self.epilogue, moves, offsets)
 
     def _bias(self, groups: int, outputs: int) -> View:
         weights, block = self.weights, self.block
@@ -260,7 +266,7 @@ class Task:
             f"bias:{groups}:{block}:{weights.name if weights.bias is not None else outputs}",
             dtypes.FLOAT32,
             (groups * blocks * block,),
-            lambda: conv_weights.pack_bias(weights.bias_array(), groups, outputs, block),
+            lambda: conv_weights.pack_bias(None if weights.bias is None else weights.bias(), groups, outputs, block),
         )
 
     def _blocked_input(self) -> View:
@@ -269,6 +275,15 @@ class Task:
 
     def _dense(self, moves: list[tuple[Dim, ...]]) -> bool:
         return all(moves[number][4] == self.block for number in self.epilogue.written)
+
+    def _ahead(self, place: Geometry, tile: Tile) -> int:
+        """Lines of weights to fetch ahead in every tap: large weights that are used for few tiles come from far away."""
+        weights = self.weights
+        tiles = product([place.out[0], place.out[1], ceildiv(place.out[2], tile.pixels)])
+        size = weights.groups * weights.outputs * weights.inputs * place.taps * 4
+        if not isinstance(tiles, int) or not 0 < tiles <= _FEW_TILES or size < _LARGE_WEIGHTS:
+            return 0
+        return min(ceildiv_int(self.block * tile.vectors * self.block // 16, tiles), 4)
 
     def _one_row(self, place: Geometry, strides: list[tuple[Dim, ...]]) -> bool:
         """Whether all tensors walk through all pixels as through one row."""
@@ -343,12 +358,11 @@ def dense_blocks(ctx: LowerContext, x: View) -> View:
     return blocked_view(ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy"))
 
 
-def window_kernel(
-    task: Task, kind: Literal["depthwise", "max", "average"], group: int, place: Geometry, padded: bool = False
-) -> WindowKernel:
+def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool = False) -> WindowKernel:
     """The kernel of a depthwise convolution or a pool."""
+    place = result.place
     columns, taps = place.out[2], place.kernel[2]
-    most = 14 if task.ctx.lanes >= 16 else 8
+    most = 14 if result.ctx.lanes >= 16 else 8
     most = max(min(most, _LANE_TAPS // (taps * group)), 1)
     row = None
     pixels = min(_ANY_WIDTH_PIXELS, most)
@@ -359,7 +373,7 @@ def window_kernel(
         pixels = max(ceildiv_int(out, tiles), 1)
     return WindowKernel(
         kind,
-        task.block,
+        result.block,
         group,
         pixels,
         taps,
@@ -367,15 +381,15 @@ def window_kernel(
         place.spread[2],
         row,
         padded,
-        task.epilogue.for_kernel([move[-1] for move in task.moves]),
+        result.epilogue.for_kernel([move[-1] for move in result.moves]),
     )
 
 
-def window_step(task: Task, kernel: WindowKernel, x: View, packed: View, bias: View, blocks: Dim) -> None:
+def window_step(result: Blocks, kernel: WindowKernel, x: View, packed: View, bias: View, blocks: Dim) -> None:
     """The step of a window kernel."""
-    place, ctx = task.place, task.ctx
+    place, ctx = result.place, result.ctx
     batch = x.shape[0]
-    nothing = zeros(ctx, task.block)
+    nothing = zeros(ctx, result.block)
     arguments: list[Argument] = [
         Address(x.buffer, x.offset * 4),
         Address(packed.buffer),
@@ -386,7 +400,7 @@ def window_step(task: Task, kernel: WindowKernel, x: View, packed: View, bias: V
         place.kernel[0], place.kernel[1],
         *(before + size + after for before, size, after in zip(place.before, place.size, place.after)),
         *x.strides[:4],
-        *task._operands(task.moves),
+        *result.operands(result.moves),
     ]  # fmt: skip
     vectors = product([batch, blocks, *place.out])
     ctx.step(
@@ -395,10 +409,10 @@ def window_step(task: Task, kernel: WindowKernel, x: View, packed: View, bias: V
             tuple(arguments),
             product([blocks, batch, place.out[0], place.out[1]]),
             vectors * (place.taps * kernel.group + 2) // 2,
-            (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *task.epilogue.reads),
-            task.epilogue.writes,
-            task.group.label,
-            tuple(node.label for node in task.group.nodes),
-            task.epilogue.in_place(task.moves, [x.buffer]),
+            (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
+            result.epilogue.writes,
+            result.group.label,
+            tuple(node.label for node in result.group.nodes),
+            result.in_place(x),
         )
     )

@@ -26,11 +26,11 @@ def pack_direct(w: Array, groups: int, block: int, vectors: int) -> Array:
         lanes = part.reshape(groups, last - first, wide * block, inputs, taps)
         whole = inputs // block * block
         turns = lanes[:, :, :, :whole].reshape(groups, last - first, wide * block, inputs // block, block, taps)
-        flat = turns.transpose(0, 1, 3, 5, 4, 2).reshape(groups, last - first, -1)
-        tail = lanes[:, :, :, whole:].transpose(0, 1, 4, 3, 2).reshape(groups, last - first, -1)
-        packed[:, first:last, : flat.shape[2]] = flat
-        packed[:, first:last, flat.shape[2] : flat.shape[2] + tail.shape[2]] = tail
-    return packed.reshape(groups * sets, -1)
+        tail = lanes[:, :, :, whole:]
+        edge, end = taps * whole * wide * block, taps * inputs * wide * block
+        packed[:, first:last, :edge] = turns.transpose(0, 1, 3, 5, 4, 2).reshape(groups, last - first, edge)
+        packed[:, first:last, edge:end] = tail.transpose(0, 1, 4, 3, 2).reshape(groups, last - first, end - edge)
+    return packed.reshape(groups * sets, taps * inputs * width)
 
 
 def pack_plain(w: Array, groups: int, block: int, vectors: int) -> Array:

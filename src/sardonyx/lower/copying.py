@@ -8,7 +8,7 @@ from sardonyx.kernel.transpose import TransposeKernel, square, units
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
 from sardonyx.lower.steps import Address, KernelStep, View
 
-_OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes
+OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes
 
 
 def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tuple[str, ...] = ()) -> list[KernelStep]:
@@ -16,7 +16,7 @@ def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tup
 
     If a size is known only at run time, a turned copy may be there in two ways: the one that does not fit has no units.
     """
-    kind = _OF_WIDTH[BITS[source.buffer.dtype.name]]
+    kind = OF_WIDTH[BITS[source.buffer.dtype.name]]
     nodes = nodes or (label,)
     turned, share = _transposition(source, target, kind, lanes, label, nodes)
     steps = [] if turned is None else [turned]

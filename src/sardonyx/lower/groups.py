@@ -5,7 +5,8 @@
     u = Relu(z)
 
 Nodes are taken in order. An elementwise node joins the group that produces the latest of its inputs, if that group works on the
-same shape: all other inputs then exist before the group runs. Values of a group that are used outside it are stored as well.
+same shape: all other inputs then exist before the group runs. A reduction takes the elementwise group that computes its input into
+its own, if no group in between uses a value of it. Values of a group that are used outside it are stored as well.
 The reason why a node did not join is kept for `explain`.
 """
 
@@ -43,6 +44,16 @@ class Group:
     def label(self) -> str:
         """How messages and traces call the kernel."""
         return "+".join(node.op_type for node in self.nodes)
+
+    @property
+    def before(self) -> list[Node]:
+        """The elementwise nodes that compute the root's input."""
+        return self.nodes[: self.nodes.index(self.root)] if self.root is not None else []
+
+    @property
+    def after(self) -> list[Node]:
+        """The elementwise nodes that use the root's outputs."""
+        return self.nodes[self.nodes.index(self.root) + 1 :] if self.root is not None else self.nodes
 
     @property
     def elementwise(self) -> list[Node]:
@@ -102,8 +113,28 @@ def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozen
         elif registry.view_rule(node) is not None:
             new_group(node, "view", shape)
         else:
-            new_group(node, "template", shape, registry.template_rule(node))
+            template = registry.template_rule(node)
+            new_group(node, "template", shape, template)
+            if template is not None and template.absorbs:
+                _absorb(group_of[node], groups, group_of)
     return Grouping(groups, group_of, refusals)
+
+
+def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> None:
+    """Take the elementwise nodes that compute the root's first input into its group, if nothing in between needs them."""
+    assert group.root is not None
+    source = group.root.inputs[0]
+    before = group_of.get(source.producer) if source is not None and source.producer is not None else None
+    if before is None or source is None or before.kind != "loop" or before.shape != source.shape:
+        return
+    own = {*before.nodes, group.root}
+    users = {consumer for value in before.produced for consumer in value.consumers if consumer in group_of}
+    if not users <= own:  # another group has to run between them
+        return
+    group.nodes[:0] = before.nodes
+    for node in before.nodes:
+        group_of[node] = group
+    groups.remove(before)
 
 
 def _host_reason(node: Node, excluded: frozenset[Node]) -> str:

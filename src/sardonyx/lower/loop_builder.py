@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.kernel.expr import BITS, Expr, walk
-from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, units
+from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
 from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View
 
 
@@ -72,7 +72,7 @@ def loop_step(
     With a reduction the reduced axis is the last (inner) or the last but one (middle) of `shape`.
     """
     strides = [broadcast_strides(view, shape) for view in operands]
-    written = [number for number, _ in (*stores, *results)]
+    written = list(dict.fromkeys(number for number, _ in (*stores, *results, *stash)))
     if reduce == "none":
         order = sorted(range(len(shape)), key=lambda axis: _walk_order(shape, strides, written, axis))
         shape = [shape[axis] for axis in order]
@@ -101,7 +101,7 @@ def loop_step(
         tuple(dict.fromkeys(operands[number].buffer for number in written)),
         label,
         nodes,
-        tuple(_in_place(operands, moves, types, read, [number for number, _ in stores])),
+        tuple(_in_place(kernel, operands, moves, types, read, [number for number, _ in (*stores, *stash)])),
     )
 
 
@@ -112,15 +112,24 @@ def _walk_order(shape: Sequence[Dim], strides: Sequence[Sequence[Dim]], written:
 
 
 def _in_place(
-    operands: Sequence[View], moves: Sequence[Sequence[Dim]], types: Sequence[str], read: Sequence[int], written: Sequence[int]
+    kernel: LoopKernel,
+    operands: Sequence[View],
+    moves: Sequence[Sequence[Dim]],
+    types: Sequence[str],
+    read: Sequence[int],
+    written: Sequence[int],
 ) -> list[tuple[Buffer, Buffer]]:
     """Pairs of operands that walk through memory alike, so that one element is read before it is overwritten."""
+    def alike(one: int, other: int) -> bool:
+        same_walk = list(moves[one]) == list(moves[other]) and operands[one].offset == operands[other].offset == 0
+        return same_walk and BITS[types[one]] == BITS[types[other]] and may_overwrite(kernel, one, other)
+
     pairs = []
-    for target in written:
+    for target in dict.fromkeys(written):
         for source in read:
-            alike = list(moves[source]) == list(moves[target]) and BITS[types[source]] == BITS[types[target]]
-            both_whole = operands[source].offset == 0 and operands[target].offset == 0
-            if alike and both_whole and operands[source].buffer.size == operands[target].buffer.size:
+            # Every operand in that memory must walk like the result: x + x.T must not overwrite x.
+            twins = [number for number in read if operands[number].buffer is operands[source].buffer]
+            if all(alike(twin, target) for twin in twins) and operands[source].buffer.size == operands[target].buffer.size:
                 pairs.append((operands[source].buffer, operands[target].buffer))
     return pairs
 

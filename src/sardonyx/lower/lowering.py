@@ -57,6 +57,7 @@ class LowerContext:
         lanes: int,
         known: KnownValues | None = None,
         nodes: Iterable[Node] | None = None,
+        inputs: Sequence[Value] | None = None,
     ) -> None:
         self.graph = graph
         self.known = known or KnownValues(graph, [])
@@ -64,7 +65,8 @@ class LowerContext:
         self.lowered = Lowered()
         self.group: Group | None = None  # the one being lowered
         self._views: dict[Value, View] = {}
-        self._inputs = set(graph.inputs)
+        self.inputs = list(graph.inputs if inputs is None else inputs)  # with those a body takes from around it
+        self._inputs = set(self.inputs)
         self._outputs = set(outputs)
         self._packed: dict[str, View] = {}
         self._contiguous: dict[Value, View] = {}
@@ -128,9 +130,21 @@ class LowerContext:
         elements = self.known.elements(value)
         assert elements is not None, value
         view = self.output(value)
-        kernel = WriteKernel(dtype.name, len(elements))
+        self._write(view, elements, value.name)
+        return view
+
+    def _write(self, view: View, elements: Sequence[Dim], label: str) -> None:
+        kernel = WriteKernel(view.buffer.dtype.name, len(elements))
         arguments = (Address(view.buffer), *elements)
-        self.step(KernelStep(kernel, arguments, 1, len(elements), (), (view.buffer,), "sizes", (f"sizes {value.name!r}",)))
+        self.step(KernelStep(kernel, arguments, 1, len(elements), (), (view.buffer,), "sizes", (f"sizes {label!r}",)))
+
+    def sizes(self, elements: Sequence[Dim], label: str) -> View:
+        """Sizes as a tensor of i64 that expressions can load."""
+        numbers = [item for item in elements if isinstance(item, int)]
+        if len(numbers) == len(elements):
+            return self.packed(f"numbers {numbers}", dtypes.INT64, (len(numbers),), lambda: np.array(numbers, np.int64))
+        view = self.scratch(dtypes.INT64, (len(elements),), label)
+        self._write(view, elements, label)
         return view
 
     def set_view(self, value: Value, view: View) -> None:
@@ -233,7 +247,7 @@ class LowerContext:
             wanted = {name: attrs.get(name) for name in registry.keyword_names(rule)}
             if "out" in wanted:
                 wanted["out"] = self.dtype(node.outputs[0]).name
-            inputs = [None if value is None else expression(value) for value in node.inputs]
+            inputs = [None if value is None else expression(value) for value in node.inputs[: registry.input_count(rule)]]
             result = rule(*inputs, **wanted)
             made[node.outputs[0]] = result.cast(compute_type(self.dtype(node.outputs[0]).name))
         return made
@@ -257,11 +271,16 @@ def _loader(constant: Tensor | SparseConstant) -> Callable[[], Any]:
 
 
 def lower_graph(
-    graph: Graph, outputs: Sequence[Value], grouping: Grouping, lanes: int, known: KnownValues | None = None
+    graph: Graph,
+    outputs: Sequence[Value],
+    grouping: Grouping,
+    lanes: int,
+    known: KnownValues | None = None,
+    inputs: Sequence[Value] | None = None,
 ) -> Lowered:
     """The steps that compute some values of a graph whose nodes were grouped."""
-    ctx = LowerContext(graph, outputs, lanes, known, grouping.group_of)
-    for value in graph.inputs:
+    ctx = LowerContext(graph, outputs, lanes, known, grouping.group_of, inputs)
+    for value in ctx.inputs:
         if is_native(value):
             ctx.lowered.inputs.append(ctx.view(value))
     place_results(ctx, grouping)

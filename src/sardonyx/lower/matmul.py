@@ -150,6 +150,7 @@ def _product(
     def root(operand: Callable[[Value], int]) -> dict[Value, Expr]:
         value = accumulator(kind) * const(alpha, kind)
         if c is not None:
+            ctx.check_broadcast(ctx.shape(c), ctx.shape(node.outputs[0]))
             value = value + load(operand(c), ctx.dtype(c).name).cast(kind) * const(beta, kind)
         if relu:
             value = clamp(value, 0, None)
@@ -172,6 +173,12 @@ def _product(
         for strides in moves:
             strides.append(0)
     _Product(ctx, group, a, b, epilogue, shape, moves, kind).lower()
+
+
+def product_into(ctx: LowerContext, group: Group, a: View, b: View, epilogue: GroupEpilogue, shape: Sequence[Dim]) -> None:
+    """The steps of a product of views with an epilogue of its own; `shape` is [*batch, rows, columns]."""
+    moves = [list(strides) for strides in epilogue.strides(shape)]
+    _Product(ctx, group, a, b, epilogue, list(shape), moves, compute_type(a.buffer.dtype.name)).lower()
 
 
 @dataclass(frozen=True)
@@ -201,13 +208,19 @@ class _Product:
     ) -> None:
         self.ctx, self.group, self.a, self.b = ctx, group, a, b
         self.epilogue, self.shape, self.moves, self.kind = epilogue, shape, moves, kind
-        self.rows, self.columns, self.depth = shape[-2], shape[-1], a.shape[-1]
+        self.rows, self.columns = shape[-2], shape[-1]
+        self.depth = b.shape[-2] if isinstance(b.shape[-2], int) else a.shape[-1]
         self.constant = b.buffer.kind == "constant" and b.buffer.load is not None
         self.vectors = strip_vectors(self.columns, kind, ctx.lanes)
         self.strip = self.vectors * vector_lanes(kind, ctx.lanes)
 
     def lower(self) -> None:
         """Choose a way and write its steps."""
+        ctx, a, b = self.ctx, self.a, self.b
+        for size, other in ((a.shape[-1], b.shape[-2]), (a.shape[-2], self.rows), (b.shape[-1], self.columns)):
+            ctx.check_equal(size, other)
+        for batch in (a.shape[:-2], b.shape[:-2]):
+            ctx.check_broadcast(batch, self.shape[:-2])
         along_depth = _is_unit(self.a, -1) and (self.constant or _is_unit(self.b, -2))
         if along_depth and isinstance(self.columns, int) and self.columns <= _FEW:
             self._sums(1)

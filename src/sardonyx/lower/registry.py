@@ -4,7 +4,7 @@
     def hard_swish(x: Expr) -> Expr:
         return x * clamp(x * (1 / 6) + 0.5, 0.0, 1.0)
 
-An elementwise rule gets one expression per input and the node's attributes as keywords (those it names), and returns the
+An elementwise rule gets one expression per input (no more than it takes) and the node's attributes as keywords (those it names), and returns the
 expression of the output; half-precision floats arrive as f32 and the result is rounded on store. A template rule
 (`@template`) gets the lowering context and the group and writes steps. What has neither is computed by the host.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sardonyx.lower.groups import Group
     from sardonyx.lower.lowering import LowerContext
 
-FAMILIES: Final = ("elementwise", "matmul", "conv", "layout")
+FAMILIES: Final = ("elementwise", "elementwise_math", "cast", "reduce", "norm", "matmul", "rnn", "conv", "conv_pool", "conv_transpose", "layout", "movement", "slicing", "indexing", "creation", "selection")
 
 ElementwiseRule: TypeAlias = Callable[..., Expr]
 TemplateRule: TypeAlias = Callable[["LowerContext", "Group"], None]
@@ -37,28 +37,31 @@ class Template:
     rule: TemplateRule
     accepts: Callable[[Node], str]  # "" if the node can be lowered, else the reason why not
     fuses: bool
+    absorbs: bool = False  # whether elementwise nodes that compute its first input may come before it in its kernel
 
 
-_ELEMENTWISE: Final[dict[tuple[str, str], tuple[ElementwiseRule, int]]] = {}
+_ELEMENTWISE: Final[dict[tuple[str, str], tuple[ElementwiseRule, int, Callable[[Node], bool]]]] = {}
 _TEMPLATES: Final[dict[tuple[str, str], Template]] = {}
 _VIEWS: Final[dict[tuple[str, str], ViewRule]] = {}
 
 
-def elementwise(*names: str, domain: str = "", since: int = 1) -> Callable[[ElementwiseRule], ElementwiseRule]:
-    """Register the rule of elementwise operators, from an opset version on."""
+def elementwise(
+    *names: str, domain: str = "", since: int = 1, where: Callable[[Node], bool] = lambda node: True
+) -> Callable[[ElementwiseRule], ElementwiseRule]:
+    """Register the rule of elementwise operators, from an opset version on and for the nodes of which `where` holds."""
 
     def register(rule: ElementwiseRule) -> ElementwiseRule:
         for name in names:
             if (domain, name) in _ELEMENTWISE:
                 raise ValueError(f"{name} has an elementwise rule already")
-            _ELEMENTWISE[domain, name] = (rule, since)
+            _ELEMENTWISE[domain, name] = (rule, since, where)
         return rule
 
     return register
 
 
 def template(
-    *names: str, domain: str = "", accepts: Callable[[Node], str] = lambda node: "", fuses: bool = False
+    *names: str, domain: str = "", accepts: Callable[[Node], str] = lambda node: "", fuses: bool = False, absorbs: bool = False
 ) -> Callable[[TemplateRule], TemplateRule]:
     """Register the rule of operators with kernels of their own."""
 
@@ -66,7 +69,7 @@ def template(
         for name in names:
             if (domain, name) in _TEMPLATES:
                 raise ValueError(f"{name} has a template already")
-            _TEMPLATES[domain, name] = Template(rule, accepts, fuses)
+            _TEMPLATES[domain, name] = Template(rule, accepts, fuses, absorbs)
         return rule
 
     return register
@@ -95,7 +98,7 @@ def elementwise_rule(node: Node) -> ElementwiseRule | None:
     """The rule for a node, if it is an elementwise operator that has one."""
     _load_families()
     found = _ELEMENTWISE.get((node.domain, node.op_type))
-    return found[0] if found is not None and node.version >= found[1] else None
+    return found[0] if found is not None and node.version >= found[1] and found[2](node) else None
 
 
 def template_rule(node: Node) -> Template | None:
@@ -108,6 +111,21 @@ def view_rule(node: Node) -> ViewRule | None:
     """The view rule for a node's operator."""
     _load_families()
     return _VIEWS.get((node.domain, node.op_type))
+
+
+def has_rule(domain: str, name: str, version: int) -> bool:
+    """Whether an operator can be lowered at all; whether a node is depends on its types, shapes and attributes, too."""
+    _load_families()
+    key = (domain, name)
+    rule = _ELEMENTWISE.get(key)
+    return key in _TEMPLATES or key in _VIEWS or (rule is not None and version >= rule[1])
+
+
+def input_count(rule: ElementwiseRule) -> int | None:
+    """How many inputs a rule takes at most; None for any number. Inputs beyond that only matter for shapes and types."""
+    code: Any = rule.__code__
+    count: int = code.co_argcount
+    return None if code.co_flags & 0x04 else count  # 0x04: it has *args
 
 
 def keyword_names(rule: ElementwiseRule) -> tuple[str, ...]:

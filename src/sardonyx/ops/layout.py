@@ -52,6 +52,13 @@ def plain_shape(shape: Shape, channels: Dim) -> Shape:
     return (shape[0], channels, *shape[2:-1])
 
 
+def fits_blocks(groups: int, inputs: int, outputs: int, block: int) -> bool:
+    """Whether a convolution's groups (of so many channels each) lie in whole blocks, or stay in their lanes."""
+    if groups == 1 or (inputs % block == 0 and outputs % block == 0):
+        return True
+    return inputs == outputs and block % inputs == 0
+
+
 def _to_blocked(x: Array, *, block: int) -> Array:
     return to_blocked(x, block)
 

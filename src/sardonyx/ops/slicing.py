@@ -22,7 +22,7 @@ _FAR: Final = (1 << 31) - 1  # exporters write "to the end" as the largest 32 or
 _ALL_THE_WAY: Final = ((1 << 31) - 1, (1 << 63) - 1)
 
 
-def _python_slice(start: int, end: int, step: int, size: int) -> slice:
+def python_slice(start: int, end: int, step: int, size: int) -> slice:
     """The Python slice that does what ONNX says."""
     if step > 0:
         return slice(start, end, step)
@@ -41,7 +41,7 @@ def _slice(
         if step == 0:
             raise ValueError(f"the step on axis {axis} is 0")
         place = normalize_axis(axis, x.ndim)
-        cuts[place] = _python_slice(start, end, step, x.shape[place])
+        cuts[place] = python_slice(start, end, step, x.shape[place])
     return x[tuple(cuts)]
 
 
@@ -54,7 +54,7 @@ def _slice_by_inputs(x: Array, starts: Array, ends: Array, axes: Array | None = 
     return _slice(x, starts.reshape(-1).tolist(), ends.reshape(-1).tolist(), *listed)
 
 
-def _position(value: Dim, size: Dim) -> Dim | None:
+def slice_position(value: Dim, size: Dim) -> Dim | None:
     """Where a start or end lies for a positive step, between 0 and the size; None if its sign is not known."""
     if isinstance(value, int) and value >= _FAR:
         return size
@@ -70,13 +70,13 @@ def _position(value: Dim, size: Dim) -> Dim | None:
 def sliced_size(size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
     """How many elements a slice has; None if that cannot be told from the symbols."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(*_python_slice(start, end, step, size).indices(size)))
+        return len(range(*python_slice(start, end, step, size).indices(size)))
     if step > 0:
         if dims.is_nonnegative(start) and isinstance(end, int) and end >= _FAR:
             return dims.ceildiv(dims.dim_max(size - start, 0), step)
         if isinstance(start, int) and start < 0 and isinstance(end, int) and end >= _FAR:
             return dims.ceildiv(dims.dim_min(size, -start), step)
-        first, last = _position(start, size), _position(end, size)
+        first, last = slice_position(start, size), slice_position(end, size)
         if first is None or last is None:
             return None
         return dims.ceildiv(dims.dim_max(last - first, 0), step)

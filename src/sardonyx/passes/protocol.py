@@ -31,9 +31,10 @@ class PassResult:
 
 
 class Pass(Protocol):
-    """A change of a model. `name` is what the command line and reports call it."""
+    """A change of a model. `name` is what the command line and reports call it; `ort_names` what ONNX Runtime does."""
 
     name: ClassVar[str]
+    ort_names: ClassVar[tuple[str, ...]]
 
     def run(self, model: Model) -> PassResult:
         """Change the model in place."""
@@ -51,10 +52,11 @@ class Rule(Generic[M]):
     """A pass that rewrites one place at a time. `roots` names the operators (of ONNX) a pattern can end with."""
 
     name: ClassVar[str]
+    ort_names: ClassVar[tuple[str, ...]] = ()  # what ONNX Runtime calls it, for `disabled_optimizers`
     roots: ClassVar[frozenset[str]]
     rounds: ClassVar[int] = 1  # walks over the graph while there are changes
 
-    def match(self, g: Rewriter, node: Node) -> M | None:
+    def match(self, g: Rewriter, node: Node) -> M | Reject | None:
         """What was found if the pattern ends with this node."""
         raise NotImplementedError
 
@@ -81,8 +83,8 @@ class Rule(Generic[M]):
                     found = self.match(g.at(node), node)
                     if found is None:
                         continue
-                    facts = self.check(g, found)
-                    if isinstance(facts, Reject):
+                    facts = found if isinstance(found, Reject) else self.check(g, found)
+                    if isinstance(facts, Reject) or isinstance(found, Reject):
                         reasons[f"{node.label}: {facts.reason}"] = None
                         continue
                     self.rewrite(g, found, facts)

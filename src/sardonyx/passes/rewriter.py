@@ -39,30 +39,40 @@ class Rewriter:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.refresh()
+        self._names: set[str] | None = None
+        self._numbers: dict[str, int] = {}
+        self._anchor: Node | None = None
+        self._fresh: set[Value] = set()  # made by this rewriter: they have no name anybody knows
+
+    def refresh(self) -> None:
+        """Look at the graphs of the model anew, after nodes have moved from one to another."""
+        model = self.model
+        self._graphs = [model.graph]
         self.outputs: set[Value] = set(model.graph.outputs)  # of all graphs
         self._captured_outputs: set[Value] = set()  # outputs of a subgraph that a graph around it makes
-        self._graphs = [model.graph]
         for node in walk(model.graph):
             for inner in node.subgraphs():
                 self._graphs.append(inner)
                 self.outputs.update(inner.outputs)
                 self._captured_outputs.update(value for value in inner.outputs if not _defined_in(value, inner))
         # Initializers that are inputs too are defaults; files older than IR version 4 had to list all of them as inputs.
-        self.variable: set[Value] = {value for value in model.graph.inputs if value.constant is not None}
-        if model.ir_version < 4:
-            self.variable.clear()
-        for inner in self._graphs[1:]:
-            self.variable.update(value for value in inner.inputs if value.constant is not None)
-        self._names: set[str] | None = None
-        self._numbers: dict[str, int] = {}
-        self._anchor: Node | None = None
-        self._fresh: set[Value] = set()  # made by this rewriter: they have no name anybody knows
+        replaceable = self._graphs if model.ir_version >= 4 else self._graphs[1:]
+        self.variable: set[Value] = {value for graph in replaceable for value in graph.inputs if value.constant is not None}
 
     def graphs(self) -> Iterator[Graph]:
         """All graphs of the model that still are part of it, outer ones first."""
-        for graph in self._graphs:
-            if graph.parent_node is None or graph.parent_node.graph is not None:
+        for graph in list(self._graphs):
+            if self._is_live(graph):
                 yield graph
+
+    def _is_live(self, graph: Graph) -> bool:
+        while graph is not self.model.graph:
+            outer = graph.parent_node.graph if graph.parent_node is not None else None
+            if outer is None:
+                return False
+            graph = outer
+        return True
 
     def at(self, node: Node) -> Rewriter:
         """Insert before this node from now on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,20 @@ def build_plan(graph: Graph, make_step: StepMaker, order: Order, enclosing: Mapp
         tuple(Port(value.name, value.type, True) for value in graph.inputs if value.name not in fed),
         {value.name: value.type for value in slots if value.name},
     )
+
+
+@dataclass(frozen=True)
+class BodyPlan:
+    """The plan of a subgraph on its own: `captured` are the outer values it reads, in the order its captures number them."""
+
+    plan: ExecutionPlan
+    captured: tuple[Value, ...]
+
+
+def build_body(graph: Graph, make_step: StepMaker, order: Order) -> BodyPlan:
+    """The plan of a subgraph that is run by itself."""
+    captured = tuple(captured_values(graph))
+    return BodyPlan(build_plan(graph, make_step, order, {value: number for number, value in enumerate(captured)}), captured)
 
 
 def _step(node: Node, slots: dict[Value, int], make_step: StepMaker, order: Order) -> HostStep:

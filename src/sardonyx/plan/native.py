@@ -161,9 +161,9 @@ def _python(dim: Dim, names: dict[str, str]) -> str:
                 continue
             a, b = (_python(arg, names) for arg in atom.args)
             if atom.function == "floordiv":
-                parts.append(f"(({a}) // ({b}))")
+                parts.append(f"(({a}) // ({b}) if ({b}) else 0)")  # of an empty tensor: what it must be is checked elsewhere
             elif atom.function == "mod":
-                parts.append(f"(({a}) % ({b}))")
+                parts.append(f"(({a}) % ({b}) if ({b}) else 0)")
             elif atom.function == "broadcast":
                 parts.append(f"(({b}) if ({a}) == 1 else ({a}))")
             else:

@@ -44,6 +44,11 @@ class RunControl:
     terminate: Callable[[], bool] = _never  # asked before each node
     on_node: Callable[[NodeTiming], None] | None = None  # told after each node of the top-level graph and of bodies
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody watches or may stop the run."""
+        return self.on_node is None and self.terminate is _never
+
 
 def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:
     """Stands where a short way to run could be: this run needs the full way."""
@@ -147,9 +152,8 @@ def _read(frame: list[Any], slot: int) -> Any:
     return value.value if type(value) is Constant else value
 
 
-def run_step(step: HostStep, inputs: Sequence[Any], frame: list[Any], control: RunControl) -> tuple[Any, ...]:
-    """The outputs of one step; its bodies see `frame`. What goes wrong is told with the node's name."""
-    bodies = {name: _runner(body, frame, control) for name, body in step.bodies.items()} if step.bodies else _NO_BODIES
+def run_step(step: HostStep, inputs: Sequence[Any], bodies: Mapping[str, SubgraphRunner], control: RunControl) -> tuple[Any, ...]:
+    """The outputs of one step. What goes wrong is told with the node's name."""
     on_node = control.on_node
     start = time.perf_counter_ns() if on_node is not None else 0
     try:
@@ -170,7 +174,8 @@ def _execute(steps: Schedule, frame: list[Any], control: RunControl) -> None:
         if terminate():
             raise errors.Fail("Exiting due to terminate flag being set to true.", hint=f"the next node was {step.label}")
         inputs = [None if slot == OMITTED else _read(frame, slot) for slot in step.inputs]
-        outputs = run_step(step, inputs, frame, control)
+        bodies = {name: _runner(body, frame, control) for name, body in step.bodies.items()} if step.bodies else _NO_BODIES
+        outputs = run_step(step, inputs, bodies, control)
         for slot, value in zip(step.outputs, outputs):
             if slot != OMITTED:
                 frame[slot] = np.asarray(value) if isinstance(value, np.generic) else value
@@ -200,6 +205,11 @@ def _runner(body: ExecutionPlan, outer: list[Any], control: RunControl) -> Subgr
     run.input_types = tuple(port.type for port in body.input_ports)  # type: ignore[attr-defined]
     run.output_types = tuple(port.type for port in body.output_ports)  # type: ignore[attr-defined]
     return run
+
+
+def run_body(body: ExecutionPlan, captured: list[Any], args: Sequence[Any], control: RunControl) -> list[Any]:
+    """A subgraph on its own, for values of its captures by number."""
+    return _runner(body, captured, control)(*args)
 
 
 def _describe(value: Any) -> str:

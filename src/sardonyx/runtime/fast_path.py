@@ -1,8 +1,8 @@
-"""The short way for the common run: arrays of the shapes of the run before, all outputs wanted, no host steps.
+"""The short way through a program without host steps: no dictionaries, no conversions, one call into native code.
 
-What is checked about a feed is only that nothing changed: a plain contiguous array of the right type and of a shape that a
-full run has checked before. Anything else is left to the full run (`run` gives None). The addresses of arrays are read in native
-code, from the array objects.
+`run` takes a user's feeds and only checks that nothing changed: plain contiguous arrays of the types and shapes of the last
+run that was checked in full. Anything else is left to the full way (`run` gives None), which hands checked arrays to
+`run_checked`. The addresses of arrays are read in native code, from the array objects.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.codegen.driver import BIND_ENTRIES, BLOCK_POOL
 from sardonyx.ir.graph import Value
 from sardonyx.runtime.native_program import Context, NativeProgram
 
-_POOL_ENTRY = 6
+Array = np.ndarray[Any, Any]
+Shapes = tuple[tuple[int, ...], ...]
+
+_MOST_PREPARED = 8
 
 
 def _arrays_keep_their_address_first() -> bool:
@@ -29,50 +33,36 @@ USABLE = _arrays_keep_their_address_first()
 
 
 class _Prepared:
-    """A context with everything a launch needs."""
+    """A context with everything a launch needs; for one run at a time."""
 
-    def __init__(
-        self, context: Context, binds: Any, block: Any, objects: Any, outputs: list[tuple[tuple[int, ...], Any]]
-    ) -> None:
+    def __init__(self, context: Context, binds: Array, steps: int, count: int, values: int) -> None:
         self.context = context
-        self.binds = binds  # the block holds only its address
-        self.block = block
-        self.block_view = memoryview(block)
-        self.block_address = block.ctypes.data
-        self.objects = objects
-        self.object_view = memoryview(objects)
-        self.outputs = outputs
-        self.alone = context.alone
+        self.binds = binds
+        self.objects = np.zeros(max(values, 1), np.int64)
+        table, where = context.table.ctypes.data, self.objects.ctypes.data
+        self.block = np.array([steps, count, table, binds.ctypes.data, binds.size // BIND_ENTRIES, where, 0], np.int64)
+        self.block_view = self.block.data
+        self.block_address = self.block.ctypes.data
+        self.object_view = self.objects.data
+        self.shapes: Shapes | None = None
+        self.outputs: list[tuple[tuple[int, ...], Any]] = []
 
 
 class FastPath:
-    """Runs a native program for one set of shapes; `remember` sets them."""
+    """Runs a native program whose inputs and outputs are all native."""
 
     def __init__(self, program: NativeProgram, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
         self._program = program
-        self._names = [value.name for value in inputs]
         self._inputs = list(inputs)
         self._outputs = list(outputs)
-        self._count = len(self._names)
+        self._entries = program.address_entries([*inputs, *outputs])
         self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
         self._free: list[_Prepared] = []
-
-    def remember(self, arrays: Mapping[str, Any]) -> None:
-        """Take the shapes of these feeds, which a full run has just accepted, as the ones to expect."""
-        expected = []
-        for name in self._names:
-            array = arrays.get(name)
-            if type(array) is not np.ndarray:
-                return
-            expected.append((name, array.dtype, array.shape))
-        if expected != self._expected:
-            self._free = []
-            self._expected = expected
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs, or None if this run needs the full way."""
         expected = self._expected
-        if expected is None or len(feeds) != self._count:
+        if expected is None or len(feeds) != len(expected):
             return None
         arrays = []
         for name, dtype, shape in expected:
@@ -80,11 +70,24 @@ class FastPath:
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
                 return None
             arrays.append(array)
+        return self._launch(arrays)
+
+    def run_checked(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the short way."""
+        arrays = [np.asarray(feeds[value.name], order="C") for value in self._inputs]
+        results = self._launch(arrays)
+        self._expected = [(value.name, array.dtype, array.shape) for value, array in zip(self._inputs, arrays)]
+        return results
+
+    def _launch(self, arrays: list[Array]) -> list[Any]:
         free = self._free
         try:
             prepared = free.pop()
         except IndexError:
-            prepared = self._prepare(arrays)
+            prepared = self._prepare()
+        shapes = tuple([array.shape for array in arrays])
+        if shapes != prepared.shapes:
+            self._fit(prepared, shapes)
         results = [np.empty(shape, dtype) for shape, dtype in prepared.outputs]
         view = prepared.object_view
         position = 0
@@ -94,19 +97,28 @@ class FastPath:
         for array in results:
             view[position] = id(array)
             position += 1
-        self._program.pool.launch(prepared.block_address, prepared.alone, prepared.block_view, _POOL_ENTRY)
-        free.append(prepared)
+        program = self._program
+        program.pool.launch(prepared.block_address, prepared.context.alone, prepared.block_view, BLOCK_POOL)
+        if program.plan.faults:
+            program.raise_fault(prepared.context)
+        if len(free) < _MOST_PREPARED:
+            free.append(prepared)
         return results
 
-    def _prepare(self, arrays: Sequence[Any]) -> _Prepared:
+    def _prepare(self) -> _Prepared:
         program = self._program
-        known = program.sizes_of(dict(zip(self._inputs, arrays)))
-        context = program.new_context(known)
-        numbers = [program.number_of(value) for value in (*self._inputs, *self._outputs)]
-        binds = np.array(program.address_entries(context, numbers), np.int64).reshape(-1)
-        objects = np.zeros(len(numbers), np.int64)
         steps, count = program.whole_program()
-        block = np.array(
-            [steps, count, context.table.ctypes.data, binds.ctypes.data, len(binds) // 3, objects.ctypes.data, 0], np.int64
-        )
-        return _Prepared(context, binds, block, objects, program.output_shapes(self._outputs, known))
+        return _Prepared(program.new_context(), self._entries.copy(), steps, count, len(self._inputs) + len(self._outputs))
+
+    def _fit(self, prepared: _Prepared, shapes: Shapes) -> None:
+        """Set a context up for other shapes."""
+        prepared.shapes = None  # if setting up fails, nothing may be taken for granted
+        program, context = self._program, prepared.context
+        known = program.set_up_for(context, dict(zip(self._inputs, shapes)))
+        prepared.binds[:, 2] = context.dims[self._entries[:, 2]]
+        prepared.outputs = program.output_shapes(self._outputs, known)
+        prepared.shapes = shapes
+
+    def shrink(self) -> None:
+        """Give the memory kept for later runs back."""
+        self._free = []

@@ -22,8 +22,9 @@ from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
 from sardonyx.ir.graph import Value
 from sardonyx.lower.steps import FAULT_ENTRIES, HostNodeStep, View
-from sardonyx.plan.memory import Lifetime, plan_offsets
+from sardonyx.plan.memory import ALIGNMENT
 from sardonyx.plan.native import PARALLEL_FROM, NativePlan, NativeSegment, size_function
+from sardonyx.runtime.arena import ArenaLayout
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.pool import Pool
 
@@ -95,13 +96,18 @@ class NativeProgram:
             for number, buffer in enumerate(plan.buffers)
             if buffer.kind == "arena" and symbols_of(buffer.size) & self._late_symbols
         ]
+        self._layout = ArenaLayout(plan, self._late_buffers, self._sizes)
+        self._fault_buffers = np.array([n for n, buffer in enumerate(plan.buffers) if buffer.kind == "fault"], np.int64)
+        self._fixed_bases = np.zeros(len(plan.buffers), np.int64)
+        for number, array in self._constants.items():
+            self._fixed_bases[number] = array.ctypes.data
 
     def run(self, feeds: Mapping[Value, Any], control: RunControl) -> dict[Value, Any]:
         """The values of the graph's outputs, and of all host steps' results, for feeds by graph value."""
         with self._lock:
             context = self._free.pop() if self._free else None
         if context is None:
-            context = Context(np.zeros(max(self.plan.table_size, 1), np.int64))
+            context = self.new_context()
         try:
             return self._run(context, feeds, control)
         finally:
@@ -109,40 +115,38 @@ class NativeProgram:
                 if len(self._free) < _MOST_CONTEXTS:
                     self._free.append(context)
 
+    def new_context(self) -> Context:
+        """Memory for one more run at a time."""
+        return Context(np.zeros(max(self.plan.table_size, 1), np.int64))
+
     # What the fast path needs
 
     @property
     def is_all_native(self) -> bool:
-        """Whether a run never comes back to Python, and all inputs and outputs are native."""
+        """Whether a run never comes back to Python."""
         return not any(isinstance(segment, HostNodeStep) for segment in self.plan.segments) and not self._late_symbols
 
-    def sizes_of(self, feeds: Mapping[Value, Array]) -> dict[str, int]:
-        """The symbols' values for these inputs."""
+    def set_up_for(self, context: Context, shapes: Mapping[Value, Sequence[int]]) -> dict[str, int]:
+        """Set a context up for inputs of these shapes; inputs and outputs get no addresses. The symbols' values."""
         known: dict[str, int] = {}
         for view in self.plan.inputs:
             assert view.buffer.value is not None
-            bind_shape(known, view, feeds[view.buffer.value].shape)
-        return known
-
-    def new_context(self, known: Mapping[str, int]) -> Context:
-        """A context of one's own, set up for these sizes; inputs and outputs have no addresses yet."""
-        context = Context(np.zeros(max(self.plan.table_size, 1), np.int64))
+            bind_shape(known, view, shapes[view.buffer.value])
         self._set_up(context, known)
         self._fill_addresses(context)
-        return context
+        return known
 
-    def number_of(self, value: Value) -> int:
-        """The buffer of an input or output."""
-        return self._by_value[value]
-
-    def address_entries(self, context: Context, buffers: Sequence[int]) -> list[tuple[int, int, int]]:
-        """Where the addresses of some buffers stand in the table: (slot, position in `buffers`, offset)."""
-        positions = {buffer: position for position, buffer in enumerate(buffers)}
-        return [
-            (int(slot), positions[int(buffer)], int(context.dims[offset]))
-            for slot, buffer, offset in zip(self._address_slots, self._address_buffers, self._address_offsets)
-            if int(buffer) in positions
+    def address_entries(self, values: Sequence[Value]) -> Array:
+        """Where the addresses of inputs and outputs stand in the table: rows of (slot, position in `values`, offset's dim)."""
+        positions = {self._by_value[value]: position for position, value in enumerate(values)}
+        rows = [
+            (slot, positions[buffer], offset)
+            for slot, buffer, offset in zip(
+                self._address_slots.tolist(), self._address_buffers.tolist(), self._address_offsets.tolist()
+            )
+            if buffer in positions
         ]
+        return np.array(rows, np.int64).reshape(-1, 3)
 
     def whole_program(self) -> tuple[int, int]:
         """Address and number of all steps."""
@@ -152,6 +156,11 @@ class NativeProgram:
         """Shape and dtype of outputs."""
         views = {view.buffer.value: view for view in self.plan.outputs}
         return [(tuple(evaluate(dim, known) for dim in views[value].shape), views[value].buffer.dtype.numpy) for value in outputs]
+
+    def raise_fault(self, context: Context) -> None:
+        """Raise what a kernel reported in the run before, if anything."""
+        if self.plan.faults and context.faults[1]:
+            raise self._fault(context)
 
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
@@ -164,7 +173,9 @@ class NativeProgram:
         known: dict[str, int] = {}
         arrays = []
         for view, number in zip(plan.inputs, self._input_numbers):
-            array = np.asarray(feeds[plan.buffers[number].value], order="C")  # type: ignore[index]
+            value = plan.buffers[number].value
+            assert value is not None
+            array = np.asarray(feeds[value], order="C")
             bind_shape(known, view, array.shape)
             arrays.append(array)
         keep: list[Any] = [arrays]
@@ -178,8 +189,7 @@ class NativeProgram:
                 raise errors.Fail("Exiting due to terminate flag being set to true.")
             if isinstance(segment, NativeSegment):
                 self._run_segment(context, segment, control)
-                if plan.faults and context.faults[1]:
-                    raise self._fault(context)
+                self.raise_fault(context)
             else:
                 learnt = self._run_host(context, segment, values, known, control, keep)
                 if learnt:
@@ -224,6 +234,7 @@ class NativeProgram:
     ) -> bool:
         """Compute a node in Python; whether new sizes became known."""
         inputs: list[Any] = []
+        lent: list[Array] = []  # memory of this run that Python sees only while the step runs
         for value, view in zip(step.node.inputs, step.inputs):
             if value is None:
                 inputs.append(None)
@@ -231,16 +242,16 @@ class NativeProgram:
                 inputs.append(values[value])
             else:
                 assert view is not None
-                inputs.append(self._array(context, view, known))
+                lent.append(self._array(context, view, known))
+                inputs.append(lent[-1])
         captured = {value: self._array(context, view, known) for value, view in step.captured if value not in values}
         results = self._host_calls[step](inputs, {**values, **captured}, control)
+        lent += captured.values()
         learnt = False
         for value, view, result in zip(step.node.outputs, step.outputs, results):
             if not value.name or (result is None and view is not None):  # an absent optional value is None, too
                 continue
-            made = result if view is None else np.asarray(result, order="C")
-            if isinstance(made, np.ndarray) and np.may_share_memory(made, context.arena):
-                made = made.copy()  # a view of an input: that memory will be used for something else
+            made = _detached(result if view is None else np.asarray(result, order="C"), lent)
             if view is not None:
                 learnt |= bind_shape(known, view, made.shape)
             values[value] = made
@@ -287,46 +298,31 @@ class NativeProgram:
         context.table[self._work_slots] = np.maximum(work // PARALLEL_FROM, 1)
         context.alone = self.pool.workers == 1 or int(work.sum()) < 2 * PARALLEL_FROM
         if first_time:
-            self._place(context)
+            self._place(context, symbols)
         else:
             assert keep is not None
             for number in self._late_buffers:
                 size = int(context.dims[plan.sizes[number]])
                 if size > 0 and not context.bases[number]:
-                    piece = np.empty(size + 64, np.uint8)
+                    piece = np.empty(size + ALIGNMENT, np.uint8)
                     keep.append(piece)
-                    context.bases[number] = -(-piece.ctypes.data // 64) * 64
+                    context.bases[number] = aligned(piece)
         context.known = symbols
 
     def _is_open(self, size: int, target: int, known: Mapping[str, int]) -> bool:
         """Whether a check must wait for sizes that a host step will tell."""
         return bool((symbols_of(self.plan.dims[size]) | symbols_of(self.plan.dims[target])) - known.keys())
 
-    def _place(self, context: Context) -> None:
+    def _place(self, context: Context, symbols: tuple[int, ...]) -> None:
         """Give every buffer of the arena its place, and constants theirs."""
-        plan = self.plan
-        context.bases = np.zeros(len(plan.buffers), np.int64)
-        late = set(self._late_buffers)
-        arena = [n for n, buffer in enumerate(plan.buffers) if buffer.kind == "arena" and n not in plan.shared and n not in late]
-        ends = {number: plan.lifetimes[number][1] for number in arena}
-        for target in sorted(plan.shared, key=lambda number: plan.lifetimes[number][0]):
-            root = plan.root(target)
-            if root in ends:
-                ends[root] = max(ends[root], plan.lifetimes[target][1])
-        offsets, total = plan_offsets([Lifetime(int(context.dims[plan.sizes[n]]), plan.lifetimes[n][0], ends[n]) for n in arena])
-        if not total <= context.arena.nbytes - 64 <= 4 * total + (1 << 20):  # too small, or far larger than needed
-            context.arena = np.empty(total + 64, np.uint8)
-        start = -(-context.arena.ctypes.data // 64) * 64
-        for number, offset in zip(arena, offsets):
-            context.bases[number] = start + offset
-        for number in plan.shared:
-            if number not in late:
-                context.bases[number] = context.bases[plan.root(number)]
-        for number, array in self._constants.items():
-            context.bases[number] = array.ctypes.data
-        for number, buffer in enumerate(plan.buffers):
-            if buffer.kind == "fault":
-                context.bases[number] = context.faults.ctypes.data
+        offsets, total = self._layout.place(symbols, context.dims)
+        if not total <= context.arena.nbytes - ALIGNMENT <= 4 * total + (1 << 20):  # too small, or far larger than needed
+            context.arena = np.empty(total + ALIGNMENT, np.uint8)
+        start = aligned(context.arena)
+        bases = context.bases = self._fixed_bases.copy()
+        bases[self._layout.buffers] = start + offsets
+        bases[self._layout.shared] = bases[self._layout.roots]
+        bases[self._fault_buffers] = context.faults.ctypes.data
 
     def _allocate_outputs(
         self, context: Context, known: Mapping[str, int], values: Mapping[Value, Any], made: Mapping[Value, Array] | None = None
@@ -353,6 +349,20 @@ class NativeProgram:
     def _fill_addresses(self, context: Context) -> None:
         if len(self._address_slots):
             context.table[self._address_slots] = context.bases[self._address_buffers] + context.dims[self._address_offsets]
+
+
+def aligned(memory: Array) -> int:
+    """The first address in some bytes that a cache line starts at."""
+    return -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
+
+
+def _detached(result: Any, lent: Sequence[Array]) -> Any:
+    """A host step's result without views of memory that will be used for something else; sequences are looked through."""
+    if isinstance(result, np.ndarray):
+        return result.copy() if any(np.may_share_memory(result, array) for array in lent) else result
+    if isinstance(result, list):
+        return [_detached(item, lent) for item in result]
+    return result
 
 
 def bind_shape(known: dict[str, int], view: View, shape: Sequence[int]) -> bool:

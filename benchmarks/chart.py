@@ -1,0 +1,103 @@
+"""The chart of ratios as an SVG picture: one bar a model, from 1 to the right where we are faster, to the left where not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+from xml.sax.saxutils import escape
+
+PEER = "onnxruntime"
+WIDTH, LABELS, MARGIN = 820, 230, 56
+ROW, BAR, HEAD, FOOT, GAP = 22, 14, 64, 34, 12
+STYLE = """
+  text { font: 13px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #24292f; }
+  .title { font-size: 16px; font-weight: 600; }
+  .note, .tick, .group { fill: #57606a; font-size: 12px; }
+  .grid { stroke: #d0d7de; stroke-width: 1; }
+  .one { stroke: #57606a; stroke-width: 1.5; }
+  .faster { fill: #1a7f5a; }
+  .slower { fill: #c2601c; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; }
+    .note, .tick, .group { fill: #9aa4af; }
+    .grid { stroke: #3d444d; }
+    .one { stroke: #9aa4af; }
+    .faster { fill: #3fb98a; }
+    .slower { fill: #e08b4f; }
+  }
+"""
+
+
+def ratio_chart(results: Mapping[str, Any]) -> str:
+    """The picture for all models that were compared, in their groups."""
+    rows = [
+        (record["group"], record["title"], float(record["ratio"][PEER]["best"]))
+        for record in results["models"].values()
+        if (record.get("ratio") or {}).get(PEER, {}).get("best")
+    ]
+    ticks = _ticks([ratio for _, _, ratio in rows])
+    left, right = LABELS, WIDTH - MARGIN
+    low, high = math.log(ticks[0]), math.log(ticks[-1])
+
+    def place(ratio: float) -> float:
+        return left + (math.log(ratio) - low) / (high - low) * (right - left)
+
+    groups = [(group, [row[1:] for row in each]) for group, each in groupby(rows, key=lambda row: row[0])]
+    bottom = HEAD + len(rows) * ROW + max(len(groups) - 1, 0) * GAP
+    parts = [
+        f'<text class="title" x="16" y="26">Speed against onnxruntime {escape(_version(results))}</text>',
+        f'<text class="note" x="16" y="46">{escape(_note(results))}</text>',
+    ]
+    for tick in ticks:
+        x = place(tick)
+        parts.append(f'<line class="{"one" if tick == 1 else "grid"}" x1="{x:.1f}" x2="{x:.1f}" y1="{HEAD - 6}" y2="{bottom + 2}"/>')
+        parts.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{bottom + 18}">{tick:g}</text>')
+    y = float(HEAD)
+    for number, (_, members) in enumerate(groups):
+        y += GAP if number else 0
+        for title, ratio in members:
+            parts += _bar(title, ratio, y, place)
+            y += ROW
+    height = bottom + FOOT
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="Speed of Sardonyx against onnxruntime">\n<style>{STYLE}</style>\n{body}\n</svg>\n'
+    )
+
+
+def _bar(title: str, ratio: float, y: float, place: Any) -> list[str]:
+    one, end = place(1.0), place(ratio)
+    middle = y + ROW / 2
+    kind = "faster" if ratio >= 1 else "slower"
+    number_at, anchor = (end + 6, "start") if ratio >= 1 else (end - 6, "end")
+    return [
+        f'<text text-anchor="end" x="{LABELS - 44}" y="{middle + 4:.1f}">{escape(title)}</text>',
+        f'<rect class="{kind}" x="{min(one, end):.1f}" y="{middle - BAR / 2:.1f}" width="{max(abs(end - one), 1):.1f}" '
+        f'height="{BAR}" rx="2"/>',
+        f'<text class="tick" text-anchor="{anchor}" x="{number_at:.1f}" y="{middle + 4:.1f}">{ratio:.2f}</text>',
+    ]
+
+
+def _ticks(values: list[float]) -> list[float]:
+    """Powers of two around 1 that reach beyond all values."""
+    lowest = min((math.floor(math.log2(value * 0.95)) for value in values), default=-1)
+    highest = max((math.ceil(math.log2(value * 1.05)) for value in values), default=1)
+    step = 2 if max(highest, 1) - min(lowest, -1) > 7 else 1
+    down = -(-max(-lowest, 1) // step) * step
+    up = -(-max(highest, 1) // step) * step
+    return [2.0**power for power in range(-down, up + 1, step)]
+
+
+def _version(results: Mapping[str, Any]) -> str:
+    return str(results["machine"]["packages"].get(PEER, ""))
+
+
+def _note(results: Mapping[str, Any]) -> str:
+    machine = results["machine"]
+    return (
+        f"onnxruntime time / Sardonyx time, best of many interleaved runs, {results['threads']} threads each, "
+        f"{machine['processor']}, {machine['date']}"
+    )

@@ -1,0 +1,172 @@
+"""Measures one model in a process of its own: prints a JSON object. `python -m benchmarks` starts it for every model."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.models.catalog import CASES, Case, Unavailable
+from sardonyx import benchmarking
+from sardonyx.benchmarking import OURS
+
+PEER: Final = "onnxruntime"
+SPEEDUP: Final = ("resnet50", "bert_base")  # two threads over one
+CALLERS: Final = ("mobilenet_v2",)  # four threads of Python on one session
+START: Final = ("mlp",)  # import, session and first run in a fresh process
+SHAPES: Final = ("minilm_l6", "ppocr_det")  # 200 random shapes
+SHAPE_COUNT: Final = 200
+TOP_STEPS: Final = 8
+
+
+def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str, Any]:
+    """Everything about one model that was asked for."""
+    try:
+        model, feeds = case.prepare(folder)
+    except Unavailable as error:
+        return {"title": case.title, "group": case.group, "error": str(error)}
+    peers = tuple(filter(None, settings.peers.split(",")))
+    comparison = benchmarking.compare(model, feeds, peers=peers, threads=settings.threads, seconds=settings.seconds)
+    record: dict[str, Any] = {"title": case.title, "group": case.group, "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+    record["engines"] = {engine.name: _plain(dataclasses.asdict(engine)) for engine in comparison.engines}
+    record["ratio"] = {
+        peer: {which: comparison.ratio(peer, which) for which in ("best", "median")}
+        for peer in peers
+        if comparison.ratio(peer) is not None
+    }
+    if settings.steps:
+        record["steps"] = _steps(model, feeds, settings.threads)
+    if settings.fresh:
+        record["fresh"] = _fresh(case, model, feeds, settings.threads)
+    if settings.scaling:
+        record["scaling"] = _scaling(case, model, feeds, settings.seconds)
+    return record
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if value not in (None, "") and key != "name"}
+
+
+def _guarded(work: Callable[[], Any]) -> Any:
+    """The result, or what went wrong: one figure that cannot be had must not cost the others."""
+    try:
+        return work()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
+
+
+def _steps(model: Path, feeds: Mapping[str, Any], threads: int) -> Any:
+    def work() -> dict[str, Any]:
+        times = benchmarking.step_times(model, feeds, threads)
+        host = [step for step in times if step.host]
+        by_operator: dict[str, list[float]] = {}
+        for step in host:
+            by_operator.setdefault(step.operator, []).append(step.seconds)
+        return {
+            "kernels": sum(step.calls for step in times if not step.host),
+            "host": sum(step.calls for step in host),
+            "native_seconds": sum(step.seconds for step in times if not step.host),
+            "host_seconds": sum(step.seconds for step in host),
+            "host_operators": sorted(
+                ([name, len(each), sum(each)] for name, each in by_operator.items()), key=lambda row: -float(str(row[2]))
+            )[:TOP_STEPS],
+            "slowest_kernels": [[step.label, step.calls, step.seconds] for step in times if not step.host][:TOP_STEPS],
+        }
+
+    return _guarded(work)
+
+
+def _fresh(case: Case, model: Path, feeds: Mapping[str, Any], threads: int) -> dict[str, Any]:
+    engines = (OURS, PEER) if benchmarking.is_installed(PEER) else (OURS,)
+
+    def figures(engine: str) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "creation": _guarded(lambda: dataclasses.asdict(benchmarking.creation(engine, model, feeds, threads))),
+            "peak_bytes": _guarded(lambda: benchmarking.peak_memory(engine, model, feeds, threads)),
+        }
+        if case.name in START:
+            record["start"] = _guarded(lambda: dataclasses.asdict(benchmarking.fresh_start(engine, model, feeds, threads)))
+        if case.name in SHAPES:
+            record["shapes"] = _guarded(lambda: benchmarking.shapes_memory(engine, model, _varied(case, feeds), threads))
+        return record
+
+    return {engine: figures(engine) for engine in engines}
+
+
+def _varied(case: Case, feeds: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Inputs of many random shapes: other lengths of the text, other sizes of the picture."""
+    rng = np.random.default_rng(1)
+    if case.name == "ppocr_det":
+        shapes = [(1, 3, 32 * int(rng.integers(2, 13)), 32 * int(rng.integers(2, 13))) for _ in range(SHAPE_COUNT)]
+        return [{"x": rng.random(shape, np.float32)} for shape in shapes]
+    lengths = [int(rng.integers(4, 129)) for _ in range(SHAPE_COUNT)]
+    return [{name: value[:, :length].copy() for name, value in feeds.items()} for length in lengths]
+
+
+def _scaling(case: Case, model: Path, feeds: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    engines = [engine for engine in (OURS, PEER) if engine == OURS or benchmarking.is_installed(engine)]
+    if case.name in SPEEDUP:
+        for engine in engines:
+            opened = {str(count): benchmarking.open_engine(engine, model, count) for count in (1, 2)}
+            timings = benchmarking.interleave({name: partial(each.run, feeds) for name, each in opened.items()}, seconds)
+            record.setdefault("two_threads_over_one", {})[engine] = timings["1"].best / timings["2"].best
+    if case.name in CALLERS:
+        for engine in engines:
+            run = partial(benchmarking.open_engine(engine, model, 2).run, feeds)
+            run()
+            one, four = _throughput(run, 1, seconds), _throughput(run, 4, seconds)
+            record.setdefault("four_callers_over_one", {})[engine] = four / one
+    return record
+
+
+def _throughput(run: Callable[[], object], callers: int, seconds: float) -> float:
+    """Runs per second that some threads of Python reach together."""
+    counts = [0] * callers
+    end = time.perf_counter() + seconds
+
+    def call(number: int) -> None:
+        while time.perf_counter() < end:
+            run()
+            counts[number] += 1
+
+    start = time.perf_counter()
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.perf_counter() - start)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The arguments that say what is measured; `python -m benchmarks` has them, too."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--cache", type=Path, default=Path(".bench-cache"), help="where exported models are kept")
+    parser.add_argument("--peers", default=PEER, help="engines to compare with: onnxruntime,openvino,torch")
+    parser.add_argument("--threads", type=int, default=2, help="for every engine (default 2)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of timing for each model (default 6)")
+    parser.add_argument("--no-fresh", dest="fresh", action="store_false", help="leave memory and start times out")
+    parser.add_argument("--no-scaling", dest="scaling", action="store_false", help="leave thread scaling out")
+    parser.add_argument("--no-steps", dest="steps", action="store_false", help="leave the times of single steps out")
+    return parser
+
+
+def main() -> None:
+    """Measure the model that is named."""
+    parser = argparse.ArgumentParser(parents=[make_parser()])
+    parser.add_argument("name", choices=CASES)
+    settings = parser.parse_args()
+    print(json.dumps(measure(CASES[settings.name], settings.cache, settings)))
+
+
+if __name__ == "__main__":
+    main()

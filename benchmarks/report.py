@@ -1,0 +1,142 @@
+"""Results as Markdown: the table of all models, what was measured beside it, and the steps that run in Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Results = Mapping[str, Any]
+
+PEER = "onnxruntime"
+WRONG = 1e-3  # a difference from which on the answers are called different
+BEGIN, END = "<!-- begin: written by make bench -->", "<!-- end -->"
+
+
+def ratios(results: Results, which: str = "best") -> dict[str, float]:
+    """Their time over ours, by model; models that could not be compared are left out."""
+    found = {}
+    for name, record in results["models"].items():
+        ratio = ((record.get("ratio") or {}).get(PEER) or {}).get(which)
+        if ratio:
+            found[name] = float(ratio)
+    return found
+
+
+def geometric_mean(values: Mapping[str, float] | Sequence[float]) -> float:
+    """The mean of ratios; 0 without any."""
+    numbers = list(values.values() if isinstance(values, Mapping) else values)
+    return math.exp(sum(map(math.log, numbers)) / len(numbers)) if numbers else 0.0
+
+
+def table_lines(results: Results) -> Iterable[str]:
+    """One row a model. Times are best times; `ratio` is theirs over ours, in brackets that of the medians."""
+    yield "| model | Sardonyx | onnxruntime | ratio | difference | peak memory | open: cold, warm | onnxruntime opens |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for record in results["models"].values():
+        yield f"| {' | '.join(_row(record))} |"
+
+
+def _row(record: Mapping[str, Any]) -> list[str]:
+    engines = record.get("engines", {})
+    ours, theirs = engines.get("sardonyx", {}), engines.get(PEER, {})
+    error = record.get("error") or ours.get("error") or theirs.get("error")
+    if error or "timing" not in ours or "timing" not in theirs:
+        shown = time_text(theirs["timing"]["best"]) if "timing" in theirs else "-"
+        return [record["title"], "-", shown, "-", str(error or "not measured").replace("|", "/"), "-", "-", "-"]
+    ratio = record["ratio"][PEER]
+    difference = theirs.get("difference")
+    fresh = record.get("fresh", {})
+    memory = [_figure(fresh, engine, "peak_bytes") for engine in ("sardonyx", PEER)]
+    opens = [_figure(fresh, engine, "creation") for engine in ("sardonyx", PEER)]
+    return [
+        record["title"],
+        time_text(ours["timing"]["best"]),
+        time_text(theirs["timing"]["best"]),
+        f"{_bold(ratio['best'])} ({ratio['median']:.2f})",
+        "-" if difference is None else f"{difference:.0e}" + (" **WRONG**" if difference > WRONG else ""),
+        f"{memory[0] / 1e6:.0f} MB / {memory[1] / 1e6:.0f} MB" if all(memory) else "-",
+        f"{time_text(opens[0]['cold'])}, {time_text(opens[0]['warm'])}" if opens[0] else "-",
+        time_text(opens[1]["warm"]) if opens[1] else "-",
+    ]
+
+
+def _figure(fresh: Mapping[str, Any], engine: str, name: str) -> Any:
+    """A figure, or None where it is missing or failed."""
+    found = fresh.get(engine, {}).get(name)
+    return None if isinstance(found, Mapping) and "error" in found else found
+
+
+def _bold(ratio: float) -> str:
+    return f"**{ratio:.2f}**" if ratio >= 1 else f"{ratio:.2f}"
+
+
+def time_text(seconds: float) -> str:
+    """`3.25 ms`, in the unit that fits."""
+    for limit, factor, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "us")):
+        if seconds >= limit:
+            number = seconds * factor
+            return f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2}f} {unit}"
+    raise ValueError(f"{seconds} is no duration")
+
+
+def summary_lines(results: Results) -> Iterable[str]:
+    """Means and the figures beside the times."""
+    best, median = ratios(results), ratios(results, "median")
+    if best:
+        worst = min(best, key=lambda name: best[name])
+        title = results["models"][worst]["title"]
+        yield (
+            f"Geometric mean of the ratio over {len(best)} models: {geometric_mean(best):.2f} "
+            f"(medians {geometric_mean(median):.2f}); lowest: {best[worst]:.2f} ({title})."
+        )
+    for record in results["models"].values():
+        scaling, fresh = record.get("scaling", {}), record.get("fresh", {})
+        for key, text in (("two_threads_over_one", "two threads over one"), ("four_callers_over_one", "four callers over one")):
+            if key in scaling:
+                figures = ", ".join(f"{engine} {ratio:.2f}" for engine, ratio in scaling[key].items())
+                yield f"- {record['title']}, {text}: {figures}"
+        starts = {engine: _figure(fresh, engine, "start") for engine in fresh}
+        if all(starts.values()) and starts:
+            figures = ", ".join(f"{engine} {time_text(start['total'])}" for engine, start in starts.items())
+            yield f"- {record['title']}, import, session and first run in a fresh process: {figures}"
+        shapes = {engine: _figure(fresh, engine, "shapes") for engine in fresh}
+        if all(shapes.values()) and shapes:
+            figures = ", ".join(f"{engine} {many / alone:.2f}" for engine, (many, alone) in shapes.items())
+            yield f"- {record['title']}, memory after 200 random shapes over memory after the largest alone: {figures}"
+
+
+def host_lines(results: Results) -> Iterable[str]:
+    """Per model: how many steps run in Python, what they cost, and the slowest kernels."""
+    yield "| model | kernels | host steps | native time | host time | host operators (nodes, time) | slowest kernels (calls, time) |"
+    yield "|---|---|---|---|---|---|---|"
+    for record in results["models"].values():
+        steps = record.get("steps")
+        if not steps or "error" in steps:
+            continue
+        host = ", ".join(f"{name} ({count}, {time_text(spent)})" for name, count, spent in steps["host_operators"])
+        kernels = ", ".join(f"{label} ({calls}, {time_text(spent)})" for label, calls, spent in steps["slowest_kernels"][:4])
+        counts = f"{steps['kernels']} | {steps['host']} | {time_text(steps['native_seconds'])} | {time_text(steps['host_seconds'])}"
+        yield f"| {record['title']} | {counts} | {host or '-'} | {kernels or '-'} |"
+
+
+def machine_line(results: Results) -> str:
+    """What it was measured on."""
+    machine = results["machine"]
+    flags = "AVX-512" if "avx512f" in machine["flags"] else "AVX2" if "avx2" in machine["flags"] else ""
+    versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    processor = f"{machine['processor']}{f' ({flags})' if flags else ''}"
+    return (
+        f"Measured on {machine['date']}: {processor}, {machine['cores']} cores, {results['threads']} threads for each engine; "
+        f"{machine['system']}, Python {machine['python']}, {versions}."
+    )
+
+
+def page_with(page: str, results: Results) -> str:
+    """The page with the results in the place that is marked for them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks its marks {BEGIN} and {END}")
+    written = "\n".join([machine_line(results), "", *table_lines(results), "", *summary_lines(results)])
+    return f"{before}{BEGIN}\n\n{written}\n\n{END}{after}"

@@ -1,0 +1,102 @@
+"""What is measured in fresh processes: memory, opening a model with and without cached code, the first answer of a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sardonyx import errors
+
+_PATIENCE = 600  # seconds for one process
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """Seconds it takes to open a model: with an empty cache of compiled code, and with a full one."""
+
+    cold: float
+    warm: float
+
+
+@dataclass(frozen=True, slots=True)
+class FreshStart:
+    """Seconds from the import of the engine to the first answer, and the parts of it."""
+
+    imported: float
+    created: float
+    first_run: float
+    total: float
+
+
+@cache
+def _probe_text() -> str:
+    return Path(__file__).with_name("probe.py").read_text("utf-8")
+
+
+def _probe(
+    engine: str,
+    model: str | Path,
+    feeds: Sequence[Mapping[str, Any]],
+    threads: int,
+    runs: int,
+    cache_folder: Path | None = None,
+) -> dict[str, float]:
+    """Run the probe and return its report."""
+    with tempfile.TemporaryDirectory(prefix="sardonyx-bench-") as folder:
+        path = Path(folder, "feeds.pickle")
+        path.write_bytes(pickle.dumps([dict(each) for each in feeds]))
+        request = {"engine": engine, "model": str(model), "feeds": str(path), "threads": threads, "runs": runs}
+        environment = dict(os.environ)
+        if cache_folder is not None:
+            environment["SARDONYX_CACHE_DIR"] = str(cache_folder)
+        done = subprocess.run(
+            [sys.executable, "-c", _probe_text(), json.dumps(request)],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+            env=environment,
+        )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise errors.Fail(f"{engine} failed in a process of its own: {last}")
+    report: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return report
+
+
+def peak_memory(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, runs: int = 10) -> int:
+    """The most bytes a process has that opens a model and runs it some times; compiled code comes from the cache."""
+    return int(_probe(engine, model, [feeds], threads, runs)["peak"])
+
+
+def creation(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 3) -> Creation:
+    """How long opening a model takes; warm is the best of some attempts. Engines without a cache are equally fast in both."""
+    with tempfile.TemporaryDirectory(prefix="sardonyx-bench-cache-") as folder:
+        cold = _probe(engine, model, [feeds], threads, 1, Path(folder))["create"]
+        warm = min(_probe(engine, model, [feeds], threads, 1, Path(folder))["create"] for _ in range(attempts))
+    return Creation(cold, warm)
+
+
+def fresh_start(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 5) -> FreshStart:
+    """The fastest of some processes that import an engine, open a model and run it once, with a warm cache."""
+    _probe(engine, model, [feeds], threads, 1)
+    reports = [_probe(engine, model, [feeds], threads, 1) for _ in range(attempts)]
+    best = min(reports, key=lambda report: report["total"])
+    return FreshStart(best["import"], best["create"], best["first_run"], best["total"])
+
+
+def shapes_memory(engine: str, model: str | Path, many: Sequence[Mapping[str, Any]], threads: int = 0) -> tuple[int, int]:
+    """Bytes a process has after runs with inputs of many shapes, and after runs with the largest alone."""
+    largest = max(many, key=lambda feeds: sum(value.nbytes for value in feeds.values()))
+    alone = _probe(engine, model, [largest], threads, 3)["at_end"]
+    varied = _probe(engine, model, [*many, largest], threads, 1)["at_end"]
+    return int(varied), int(alone)

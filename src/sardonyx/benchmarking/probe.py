@@ -1,0 +1,81 @@
+"""Runs in a process of its own, as text: opens a model with one engine, runs it, prints what that took as JSON.
+
+    python -c PROBE_TEXT '{"engine": "onnxruntime", "model": "m.onnx", "feeds": "feeds.pickle", "threads": 2, "runs": 10}'
+
+It imports nothing but the engine and what the feeds are made of, so that the memory it reports is the engine's.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+
+def resident_peak() -> int:
+    """The most memory this process has had, in bytes. VmHWM begins anew with the program; ru_maxrss may be the parent's."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def resident_now() -> int:
+    """The memory this process has, in bytes; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def main() -> None:
+    """Open, run, report."""
+    request = json.loads(sys.argv[1])
+    import pickle  # the feeds were written by the process that started this one
+
+    with open(request["feeds"], "rb") as file:
+        all_feeds = pickle.load(file)
+    base = resident_peak()
+    start = time.perf_counter()
+    if request["engine"] == "sardonyx":
+        import sardonyx as engine
+    else:
+        import onnxruntime as engine
+    imported = time.perf_counter()
+    options = engine.SessionOptions()
+    options.intra_op_num_threads = request["threads"]
+    options.log_severity_level = 3
+    session = engine.InferenceSession(request["model"], options, providers=["CPUExecutionProvider"])
+    opened = time.perf_counter()
+    session.run(None, all_feeds[0])
+    first = time.perf_counter()
+    after_first = resident_now()
+    for _ in range(request["runs"] - 1):
+        session.run(None, all_feeds[0])
+    for feeds in all_feeds[1:]:
+        session.run(None, feeds)
+    report = {
+        "import": imported - start,
+        "create": opened - imported,
+        "first_run": first - opened,
+        "total": first - start,
+        "base": base,
+        "peak": resident_peak(),
+        "after_first": after_first,
+        "at_end": resident_now(),
+    }
+    print(json.dumps(report))
+
+
+main()

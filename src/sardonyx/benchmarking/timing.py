@@ -1,0 +1,59 @@
+"""Times of several functions that take turns.
+
+In each round every function runs a few times; the order turns round from round to round. Before its turn there is a pause, in
+which the threads of the engine before stop spinning, and a first run that does not count, in which its own wake up.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+_PAUSE = 0.004  # seconds: longer than worker threads spin for work
+_TURN = 0.02  # seconds a turn lasts, if the function is fast
+_FEWEST_RUNS = 2  # of a turn, if it is slow
+_FEWEST_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of many runs."""
+
+    best: float
+    median: float
+    runs: int
+
+
+def interleave(functions: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
+    """Run all functions in turns for about so long; at least three rounds, unless these alone took four times as long."""
+    taken: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
+        function()
+    order = list(functions)
+    start = time.perf_counter()
+    rounds = 0
+    while (spent := time.perf_counter() - start) < seconds or (rounds < _FEWEST_ROUNDS and spent < 4 * seconds):
+        for name in order:
+            if len(order) > 1:
+                time.sleep(_PAUSE)
+            _turn(functions[name], taken[name])
+        order.reverse()
+        rounds += 1
+    return {name: Timing(min(each), statistics.median(each), len(each)) for name, each in taken.items() if each}
+
+
+def _turn(function: Callable[[], object], record: list[float]) -> None:
+    """Run a function for the time of one turn."""
+    clock = time.perf_counter
+    function()
+    end = clock() + _TURN
+    done = 0
+    before = clock()
+    while done < _FEWEST_RUNS or before < end:
+        function()
+        after = clock()
+        record.append(after - before)
+        before = after
+        done += 1

@@ -1,0 +1,159 @@
+"""`sardonyx explain`: how a model is compiled, node by node."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import sardonyx
+from sardonyx.cli.feeds import parse_shape
+from sardonyx.cli.tables import byte_size, columns, counted, duration
+
+PLACES = {"kernel": "in kernels", "host": "in Python", "view": "as views of their inputs", "known": "known before a run"}
+SHOWN_BUFFERS = 12
+TIMELINE = 64  # characters
+HEIGHT = 6  # lines of the picture of live memory
+MARKS = " .:-=+*#"
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], shared: argparse.ArgumentParser) -> None:
+    """Describe the subcommand to the parser."""
+    parser = commands.add_parser(
+        "explain",
+        parents=[shared],
+        help="show how a model is compiled",
+        description="Compile a model and show which kernel holds which node, what runs in Python and why, which nodes could not "
+        "be fused, and how memory is planned.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="an .onnx file")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1x3x8x8",
+        help="shape of an input, or size of a named dimension, for work and memory (default: 1)",
+    )
+    parser.add_argument("--json", action="store_true", help="the same as one JSON object")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the explanation of one model."""
+    explanation = sardonyx.explain_model(args.model, dict(map(parse_shape, args.shape)))
+    if args.json:
+        print(json.dumps({**dataclasses.asdict(explanation), "host_steps": explanation.host_steps}, indent=2))
+    else:
+        print("\n".join(_lines(explanation)))
+    return 0
+
+
+def _lines(explanation: sardonyx.Explanation) -> Iterator[str]:
+    yield from _summary_lines(explanation)
+    yield from _pass_lines(explanation)
+    yield from ("", "nodes:")
+    rows = [(node.label, _place(node.placement, node.steps), node.kernel, node.reason) for node in explanation.nodes]
+    yield from columns(rows, header=("node", "step", "kernel", "note")) if rows else ("  none",)
+    yield from ("", "steps (work is estimated, on one core):")
+    yield from columns(
+        [
+            (
+                step.number,
+                step.kind,
+                step.label,
+                "?" if step.work_ns is None else duration(step.work_ns / 1e9),
+                "?" if step.units is None else step.units,
+                "threads" if step.parallel else "",
+                _bytes(step.read_bytes),
+                _bytes(step.written_bytes),
+            )
+            if step.kind != "host"
+            else (step.number, "host", step.nodes[0], "", "", "", _bytes(step.read_bytes), _bytes(step.written_bytes))
+            for step in explanation.steps
+        ],
+        header=("step", "kind", "label", "work", "units", "", "reads", "writes"),
+    ) if explanation.steps else ("  none",)
+    yield from _memory_lines(explanation)
+
+
+def _summary_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
+    placed = Counter(node.placement for node in explanation.nodes)
+    where = ", ".join(f"{placed[place]} {text}" for place, text in PLACES.items() if placed[place])
+    kernels = len(explanation.steps) - explanation.host_steps
+    yield f"{explanation.name}: {counted(len(explanation.nodes), 'node')}{f' ({where})' if where else ''}"
+    yield f"{counted(kernels, 'kernel step')}, {counted(explanation.host_steps, 'host step')}"
+    if explanation.sizes:
+        yield f"sizes: {', '.join(f'{name} = {size}' for name, size in explanation.sizes.items())}"
+    reasons = Counter((node.operator, node.reason) for node in explanation.nodes if node.placement == "host")
+    if reasons:
+        yield from ("", "in Python:")
+        yield from columns([(count, operator, reason) for (operator, reason), count in reasons.most_common()])
+
+
+def _pass_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
+    told = [each for each in explanation.passes if each.changes or each.reasons]
+    if told:
+        yield from ("", "passes:")
+        for each in told:
+            yield f"  {each.name}: {counted(each.changes, 'change')}"
+            yield from (f"    left as it is: {reason}" for reason in each.reasons)
+
+
+def _place(placement: str, steps: Sequence[int]) -> str:
+    if not steps:
+        return {"view": "view", "known": "known"}.get(placement, "")
+    return str(steps[0]) if len(steps) == 1 else f"{steps[0]}-{steps[-1]}"
+
+
+def _bytes(count: int | None) -> str:
+    return "?" if count is None else byte_size(count)
+
+
+def _memory_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
+    memory = explanation.memory
+    yield from ("", "memory:")
+    yield from columns(
+        [
+            ("arena", f"{byte_size(memory.arena_bytes)} (no plan needs less than {byte_size(memory.lower_bound_bytes)})"),
+            ("without sharing", byte_size(memory.unshared_bytes)),
+            ("constants", byte_size(memory.constant_bytes)),
+            ("in place", counted(memory.in_place, "result")),
+            *([("sized at run time", counted(memory.unplanned, "buffer"))] if memory.unplanned else []),
+        ]
+    )
+    if not memory.buffers or not explanation.steps:
+        return
+    width = min(TIMELINE, len(explanation.steps))
+    yield from ("", f"  live memory, step 0 to {len(explanation.steps) - 1}:")
+    yield from (f"  |{line}|" for line in live_picture(explanation, width))
+    yield from ("", "  largest buffers, and when they live:")
+    shown = memory.buffers[:SHOWN_BUFFERS]
+    yield from columns(
+        [
+            (f"|{_bar(each.first, each.last, len(explanation.steps), width)}|", byte_size(each.bytes), each.label)
+            for each in shown
+        ]
+    )
+    if len(memory.buffers) > len(shown):
+        yield f"  ... and {counted(len(memory.buffers) - len(shown), 'more buffer')}"
+
+
+def live_picture(explanation: sardonyx.Explanation, width: int) -> list[str]:
+    """How much of the arena is in use, from the first step to the last, as lines of text."""
+    count = len(explanation.steps)
+    live = [0] * count
+    for buffer in explanation.memory.buffers:
+        for step in range(buffer.first, min(buffer.last, count - 1) + 1):
+            live[step] += buffer.bytes
+    most = [max(live[at * count // width : max((at + 1) * count // width, at * count // width + 1)]) for at in range(width)]
+    top = max(most) or 1
+    levels = [round(value / top * HEIGHT * (len(MARKS) - 1)) for value in most]
+    full = len(MARKS) - 1
+    return ["".join(MARKS[max(0, min(full, level - line * full))] for level in levels) for line in reversed(range(HEIGHT))]
+
+
+def _bar(first: int, last: int, count: int, width: int) -> str:
+    start, end = first * width // count, last * width // count
+    return "".join("#" if start <= at <= end else " " for at in range(width))

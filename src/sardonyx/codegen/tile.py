@@ -1,0 +1,192 @@
+"""Small matrix products as functions of their own, for kernels that need several of them.
+
+A tile is C := A * B with a few rows and a few vectors of columns, summed over the whole depth in registers. It is a function
+inside the kernel's module: the code around it, however long, then takes no registers from its loop.
+
+A lies along its depth, rows a stride apart. B lies in strips: row k of a strip is `vectors` vectors, and the next row is `step`
+elements on (an argument, if it is not known). C's rows are a stride apart; strips lie next to each other in it. The order of
+summation is the same for all tiles: results do not depend on how rows are divided into tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
+from sardonyx.kernel.expr import BITS
+
+_UNROLL: Final = 4
+_ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
+_PARAMETERS: Final = (
+    ("c", "ptr"), ("c_row", "i64"), ("a", "ptr"), ("a_row", "i64"), ("b", "ptr"), ("b_step", "i64"), ("b_strip", "i64"), ("depth", "i64"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What decides the code of a tile's function."""
+
+    type: str
+    lanes: int
+    rows: int
+    vectors: int  # in a row of a strip
+    strips: int = 1
+    step: int | None = None  # elements from a row of B to the next, if known
+    ragged: bool = False  # the last vector is only partly there: one more argument, the number of its lanes
+    # Three more arguments: whether there is nothing in C yet; addresses of a factor for each row: of what C holds and is added
+    # to, and of the result.
+    joined: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the function."""
+        step = "any" if self.step is None else str(self.step)
+        kind = f"{'_ragged' if self.ragged else ''}{'_joined' if self.joined else ''}"
+        return f"tile_{self.type}_{self.rows}x{self.strips}x{self.vectors}_{step}{kind}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Arguments of a tile: strides in bytes."""
+
+    c: str
+    c_row: str
+    a: str
+    a_row: str
+    b: str
+    depth: str
+    b_step: str = "0"
+    b_strip: str = "0"
+
+
+class Tiles:
+    """The tiles a kernel calls: each becomes a function of its module when it is first used."""
+
+    def __init__(self, function: Function) -> None:
+        self.f = function
+        self._made: set[Tile] = set()
+
+    def call(self, tile: Tile, place: Place, *more: tuple[str, str]) -> None:
+        """Compute one tile; `more` are the further arguments of ragged and joined tiles, with their types."""
+        if tile not in self._made:
+            self._made.add(tile)
+            self.f.internal.append(_TileEmitter(tile).function)
+        values = (place.c, place.c_row, place.a, place.a_row, place.b, place.b_step, place.b_strip, place.depth)
+        given = [f"{kind} {value}" for (_, kind), value in zip(_PARAMETERS, values)] + [f"{kind} {value}" for kind, value in more]
+        self.f.line(f"call void @{tile.name}({', '.join(given)})")
+
+    def call_any(self, tile: Tile, height: str, heights: range, place: Place, *more: tuple[str, str]) -> None:
+        """Compute a tile of a height that is known only at run time."""
+        f = self.f
+        done = f.fresh("tiled")
+        names = {rows: f.fresh(f"rows{rows}_") for rows in heights}
+        cases = " ".join(f"i64 {rows}, label {name}" for rows, name in list(names.items())[:-1])
+        f.line(f"switch i64 {height}, label {names[heights[-1]]} [ {cases} ]")
+        for rows, name in names.items():
+            f.label(name)
+            self.call(replace(tile, rows=rows), place, *more)
+            f.branch(done)
+        f.label(done)
+
+
+class _TileEmitter:
+    def __init__(self, tile: Tile) -> None:
+        self.tile = tile
+        parameters = [*_PARAMETERS]
+        if tile.ragged:
+            parameters.append(("count", "i64"))
+        if tile.joined:
+            parameters += [("first", "i1"), ("old", "ptr"), ("new", "ptr")]
+        self.function = self.f = Function(tile.name, parameters, "nounwind noinline", "internal")
+        self.e = VectorEmitter(self.f, tile.lanes)
+        self.kind = self.e.type(tile.type)
+        self.element = memory_type(tile.type)
+        self.size = BITS[tile.type] // 8
+        self.step_bytes = "%b_step" if tile.step is None else str(tile.step * self.size)
+        self.mask = self.e.mask_below("%count") if tile.ragged else None
+        self._emit()
+
+    @property
+    def columns(self) -> int:
+        """Vectors of a row of C."""
+        return self.tile.strips * self.tile.vectors
+
+    def _emit(self) -> None:
+        f, tile = self.f, self.tile
+        sums = self._start()
+        starts = [f.element("%a", "i8", f.mul("%a_row", row)) for row in range(0, tile.rows, _ROWS_A_POINTER)]
+        steps = ["0", "%a_row", f.mul("%a_row", 2)]
+        strips = ["0", *(f.mul("%b_strip", number) for number in range(1, tile.strips))]
+        whole = f.let(f"and i64 %depth, {-_UNROLL}", "i")
+        pointers = ["%b", *starts]
+        for begin, end, unroll in (("0", whole, _UNROLL), (whole, "%depth", 1)):
+            loop = f.loop(begin, end, unroll, [*(("ptr", at) for at in pointers), *((self.kind, value) for value in sums)])
+            moving, sums = loop.carry[: len(pointers)], loop.carry[len(pointers) :]
+            b = moving[0]
+            for k in range(unroll):
+                sums = self._multiply(b, strips, moving[1:], steps, sums, k)
+                b = f.element(b, "i8", self.step_bytes)
+            following = [b, *(f.element(at, "i8", self.size * unroll) for at in moving[1:])]
+            ended = f.end(loop, [*following, *sums])
+            pointers, sums = ended[: len(pointers)], ended[len(pointers) :]
+        self._store(sums)
+
+    def _multiply(self, b: str, strips: list[str], starts: list[str], steps: list[str], sums: list[str], k: int) -> list[str]:
+        f, tile = self.f, self.tile
+        made = list(sums)
+        name = f"llvm.fmuladd.{intrinsic_suffix(tile.type, tile.lanes)}"
+        weights = []
+        for strip in strips:
+            base = f.element(b, "i8", strip)
+            for number in range(tile.vectors):
+                mask = self.mask if number == tile.vectors - 1 else None
+                weights.append(self.e.load(f.element(base, self.element, number * tile.lanes), tile.type, mask))
+        for row in range(tile.rows):
+            at = f.element(starts[row // _ROWS_A_POINTER], "i8", steps[row % _ROWS_A_POINTER])
+            value = self.e.load_scalar(f.element(at, self.element, k), tile.type)
+            for column, weight in enumerate(weights):
+                place = row * self.columns + column
+                made[place] = f.call(self.kind, name, (self.kind, value), (self.kind, weight), (self.kind, sums[place]))
+        return made
+
+    def _row(self, row: int) -> str:
+        return self.f.element("%c", "i8", self.f.mul("%c_row", row))
+
+    def _factor(self, base: str, row: int) -> str:
+        return self.e.load_scalar(self.f.element(base, self.element, row), self.tile.type)
+
+    def _is_last(self, column: int) -> bool:
+        return column == self.columns - 1
+
+    def _start(self) -> list[str]:
+        f, tile = self.f, self.tile
+        zero = constant(tile.type, 0.0, tile.lanes)
+        if not tile.joined:
+            return [zero] * (tile.rows * self.columns)
+        old, start, before = f.fresh("old"), f.fresh("start"), f.block
+        f.branch_if("%first", start, old)
+        f.label(old)
+        held = []
+        for row in range(tile.rows):
+            factor, at = self._factor("%old", row), self._row(row)
+            for column in range(self.columns):
+                mask = self.mask if self._is_last(column) else None
+                value = self.e.load(f.element(at, self.element, column * tile.lanes), tile.type, mask)
+                held.append(f.let(f"fmul {self.kind} {value}, {factor}"))
+        f.branch(start)
+        f.label(start)
+        return [f.let(f"phi {self.kind} [ {zero}, %{before} ], [ {value}, {old} ]", "r") for value in held]
+
+    def _store(self, sums: list[str]) -> None:
+        f, tile = self.f, self.tile
+        for row in range(tile.rows):
+            at = self._row(row)
+            factor = self._factor("%new", row) if tile.joined else ""
+            for column in range(self.columns):
+                value = sums[row * self.columns + column]
+                if factor:
+                    value = f.let(f"fmul {self.kind} {value}, {factor}")
+                mask = self.mask if self._is_last(column) else None
+                self.e.store(f.element(at, self.element, column * tile.lanes), value, tile.type, mask)

@@ -1,0 +1,208 @@
+"""How a model is compiled: which kernel holds which node, what runs in Python and why, and where values lie in memory.
+
+    explanation = explain_model("model.onnx", shapes={"image": (1, 3, 224, 224)})
+    [node.label for node in explanation.nodes if node.placement == "host"]
+
+Work and memory depend on the sizes of the inputs; sizes that are not given are 1, as for `random_inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sardonyx import errors
+from sardonyx.assemble import Compiled, NativeModel
+from sardonyx.compiler import compile_model
+from sardonyx.inspection import Source, load_model
+from sardonyx.ir.dims import Dim, evaluate, symbols_of
+from sardonyx.ir.graph import Node
+from sardonyx.lower.groups import Group
+from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep
+from sardonyx.options import SessionOptions
+from sardonyx.plan.memory import Lifetime, lower_bound, plan_offsets
+from sardonyx.plan.native import PARALLEL_FROM, NativePlan
+from sardonyx.runtime.ports import NodeArg
+from sardonyx.sample_inputs import input_shapes
+
+Placement: TypeAlias = Literal["kernel", "view", "host", "known"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """What became of one node of the graph as it is compiled, after all passes."""
+
+    label: str
+    operator: str
+    placement: Placement  # "view": its result is its input seen differently; "known": computed before any run
+    steps: tuple[int, ...]  # those that compute it, together with all nodes of its kernel
+    kernel: str  # the operators of all these nodes, joined by `+`
+    reason: str  # why it runs in Python, or why it did not join the kernel of its inputs
+
+
+@dataclass(frozen=True, slots=True)
+class StepExplanation:
+    """One step of the program, in order. Sizes that only a run can tell are None."""
+
+    number: int
+    label: str
+    kind: str  # the kind of kernel, or "host"
+    nodes: tuple[str, ...]
+    units: int | None  # independent pieces of work
+    work_ns: int | None  # estimated nanoseconds on one core
+    parallel: bool  # whether it is worth more than one thread
+    read_bytes: int | None
+    written_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BufferExplanation:
+    """A piece of the arena: where it lies, and from which step to which it is needed."""
+
+    label: str
+    bytes: int
+    offset: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryExplanation:
+    """The plan of the arena for these sizes."""
+
+    arena_bytes: int
+    lower_bound_bytes: int  # the most that is needed at one step: no plan can do with less
+    unshared_bytes: int  # what the buffers would need if none shared memory
+    constant_bytes: int  # weights, some of them packed for their kernels
+    in_place: int  # results that take over the memory of an operand
+    unplanned: int  # buffers whose size only a run can tell
+    buffers: tuple[BufferExplanation, ...]  # largest first
+
+
+@dataclass(frozen=True, slots=True)
+class PassExplanation:
+    """What a pass over the graph did, and why it left alone what looked like work."""
+
+    name: str
+    changes: int
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A compiled model, explained."""
+
+    name: str
+    sizes: dict[str, int]  # of the named dimensions
+    passes: tuple[PassExplanation, ...]
+    nodes: tuple[NodeExplanation, ...]
+    steps: tuple[StepExplanation, ...]
+    memory: MemoryExplanation
+
+    @property
+    def host_steps(self) -> int:
+        """How often a run comes back to Python."""
+        return sum(step.kind == "host" for step in self.steps)
+
+
+def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> Explanation:
+    """Compile a model and say how. `shapes` gives the shape of an input, or as `{"N": (4,)}` the size of a named dimension."""
+    model = load_model(source)
+    program = compile_model(model, SessionOptions().compile_options())
+    if not isinstance(program, NativeModel):
+        raise errors.EngineError("the model was not compiled to native code")
+    compiled = program.compiled(tuple(port.name for port in program.outputs))
+    ports = [NodeArg.of(port.name, port.type) for port in program.inputs]
+    sizes = _sizes(compiled.plan, input_shapes(ports, shapes))
+    return Explanation(
+        name=model.path or model.graph.name,
+        sizes=sizes,
+        passes=(),
+        nodes=_nodes(model.graph.nodes, compiled),
+        steps=tuple(_step(number, step, sizes) for number, step in enumerate(compiled.lowered.steps)),
+        memory=_memory(compiled.plan, sizes),
+    )
+
+
+def _sizes(plan: NativePlan, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The named dimensions that the shapes of the inputs tell."""
+    sizes: dict[str, int] = {}
+    for view in plan.inputs:
+        value = view.buffer.value
+        if value is None or value.name not in shapes:
+            continue
+        for dim, size in zip(view.shape, shapes[value.name]):
+            if not isinstance(dim, int) and dim.is_symbol:
+                sizes.setdefault(str(dim), size)
+    return sizes
+
+
+def _size(dim: Dim, sizes: Mapping[str, int]) -> int | None:
+    return None if symbols_of(dim) - sizes.keys() else evaluate(dim, sizes)
+
+
+def _nodes(nodes: Sequence[Node], compiled: Compiled) -> tuple[NodeExplanation, ...]:
+    numbers: dict[Group | None, list[int]] = {}
+    for number, group in enumerate(compiled.lowered.groups):
+        numbers.setdefault(group, []).append(number)
+    explained = []
+    for node in nodes:
+        group = compiled.grouping.group_of.get(node)
+        reason = compiled.grouping.refusals.get(node, "")
+        if group is None:
+            explained.append(NodeExplanation(node.label, node.op_type, "known", (), "", ""))
+            continue
+        steps = tuple(numbers.get(group, ()))
+        at_host = any(isinstance(compiled.lowered.steps[number], HostNodeStep) for number in steps)
+        if at_host and not reason:
+            reason = "its result cannot be seen as a part of its input, and it has no kernel"
+        placement: Placement = "host" if at_host else "kernel" if steps else "view"
+        kernel = group.label if placement == "kernel" else ""
+        explained.append(NodeExplanation(node.label, node.op_type, placement, steps, kernel, reason))
+    return tuple(explained)
+
+
+def _step(number: int, step: KernelStep | HostNodeStep, sizes: Mapping[str, int]) -> StepExplanation:
+    def total(buffers: Sequence[Buffer]) -> int | None:
+        known = [_buffer_bytes(buffer, sizes) for buffer in buffers]
+        return None if any(each is None for each in known) else sum(each or 0 for each in known)
+
+    read, written = total(step.reads), total(step.writes)
+    if isinstance(step, HostNodeStep):
+        return StepExplanation(number, step.node.op_type, "host", (step.node.label,), None, None, False, read, written)
+    units, work = _size(step.units, sizes), _size(step.work, sizes)
+    kind = type(step.kernel).__name__.removesuffix("Kernel").lower()
+    parallel = work is not None and work >= 2 * PARALLEL_FROM and units != 1
+    return StepExplanation(number, step.label, kind, tuple(step.nodes), units, work, parallel, read, written)
+
+
+def _buffer_bytes(buffer: Buffer, sizes: Mapping[str, int]) -> int | None:
+    count = _size(buffer.size, sizes)
+    return None if count is None else count * max(buffer.dtype.bits // 8, 1)
+
+
+def _memory(plan: NativePlan, sizes: Mapping[str, int]) -> MemoryExplanation:
+    arena = [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
+    bytes_of = {number: _buffer_bytes(plan.buffers[number], sizes) for number in arena}
+    ends = {number: plan.lifetimes[number][1] for number in arena}
+    for target in plan.shared:
+        root = plan.root(target)
+        ends[root] = max(ends.get(root, 0), plan.lifetimes[target][1])
+    placed = [number for number in arena if number not in plan.shared and bytes_of[number] is not None]
+    lifetimes = [Lifetime(bytes_of[number] or 0, plan.lifetimes[number][0], ends[number]) for number in placed]
+    offsets, total = plan_offsets(lifetimes)
+    buffers = [
+        BufferExplanation(plan.buffers[number].label, life.size, offset, life.first, life.last)
+        for number, life, offset in zip(placed, lifetimes, offsets)
+    ]
+    constants = [buffer for buffer in plan.buffers if buffer.kind == "constant"]
+    return MemoryExplanation(
+        arena_bytes=total,
+        lower_bound_bytes=lower_bound(lifetimes),
+        unshared_bytes=sum(size or 0 for size in bytes_of.values()),
+        constant_bytes=sum(_buffer_bytes(buffer, sizes) or 0 for buffer in constants),
+        in_place=len(plan.shared),
+        unplanned=sum(size is None for size in bytes_of.values()),
+        buffers=tuple(sorted(buffers, key=lambda buffer: (-buffer.bytes, buffer.first))),
+    )

@@ -1,0 +1,72 @@
+"""Reading and writing at places that indices name.
+
+    gather    near[p]  :=  far[p + indices(p)]           for every place p
+    scatter   far[p + indices(p)]  :=  near[p]           or combined with what is there, the places in order
+
+An index counts along an axis of `far` whose stride is its `move`; negative ones count from the end. One that is out of range is
+reported as a fault and its place is left out: nothing outside is read or written.
+
+Axes: `parallel` ones, on which different places never meet in one element of `far`; `ordered` ones, walked in order by
+one worker; and with `rows` a last axis along which both sides are consecutive and the indices are the same, moved in pieces.
+
+Arguments: the sizes of all axes; for near and far the address and a stride for each axis but the row axis; the limits and the
+moves of the indices; for each index the address and a stride for each axis but the row axis; fault record, fault code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sardonyx.ir.dims import Dim, ceildiv, product
+
+Direction: TypeAlias = Literal["gather", "scatter"]
+Combine: TypeAlias = Literal["", "add", "mul", "min", "max", "and", "or"]
+
+ROW_PIECE = 4096  # elements of a row that make one unit of work
+CHUNK = 1024  # places on the last parallel axis that make one unit, if there are no rows and no ordered axes
+
+
+@dataclass(frozen=True)
+class IndexKernel:
+    """All that decides the code of a gather or scatter."""
+
+    direction: Direction
+    type: str
+    index: str  # type of the indices
+    indices: int  # how many a place has
+    parallel: int
+    ordered: int
+    rows: bool
+    combine: Combine = ""
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        axes = f"{self.parallel}|{self.ordered}|{int(self.rows)}"
+        return f"index|{self.direction}|{self.type}|{self.index}|{self.indices}|{axes}|{self.combine}"
+
+    @property
+    def axes(self) -> int:
+        """Axes that have strides."""
+        return self.parallel + self.ordered
+
+    @property
+    def chunked(self) -> bool:
+        """Whether the last parallel axis is walked in chunks."""
+        return not self.rows and not self.ordered and self.parallel > 0
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return self.axes + int(self.rows) + 2 * (1 + self.axes) + self.indices * (3 + self.axes) + 2
+
+
+def units(kernel: IndexKernel, sizes: Sequence[Dim]) -> Dim:
+    """How many units of work there are; `sizes` of all axes, in order."""
+    parallel = list(sizes[: kernel.parallel])
+    if kernel.rows:
+        return product([*parallel, ceildiv(sizes[-1], ROW_PIECE)])
+    if kernel.chunked:
+        return product([*parallel[:-1], ceildiv(parallel[-1], CHUNK)])
+    return product(parallel)

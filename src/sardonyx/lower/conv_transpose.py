@@ -1,0 +1,115 @@
+"""Transposed convolutions as steps: one convolution for each phase.
+
+With a stride of s, the output pixels whose place leaves the same remainder modulo s meet the same places of the kernel. They are
+an ordinary convolution with a stride of 1 over part of the kernel, turned around; its results lie s pixels apart.
+
+    s = 2, kernel [a b c], no padding:   y[0 2 4 ...] = conv(x, [c a]);   y[1 3 5 ...] = conv(x, [b])
+"""
+
+from __future__ import annotations
+
+from itertools import product as combinations
+from typing import Any
+
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, ceildiv
+from sardonyx.ir.graph import Node
+from sardonyx.ir.tensor import Array
+from sardonyx.lower import conv_weights
+from sardonyx.lower.conv import accepts_conv, constant_tensor, result_epilogue, result_moves, root_of
+from sardonyx.lower.conv_geometry import SPATIAL, Geometry
+from sardonyx.lower.conv_task import Task, Weights
+from sardonyx.lower.groups import Group
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.registry import template
+from sardonyx.ops.conv_transpose import spread
+from sardonyx.ops.layout import DOMAIN
+
+
+def _accepts(node: Node) -> str:
+    if any(step != 1 for step in node.attr("dilations") or ()):
+        return "a transposed convolution with dilations"
+    reason = accepts_conv(node)
+    if reason:
+        return reason
+    where = _where(node)
+    return "" if all(isinstance(begin, int) for begin in where.begin) else "what is cut off depends on the size of the input"
+
+
+def _where(node: Node) -> Any:
+    attrs = attribute_values(node)
+    names = ("auto_pad", "dilations", "output_padding", "output_shape", "pads", "strides")
+    x, weights = node.inputs[0], node.inputs[1]
+    assert x is not None
+    assert weights is not None
+    assert x.shape is not None
+    assert weights.shape is not None
+    return spread(x.shape[2:-1], [int(str(dim)) for dim in weights.shape[2:]], **{name: attrs.get(name) for name in names})
+
+
+@template("BlockedConvTranspose", domain=DOMAIN, accepts=_accepts, fuses=True)
+def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
+    """A step for each phase."""
+    node, source = root_of(group)
+    attrs = attribute_values(node)
+    tensor = constant_tensor(node.inputs[1])
+    assert tensor is not None
+    bias = constant_tensor(node.inputs[2]) if len(node.inputs) > 2 else None
+    groups = int(attrs.get("group") or 1)
+    where = _where(node)
+    fill = SPATIAL - len(where.strides)
+    kernel = (*(1,) * fill, *tensor.shape[2:])
+    strides = (*(1,) * fill, *where.strides)
+    begin = (*(0,) * fill, *where.begin)
+    out: tuple[Dim, ...] = (*(1,) * fill, *where.out)
+    epilogue = result_epilogue(ctx, group)
+    if not epilogue.stores:
+        return
+    assert group.shape is not None
+    x = ctx.view(source)
+    size: tuple[Dim, ...] = (*(1,) * fill, *x.shape[2:-1])
+    moves = result_moves(epilogue, group.shape)
+    apart = [(*move[:2], *(step * stride for step, stride in zip(strides, move[2:5])), *move[5:]) for move in moves]
+    block = int(attrs["block"])
+
+    def full() -> Array:
+        data = tensor.numpy()
+        return data.reshape(*data.shape[:2], *kernel)
+
+    for phase in combinations(*(range(step) for step in strides)):
+        axes = [_phase(*each) for each in zip(phase, begin, strides, kernel)]
+        places = tuple(chosen for chosen, _ in axes)
+        number = ",".join(map(str, phase))
+        weights = Weights(
+            f"{node.inputs[1].name if node.inputs[1] is not None else ''}:transposed:{number}",
+            lambda places=places: conv_weights.transposed_phase(full(), groups, places),  # type: ignore[misc]
+            None if bias is None else bias.numpy,
+            groups,
+            tensor.shape[1],
+            tensor.shape[0] // groups,
+        )
+        place = Geometry(
+            size,
+            tuple(ceildiv(length - at, step) for length, at, step in zip(out, phase, strides)),
+            tuple(len(chosen) for chosen in places),
+            (1,) * SPATIAL,
+            (1,) * SPATIAL,
+            tuple(before for _, before in axes),
+            (1,) * SPATIAL,  # whatever lies there is looked at pixel by pixel
+        )
+        task = Task(
+            ctx=ctx, group=group, place=place, block=block, epilogue=epilogue, moves=apart, shift=phase, whole_moves=moves,
+            weights=weights, x=x,
+        )  # fmt: skip
+        task.lower("direct")
+
+
+def _phase(phase: int, begin: int, step: int, kernel: int) -> tuple[tuple[int, ...], int]:
+    """The places of the kernel, last first, that a phase meets, and the padding before the first of them.
+
+    Output pixel step * q + phase is at step * q + phase + begin of the full result; place k of the kernel reaches it from
+    input (that - k) / step.
+    """
+    full = phase + begin
+    places = tuple(range(full % step, kernel, step))[::-1]
+    return places, len(places) - 1 - full // step

@@ -1,0 +1,377 @@
+"""Groups around a reduction: the nodes that compute its input, the reduction, and the nodes that use its results in one kernel.
+
+    def softmax(rows: Rows) -> Made:
+        weight = rows.kept(exp(rows.x - rows.total("max", rows.x)))
+        return Made(full={rows.output: weight / rows.total("sum", weight)})
+
+A rule is written once, over single elements. Where the reduced axes are one axis for all operands (trailing axes of contiguous
+tensors, or one axis anywhere), it becomes one kernel that walks each row while it is in cache. Where they are not (batch and
+space at once, a scale that changes inside a row), every `total` becomes kernels of its own, and the rest an elementwise loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from sardonyx.dtypes import DType
+from sardonyx.dtypes import ALL as _ALL_TYPES
+from sardonyx.ir.dims import Dim, product
+from sardonyx.ir.graph import Value
+from sardonyx.kernel.expr import FLOATS, Expr, const, load, reduced, size, walk
+from sardonyx.lower.groups import Group
+from sardonyx.lower.loop_builder import broadcast_strides, loop_step
+from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.steps import View, row_major
+
+_TYPES: Final[dict[str, DType]] = {dtype.name: dtype for dtype in _ALL_TYPES}
+_CHEAP: Final = 3  # operations that are computed again in every walk rather than kept in memory
+
+
+@dataclass
+class Made:
+    """What a rule computes: values of the input's shape, and values with one element for each row."""
+
+    full: dict[Value, Expr] = field(default_factory=dict)
+    results: dict[Value, Expr] = field(default_factory=dict)
+
+
+class _NotOneAxis(Exception):
+    """The reduced axes do not lie in one line for some operand."""
+
+
+class Rows:
+    """The input of a reduction and what can be computed from it."""
+
+    def __init__(self, ctx: LowerContext, group: Group, source: Value, shape: Sequence[Dim], axes: Sequence[int], staged: bool) -> None:
+        assert group.root is not None
+        self.ctx, self.group, self.root = ctx, group, group.root
+        self.shape = tuple(shape)  # may be finer than that of the input: see `split`
+        self.axes = tuple(sorted(axes))
+        self.staged = staged
+        self.views: list[View] = []  # each with a stride for every axis of `shape`
+        self._numbers: dict[tuple[Value, bool], int] = {}
+        self._counter = 0
+        self._stash: list[Expr] = []
+        self._source = source
+        self._source_shape = ctx.shape(source)
+        self.made: dict[Value, Expr] = {}
+        if group.before and staged:
+            self._materialise()
+        elif group.before:
+            self.made = ctx.expressions(_part(group, group.before), {}, lambda value: self.operand(value))
+        self.x = self.made[source] if source in self.made else self.leaf(source)
+
+    @property
+    def output(self) -> Value:
+        """The root's first output."""
+        return self.root.outputs[0]
+
+    @property
+    def inner(self) -> bool:
+        """Whether the reduced axis is the last one that is longer than 1."""
+        behind = [size for axis, size in enumerate(self.shape) if axis > self.axes[-1]]
+        return all(length == 1 for length in behind)
+
+    # Operands
+
+    def operand(self, value: Value, reduced_shape: bool = False) -> int:
+        """The number of an operand of the input's shape (or one that broadcasts to it), or of the shape after the reduction."""
+        key = (value, reduced_shape)
+        if key not in self._numbers:
+            view = self.ctx.view(value)
+            self._numbers[key] = self._add(self._widened(view) if reduced_shape else self._spread(view))
+        return self._numbers[key]
+
+    def leaf(self, value: Value, view: View | None = None) -> Expr:
+        """An element of an input, in the type it is computed in; `view` says how it lies over `shape`, if not by broadcasting."""
+        kind = self.ctx.dtype(value).name
+        if view is None:
+            self.ctx.check_broadcast(self.ctx.shape(value), self._source_shape)
+            number = self.operand(value)
+        else:
+            number = self._add(View(view.buffer, self.shape, broadcast_strides(view, self.shape), view.offset))
+        return load(number, kind).cast(compute_type(kind))
+
+    def _add(self, view: View) -> int:
+        self.views.append(view)
+        return len(self.views) - 1
+
+    def _spread(self, view: View) -> View:
+        """A view that broadcasts to the input, over `shape`."""
+        strides = broadcast_strides(view, self._source_shape)
+        if len(self.shape) != len(self._source_shape):  # axis 1 is divided into two
+            strides = (strides[0], strides[1] * self.shape[2], *strides[1:])
+        return View(view.buffer, self.shape, strides, view.offset)
+
+    def _widened(self, view: View) -> View:
+        """A view of the shape after the reduction, over the shape before it."""
+        kept = [axis for axis in range(len(self.shape)) if axis not in self.axes]
+        if len(view.shape) == len(self.shape):
+            strides = list(broadcast_strides(view, view.shape))
+            return View(view.buffer, self.shape, tuple(0 if a in self.axes else s for a, s in enumerate(strides)), view.offset)
+        after = self.ctx.shape(self.output)
+        if len(after) == len(self.shape):  # a broadcast operand of fewer axes
+            own = list(broadcast_strides(view, after))
+            return View(view.buffer, self.shape, tuple(0 if a in self.axes else s for a, s in enumerate(own)), view.offset)
+        own = list(broadcast_strides(view, after))
+        by_axis = dict(zip(kept, own))
+        return View(view.buffer, self.shape, tuple(by_axis.get(axis, 0) for axis in range(len(self.shape))), view.offset)
+
+    # What rules compute with
+
+    def total(self, kind: str, value: Expr) -> Expr:
+        """A reduction over the axes."""
+        if not self.staged:
+            self._counter += 1
+            return reduced(kind, value, self._counter)
+        return self._total_by_stages(kind, value)
+
+    def count(self, kind: str) -> Expr:
+        """How many elements are reduced to one."""
+        dims = [self.shape[axis] for axis in self.axes]
+        total = product(dims)
+        if isinstance(total, int):
+            return const(total, kind)
+        if self.staged:
+            return self.total("sum", const(1, kind))
+        return size(-1 if self.inner else -2).cast(kind)
+
+    def mean(self, value: Expr) -> Expr:
+        """The mean over the axes."""
+        return self.total("sum", value) / self.count(value.type)
+
+    def kept(self, value: Expr) -> Expr:
+        """The same value, worth keeping between walks."""
+        self._stash.append(value)
+        return value
+
+    # Kernels
+
+    def finish(self, made: Made) -> None:
+        """Write the steps."""
+        ctx, group = self.ctx, self.group
+        by_row = bool(made.results) and not made.full
+        known = {**self.made, **made.full, **made.results}
+        after = ctx.expressions(_part(group, group.after), known, lambda value: self.operand(value, by_row))
+        rows = set(made.results) | ({value for node in group.after for value in node.outputs} if by_row else set())
+        before = {value for node in group.before for value in node.outputs}
+        stores: list[tuple[int, Expr]] = []
+        results: list[tuple[int, Expr]] = []
+        stash: list[tuple[int, Expr]] = []
+        for value in ctx.escaping(group):
+            if value in before and self.staged:
+                continue  # is in memory already
+            kind = ctx.dtype(value).name
+            view = ctx.output(value)
+            number = self._add(self._widened(view) if value in rows else self._spread(view))
+            target = results if value in rows else stores
+            if value in before and after[value].type == kind and after[value] in set(walk([self.x])):
+                target = stash
+            target.append((number, after[value].cast(kind)))
+        if self.staged:
+            self._loop(stores, self.shape)
+            self._loop(results, tuple(1 if axis in self.axes else dim for axis, dim in enumerate(self.shape)))
+            return
+        if not stores and not results and not stash:
+            return
+        self._step(stores, results, self._stashed(stores, stash))
+
+    def _stashed(self, stores: list[tuple[int, Expr]], stash: list[tuple[int, Expr]]) -> list[tuple[int, Expr]]:
+        """Which values are kept in memory between walks: those in `stash`, and in the memory of a result what is worth it."""
+        free = next((number for number, value in stores if self._memory_type(number) == compute_type(self._memory_type(number))), None)
+        kept = {value for _, value in stash}
+        if free is None:
+            return stash
+        kind = self._memory_type(free)
+        operations = sum(1 for node in walk([self.x]) if node.args)
+        if self.x not in kept and operations > _CHEAP and self.x.type == kind:
+            stash = [*stash, (free, self.x)]
+        return [*stash, *((free, value) for value in self._stash if value.type == kind)]
+
+    def _memory_type(self, number: int) -> str:
+        return self.views[number].buffer.dtype.name
+
+    def _step(self, stores: list[tuple[int, Expr]], results: list[tuple[int, Expr]], stash: list[tuple[int, Expr]]) -> None:
+        shape, strides = self._one_axis(self.views, self.axes)
+        views = [View(view.buffer, tuple(shape), tuple(move), view.offset) for view, move in zip(self.views, strides)]
+        self.ctx.step(
+            loop_step(
+                shape,
+                views,
+                [view.buffer.dtype.name for view in views],
+                stores,
+                lanes=self.ctx.lanes,
+                label=self.group.label,
+                nodes=tuple(node.label for node in self.group.nodes),
+                results=results,
+                reduce="inner" if self.inner else "middle",
+                stash=stash,
+            )
+        )
+
+    def _one_axis(self, views: Sequence[View], axes: Sequence[int]) -> tuple[list[Dim], list[list[Dim]]]:
+        """Shape and strides with the reduced axes as one: the last, or the last but one before a kept axis."""
+        groups = self._runs(views, axes)
+        if len(groups) != 1:
+            raise _NotOneAxis
+        run = groups[0]
+        last = run[-1]
+        kept = [axis for axis in range(len(self.shape)) if axis not in axes]
+        behind = self._merged([axis for axis in kept if axis > last], views)
+        front = [[axis] for axis in kept if axis < last]
+        order = [*front, run] if self.inner else [*front, *behind[:-1], run, behind[-1]]
+        if self.inner:
+            order = [*front, *behind, run]
+        shape = [product([self.shape[axis] for axis in part]) for part in order]
+        return shape, [[view.strides[part[-1]] for part in order] for view in views]
+
+    def _runs(self, views: Sequence[View], axes: Sequence[int]) -> list[list[int]]:
+        """The reduced axes, neighbours that every operand walks through without a jump put together; axes of size 1 dropped."""
+        real = [axis for axis in axes if self.shape[axis] != 1] or [axes[-1]]
+        return self._merged(real, views)
+
+    def _merged(self, axes: Sequence[int], views: Sequence[View]) -> list[list[int]]:
+        parts: list[list[int]] = []
+        real = [axis for axis in axes if self.shape[axis] != 1] or list(axes[-1:])
+        for axis in real:
+            if parts and all(view.strides[parts[-1][-1]] == view.strides[axis] * self.shape[axis] for view in views):
+                parts[-1].append(axis)
+            else:
+                parts.append([axis])
+        return parts
+
+    # Several kernels
+
+    def _materialise(self) -> None:
+        """Compute what comes before the root in a loop of its own."""
+        ctx, group = self.ctx, self.group
+        part = _part(group, group.before)
+        views: list[View] = []
+        numbers: dict[Value, int] = {}
+
+        def operand(value: Value) -> int:
+            if value not in numbers:
+                numbers[value] = len(views)
+                views.append(ctx.view(value))
+            return numbers[value]
+
+        made = ctx.expressions(part, {}, operand)
+        stores = []
+        for value in ctx.escaping(part):
+            stores.append((len(views), made[value].cast(ctx.dtype(value).name)))
+            views.append(ctx.output(value))
+        types = [view.buffer.dtype.name for view in views]
+        names = tuple(node.label for node in part.nodes)
+        ctx.step(loop_step(self._source_shape, views, types, stores, lanes=ctx.lanes, label=part.label, nodes=names))
+
+    def _total_by_stages(self, kind: str, value: Expr) -> Expr:
+        """Reduce one run of axes after the other, the last first; what is left is read over the whole shape."""
+        used = sorted({node.param for node in walk([value]) if node.op == "load"})
+        runs = self._runs([self.views[number] for number in used], self.axes)
+        left = value
+        done: list[int] = []
+        for run in reversed(runs):
+            views = [*self.views]
+            done += run
+            shape = tuple(1 if axis in done else dim for axis, dim in enumerate(self.shape))
+            scratch = self.ctx.scratch(_TYPES[value.type], shape, f"{kind} of {self.root.op_type}")
+            moves = tuple(0 if axis in done else step for axis, step in enumerate(row_major(shape)))
+            result = View(scratch.buffer, self.shape, moves, 0)
+            self._stage(kind, left, run, done, views, result)
+            left = load(self._add(result), value.type)
+        return left
+
+    def _stage(self, kind: str, value: Expr, run: list[int], done: list[int], views: list[View], result: View) -> None:
+        numbers = sorted({node.param for node in walk([value]) if node.op == "load"})
+        places = {number: place for place, number in enumerate(numbers)}
+        chosen = [views[number] for number in numbers]
+        expression = _renumbered(value, places)
+        finished = [axis for axis in done if axis not in run]
+        kept = [axis for axis in range(len(self.shape)) if axis not in done]
+        behind = [axis for axis in kept if axis > run[-1] and self.shape[axis] != 1]
+        order = [[axis] for axis in kept if axis not in behind]
+        order = [*order, *([axis] for axis in behind[:-1]), run, *([axis] for axis in behind[-1:])]
+        del finished
+        shape = [product([self.shape[axis] for axis in part]) for part in order]
+        arranged = [
+            View(view.buffer, tuple(shape), tuple(view.strides[part[-1]] for part in order), view.offset) for view in (*chosen, result)
+        ]
+        self.ctx.step(
+            loop_step(
+                shape,
+                arranged,
+                [view.buffer.dtype.name for view in arranged],
+                (),
+                lanes=self.ctx.lanes,
+                label=f"{self.group.label}: {kind}",
+                nodes=tuple(node.label for node in self.group.nodes),
+                results=[(len(chosen), reduced(kind, expression, 1))],
+                reduce="middle" if behind else "inner",
+            )
+        )
+
+    def _loop(self, stores: list[tuple[int, Expr]], shape: tuple[Dim, ...]) -> None:
+        """An elementwise loop over the whole shape, or over that of the results."""
+        if not stores:
+            return
+        values = [value for _, value in stores]
+        numbers = sorted({node.param for node in walk(values) if node.op == "load"} | {number for number, _ in stores})
+        places = {number: place for place, number in enumerate(numbers)}
+        views = [replace(self.views[number], shape=shape) for number in numbers]
+        self.ctx.step(
+            loop_step(
+                shape,
+                views,
+                [view.buffer.dtype.name for view in views],
+                [(places[number], _renumbered(value, places)) for number, value in stores],
+                lanes=self.ctx.lanes,
+                label=self.group.label,
+                nodes=tuple(node.label for node in self.group.nodes),
+            )
+        )
+
+
+def _renumbered(value: Expr, places: dict[int, int]) -> Expr:
+    made: dict[Expr, Expr] = {}
+    for node in walk([value]):
+        param = places[node.param] if node.op == "load" else node.param
+        made[node] = Expr(node.op, node.type, tuple(made[arg] for arg in node.args), param)
+    return made[value]
+
+
+def _part(group: Group, nodes: list[object] | list) -> Group:  # type: ignore[type-arg]
+    """Some elementwise nodes of a group, as a group."""
+    return Group(group.index, "loop", group.shape, None, None, list(nodes))
+
+
+RowRule: TypeAlias = Callable[[Rows], Made]
+
+
+def lower_rows(
+    ctx: LowerContext, group: Group, rule: RowRule, axes: Sequence[int], *, source: Value | None = None, split: int | None = None
+) -> None:
+    """Lower a group whose root reduces some axes of its first input. `split` divides axis 1 into so many parts first."""
+    assert group.root is not None
+    value = source if source is not None else group.root.inputs[0]
+    assert value is not None
+    shape = list(ctx.shape(value))
+    if split is not None:
+        channels = shape[1]
+        shape[1:2] = [split, channels // split]
+    if not shape:
+        shape = [1]
+    before = len(ctx.lowered.steps)
+    try:
+        rows = Rows(ctx, group, value, shape, axes, staged=False)
+        rows.finish(rule(rows))
+    except _NotOneAxis:
+        del ctx.lowered.steps[before:], ctx.lowered.groups[before:]
+        rows = Rows(ctx, group, value, shape, axes, staged=True)
+        rows.finish(rule(rows))
+
+
+def wide(x: Expr) -> Expr:
+    """A number as a float: integers as f64."""
+    return x if x.type in FLOATS else x.cast("f64")

@@ -1,0 +1,3 @@
+"""Operators that choose elements by value."""
+
+from __future__ import annotations

@@ -1,0 +1,127 @@
+"""Replace small integer tensors whose elements are known from shapes, and the shapes of Reshape where they can be written down.
+
+    s = Concat(Gather(Shape(x: f32[N,4,8]), 1), [-1])           =>   const s = [4, -1]
+    y = Reshape(x: f32[N,S,768], Concat(.., ..) = (N, S, 12, 64))   =>   Reshape(x, [0, 0, 12, 64])
+
+Infers all types and contents anew, from the types of the inputs alone: what a model claims about its intermediate values may be
+wrong and is not relied on by any pass. Elements that are expressions of sizes stay computed, except as the shape of a Reshape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from sardonyx.analysis.shapes import ShapeReport, infer_shapes
+from sardonyx.analysis.value_rules import Known
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node, Value, walk
+from sardonyx.ir.types import TensorType
+from sardonyx.passes.protocol import PassResult, Reject
+from sardonyx.passes.rewriter import Rewriter
+
+_RESHAPE_FROM: Final = 5  # the opset version since which Reshape takes its shape as an input
+
+
+def infer_from_inputs(model: Model) -> ShapeReport:
+    """Set the types of all values by what follows from the inputs of the model; shapes the model claims are forgotten."""
+    for node in walk(model.graph):
+        for value in node.outputs:
+            if isinstance(value.type, TensorType):
+                value.type = TensorType(value.type.dtype, None)
+        for graph in node.subgraphs():
+            for value in graph.inputs:
+                if isinstance(value.type, TensorType) and value.constant is None:
+                    value.type = TensorType(value.type.dtype, None)
+    return infer_shapes(model)
+
+
+@dataclass(frozen=True)
+class FoldShapeValues:
+    """Known contents become constants; ensures types that hold."""
+
+    name: ClassVar[str] = "FoldShapeValues"
+    ort_names: ClassVar[tuple[str, ...]] = ("ReshapeFusion",)
+
+    def run(self, model: Model) -> PassResult:
+        """Change all graphs; bodies of loops too, where what is known holds for every iteration."""
+        report = infer_from_inputs(model)
+        g = Rewriter(model)
+        changes = 0
+        reasons: list[str] = []
+        for graph in g.graphs():
+            for node in graph.nodes:
+                g.at(node)
+                if node.op_type == "Reshape" and node.domain == ONNX_DOMAIN and node.version >= _RESHAPE_FROM:
+                    outcome = _write_shape(g, node, report)
+                    changes += outcome is True
+                    if isinstance(outcome, Reject):
+                        reasons.append(f"{node.label}: {outcome.reason}")
+                changes += sum(_fold(g, value, report) for value in node.outputs)
+        return PassResult(changes > 0, tuple(reasons), changes)
+
+
+def _fold(g: Rewriter, value: Value, report: ShapeReport) -> bool:
+    """Replace the uses of a value whose elements are known numbers; its producer goes if nothing else keeps it."""
+    node = value.producer
+    if node is None or node.op_type == "Constant" or not value.uses or g.is_output(value):
+        return False
+    known = report.values.known_of(value)
+    if known is None or not isinstance(value.type, TensorType) or not all(isinstance(item, int) for item in known.flat):
+        return False
+    data = np.asarray(known.tolist(), value.type.dtype.numpy).reshape(known.shape)
+    g.replace(value, g.constant(data, value.name or node.op_type))
+    g.discard(node)
+    return True
+
+
+def _write_shape(g: Rewriter, node: Node, report: ShapeReport) -> bool | Reject:
+    """Give a Reshape a literal shape; False if it has one."""
+    data, shape = node.inputs[0], node.inputs[1]
+    if data is None or shape is None or shape.constant is not None or data.shape is None:
+        return False
+    known = report.values.known_of(shape)
+    if known is None:
+        return False
+    target = literal_shape(data.shape, known, bool(node.attr("allowzero", 0)))
+    if isinstance(target, Reject):
+        return target
+    node.attrs.pop("allowzero", None)
+    node.set_input(1, g.constant(np.array(target, np.int64), "shape"))
+    if shape.producer is not None:
+        g.discard(shape.producer)
+    return True
+
+
+def literal_shape(given: Sequence[Dim], wanted: Known | Sequence[Dim], allowzero: bool = True) -> list[int] | Reject:
+    """A shape for Reshape (without allowzero) that means `wanted` for a tensor of shape `given`, whatever the sizes are.
+
+    0 copies the size at the same place, and one size may be left to be computed, if no other size can be zero: otherwise it
+    could be anything. An element of `wanted` may be -1; with `allowzero` a 0 in it is an empty dimension.
+    """
+    target: list[int] = []
+    open_places = 0
+    for place, dim in enumerate(np.asarray(wanted, dtype=object).reshape(-1)):
+        copied = place < len(given) and given[place] == dim
+        if isinstance(dim, int) and dim == 0 and not allowzero:
+            target.append(0)  # copies already
+        elif isinstance(dim, int) and dim != 0:
+            target.append(dim)
+            open_places += dim == -1
+        elif copied:
+            target.append(0)
+        else:
+            target.append(-1)
+            open_places += 1
+    if open_places > 1:
+        return Reject("more than one size is computed: a literal shape has room for one")
+    if open_places and any(size == 0 for size in target) and not _has_open_place(wanted):
+        return Reject("a size is computed and another one may be zero: the shape would not be unique")
+    return target
+
+
+def _has_open_place(wanted: Known | Sequence[Dim]) -> bool:
+    return any(isinstance(dim, int) and dim == -1 for dim in np.asarray(wanted, dtype=object).reshape(-1))

@@ -1,0 +1,123 @@
+"""The worker pool: shares of work, barriers, sleeping, forks, and callers that find it busy."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sardonyx.assemble import library
+from sardonyx.codegen import llvm, loader
+from sardonyx.runtime import pool as pools
+from sardonyx.runtime.pool import Pool
+
+# Adds the size of its share to the counter of its worker: args = [address of counters]
+COUNTING = """
+define void @count(ptr %args, i64 %begin, i64 %end, i64 %worker) {
+  %counters = load ptr, ptr %args
+  %mine = getelementptr i64, ptr %counters, i64 %worker
+  %old = load i64, ptr %mine
+  %share = sub i64 %end, %begin
+  %new = add i64 %old, %share
+  store i64 %new, ptr %mine
+  ret void
+}
+"""
+STEPS, UNITS = 300, 11
+
+
+class Job:
+    """A program of many counting steps."""
+
+    def __init__(self, worth: int) -> None:
+        self.code = loader.load(llvm.compile_to_object(COUNTING, library(None).target))
+        self.counters = np.zeros(16, np.int64)
+        self.table = np.array([self.counters.ctypes.data, UNITS, worth], np.int64)
+        self.steps = np.tile(np.array([self.code.functions["count"], 0, 1, 1], np.int64), STEPS)
+
+    def run(self, pool: Pool) -> None:
+        pool.run(self.steps.ctypes.data, STEPS, self.table.ctypes.data)
+
+
+@pytest.fixture
+def two() -> Iterator[Pool]:
+    pool = Pool(library(None).driver(), 2)
+    yield pool
+    pool.close()
+
+
+def test_every_unit_is_done_once_whoever_does_it(two: Pool) -> None:
+    job = Job(worth=2)
+    for turn in range(1, 4):
+        job.run(two)
+        assert job.counters.sum() == STEPS * UNITS * turn
+    assert (job.counters[:2] > 0).all()
+
+
+def test_a_step_that_is_worth_one_worker_gets_one(two: Pool) -> None:
+    job = Job(worth=1)
+    job.run(two)
+    assert job.counters.tolist()[:2] == [STEPS * UNITS, 0]
+
+
+def test_a_pool_of_one_runs_on_the_caller() -> None:
+    job = Job(worth=4)
+    pool = Pool(library(None).driver(), 1)
+    job.run(pool)
+    assert job.counters[0] == STEPS * UNITS
+    assert threading.active_count() == len(threading.enumerate())
+
+
+def test_workers_sleep_when_there_is_nothing_to_do_and_wake_up_again(two: Pool) -> None:
+    job = Job(worth=2)
+    job.run(two)
+    time.sleep(0.1)  # longer than a worker spins
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.15
+    job.run(two)
+    assert job.counters.sum() == 2 * STEPS * UNITS
+
+
+def test_callers_that_find_the_pool_busy_do_their_work_alone(two: Pool) -> None:
+    jobs = [Job(worth=2) for _ in range(6)]
+    threads = [threading.Thread(target=lambda job=job: [job.run(two) for _ in range(20)]) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [int(job.counters.sum()) for job in jobs] == [20 * STEPS * UNITS] * 6
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_gets_workers_of_its_own(two: Pool) -> None:
+    job = Job(worth=2)
+    job.run(two)
+    child = os.fork()
+    if child == 0:
+        job.run(two)
+        os._exit(0 if job.counters.sum() == 2 * STEPS * UNITS else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    job.run(two)
+    assert job.counters.sum() == 2 * STEPS * UNITS
+
+
+def test_a_closed_pool_opens_again(two: Pool) -> None:
+    job = Job(worth=2)
+    job.run(two)
+    two.close()
+    job.run(two)
+    assert job.counters.sum() == 2 * STEPS * UNITS
+
+
+def test_cores_follow_affinity_and_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(pools, "_cgroup_quota", lambda: 2.5)
+    assert pools.usable_cores() == 3
+    monkeypatch.setattr(pools, "_cgroup_quota", lambda: None)
+    assert pools.usable_cores() == 8

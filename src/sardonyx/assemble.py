@@ -88,7 +88,7 @@ def compile_graph(
     kernels = library(settings.cache_folder)
     fed = graph.inputs if inputs is None else inputs
     failed: set[Node] = set()
-    known = KnownValues(graph, nodes)
+    known = KnownValues(fed, nodes)
     nodes = known.needed(nodes, outputs)
     while True:
         grouping = form_groups(nodes, fed, frozenset(failed))

@@ -27,7 +27,7 @@ Algorithm: TypeAlias = Literal["direct", "plain", "lanes"]
 _FLOPS_PER_NS: Final = 80  # of one core, about
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
 _ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
-_FEW_TILES: Final = 0  # so many tiles or fewer use weights too seldom to hide where they come from
+_FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _LARGE_WEIGHTS: Final = 1 << 20  # bytes
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 

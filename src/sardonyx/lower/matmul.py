@@ -33,7 +33,7 @@ from sardonyx.lower.registry import template
 from sardonyx.lower.steps import Address, Argument, Kernel, KernelStep, View
 
 _SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
-_PACK_FROM: Final = 24  # rows of A from which on it pays to pack a computed B that could be used as it lies
+_PACK_FROM: Final = 64  # rows of A from which on it pays to pack a computed B that could be used as it lies
 _GROUP_BYTES: Final = 512 << 10  # of A that stay in the cache while all strips pass by
 _PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: smaller ones stay in the cache as they are
 _FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
@@ -231,12 +231,18 @@ class _Product:
                 self._tiles(self._packed(1), 1)
             else:
                 self._either(_FEW + 1, self._sums)
-        elif (
-            isinstance(self.columns, int) and isinstance(self.depth, int) and self._bytes(self.columns * self.depth) < _PACK_BYTES
-        ):
+        elif self._stays_near():
             self._tiles(self._as_it_lies(), 1)
         else:
             self._either(_PACK_FROM, lambda share: self._tiles(self._as_it_lies(), share))
+
+    def _stays_near(self) -> bool:
+        """Whether a B consecutive along its columns is read as fast as a packed one.
+
+        Wide vectors take several cache lines of a row at once; a small B is in the cache anyway.
+        """
+        size = self.columns * self.depth
+        return self.ctx.lanes >= 16 or (isinstance(size, int) and self._bytes(size) < _PACK_BYTES)
 
     def _either(self, least: int, otherwise: Callable[[Dim], None]) -> None:
         """Pack B if it has at least so many rows of A to serve; else do something else.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.analysis.values import ValueTable
-from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import Graph, Node, Value, captured_values
+from sardonyx.ir.dims import Dim, Expr, symbols_of
+from sardonyx.ir.graph import Node, Value, captured_values
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.groups import is_native
 
@@ -21,10 +21,14 @@ from sardonyx.lower.groups import is_native
 class KnownValues:
     """What is known about the contents of a graph's values."""
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
-        self._table = ValueTable(lambda value: value.type, frozenset(graph.inputs))
+    def __init__(self, inputs: Sequence[Value], nodes: Sequence[Node]) -> None:
+        self._table = ValueTable(lambda value: value.type, frozenset(inputs))
         self._loaders: dict[Value, Callable[[], Array]] = {}
+        self._binders: dict[str, Value | None] = {name: None for value in inputs for name in _symbols(value)}
         for node in nodes:
+            for output in node.outputs:
+                for name in _symbols(output):
+                    self._binders.setdefault(name, output)
             self._table.visit(node, attribute_values(node))
             tensor = node.attr("value") if node.op_type == "Constant" and node.domain == "" else None
             if tensor is not None:
@@ -50,12 +54,29 @@ class KnownValues:
 
     def needed(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
         """The nodes some outputs depend on, in the given order, without those all of whose results are known."""
-        wanted = {value for value in outputs if not self.is_known(value)}
+        wanted: set[Value] = set()
+        self._want(wanted, outputs)
         kept = []
         for node in reversed(nodes):
             if wanted.intersection(node.outputs):
                 kept.append(node)
-                read = [value for value in node.inputs if value is not None]
-                read += [value for graph in node.subgraphs() for value in captured_values(graph)]
-                wanted.update(value for value in read if not self.is_known(value))
+                self._want(wanted, [value for value in node.inputs if value is not None])
+                self._want(wanted, [value for graph in node.subgraphs() for value in captured_values(graph)])
         return kept[::-1]
+
+    def _want(self, wanted: set[Value], values: Sequence[Value]) -> None:
+        """Add the values that must be computed so that these are there: for known ones, those that tell sizes in them."""
+        for value in values:
+            if not self.is_known(value):
+                wanted.add(value)
+                continue
+            for name in {name for dim in self.elements(value) or () for name in symbols_of(dim)}:
+                binder = self._binders.get(name)
+                if binder is not None:
+                    wanted.add(binder)
+
+
+def _symbols(value: Value) -> set[str]:
+    """The sizes that are known when the value is there."""
+    shape = value.shape if is_native(value) else None
+    return {str(dim) for dim in shape or () if isinstance(dim, Expr) and dim.is_symbol}

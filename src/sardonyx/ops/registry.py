@@ -24,6 +24,8 @@ import importlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx.ir.graph import Graph
@@ -113,20 +115,22 @@ def op(
     return definition
 
 
-_loaded = False
-
-
-def _load_families() -> None:
-    global _loaded
-    if not _loaded:
-        for family in FAMILIES:
-            importlib.import_module(f"sardonyx.ops.{family}")
-        _loaded = True
+@cache
+def _index() -> dict[tuple[str, str], tuple[str, ...]]:
+    """Which families define which operator: importing all of them takes longer than opening a small model."""
+    found = {}
+    for line in resources.files(__package__).joinpath("index.txt").read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            label, *families = line.split()
+            domain, _, name = label.rpartition("::")
+            found[domain, name] = tuple(families)
+    return found
 
 
 def lookup(domain: str, name: str, version: int) -> OpDef | None:
     """The definition of an operator that holds in an opset version, or None."""
-    _load_families()
+    for family in _index().get((domain, name), ()):
+        importlib.import_module(f"sardonyx.ops.{family}")
     known = _OPS.get((domain, name), ())
     position = bisect_right(known, version, key=lambda definition: definition.since)
     return known[position - 1] if position else None
@@ -134,8 +138,14 @@ def lookup(domain: str, name: str, version: int) -> OpDef | None:
 
 def definitions() -> list[OpDef]:
     """All definitions, by domain and name, oldest first."""
-    _load_families()
+    for family in FAMILIES:
+        importlib.import_module(f"sardonyx.ops.{family}")
     return [definition for key in sorted(_OPS) for definition in _OPS[key]]
+
+
+def defined() -> set[tuple[str, str, int]]:
+    """Domain, name and version of the definitions imported so far."""
+    return {(definition.domain, definition.name, definition.since) for known in _OPS.values() for definition in known}
 
 
 def call(definition: OpDef, inputs: Sequence[Any], attrs: dict[str, Any], ctx: EvalContext) -> tuple[Any, ...]:

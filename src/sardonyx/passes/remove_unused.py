@@ -40,9 +40,7 @@ class RemoveUnused:
 
 def _drop_constants(graph: Graph, given: set[object]) -> int:
     inputs = set(graph.inputs)
-    unused = [
-        name for name, value in graph.initializers.items() if not value.uses and value not in given and value not in inputs
-    ]
+    unused = [name for name, value in graph.initializers.items() if not value.uses and value not in given and value not in inputs]
     for name in unused:
         del graph.initializers[name]
     return len(unused)

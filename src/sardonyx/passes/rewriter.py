@@ -152,9 +152,7 @@ class Rewriter:
         held = data if isinstance(data, Tensor) else tensor.from_numpy(np.asarray(data))
         return self.graph.add_initializer(self.fresh_name(hint), held)
 
-    def op(
-        self, op_type: str, *inputs: Value | None, domain: str = "", since: int = 1, hint: str = "", **attrs: Any
-    ) -> Value:
+    def op(self, op_type: str, *inputs: Value | None, domain: str = "", since: int = 1, hint: str = "", **attrs: Any) -> Value:
         """A new node with one output; attributes that are None are left off. `since` is the first version that has this form."""
         return self.node(op_type, inputs, 1, domain=domain, since=since, hint=hint, **attrs)[0]
 

@@ -1,0 +1,71 @@
+"""One Reshape for several changes of shape in a row.
+
+    y = Squeeze(Reshape(x: f32[2,3,4], [6, 1, 4]), [1])      =>   y = Reshape(x, [6, 4])
+    y = Transpose(x: f32[N,64,1,1]) {perm = [0, 2, 3, 1]}    =>   y = Reshape(x, [0, 1, 1, 64])
+
+None of these moves data, so the first one may go on serving others. A Transpose that moves dimensions of size 1 only is a Reshape.
+Refuses: results whose shape cannot be written down with the sizes known when the model is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from sardonyx.ir.graph import Node, Value
+from sardonyx.passes.fold_shape_values import literal_shape
+from sardonyx.passes.protocol import Reject, Rule, is_standard
+from sardonyx.passes.rewriter import Rewriter, attr_ints
+
+_CHANGES: Final = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
+
+
+class _ToReshape(Rule[Value]):
+    """A node that gives the elements of a value in order; `match` finds the value."""
+
+    def check(self, g: Rewriter, found: Value) -> Any:
+        shape = g.anchor.outputs[0].shape
+        if shape is None or found.shape is None:
+            return Reject("a rank is not known")
+        return literal_shape(found.shape, shape)
+
+    def rewrite(self, g: Rewriter, found: Value, facts: Any) -> None:
+        shape = g.constant(np.array(facts, np.int64), "shape")
+        g.replace(g.anchor.outputs[0], g.op("Reshape", found, shape))
+
+
+@dataclass(frozen=True)
+class MergeReshapes(_ToReshape):
+    """Reshape, Flatten, Squeeze and Unsqueeze after one another."""
+
+    name: ClassVar[str] = "MergeReshapes"
+    ort_names: ClassVar[tuple[str, ...]] = ()
+    roots: ClassVar[frozenset[str]] = _CHANGES
+
+    def match(self, g: Rewriter, node: Node) -> Value | Reject | None:
+        first = node.inputs[0].producer if node.inputs[0] is not None else None
+        if first is None or first.op_type not in _CHANGES or not is_standard(first):
+            return None
+        return first.inputs[0]
+
+
+@dataclass(frozen=True)
+class ReshapeInsteadOfTranspose(_ToReshape):
+    """A Transpose that keeps the order of all dimensions larger than 1."""
+
+    name: ClassVar[str] = "ReshapeInsteadOfTranspose"
+    ort_names: ClassVar[tuple[str, ...]] = ()
+    roots: ClassVar[frozenset[str]] = frozenset(("Transpose",))
+
+    def match(self, g: Rewriter, node: Node) -> Value | Reject | None:
+        value = node.inputs[0]
+        if value is None or value.shape is None:
+            return None
+        shape = value.shape
+        perm = attr_ints(node, "perm") or tuple(reversed(range(len(shape))))
+        if sorted(perm) != list(range(len(shape))):
+            return None
+        moved = [axis for axis in perm if shape[axis] != 1]
+        return value if moved == sorted(moved) and perm != tuple(range(len(shape))) else None

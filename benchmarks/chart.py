@@ -9,7 +9,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 PEER = "onnxruntime"
-WIDTH, LABELS, MARGIN = 820, 230, 56
+WIDTH, LABELS, MARGIN = 840, 236, 56
 ROW, BAR, HEAD, FOOT, GAP = 22, 14, 64, 34, 12
 STYLE = """
   text { font: 13px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #24292f; }
@@ -52,8 +52,10 @@ def ratio_chart(results: Mapping[str, Any]) -> str:
     ]
     for tick in ticks:
         x = place(tick)
-        parts.append(f'<line class="{"one" if tick == 1 else "grid"}" x1="{x:.1f}" x2="{x:.1f}" y1="{HEAD - 6}" y2="{bottom + 2}"/>')
-        parts.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{bottom + 18}">{tick:g}</text>')
+        parts.append(
+            f'<line class="{"one" if tick == 1 else "grid"}" x1="{x:.1f}" x2="{x:.1f}" y1="{HEAD - 6}" y2="{bottom + 2}"/>'
+        )
+        parts.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{bottom + 18}">{_tick_text(tick)}</text>')
     y = float(HEAD)
     for number, (_, members) in enumerate(groups):
         y += GAP if number else 0
@@ -74,7 +76,7 @@ def _bar(title: str, ratio: float, y: float, place: Any) -> list[str]:
     kind = "faster" if ratio >= 1 else "slower"
     number_at, anchor = (end + 6, "start") if ratio >= 1 else (end - 6, "end")
     return [
-        f'<text text-anchor="end" x="{LABELS - 44}" y="{middle + 4:.1f}">{escape(title)}</text>',
+        f'<text text-anchor="end" x="{LABELS - 30}" y="{middle + 4:.1f}">{escape(title)}</text>',
         f'<rect class="{kind}" x="{min(one, end):.1f}" y="{middle - BAR / 2:.1f}" width="{max(abs(end - one), 1):.1f}" '
         f'height="{BAR}" rx="2"/>',
         f'<text class="tick" text-anchor="{anchor}" x="{number_at:.1f}" y="{middle + 4:.1f}">{ratio:.2f}</text>',
@@ -89,6 +91,10 @@ def _ticks(values: list[float]) -> list[float]:
     down = -(-max(-lowest, 1) // step) * step
     up = -(-max(highest, 1) // step) * step
     return [2.0**power for power in range(-down, up + 1, step)]
+
+
+def _tick_text(tick: float) -> str:
+    return f"{tick:g}" if tick >= 1 else f"1/{1 / tick:g}"
 
 
 def _version(results: Mapping[str, Any]) -> str:

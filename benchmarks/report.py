@@ -108,16 +108,24 @@ def summary_lines(results: Results) -> Iterable[str]:
 
 def host_lines(results: Results) -> Iterable[str]:
     """Per model: how many steps run in Python, what they cost, and the slowest kernels."""
-    yield "| model | kernels | host steps | native time | host time | host operators (nodes, time) | slowest kernels (calls, time) |"
+    yield "| model | kernels | host steps | native time | host time | host operators (nodes, time) | slowest kernels |"
     yield "|---|---|---|---|---|---|---|"
     for record in results["models"].values():
         steps = record.get("steps")
         if not steps or "error" in steps:
             continue
         host = ", ".join(f"{name} ({count}, {time_text(spent)})" for name, count, spent in steps["host_operators"])
-        kernels = ", ".join(f"{label} ({calls}, {time_text(spent)})" for label, calls, spent in steps["slowest_kernels"][:4])
-        counts = f"{steps['kernels']} | {steps['host']} | {time_text(steps['native_seconds'])} | {time_text(steps['host_seconds'])}"
+        kernels = ", ".join(
+            f"{_short(label)} ({calls}, {time_text(spent)})" for label, calls, spent in steps["slowest_kernels"][:4]
+        )
+        counts = (
+            f"{steps['kernels']} | {steps['host']} | {time_text(steps['native_seconds'])} | {time_text(steps['host_seconds'])}"
+        )
         yield f"| {record['title']} | {counts} | {host or '-'} | {kernels or '-'} |"
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 60 else f"{label[:50]}... ({label.count('+') + 1} nodes)"
 
 
 def machine_line(results: Results) -> str:

@@ -31,6 +31,7 @@ LAYERS = {
     "providers": 9,
     "runtime": 10,
     "assemble": 11,
+    "native_model": 11,
     "compiler": 11,
     "training": 12,
     "quantization": 12,

@@ -72,9 +72,7 @@ def rational(
         top = [found[k] for k in range(above + 1)]
         bottom = [mpf(1)] + [found[above + 1 + k] for k in range(below)]
         bottoms = [sum(c * x**k for k, c in enumerate(bottom)) for x in points]
-        errors = [
-            abs(sum(c * x**k for k, c in enumerate(top)) / down / y - 1) for x, y, down in zip(points, values, bottoms)
-        ]
+        errors = [abs(sum(c * x**k for k, c in enumerate(top)) / down / y - 1) for x, y, down in zip(points, values, bottoms)]
         worst = max(errors)
         if best is None or worst < best[0]:
             best = (worst, top, bottom)
@@ -197,7 +195,9 @@ def main() -> None:
     show("ATAN64", polynomial(arctangent, 0.0, float(mp.tan(mp.pi / 8) ** 2) * 1.001, 11, "f64"), "(atan(x) / x - 1) / x**2")
     arcsine = lambda z: (root(mp.asin)(z) - 1) / z if z > mpf("1e-40") else mpf(1) / 6  # noqa: E731
     show("ASIN64", polynomial(arcsine, 0.0, 0.25, 11, "f64"), "(asin(x) / x - 1) / x**2 of z = x**2")
-    show("LN2_32", [*split(mp.log(2), 15, 1), float(rounded(mp.log(2) - mpf(split(mp.log(2), 15, 1)[0]), "f32"))], "ln 2, in parts")
+    show(
+        "LN2_32", [*split(mp.log(2), 15, 1), float(rounded(mp.log(2) - mpf(split(mp.log(2), 15, 1)[0]), "f32"))], "ln 2, in parts"
+    )
     show("LN2_64", [*split(mp.log(2), 32, 1), float(mp.log(2) - mpf(split(mp.log(2), 32, 1)[0]))])
     show("LN2_DOUBLE", [float(mp.log(2)), float(mp.log(2) - mpf(float(mp.log(2))))])
     show("HALF_PI", [float(mp.pi / 2), float(mp.pi / 2 - mpf(float(mp.pi / 2)))])

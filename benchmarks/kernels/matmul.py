@@ -121,7 +121,7 @@ def _in_order(graph: Graph) -> list[Node]:
     return list(graph.nodes)
 
 
-def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> tuple[float, float, float]:
+def measure(case: Case, seconds: float = 2.0, workers: int = 1) -> tuple[float, float, float]:
     """Best times of our kernels, of our run and of onnxruntime's, interleaved."""
     content, feeds = _model(case)
     model = load(content)

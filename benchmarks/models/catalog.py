@@ -172,6 +172,22 @@ def _voice(rng: np.random.Generator) -> Mapping[str, Any]:
     return {"input": sound, "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000, np.int64)}
 
 
+def _page(height: int, width: int) -> Callable[[np.random.Generator], Mapping[str, Any]]:
+    """A white page with dark strokes in lines, as a reader of text expects it: from -1 to 1."""
+
+    def feeds(rng: np.random.Generator) -> Mapping[str, Any]:
+        page = np.ones((1, 3, height, width), np.float32)
+        for line in range(12, height - 24, 40):
+            for left in range(16, width - 24, 14):
+                if rng.random() < 0.8:
+                    across, down = (int(size) for size in rng.integers(3, 11, 2))
+                    page[:, :, line : line + 22, left : left + 3] = -0.9
+                    page[:, :, line + down : line + down + 3, left : left + across] = -0.9
+        return {"x": page}
+
+    return feeds
+
+
 _TEXT: Final = {name: {0: "batch", 1: "tokens"} for name in ("input_ids", "attention_mask", "token_type_ids")}
 _PAST: Final = {
     "input_ids": {0: "batch", 1: "tokens"},
@@ -190,14 +206,14 @@ CASES: Final[dict[str, Case]] = {
         _exported("efficientnet_b0", "EfficientNet-B0", "convolution", _vision("efficientnet_b0")),
         _exported("unet", "U-Net 256 px", "convolution", _vision("unet", shape=(1, 3, 256, 256))),
         _packaged("yolov8n", "YOLOv8n (nudenet)", "convolution", "nudenet", "320n.onnx", _floats(images=(1, 3, 320, 320))),
-        _packaged("ppocr_det", "PP-OCRv4 det", "convolution", _OCR[0], _OCR[1].format("det"), _floats(x=(1, 3, 480, 640))),
-        _packaged("ppocr_rec", "PP-OCRv4 rec", "convolution", _OCR[0], _OCR[1].format("rec"), _floats(x=(1, 3, 48, 320))),
+        _packaged("ppocr_det", "PP-OCRv4 det", "convolution", _OCR[0], _OCR[1].format("det"), _page(480, 640)),
+        _packaged("ppocr_rec", "PP-OCRv4 rec", "convolution", _OCR[0], _OCR[1].format("rec"), _page(48, 320)),
         _packaged("ddddocr", "ddddocr", "convolution", "ddddocr", "common.onnx", _floats(input1=(1, 1, 64, 160))),
         _packaged("basic_pitch", "basic-pitch", "convolution", "basic_pitch", "saved_models/icassp_2022/nmp.onnx",
                   lambda rng: {"serving_default_input_2:0": rng.standard_normal((1, 43844, 1)).astype(np.float32) * 0.1}),
         _packaged("wake_embedding", "openwakeword embedding", "convolution", _WAKE[0], _WAKE[1].format("embedding_model"),
                   _floats(input_1=(1, 76, 32, 1))),
-        _packaged("wake_mel", "openwakeword melspectrogram", "convolution", _WAKE[0], _WAKE[1].format("melspectrogram"),
+        _packaged("wake_mel", "openwakeword mel", "convolution", _WAKE[0], _WAKE[1].format("melspectrogram"),
                   _floats(input=(1, 17280))),
         _exported("bert_base", "BERT-base, 128 tokens", "transformer",
                   _transformer("bert", width=768, heads=12, layers=12, pooled=True), axes=_TEXT),

@@ -156,9 +156,7 @@ def vit_network() -> tuple[nn.Module, dict[str, Any]]:
 class Gpt2(nn.Module):
     """GPT-2: `past_i` holds keys and values of the tokens before, `present_i` those including the new ones."""
 
-    def __init__(
-        self, width: int = 768, heads: int = 12, layers: int = 12, vocabulary: int = 50257, context: int = 1024
-    ) -> None:
+    def __init__(self, width: int = 768, heads: int = 12, layers: int = 12, vocabulary: int = 50257, context: int = 1024) -> None:
         super().__init__()
         self.words = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)

@@ -85,9 +85,7 @@ def resnet(depths: Sequence[int], bottleneck: bool) -> nn.Module:
 class SqueezeExcite(nn.Module):
     """Scales channels by a small network over their means."""
 
-    def __init__(
-        self, channels: int, narrow: int, activation: Callable[[], nn.Module], gate: Callable[[], nn.Module]
-    ) -> None:
+    def __init__(self, channels: int, narrow: int, activation: Callable[[], nn.Module], gate: Callable[[], nn.Module]) -> None:
         super().__init__()
         self.scale = nn.Sequential(
             nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, narrow, 1), activation(), nn.Conv2d(narrow, channels, 1), gate()
@@ -166,7 +164,8 @@ def _divisible(channels: int) -> int:
 def efficientnet_b0() -> nn.Module:
     """EfficientNet-B0: rows are factor, outputs, repeats, stride, kernel."""
     table = (
-        (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
+        (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
+        (6, 320, 1, 1, 3),
     )  # fmt: skip
     parts: list[nn.Module] = [ConvNorm(3, 32, 3, 2, activation=nn.SiLU)]
     inputs = 32

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         set_seed,
     )
     from sardonyx.errors import (
+        DeviceReset,
         EngineError,
         EPFail,
         Fail,
@@ -124,7 +125,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets", "benchmarking",
     # errors; NotImplemented is here, too, but `from sardonyx import *` must not hide Python's own
     "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
-    "ModelLoaded", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
+    "ModelLoaded", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound", "DeviceReset",
 ]  # fmt: skip
 
 _MODULES = {
@@ -137,6 +138,7 @@ _MODULES = {
     "errors": (
         "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
         "ModelLoaded", "NotImplemented", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
+        "DeviceReset",
     ),
     "explanation": ("Explanation", "explain_model"),
     "inspection": (

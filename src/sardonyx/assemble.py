@@ -10,24 +10,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from sardonyx import errors
 from sardonyx.codegen.emit import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
-from sardonyx.ir.types import TensorType
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.steps import HostNodeStep, Lowered
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
 from sardonyx.plan.native import NativePlan, plan_native
-from sardonyx.plan.plan import ExecutionPlan, Port, SubgraphRunner
+from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.providers.reference import ReferenceProvider
-from sardonyx.runtime.executor import Program, RunControl, borrowed, owned, run_body, run_step
-from sardonyx.runtime.fast_path import USABLE, FastPath
+from sardonyx.runtime.executor import RunControl, run_body, run_step
 from sardonyx.runtime.native_program import HostCall, NativeProgram, SizeConflict
 from sardonyx.runtime.pool import Pool, usable_cores
 
@@ -125,8 +121,8 @@ def _host_call(node: Node, order: Order, settings: NativeSettings) -> HostCall:
     step = reference.step(node, range(len(node.inputs)), range(len(node.outputs)), {})
     bodies = {attr.name: Body(attr.value, order, settings) for attr in node.attrs.values() if isinstance(attr.value, Graph)}
 
-    def call(inputs: Sequence[Any], values: Mapping[Value, Any], control: RunControl) -> Sequence[Any]:
-        runners = {name: body.runner(values, control) for name, body in bodies.items()}
+    def call(inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl) -> Sequence[Any]:
+        runners = {name: body.runner(values, sizes, control) for name, body in bodies.items()}
         return run_step(step, inputs, runners, control)
 
     return call
@@ -148,8 +144,8 @@ class Body:
         self._compiled: Compiled | None = None
         self._reference: BodyPlan | None = None
 
-    def runner(self, outer: Mapping[Value, Any], control: RunControl) -> SubgraphRunner:
-        """The body as a function of its own inputs."""
+    def runner(self, outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl) -> SubgraphRunner:
+        """The body as a function of its own inputs; `outer` and `sizes` are what is known around it."""
         captured = {value: outer[value] for value in self._captured}
 
         def run(*args: Any) -> list[Any]:
@@ -157,8 +153,11 @@ class Body:
                 raise ValueError(f"body {self._graph.name!r} takes {len(self._graph.inputs)} inputs, was given {len(args)}")
             given = {**captured, **dict(zip(self._graph.inputs, args))}
             try:
-                values = self._program().program.run(given, control)
+                values = self._program().program.run(given, control, sizes)
             except SizeConflict:
+                return self._run_reference(outer, args, control)
+            except errors.EngineError as error:
+                _log.warning("body %r cannot be compiled, NumPy runs it: %s", self._graph.name, error)
                 return self._run_reference(outer, args, control)
             return [values[value] if value in values else constant_array(value) for value in self._graph.outputs]
 
@@ -175,7 +174,7 @@ class Body:
         with self._lock:
             if self._compiled is None:
                 inputs = [*self._graph.inputs, *self._captured]
-                nodes = _needed(self._order(self._graph), self._graph.outputs)
+                nodes = needed_nodes(self._order(self._graph), self._graph.outputs)
                 self._compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
         return self._compiled
 
@@ -196,114 +195,7 @@ def is_fixed(value: Value, graph: Graph) -> bool:
     return value.constant is not None
 
 
-class NativeModel:
-    """A model as a native program: the same face as `Program`, fast.
-
-    Sets of fetched values other than the outputs get a program of their own, compiled when first asked for. Where actual sizes
-    contradict the model (one name fed with two sizes), the run is done by the reference program.
-    """
-
-    def __init__(self, graph: Graph, ports: Program, order: Order, settings: NativeSettings) -> None:
-        self._graph = graph
-        self._reference = ports
-        self._order = order
-        self._settings = settings
-        self._values = _named_values(graph)
-        self._inputs = {value.name: value for value in graph.inputs}
-        self._programs: dict[tuple[str, ...], Compiled] = {}
-        self._lock = threading.Lock()
-        self._all = tuple(value.name for value in graph.outputs)
-        self._fast = self._fast_path(self.compiled(self._all))
-
-    def _fast_path(self, compiled: Compiled) -> FastPath | None:
-        """The short way, if this model has one: all native, every input used, outputs that are different values."""
-        program = compiled.program
-        native_inputs = {view.buffer.value for view in program.plan.inputs}
-        native_outputs = {view.buffer.value for view in program.plan.outputs}
-        fits = (
-            USABLE
-            and program.is_all_native
-            and len(set(self._graph.outputs)) == len(self._graph.outputs)
-            and all(value in native_inputs and value.constant is None for value in self._graph.inputs)
-            and all(value in native_outputs and is_plain(value) for value in self._graph.outputs)
-        )
-        return FastPath(program, self._graph.inputs, self._graph.outputs) if fits else None
-
-    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, if this run can go the short way; None if it needs `run`."""
-        return None if self._fast is None else self._fast.run(feeds)
-
-    @property
-    def plan(self) -> ExecutionPlan:
-        """The reference plan: every node a step."""
-        return self._reference.plan
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """What must be fed."""
-        return self._reference.inputs
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """What the model gives."""
-        return self._reference.outputs
-
-    @property
-    def overridable_initializers(self) -> tuple[Port, ...]:
-        """Weights that a feed of the same name replaces."""
-        return self._reference.overridable_initializers
-
-    def compiled(self, fetches: tuple[str, ...]) -> Compiled:
-        """The native program for a set of fetched values."""
-        found = self._programs.get(fetches)
-        if found is None:
-            with self._lock:
-                found = self._programs.get(fetches)
-                if found is None:
-                    outputs = [self._values[name] for name in dict.fromkeys(fetches)]
-                    nodes = _needed(self._order(self._graph), outputs)
-                    if len(self._programs) >= _MOST_PROGRAMS:
-                        self._programs.pop(next(iter(self._programs)))
-                    found = compile_graph(self._graph, outputs, nodes, self._order, self._settings)
-                    self._programs[fetches] = found
-        return found
-
-    def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
-        """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
-        control = control or RunControl()
-        unknown = next((name for name in fetches if name not in self._values), None)
-        if unknown is not None:
-            return self._reference.run(feeds, fetches, control)  # says what is wrong
-        try:
-            if self._fast is not None and tuple(fetches) == self._all and control.is_idle:
-                return self._fast.run_checked(feeds)
-            compiled = self.compiled(tuple(fetches))
-            given = {
-                value: borrowed(feeds[name]) if name in feeds else constant_array(value) for name, value in self._inputs.items()
-            }
-            with np.errstate(all="ignore"):
-                values = compiled.program.run(given, control)
-        except SizeConflict as conflict:
-            _log.info("sizes do not fit the compiled program, the reference runs instead: %s", conflict)
-            return self._reference.run(feeds, fetches, control)
-        results = []
-        for name in fetches:
-            value = self._values[name]
-            results.append(values[value] if value in values else constant_array(value))
-        return owned(results)
-
-
-def is_plain(value: Value) -> bool:
-    """Whether NumPy itself has the element type, so that a result is handed over as it is."""
-    return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
-
-
-def _named_values(graph: Graph) -> dict[str, Value]:
-    values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph.nodes for value in node.outputs)]
-    return {value.name: value for value in values if value.name}
-
-
-def _needed(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
+def needed_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
     """The nodes that some outputs depend on, in the given order."""
     wanted = set(outputs)
     kept = []

@@ -1,27 +1,31 @@
 """The whole pipeline on one page: a model goes in, a program comes out.
 
-model ── inline functions ── apply overrides ── infer types, check ── order and plan ──> Program
+model ── inline functions ── apply overrides ── infer types, check ─┬─ order and plan ─────────────> Program (NumPy)
+                                                                    └─ passes ── lower and compile ─> NativeModel
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
 
 from sardonyx import errors
 from sardonyx.analysis.check import check_model
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import NativeModel, NativeSettings
-from sardonyx.ir.graph import Graph, Model, Node, walk
-from sardonyx.ir.types import TensorType
+from sardonyx.assemble import NativeSettings
+from sardonyx.ir.clone import Cloner
+from sardonyx.ir.graph import Graph, Model, Node
+from sardonyx.native_model import NativeModel
 from sardonyx.options import REFERENCE_PROVIDER, CompileOptions, environment
 from sardonyx.passes.apply_overrides import override_dimensions, override_initializers
+from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
+from sardonyx.passes.pipeline import run_passes
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
-from sardonyx.plan.plan import ExecutionPlan, HostStep
-from sardonyx.providers.provider import Provider
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import Program
+
+_log = logging.getLogger("sardonyx")
 
 
 def compile_model(model: Model, options: CompileOptions) -> Program | NativeModel:
@@ -29,41 +33,32 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
     InlineFunctions().run(model)
     override_initializers(model.graph, options.initializer_overrides)
     override_dimensions(model.graph, options.free_dimension_overrides)
-    report = check_model(model)
-    problems = [problem for problem in report if problem.severity == "error"]
+    problems = [problem for problem in check_model(model, infer_shapes(model)) if problem.severity == "error"]
     if problems:
         raise errors.InvalidGraph("\n".join(map(str, problems)), problems=tuple(map(str, problems)))
-    infer_shapes(model)
-    providers: list[Provider] = [ReferenceProvider()]
-
-    def make_step(node: Node, inputs: Sequence[int], outputs: Sequence[int], bodies: Mapping[str, ExecutionPlan]) -> HostStep:
-        for provider in providers:
-            if provider.claims(node):
-                return provider.step(node, inputs, outputs, bodies)
-        raise errors.NotImplemented(f"{node.label}: no provider computes it")
+    for node in model.graph.nodes:
+        if not ReferenceProvider().claims(node):
+            ReferenceProvider().step(node, (), (), {})  # raises: no provider computes it
 
     def order(graph: Graph) -> list[Node]:
         return execution_order(graph, options.execution_order)
 
-    reference = Program(build_plan(model.graph, make_step, order))
+    original = Cloner().graph(model.graph)  # what is computed if a value is fetched that the passes have removed
+
+    def reference() -> Program:
+        return Program(build_plan(original, ReferenceProvider().step, order))
+
     if options.providers[:1] == (REFERENCE_PROVIDER,):
-        return reference
-    trust_only_inference(model)
+        return reference()
+    infer_from_inputs(model)
+    report = run_passes(model, options)
     settings = NativeSettings(
         environment().cache_folder,
         options.intra_op_num_threads,
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
     )
-    return NativeModel(model.graph, reference, order, settings)
-
-
-def trust_only_inference(model: Model) -> None:
-    """Infer all shapes anew without what the model says about them.
-
-    Native code relies on the sizes: a model that claims a wrong shape for an intermediate value must not be believed.
-    """
-    for node in walk(model.graph):
-        for value in node.outputs:
-            if isinstance(value.type, TensorType):
-                value.type = TensorType(value.type.dtype, None)
-    infer_shapes(model)
+    try:
+        return NativeModel(model.graph, original, reference, order, settings, report)
+    except errors.EngineError as error:
+        _log.warning("the model cannot be compiled, NumPy runs it: %s", error)
+        return reference()

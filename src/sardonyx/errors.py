@@ -139,3 +139,10 @@ class NotFound(SardonyxError, LookupError):
 
     code = 14
     code_name = "NOT_FOUND"
+
+
+class DeviceReset(SardonyxError, RuntimeError):
+    """A device was reset while it worked and its sessions must be made anew; a CPU never is."""
+
+    code = 15
+    code_name = "DEVICE_RESET"

@@ -8,19 +8,24 @@ Work and memory depend on the sizes of the inputs; sizes that are not given are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from sardonyx import errors
-from sardonyx.assemble import Compiled, NativeModel
+from sardonyx.assemble import Compiled
 from sardonyx.compiler import compile_model
 from sardonyx.inspection import Source, load_model
+from sardonyx.ir.clone import Cloner
 from sardonyx.ir.dims import Dim, evaluate, symbols_of
-from sardonyx.ir.graph import Node
+from sardonyx.ir.graph import Model, Node, walk
 from sardonyx.lower.groups import Group
 from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep
-from sardonyx.options import SessionOptions
+from sardonyx.native_model import NativeModel
+from sardonyx.options import CompileOptions, SessionOptions
+from sardonyx.passes.fold_shape_values import infer_from_inputs
+from sardonyx.passes.inline_functions import InlineFunctions
+from sardonyx.passes.pipeline import run_stage, stages_for
 from sardonyx.plan.memory import Lifetime, lower_bound, plan_offsets
 from sardonyx.plan.native import PARALLEL_FROM, NativePlan
 from sardonyx.runtime.ports import NodeArg
@@ -39,6 +44,7 @@ class NodeExplanation:
     steps: tuple[int, ...]  # those that compute it, together with all nodes of its kernel
     kernel: str  # the operators of all these nodes, joined by `+`
     reason: str  # why it runs in Python, or why it did not join the kernel of its inputs
+    passes: tuple[str, ...]  # those that made it or gave it other inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +88,11 @@ class MemoryExplanation:
 
 @dataclass(frozen=True, slots=True)
 class PassExplanation:
-    """What a pass over the graph did, and why it left alone what looked like work."""
+    """What a pass over the graph did in all its rounds, and why it left alone what looked like work."""
 
     name: str
     changes: int
+    removed: tuple[str, ...]  # nodes of the model that are gone since
     reasons: tuple[str, ...]
 
 
@@ -109,17 +116,22 @@ class Explanation:
 def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> Explanation:
     """Compile a model and say how. `shapes` gives the shape of an input, or as `{"N": (4,)}` the size of a named dimension."""
     model = load_model(source)
-    program = compile_model(model, SessionOptions().compile_options())
+    if model is source:
+        model = replace(model, graph=Cloner().graph(model.graph), functions=dict(model.functions))
+    InlineFunctions().run(model)
+    options = SessionOptions().compile_options()
+    passes, touched = _trace(replace(model, graph=Cloner().graph(model.graph)), options)
+    program = compile_model(model, options)
     if not isinstance(program, NativeModel):
         raise errors.EngineError("the model was not compiled to native code")
-    compiled = program.compiled(tuple(port.name for port in program.outputs))
+    compiled = program.main
     ports = [NodeArg.of(port.name, port.type) for port in program.inputs]
     sizes = _sizes(compiled.plan, input_shapes(ports, shapes))
     return Explanation(
         name=model.path or model.graph.name,
         sizes=sizes,
-        passes=(),
-        nodes=_nodes(model.graph.nodes, compiled),
+        passes=passes,
+        nodes=_nodes(model.graph.nodes, compiled, touched),
         steps=tuple(_step(number, step, sizes) for number, step in enumerate(compiled.lowered.steps)),
         memory=_memory(compiled.plan, sizes),
     )
@@ -142,16 +154,51 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> int | None:
     return None if symbols_of(dim) - sizes.keys() else evaluate(dim, sizes)
 
 
-def _nodes(nodes: Sequence[Node], compiled: Compiled) -> tuple[NodeExplanation, ...]:
+def _trace(model: Model, options: CompileOptions) -> tuple[tuple[PassExplanation, ...], dict[str, tuple[str, ...]]]:
+    """Run the passes one by one over a copy and see what each did; by the label of a node, who made or changed it."""
+    infer_from_inputs(model)
+    original = {node.label for node in walk(model.graph)}
+    changes: dict[str, int] = {}
+    removed: dict[str, list[str]] = {}
+    reasons: dict[str, tuple[str, ...]] = {}
+    touched: dict[str, tuple[str, ...]] = {}
+    before = _snapshot(model)
+    for stage in stages_for(options):
+        for report in run_stage(stage, model, options.verify):
+            changes[report.name] = changes.get(report.name, 0) + report.changes
+            reasons[report.name] = report.refusals
+            if not report.changes:
+                continue
+            after = _snapshot(model)
+            gone = (node.label for node in before if node not in after)
+            removed.setdefault(report.name, []).extend(label for label in gone if label in original)
+            for node, form in after.items():
+                if before.get(node) != form:
+                    known = touched.get(node.label, ())
+                    touched[node.label] = known if report.name in known else (*known, report.name)
+            before = after
+    explained = (PassExplanation(name, changes[name], tuple(removed.get(name, ())), reasons[name]) for name in changes)
+    return tuple(explained), touched
+
+
+def _snapshot(model: Model) -> dict[Node, tuple[object, ...]]:
+    """All nodes, each with what a pass may change about it in place."""
+    return {
+        node: (node.op_type, node.inputs, tuple((name, id(attr)) for name, attr in node.attrs.items()))
+        for node in walk(model.graph)
+    }
+
+
+def _nodes(nodes: Iterable[Node], compiled: Compiled, touched: Mapping[str, tuple[str, ...]]) -> tuple[NodeExplanation, ...]:
     numbers: dict[Group | None, list[int]] = {}
     for number, group in enumerate(compiled.lowered.groups):
         numbers.setdefault(group, []).append(number)
     explained = []
     for node in nodes:
         group = compiled.grouping.group_of.get(node)
-        reason = compiled.grouping.refusals.get(node, "")
+        reason, passes = compiled.grouping.refusals.get(node, ""), touched.get(node.label, ())
         if group is None:
-            explained.append(NodeExplanation(node.label, node.op_type, "known", (), "", ""))
+            explained.append(NodeExplanation(node.label, node.op_type, "known", (), "", "", passes))
             continue
         steps = tuple(numbers.get(group, ()))
         at_host = any(isinstance(compiled.lowered.steps[number], HostNodeStep) for number in steps)
@@ -159,7 +206,7 @@ def _nodes(nodes: Sequence[Node], compiled: Compiled) -> tuple[NodeExplanation, 
             reason = "its result cannot be seen as a part of its input, and it has no kernel"
         placement: Placement = "host" if at_host else "kernel" if steps else "view"
         kernel = group.label if placement == "kernel" else ""
-        explained.append(NodeExplanation(node.label, node.op_type, placement, steps, kernel, reason))
+        explained.append(NodeExplanation(node.label, node.op_type, placement, steps, kernel, reason, passes))
     return tuple(explained)
 
 

@@ -73,7 +73,7 @@ class ModelCompiler:
             raise errors.Fail("no node was compiled: no execution provider keeps compiled code in ONNX files")
         options = self._options
         model = load(self._source, external_files=options.external_files or None, replaced=options.replaced_initializers)
-        compile_model(model, self._options.compile_options())
+        compile_model(model, options.compile_options(initializers=model.graph.initializers))
         return model
 
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:

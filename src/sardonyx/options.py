@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -245,6 +245,7 @@ class SessionOptions(_Settings):
 
     __slots__ = (
         "_denotations", "_dimensions", "_external_files", "_initializers", "_load_cancelled", "_policy", "_providers",
+        "_required",
     )  # fmt: skip
 
     enable_profiling = Setting(False, _boolean, "Whether a trace of every run is recorded; default False.")
@@ -271,6 +272,7 @@ class SessionOptions(_Settings):
         self._dimensions: dict[str, int] = {}
         self._denotations: dict[str, int] = {}
         self._initializers: dict[str, NDArray[Any]] = {}
+        self._required: dict[str, None] = {}  # of these, the names every model must have
         self._external_files: dict[str, memoryview] = {}
         self._providers: dict[str, dict[str, str]] = {}
         self._policy: OrtExecutionProviderDevicePolicy | None = None
@@ -313,7 +315,10 @@ class SessionOptions(_Settings):
         self._denotations[_text(denotation)] = _integer(size)
 
     def add_initializer(self, name: str, ort_value: Any) -> None:
-        """Use this tensor (an OrtValue) in place of the model's initializer of that name; the memory is shared, not copied."""
+        """Use this tensor (an OrtValue) in place of the model's initializer of that name; the memory is shared, not copied.
+
+        A model without such an initializer ignores it: the options may serve several models.
+        """
         self._initializers[_text(name)] = _ort_value(ort_value)
 
     def add_external_initializers(self, names: Sequence[str], ort_values: Sequence[Any]) -> None:
@@ -322,6 +327,7 @@ class SessionOptions(_Settings):
             raise RuntimeError("Expecting names and ort_values lists to have equal length")
         for name, value in zip(names, ort_values):
             self.add_initializer(name, value)
+            self._required[name] = None
 
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
@@ -404,8 +410,9 @@ class SessionOptions(_Settings):
         self,
         providers: Mapping[str, Mapping[str, str]] | None = None,
         disabled_optimizers: Iterable[str] = (),
+        initializers: Container[str] | None = None,
     ) -> CompileOptions:
-        """What the compiler is told, as it stands now."""
+        """What the compiler is told, as it stands now; `initializers` are those of the model, if it is known."""
         chosen = providers or self._providers or {CPU_PROVIDER: {}}
         named = self._config.get(DISABLED_OPTIMIZERS_KEY, "").replace(";", ",").split(",")
         return CompileOptions(
@@ -422,7 +429,13 @@ class SessionOptions(_Settings):
             deterministic=self.use_deterministic_compute,
             memory_reuse=self.enable_mem_reuse,
             config=MappingProxyType(dict(self._config)),
-            initializer_overrides=MappingProxyType(dict(self._initializers)),
+            initializer_overrides=MappingProxyType(
+                {
+                    name: array
+                    for name, array in self._initializers.items()
+                    if initializers is None or name in initializers or name in self._required
+                }
+            ),
             verify=environment().verify,
         )
 

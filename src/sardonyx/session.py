@@ -102,6 +102,9 @@ class CompiledModel(Protocol):
     def plan(self) -> ExecutionPlan: ...
 
     @property
+    def node_count(self) -> int: ...
+
+    @property
     def inputs(self) -> tuple[Port, ...]: ...
 
     @property
@@ -148,6 +151,7 @@ class InferenceSession:
         **kwargs: Any,
     ) -> None:
         self._source = _source(path_or_bytes)
+        self._folder = None if isinstance(self._source, str) else _current_folder()
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             raise TypeError(f"sess_options: expected SessionOptions, got {type(sess_options).__name__}")
         self._initial_options = sess_options if sess_options is not None else SessionOptions()
@@ -187,7 +191,7 @@ class InferenceSession:
         options = self._initial_options.copy()
         self._stop_if_cancelled()
         profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
-        folder = options.config_entries.get(_EXTERNAL_FOLDER) or None
+        folder = options.config_entries.get(_EXTERNAL_FOLDER) or self._folder
         with _span(profiler, "model_loading_uri" if isinstance(self._source, str) else "model_loading_array"):
             replaced = options.replaced_initializers
             model = load(self._source, base_dir=folder, external_files=options.external_files or None, replaced=replaced)
@@ -198,10 +202,11 @@ class InferenceSession:
         self._stop_if_cancelled()
         metadata = ModelMetadata.of(model)
         declared = {value.name: value.type for value in model.graph.outputs}
+        written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
         wanted = providers or dict(options.provider_settings)
         chosen = {name: wanted[name] for name in wanted if name in AVAILABLE_PROVIDERS}
         chosen.setdefault(CPU_PROVIDER, {})
-        compile_options = options.compile_options(chosen, self._disabled_optimizers)
+        compile_options = options.compile_options(chosen, self._disabled_optimizers, model.graph.initializers)
         named = _dimensions_by_denotation(model.graph, compile_options.free_dimension_denotations)
         if named:
             sizes = {**named, **compile_options.free_dimension_overrides}
@@ -214,16 +219,19 @@ class InferenceSession:
         if options.optimized_model_filepath:
             save_optimized(model, options)
         where = self._source if isinstance(self._source, str) else "memory"
-        text, about = "model from %s: %d nodes, providers %s", (where, len(program.plan.steps), ", ".join(chosen))
+        text, about = "model from %s: %d nodes, providers %s", (where, program.node_count, ", ".join(chosen))
         log(INFO, text, *about, threshold=options.log_severity_level, logid=options.logid)
         return _Opened(
             options=options,
             providers=chosen,
             program=program,
             feeds=FeedReader(program.inputs, program.overridable_initializers),
-            inputs=[NodeArg.of(port.name, port.type) for port in program.inputs],
-            outputs=[NodeArg.of(port.name, declared_type(declared.get(port.name), port.type)) for port in program.outputs],
-            overridable=[NodeArg.of(port.name, port.type) for port in program.overridable_initializers],
+            inputs=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.inputs],
+            outputs=[
+                NodeArg.of(port.name, declared_type(declared.get(port.name), port.type), written.get(port.name))
+                for port in program.outputs
+            ],
+            overridable=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.overridable_initializers],
             output_types={port.name: port.type for port in program.outputs},
             metadata=metadata,
             profiler=profiler,
@@ -488,6 +496,14 @@ def _source(given: Any) -> str | bytes:
             if isinstance(content, bytes):
                 return content
     raise TypeError(f"Unable to load from type '{type(given)}'")
+
+
+def _current_folder() -> str | None:
+    """Where the external data of a model without a path is looked for."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return None
 
 
 def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:

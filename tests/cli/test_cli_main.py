@@ -81,13 +81,13 @@ def test_inspect_shows_what_a_model_is_made_of(adder: str, capsys: pytest.Captur
     assert "a  f32[N,3]" in text
     assert "opsets      ai.onnx 17" in text
     assert "operators: 1 node" in text
-    assert ["1", "Add", "17", "host"] in [line.split() for line in text.splitlines()]
+    assert ["1", "Add", "17", "native"] in [line.split() for line in text.splitlines()]
 
 
 def test_inspect_writes_json(adder: str, capsys: pytest.CaptureFixture[str]) -> None:
     summary = json.loads(output_of(capsys, "inspect", adder, "--json"))
     assert summary["inputs"][0] == {"name": "a", "type": "f32[N,3]", "onnx_type": "tensor(float)", "doc": ""}
-    assert summary["operators"] == [{"domain": "ai.onnx", "name": "Add", "version": 17, "count": 1, "execution": "host"}]
+    assert summary["operators"] == [{"domain": "ai.onnx", "name": "Add", "version": 17, "count": 1, "execution": "native"}]
 
 
 def test_inspect_says_which_operators_are_not_there(build: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,8 @@ def test_columns_are_aligned_and_numbers_stand_right() -> None:
         (tables.byte_size(2_500_000_000_000), "2500.0 GB"),
         (tables.duration(2.5), "2.50 s"),
         (tables.duration(0.0125), "12.5 ms"),
-        (tables.duration(0.000042), "42 us"),
+        (tables.duration(0.000042), "42.0 us"),
+        (tables.duration(0.0000042), "4.20 us"),
         (tables.counted(1, "node"), "1 node"),
         (tables.counted(1200, "node"), "1,200 nodes"),
     ],

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
+from sardonyx import assemble
 from sardonyx.assemble import Compiled
+from sardonyx.codegen.emit import KernelLibrary
+from sardonyx.codegen.target import Target, host
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.dot import DotKernel
@@ -308,3 +311,22 @@ def test_integers_with_a_factor_are_left_to_the_host() -> None:
     _, compiled = compile_native(content)
     assert host_nodes(compiled) == ["Gemm"]
     assert_native_agrees(content, {"a": a}, native=False)
+
+
+@cache
+def narrow_library(lanes: int) -> KernelLibrary:
+    """Kernels for this machine without its widest vectors; kept, because pools go on using its driver."""
+    target = host()
+    features = ",".join("-" + name[1:] if "avx512" in name else name for name in target.features.split(","))
+    return KernelLibrary(Target(target.triple, target.cpu, features, lanes, 16), None)
+
+
+@pytest.mark.parametrize("lanes", [8, 4])
+def test_machines_with_narrower_vectors_pack_a_large_computed_matrix(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assemble, "library", lambda folder: narrow_library(lanes))
+    _, graph, compiled = symbolic_program.__wrapped__()
+    assert kernels(compiled) == [PackKernel, MatMulKernel, MatMulKernel]
+    for rows in (0, 1, 5, 63, 64, 100):
+        a, b = numbers(rows, (2, rows, 30)), numbers(1, (2, 30, 77))
+        (actual,) = run_native(graph, compiled, {"a": a, "b": b})
+        np.testing.assert_allclose(actual, a @ b, rtol=1e-4, atol=1e-4)

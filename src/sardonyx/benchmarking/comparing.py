@@ -18,7 +18,7 @@ from sardonyx.benchmarking.timing import Timing, interleave
 class EngineResult:
     """What one engine did; `error` is "" if it could run the model.
 
-    `difference` is the largest difference from our results, as a share of the largest number in each; None if it was not compared.
+    `difference` is the largest difference from our results, as a share of the largest number in each; None if not compared.
     """
 
     name: str
@@ -49,7 +49,12 @@ class Comparison:
 
 
 def compare(
-    model: str | Path, feeds: Mapping[str, Any], *, peers: Sequence[str] = ("onnxruntime",), threads: int = 0, seconds: float = 5.0
+    model: str | Path,
+    feeds: Mapping[str, Any],
+    *,
+    peers: Sequence[str] = ("onnxruntime",),
+    threads: int = 0,
+    seconds: float = 5.0,
 ) -> Comparison:
     """Time a model on Sardonyx and on peers. An engine that fails is listed with its error."""
     opened: dict[str, Engine] = {}
@@ -76,7 +81,7 @@ def compare(
 
 
 def largest_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
-    """The largest difference between two lists of results, each as a share of its largest number; infinite if they do not match."""
+    """The largest difference between results, each as a share of its largest number; infinite if they do not match."""
     if len(ours) != len(theirs):
         return float("inf")
     return max((_difference(a, b) for a, b in zip(ours, theirs)), default=0.0)

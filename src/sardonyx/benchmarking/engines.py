@@ -75,7 +75,7 @@ def _open_onnxruntime(model: Path, threads: int) -> tuple[Run, Sequence[Any]]:
     options.intra_op_num_threads = threads
     options.log_severity_level = _QUIET
     session = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    return lambda feeds: session.run(None, dict(feeds)), session.get_inputs()  # type: ignore[no-any-return]
+    return lambda feeds: session.run(None, dict(feeds)), session.get_inputs()
 
 
 def _open_openvino(model: Path, threads: int) -> tuple[Run, Sequence[Any]]:

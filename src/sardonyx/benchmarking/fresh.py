@@ -56,6 +56,7 @@ def _probe(
         path.write_bytes(pickle.dumps([dict(each) for each in feeds]))
         request = {"engine": engine, "model": str(model), "feeds": str(path), "threads": threads, "runs": runs}
         environment = dict(os.environ)
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process would compile all of our Python source
         if cache_folder is not None:
             environment["SARDONYX_CACHE_DIR"] = str(cache_folder)
         done = subprocess.run(
@@ -80,6 +81,7 @@ def peak_memory(engine: str, model: str | Path, feeds: Mapping[str, Any], thread
 
 def creation(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 3) -> Creation:
     """How long opening a model takes; warm is the best of some attempts. Engines without a cache are equally fast in both."""
+    _probe(engine, model, [feeds], threads, 1)  # files are in memory and Python's own compiling is done from now on
     with tempfile.TemporaryDirectory(prefix="sardonyx-bench-cache-") as folder:
         cold = _probe(engine, model, [feeds], threads, 1, Path(folder))["create"]
         warm = min(_probe(engine, model, [feeds], threads, 1, Path(folder))["create"] for _ in range(attempts))

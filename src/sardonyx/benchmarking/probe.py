@@ -7,6 +7,7 @@ It imports nothing but the engine and what the feeds are made of, so that the me
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -48,10 +49,7 @@ def main() -> None:
         all_feeds = pickle.load(file)
     base = resident_peak()
     start = time.perf_counter()
-    if request["engine"] == "sardonyx":
-        import sardonyx as engine
-    else:
-        import onnxruntime as engine
+    engine = importlib.import_module(request["engine"])
     imported = time.perf_counter()
     options = engine.SessionOptions()
     options.intra_op_num_threads = request["threads"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sardonyx.assemble import NativeModel
 from sardonyx.compiler import compile_model
 from sardonyx.formats.onnx import load
 from sardonyx.lower.steps import HostNodeStep
+from sardonyx.native_model import NativeModel
 from sardonyx.options import SessionOptions
 from sardonyx.runtime.executor import NodeTiming, RunControl
 
@@ -35,7 +35,7 @@ def step_times(model: str | Path, feeds: Mapping[str, Any], threads: int = 0, ru
     at_host: dict[str, str] = {}
     native: set[str] = set()
     if isinstance(program, NativeModel):
-        for step in program.compiled(fetches).lowered.steps:
+        for step in program.main.lowered.steps:
             if isinstance(step, HostNodeStep):
                 at_host[step.node.label] = step.node.op_type
             else:

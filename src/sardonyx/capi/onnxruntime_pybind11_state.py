@@ -14,6 +14,7 @@ from sardonyx.build_info import (
     set_seed,
 )
 from sardonyx.errors import (
+    DeviceReset,
     EngineError,
     EPFail,
     Fail,
@@ -79,7 +80,7 @@ def is_dlpack_uint8_tensor(capsule: object) -> bool:
 
 
 __all__ = [
-    "AdapterFormat", "EPFail", "EngineError", "ExecutionMode", "ExecutionOrder", "Fail", "GraphOptimizationLevel",
+    "AdapterFormat", "DeviceReset", "EPFail", "EngineError", "ExecutionMode", "ExecutionOrder", "Fail", "GraphOptimizationLevel",
     "InferenceSession", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "LoraAdapter", "ModelCompiler",
     "ModelLoadCanceled", "ModelLoaded", "ModelMetadata", "ModelRequiresCompilation", "NoModel", "NoSuchFile", "NodeArg",
     "NotFound", "NotImplemented", "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice", "OrtDeviceMemoryType",

@@ -17,6 +17,7 @@ from sardonyx.cli.usage import UsageError
 
 PROBED = ("sardonyx", "onnxruntime")  # engines whose memory and start are measured
 MISMATCH = 1e-3
+MOST_SHOWN = 200  # characters of the description of inputs
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], shared: argparse.ArgumentParser) -> None:
@@ -34,10 +35,16 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
         metavar="NAMES",
         help="onnxruntime, openvino, torch, separated by commas (default: onnxruntime, if it is installed)",
     )
-    parser.add_argument("--threads", type=int, default=0, metavar="N", help="for every engine (default: each engine's own choice)")
+    parser.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="for every engine (default: each engine's own choice)"
+    )
     parser.add_argument("--batch", metavar="N,M,...", help="batch sizes: the first dimension of inputs where it is free")
     parser.add_argument(
-        "--shape", action="append", default=[], metavar="NAME=1x3x8x8", help="shape of a made-up input, or size of a named dimension"
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1x3x8x8",
+        help="shape of a made-up input, or size of a named dimension",
     )
     parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help="as for `sardonyx run` (repeatable)")
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of timing for each batch size (default 5)")
@@ -124,7 +131,8 @@ def _lines(
 ) -> Iterator[str]:
     described = ", ".join(f"{name} {_shape(value)}" for name, value in feeds.items())
     threads = f"{comparison.threads} threads" if comparison.threads else "default threads"
-    yield f"{model}{f', batch {batch}' if batch else ''}, {threads}: {described if len(described) < 200 else f'{len(feeds)} inputs'}"
+    shown = described if len(described) <= MOST_SHOWN else f"{len(feeds)} inputs"
+    yield f"{model}{f', batch {batch}' if batch else ''}, {threads}: {shown}"
     rows = []
     for engine in comparison.engines:
         if engine.timing is None:

@@ -54,32 +54,39 @@ def _lines(explanation: sardonyx.Explanation) -> Iterator[str]:
     yield from _summary_lines(explanation)
     yield from _pass_lines(explanation)
     yield from ("", "nodes:")
-    rows = [(node.label, _place(node.placement, node.steps), node.kernel, node.reason) for node in explanation.nodes]
-    yield from columns(rows, header=("node", "step", "kernel", "note")) if rows else ("  none",)
+    rows = [
+        (node.label, _place(node.placement, node.steps), node.kernel, ", ".join(node.passes), node.reason)
+        for node in explanation.nodes
+    ]
+    yield from columns(rows, header=("node", "step", "kernel", "made or changed by", "note")) if rows else ("  none",)
     yield from ("", "steps (work is estimated, on one core):")
-    yield from columns(
-        [
-            (
-                step.number,
-                step.kind,
-                step.label,
-                "?" if step.work_ns is None else duration(step.work_ns / 1e9),
-                "?" if step.units is None else step.units,
-                "threads" if step.parallel else "",
-                _bytes(step.read_bytes),
-                _bytes(step.written_bytes),
-            )
-            if step.kind != "host"
-            else (step.number, "host", step.nodes[0], "", "", "", _bytes(step.read_bytes), _bytes(step.written_bytes))
-            for step in explanation.steps
-        ],
-        header=("step", "kind", "label", "work", "units", "", "reads", "writes"),
-    ) if explanation.steps else ("  none",)
+    yield from (
+        columns(
+            [
+                (
+                    step.number,
+                    step.kind,
+                    step.label,
+                    "?" if step.work_ns is None else duration(step.work_ns / 1e9),
+                    "?" if step.units is None else step.units,
+                    "threads" if step.parallel else "",
+                    _bytes(step.read_bytes),
+                    _bytes(step.written_bytes),
+                )
+                if step.kind != "host"
+                else (step.number, "host", step.nodes[0], "", "", "", _bytes(step.read_bytes), _bytes(step.written_bytes))
+                for step in explanation.steps
+            ],
+            header=("step", "kind", "label", "work", "units", "", "reads", "writes"),
+        )
+        if explanation.steps
+        else ("  none",)
+    )
     yield from _memory_lines(explanation)
 
 
 def _summary_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
-    placed = Counter(node.placement for node in explanation.nodes)
+    placed: Counter[str] = Counter(node.placement for node in explanation.nodes)
     where = ", ".join(f"{placed[place]} {text}" for place, text in PLACES.items() if placed[place])
     kernels = len(explanation.steps) - explanation.host_steps
     yield f"{explanation.name}: {counted(len(explanation.nodes), 'node')}{f' ({where})' if where else ''}"
@@ -97,7 +104,8 @@ def _pass_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
     if told:
         yield from ("", "passes:")
         for each in told:
-            yield f"  {each.name}: {counted(each.changes, 'change')}"
+            gone = f", {counted(len(each.removed), 'node')} gone" if each.removed else ""
+            yield f"  {each.name}: {counted(each.changes, 'change')}{gone}"
             yield from (f"    left as it is: {reason}" for reason in each.reasons)
 
 
@@ -131,10 +139,7 @@ def _memory_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
     yield from ("", "  largest buffers, and when they live:")
     shown = memory.buffers[:SHOWN_BUFFERS]
     yield from columns(
-        [
-            (f"|{_bar(each.first, each.last, len(explanation.steps), width)}|", byte_size(each.bytes), each.label)
-            for each in shown
-        ]
+        [(f"|{_bar(each.first, each.last, len(explanation.steps), width)}|", byte_size(each.bytes), each.label) for each in shown]
     )
     if len(memory.buffers) > len(shown):
         yield f"  ... and {counted(len(memory.buffers) - len(shown), 'more buffer')}"

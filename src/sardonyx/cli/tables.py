@@ -37,12 +37,12 @@ def byte_size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`3.2 ms`: in the unit that leaves one to three digits before the point."""
+    """`3.2 ms`: in the unit that leaves one to three digits before the point; microseconds with three digits in all."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     if seconds >= 1e-3:
         return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds * 1e6:.0f} us"
+    return f"{seconds * 1e6:.{0 if seconds >= 1e-4 else 1 if seconds >= 1e-5 else 2}f} us"
 
 
 def counted(count: int, noun: str) -> str:

@@ -18,6 +18,7 @@ class Accumulator:
 
     def __init__(self, emitter: VectorEmitter, node: Expr) -> None:
         self.e = emitter
+        self.node = node
         self.kind: str = node.param[0]
         self.source = node.args[0].type
         self.types = [emitter.type(self.source)]
@@ -33,6 +34,18 @@ class Accumulator:
         if mask is not None:
             value = self.e.choose(mask, value, self.initial[0], self.source)
         return [self._join(state[0], value)]
+
+    @property
+    def adds_products(self) -> bool:
+        """Whether it is a sum of floats: what it adds may be a product, multiplied and added at once."""
+        return self.kind == "sum" and self.source in FLOATS
+
+    def step_product(self, a: str, b: str, state: list[str], mask: str | None) -> list[str]:
+        """Take in a product of two vectors."""
+        kind = self.e.type(self.source)
+        name = f"llvm.fmuladd.{intrinsic_suffix(self.source, self.e.lanes)}"
+        total = self.e.f.call(kind, name, (kind, a), (kind, b), (kind, state[0]))
+        return [total if mask is None else self.e.choose(mask, total, state[0], self.source)]
 
     def step_uniform(self, value: str, state: list[str], position: str) -> list[str]:
         """Take in a vector whose lanes all stand at one position of the reduced axis."""
@@ -86,15 +99,16 @@ class Accumulator:
         return f.call(element, name, (kind, vector))
 
     def _fold(self, vector: str) -> str:
-        """Join the upper half with the lower, until one lane is left."""
-        f, kind, lanes = self.e.f, self.e.type(self.source), self.e.lanes
-        half = lanes // 2
-        while half:
-            order = ", ".join(f"i32 {(lane + half) % lanes}" for lane in range(lanes))
-            moved = f.let(f"shufflevector {kind} {vector}, {kind} poison, <{lanes} x i32> <{order}>")
-            vector = self._join(vector, moved)
-            half //= 2
-        return f.let(f"extractelement {kind} {vector}, i32 0")
+        """Join the upper half with the lower, in ever narrower vectors."""
+        f, kind, half = self.e.f, self.e.type(self.source), self.e.lanes // 2
+        low, high = (
+            f.let(f"shufflevector {kind} {vector}, {kind} poison, <{half} x i32> <{_lanes(start, half)}>") for start in (0, half)
+        )
+        if half == 1:
+            one = [f.let(f"extractelement <1 x {scalar_type(self.source)}> {part}, i32 0") for part in (low, high)]
+            return Accumulator(VectorEmitter(f, 1), self.node)._join(*one)
+        narrow = Accumulator(VectorEmitter(f, half), self.node)
+        return narrow._fold(narrow._join(low, high))
 
     # argmax and argmin: the first extreme wins, or the last with the suffix _last; NaN counts as more extreme than all
 
@@ -149,6 +163,10 @@ class Accumulator:
             state = self._merge_extreme(state, moved)
             width = half
         return f.let(f"extractelement {self.types[1]} {state[1]}, i32 0")
+
+
+def _lanes(start: int, count: int) -> str:
+    return ", ".join(f"i32 {start + lane}" for lane in range(count))
 
 
 def _identity(kind: str, source: str) -> float:

@@ -128,11 +128,26 @@ class _ConvEmitter:
         f.branch_if(f.let(f"icmp sgt i64 {left}, 0", "c"), some, done)
         f.label(some)
         if k.last_pixels is None:
-            self._tile(vectors, k.pixels, place, edge, checked=not k.roomy, count=left)
+            self._rest(vectors, place, edge, left)
         else:
             self._tile(vectors, k.last_pixels, place, edge, checked=k.borders, count=None)
         f.branch(done)
         f.label(done)
+
+    def _rest(self, vectors: int, place: _Place, column: str, left: str) -> None:
+        """What is left of a row whose length is not known: half a tile if that is enough, or a whole one."""
+        f, k = self.f, self.k
+        half = k.pixels // 2
+        if not half:
+            self._tile(vectors, k.pixels, place, column, checked=not k.roomy, count=left)
+            return
+        few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
+        f.branch_if(f.let(f"icmp sle i64 {left}, {half}", "c"), few, many)
+        for label, pixels in ((few, half), (many, k.pixels)):
+            f.label(label)
+            self._tile(vectors, pixels, place, column, checked=not k.roomy, count=left)
+            f.branch(after)
+        f.label(after)
 
     def _is_inside(self, column: str, pixels: int) -> str:
         """Whether all kernel columns of a tile lie inside the image."""

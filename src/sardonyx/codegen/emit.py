@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
+from sardonyx.codegen.attention import emit_attention
 from sardonyx.codegen.conv import emit_conv
 from sardonyx.codegen.conv_layout import emit_layout, emit_surround
 from sardonyx.codegen.conv_window import emit_global_pool, emit_window
@@ -15,23 +16,32 @@ from sardonyx.codegen.dot import emit_dot_kernel
 from sardonyx.codegen.driver import driver_ir
 from sardonyx.codegen.function import Function, module
 from sardonyx.codegen.indexing import emit_index_kernel
+from sardonyx.codegen.interleave import emit_interleave_kernel
 from sardonyx.codegen.loader import LoadedCode, load
 from sardonyx.codegen.loops import emit_loop_kernel
 from sardonyx.codegen.matmul import emit_matmul_kernel
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.pack import emit_pack_kernel
+from sardonyx.codegen.pool import emit_pool
 from sardonyx.codegen.rnn import emit_recurrent
+from sardonyx.codegen.scan import emit_scan_kernel
 from sardonyx.codegen.target import Target
+from sardonyx.codegen.topk import emit_topk_kernel
 from sardonyx.codegen.transpose import emit_transpose_kernel
 from sardonyx.codegen.write import emit_write_kernel
+from sardonyx.kernel.attention import AttentionKernel
 from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.dot import DotKernel
 from sardonyx.kernel.indexing import IndexKernel
+from sardonyx.kernel.interleave import InterleaveKernel
 from sardonyx.kernel.layout import LayoutKernel, SurroundKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul import MatMulKernel
 from sardonyx.kernel.pack import PackKernel
+from sardonyx.kernel.pool import PoolKernel
 from sardonyx.kernel.rnn import RecurrentKernel
+from sardonyx.kernel.scan import ScanKernel
+from sardonyx.kernel.topk import TopKKernel
 from sardonyx.kernel.transpose import TransposeKernel
 from sardonyx.kernel.window import GlobalPoolKernel, WindowKernel
 from sardonyx.kernel.write import WriteKernel
@@ -42,10 +52,15 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     LoopKernel: emit_loop_kernel,
     TransposeKernel: emit_transpose_kernel,
     IndexKernel: emit_index_kernel,
+    ScanKernel: emit_scan_kernel,
+    TopKKernel: emit_topk_kernel,
+    InterleaveKernel: emit_interleave_kernel,
     WriteKernel: emit_write_kernel,
     MatMulKernel: emit_matmul_kernel,
     PackKernel: emit_pack_kernel,
     RecurrentKernel: emit_recurrent,
+    AttentionKernel: emit_attention,
+    PoolKernel: emit_pool,
     DotKernel: emit_dot_kernel,
     ConvKernel: emit_conv,
     WindowKernel: emit_window,

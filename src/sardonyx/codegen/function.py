@@ -32,9 +32,7 @@ class Loop:
 class Function:
     """The text of a function in the making."""
 
-    def __init__(
-        self, name: str, parameters: Sequence[tuple[str, str]], attributes: str = "nounwind", linkage: str = ""
-    ) -> None:
+    def __init__(self, name: str, parameters: Sequence[tuple[str, str]], attributes: str = "nounwind", linkage: str = "") -> None:
         self.name = name
         head = ", ".join(f"{kind} %{param}" for param, kind in parameters)
         self._head = f"define {linkage} void @{name}({head}) {attributes} {{"
@@ -42,7 +40,7 @@ class Function:
         self._count = 0
         self._block = "entry"
         self.declarations: set[str] = set()
-        self.internal: list[Function] = []  # functions of the same module that this one calls
+        self.companions: list[Function] = []  # functions this one calls; they go into the same module
 
     def fresh(self, hint: str = "v") -> str:
         """A name nobody uses."""
@@ -161,8 +159,10 @@ class Function:
 
 
 def module(*functions: Function) -> str:
-    """A module of these functions and the declarations they need."""
-    everything = [one for function in functions for one in (function, *function.internal)]
-    bodies = [function.finish() for function in everything]
-    declared = sorted({line for function in everything for line in function.declarations})
+    """A module of these functions, those they call and the declarations they need."""
+    every = list(functions)
+    for function in every:  # grows while it is walked
+        every += function.companions
+    bodies = [function.finish() for function in every]
+    declared = sorted({line for function in every for line in function.declarations})
     return "\n".join([*declared, *bodies]) + "\n"

@@ -10,6 +10,7 @@ from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.expr import BITS, Expr, binary, load
 from sardonyx.kernel.indexing import CHUNK, ROW_PIECE, IndexKernel
 
+_TOGETHER = 4  # places whose indices are checked at once
 _COLUMN = 1 << 40  # the first index of all places is looked at before the second: how far apart their positions count
 
 
@@ -46,6 +47,16 @@ class _IndexEmitter:
             self.index.append(address())
             self.index_moves.append([number() for _ in range(kernel.axes)])
         self.record, self.code = address(), number()
+        self._use_known_strides()
+
+    def _use_known_strides(self) -> None:
+        last = self.k.parallel - 1
+        for moves, inner in zip((self.near_moves, self.far_moves, *self.index_moves), self.k.inner):
+            if inner != "any":
+                moves[last] = "1" if inner == "unit" else "0"
+        for number, unit in enumerate(self.k.unit_moves):
+            if unit:
+                self.moves[number] = "1"
 
     def emit(self) -> None:
         f, k = self.f, self.k
@@ -65,25 +76,60 @@ class _IndexEmitter:
             if axis:
                 rest = f.let(f"udiv i64 {rest}, {self.sizes[axis]}", "i")
             offsets = self._moved(offsets, axis, place)
-        loops: list[Loop] = []
         if k.chunked:
-            loops.append(f.loop(start, stop))
-            offsets = self._moved(offsets, k.parallel - 1, loops[0].index)
-        for axis in range(k.parallel, k.axes):
-            loops.append(f.loop(0, self.sizes[axis]))
-            offsets = self._moved(offsets, axis, loops[-1].index)
+            self._chunk(offsets, start, stop)
+        else:
+            loops: list[Loop] = []
+            for axis in range(k.parallel, k.axes):
+                loops.append(f.loop(0, self.sizes[axis]))
+                offsets = self._moved(offsets, axis, loops[-1].index)
+            self._place(offsets, start, f.sub(stop, start))
+            for loop in reversed(loops):
+                f.end(loop)
+        f.end(unit)
+
+    def _place(self, offsets: list[str], start: str, count: str) -> None:
+        """Check the indices of one place and move what is there."""
+        f, k = self.f, self.k
         skip = f.fresh("skip")
         near, far = offsets[0], offsets[1]
         for number in range(k.indices):
             far = f.add(far, f.mul(self._checked(number, offsets[2 + number], skip), self.moves[number]))
         if k.rows:
             near, far = f.add(near, start), f.add(far, start)
-        self._move(f.element(self.near, self.element, near), f.element(self.far, self.element, far), f.sub(stop, start))
+        self._move(f.element(self.near, self.element, near), f.element(self.far, self.element, far), count)
         f.branch(skip)
         f.label(skip)
-        for loop in reversed(loops):
-            f.end(loop)
-        f.end(unit)
+
+    def _chunk(self, offsets: list[str], start: str, stop: str) -> None:
+        """Places along the last parallel axis: a few at a time while all their indices are good, one by one otherwise."""
+        f, axis = self.f, self.k.parallel - 1
+        whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-_TOGETHER}", "i"))
+        block = f.loop(start, whole, _TOGETHER)
+        fast, slow, done = f.fresh("fast"), f.fresh("slow"), f.fresh("moved")
+        lanes = [self._moved(offsets, axis, f.add(block.index, number)) for number in range(_TOGETHER)]
+        far = [lane[1] for lane in lanes]
+        good = "true"
+        for column in range(self.k.indices):
+            for number, lane in enumerate(lanes):
+                _, counted, inside = self._counted(column, lane[2 + column])
+                good = f.let(f"and i1 {good}, {inside}", "c")
+                far[number] = f.add(far[number], f.mul(counted, self.moves[column]))
+        f.branch_if(good, fast, slow)
+        f.label(fast)
+        for lane, place in zip(lanes, far):
+            self._move(f.element(self.near, self.element, lane[0]), f.element(self.far, self.element, place), "1")
+        f.branch(done)
+        f.label(slow)
+        each = f.loop(block.index, f.add(block.index, _TOGETHER))
+        self._place(self._moved(offsets, axis, each.index), "0", "1")
+        f.end(each)
+        f.branch(done)
+        f.label(done)
+        f.end(block)
+        rest = f.loop(whole, stop)
+        self._place(self._moved(offsets, axis, rest.index), "0", "1")
+        f.end(rest)
 
     def _moved(self, offsets: list[str], axis: int, place: str) -> list[str]:
         moves = [self.near_moves[axis], self.far_moves[axis], *(moves[axis] for moves in self.index_moves)]
@@ -92,18 +138,24 @@ class _IndexEmitter:
     def _checked(self, number: int, offset: str, skip: str) -> str:
         """An index counted from the front; a bad one is reported and its place skipped."""
         f, limit = self.f, self.limits[number]
-        one = VectorEmitter(f, 1)
-        pointer = f.element(self.index[number], memory_type(self.k.index), offset)
-        found = convert(one, one.load(pointer, self.k.index), self.k.index, "i64")
-        negative = f.let(f"icmp slt i64 {found}, 0", "c")
-        counted = f.let(f"select i1 {negative}, i64 {f.add(found, limit)}, i64 {found}", "i")
+        found, counted, inside = self._counted(number, offset)
         good, bad = f.fresh("good"), f.fresh("bad")
-        f.branch_if(f.let(f"icmp ult i64 {counted}, {limit}", "c"), good, bad)
+        f.branch_if(inside, good, bad)
         f.label(bad)
         report(f, self.record, self.code, f.add(offset, _COLUMN * number), found, limit)
         f.branch(skip)
         f.label(good)
         return counted
+
+    def _counted(self, number: int, offset: str) -> tuple[str, str, str]:
+        """An index as it is, counted from the front, and whether it is in range."""
+        f, limit = self.f, self.limits[number]
+        one = VectorEmitter(f, 1)
+        pointer = f.element(self.index[number], memory_type(self.k.index), offset)
+        found = convert(one, one.load(pointer, self.k.index), self.k.index, "i64")
+        negative = f.let(f"icmp slt i64 {found}, 0", "c")
+        counted = f.let(f"select i1 {negative}, i64 {f.add(found, limit)}, i64 {found}", "i")
+        return found, counted, f.let(f"icmp ult i64 {counted}, {limit}", "c")
 
     def _move(self, near: str, far: str, count: str) -> None:
         source, target = (far, near) if self.k.direction == "gather" else (near, far)

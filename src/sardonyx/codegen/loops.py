@@ -18,8 +18,8 @@ from sardonyx.codegen.accumulators import Accumulator
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, memory_type, scalar_type
-from sardonyx.kernel.expr import Expr, walk
-from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, vector_lanes, walks
+from sardonyx.kernel.expr import Expr
+from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, surface, vector_lanes, walks
 
 KERNEL_PARAMETERS: Final = (("args", "ptr"), ("begin", "i64"), ("end", "i64"), ("worker", "i64"))
 _HEAVY: Final = 40  # operations from which on fewer vectors are worked on at once: more would not fit the registers
@@ -197,12 +197,16 @@ class _LoopEmitter:
         def body(i: str, mask: str | None, count: str | None, carried: list[str]) -> list[str]:
             known = dict(uniform)
             self._read(found.roots, known, pointers, i, mask, count)
-            made = self.e.emit(found.roots, known)
             following: list[str] = []
-            for acc, value in zip(accumulators, made):
-                following += acc.step(value, carried[len(following) : len(following) + len(acc.types)], mask, i)
-            for (operand, _), value in zip(found.stash, made[len(accumulators) :]):
-                self._write(operand, value, pointers, i, mask, count)
+            for acc, value in zip(accumulators, found.values):
+                state = carried[len(following) : len(following) + len(acc.types)]
+                if acc.adds_products and value.op == "mul":
+                    a, b = self.e.emit(value.args, known)
+                    following += acc.step_product(a, b, state, mask)
+                else:
+                    following += acc.step(self.e.emit([value], known)[0], state, mask, i)
+            for operand, value in found.stash:
+                self._write(operand, self.e.emit([value], known)[0], pointers, i, mask, count)
             return following
 
         unroll = _unroll(found)
@@ -257,7 +261,7 @@ class _LoopEmitter:
         values = list(values)
         known: dict[Expr, str] = {}
         fixed: set[Expr] = set()
-        for node in walk(values):
+        for node in surface(values):
             if node in reduced:
                 known[node] = self.e.splat(reduced[node], scalar_type(node.type))
             elif node.op == "load" and self.k.operands[node.param].inner == "zero":
@@ -270,14 +274,12 @@ class _LoopEmitter:
                 continue
             if node.op != "const":
                 fixed.add(node)
-        used_outside = [node for node in walk(values) if node not in fixed]
+        used_outside = [node for node in surface(values) if node not in fixed]
         wanted = [arg for node in used_outside for arg in node.args if arg in fixed]
         self.e.emit([*wanted, *(value for value in values if value in fixed)], known)
         return known
 
-    def _scalars(
-        self, values: list[Expr], pointers: list[str], indices: list[str], reduced: dict[Expr, str]
-    ) -> dict[Expr, str]:
+    def _scalars(self, values: list[Expr], pointers: list[str], indices: list[str], reduced: dict[Expr, str]) -> dict[Expr, str]:
         """The leaves of expressions that are evaluated once per row."""
         one = VectorEmitter(self.f, 1)
         known = dict(reduced)
@@ -350,15 +352,18 @@ class _LoopEmitter:
             following: list[str] = []
             for number, (known, i) in enumerate(zip(known_at(loop.index, moved, found.roots), positions)):
                 known.update(constants[number])
-                made = self.e.emit(found.roots, known)
                 state = loop.carry[number * width : (number + 1) * width]
-                for acc, value in zip(accumulators, made):
-                    following += acc.step_uniform(value, state[: len(acc.types)], loop.index)
+                for acc, value in zip(accumulators, found.values):
+                    if acc.adds_products and value.op == "mul":
+                        a, b = self.e.emit(value.args, known)
+                        following += acc.step_product(a, b, state, None)
+                    else:
+                        following += acc.step_uniform(self.e.emit([value], known)[0], state[: len(acc.types)], loop.index)
                     state = state[len(acc.types) :]
-                for operand, value in zip(found.stores, made):
+                for operand, value in zip(found.stores, self.e.emit(found.values, known) if found.stores else ()):
                     self._write(operand, value, moved, i, mask, count)
-                for (operand, _), value in zip(found.stash, made[len(found.values) :]):
-                    self._write(operand, value, moved, i, mask, count)
+                for operand, value in found.stash:
+                    self._write(operand, self.e.emit([value], known)[0], moved, i, mask, count)
             states = f.end(loop, following)
             for results in reduced:
                 for node, acc in zip(found.reductions, accumulators):
@@ -373,13 +378,13 @@ class _LoopEmitter:
     def _constants_of(self, found: Walk, reduced: list[dict[Expr, str]], positions: list[str]) -> list[dict[Expr, str]]:
         """What follows from finished reductions alone, computed once for each column."""
         fixed: set[Expr] = set()
-        for node in walk(found.roots):
+        for node in surface(found.roots):
             if node in reduced[0] or (node.args and all(arg in fixed or arg.op == "const" for arg in node.args)):
                 fixed.add(node)
         result = []
         for results in reduced:
             known = dict(results)
-            self.e.emit([arg for node in walk(found.roots) if node not in fixed for arg in node.args if arg in fixed], known)
+            self.e.emit([arg for node in surface(found.roots) if node not in fixed for arg in node.args if arg in fixed], known)
             result.append(known)
         return result
 
@@ -401,7 +406,7 @@ def _leaves(values: Iterable[Expr], known: dict[Expr, str]) -> list[Expr]:
 
 
 def _operations(found: Walk) -> int:
-    return sum(1 for node in walk(found.roots) if node.op != "const")
+    return sum(1 for node in surface(found.roots) if node.op != "const")
 
 
 def _unroll(found: Walk) -> int:

@@ -4,7 +4,7 @@
       switch on its height:
         for k, UNROLL at a time; then one at a time:
           load a row of the strip; for each row of the tile: broadcast A[row, k], multiply and add
-      epilogue: in registers if it is short and the strip is full, else from a tile on the stack, row by row
+      epilogue: in registers if it is short and the strip is full, else from a tile on the stack, by a function of its own
 
 Tiles too low to keep the multipliers busy sum even and odd k apart and join them at the end, always in the same order.
 """
@@ -24,6 +24,7 @@ from sardonyx.kernel.matmul import MatMulKernel, vector_lanes
 _UNROLL: Final = 4  # of low tiles
 _TALL: Final = 12  # sums from which on a tile takes one k at a time: with more, loads are moved up and sums leave their registers
 _SHORT: Final = 6  # operations up to which an epilogue is written out for every tile height
+_FEW_CONSTANTS: Final = 2  # that may take registers from the sums of a tile
 _CHAINS: Final = 8  # sums in flight that keep the multipliers busy
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
 
@@ -51,7 +52,7 @@ class _MatMulEmitter:
         self.lanes = vector_lanes(kernel.type, target.lanes)
         self.e = VectorEmitter(f, self.lanes)
         self.strip = kernel.vectors * self.lanes
-        self.short = kernel.epilogue.operations <= _SHORT
+        self.short = kernel.epilogue.operations <= _SHORT and kernel.epilogue.constants <= _FEW_CONSTANTS
         self.element = memory_type(kernel.type)
         self.bytes = BITS[kernel.type] // 8
         at = iter(range(kernel.argument_count()))
@@ -323,24 +324,45 @@ class _MatMulEmitter:
             self.e.store(at, value, self.k.type)
 
     def _rows(self, height: str, count: str, pointers: list[str]) -> None:
-        """The epilogue of a tile on the stack; the last vector may be partly beyond the matrix."""
-        f = self.f
-        limit = f.min(count, self.strip)
+        """The epilogue of a tile on the stack: a function of its own, because constants of a long epilogue would otherwise be
+        kept in registers that the sums need."""
+        f, operands = self.f, self.k.epilogue.operands
+        called = f"{f.name}_rows"
+        values = [("ptr", self.tile), ("i64", height), ("i64", count)]
+        for pointer, row_move, column_move in zip(pointers, self.row_moves, self.column_moves):
+            values += [("ptr", pointer), ("i64", row_move), ("i64", column_move)]
+        f.line(f"call void @{called}({', '.join(f'{kind} {value}' for kind, value in values)})")
+        parameters = [("tile", "ptr"), ("height", "i64"), ("count", "i64")]
+        for number in range(len(operands)):
+            parameters += [(f"p{number}_base", "ptr"), (f"p{number}_row", "i64"), (f"p{number}_column", "i64")]
+        g = Function(called, parameters, "noinline nounwind")
+        f.companions.append(g)
+        moves = [{"unit": "1", "zero": "0"}.get(operand.inner, f"%p{number}_column") for number, operand in enumerate(operands)]
+        self._write_rows(g, [f"%p{number}_base" for number in range(len(operands))], moves)
+
+    def _write_rows(self, f: Function, pointers: list[str], moves: list[str]) -> None:
+        """Row by row, vector by vector; the last vector may be partly beyond the matrix."""
+        e, epilogue = VectorEmitter(f, self.lanes), EpilogueEmitter(self.k.epilogue, f, self.lanes)
+        limit = f.min("%count", self.strip)
         whole = f.let(f"and i64 {limit}, {-self.lanes}", "i")
         rest = f.sub(limit, whole)
-        row = f.loop(0, height, 1, [("ptr", pointer) for pointer in [self.tile, *pointers]])
+        row = f.loop(0, "%height", 1, [("ptr", pointer) for pointer in ["%tile", *pointers]])
         tile, moving = row.carry[0], row.carry[1:]
-        known = self.epilogue.uniform(moving)
+        known = epilogue.uniform(moving)
         position = f.loop(0, whole, self.lanes)
-        sums = self.e.load(f.element(tile, self.element, position.index), self.k.type)
-        self.epilogue.vector(sums, self.k.type, moving, self.column_moves, position.index, known=known)
+        sums = e.load(f.element(tile, self.element, position.index), self.k.type)
+        epilogue.vector(sums, self.k.type, moving, moves, position.index, known=known)
         f.end(position)
         if not self.k.whole:
             some, after = f.fresh("tail"), f.fresh("after")
             f.branch_if(f.let(f"icmp sgt i64 {rest}, 0", "c"), some, after)
             f.label(some)
-            sums = self.e.load(f.element(tile, self.element, whole), self.k.type)
-            self.epilogue.vector(sums, self.k.type, moving, self.column_moves, whole, known=known, count=rest)
+            sums = e.load(f.element(tile, self.element, whole), self.k.type)
+            epilogue.vector(sums, self.k.type, moving, moves, whole, known=known, count=rest)
             f.branch(after)
             f.label(after)
-        f.end(row, [f.element(tile, self.element, self.strip), *self._next_row(moving)])
+        following = [
+            f.element(pointer, memory_type(operand.type), f"%p{number}_row")
+            for number, (pointer, operand) in enumerate(zip(moving, self.k.epilogue.operands))
+        ]
+        f.end(row, [f.element(tile, self.element, self.strip), *following])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.target import Target
@@ -81,7 +82,7 @@ class _RecurrentEmitter:
         self.result = moving(3) if kernel.output else None
         self.initial = [moving(2) if given else None for given in kernel.initial]
         self.final = [moving(2) if wanted else None for wanted in kernel.final]
-        self.lengths = address() if kernel.ragged else ""
+        self.lengths, self.record, self.code = (address(), address(), number()) if kernel.ragged else ("", "", "")
         self.blocks = f.let(f"udiv i64 {f.add(self.hidden, self.lanes - 1)}, {self.lanes}", "i")
         self.width = f.mul(self.blocks, self.lanes)  # of a row of state
         most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])
@@ -128,6 +129,8 @@ class _RecurrentEmitter:
     def _enter(self, direction: str, low: str, high: str, planes: list[str]) -> None:
         f = self.f
         row = f.loop(low, high)
+        if self.lengths:
+            self._check_length(row.index)
         block = f.loop(0, self.blocks)
         column = f.mul(block.index, self.lanes)
         mask = self.e.mask_below(f.sub(self.hidden, column))
@@ -141,6 +144,20 @@ class _RecurrentEmitter:
             self.e.store(self._place(plane, row.index, column), value, self.k.type)
         f.end(block)
         f.end(row)
+
+    def _check_length(self, row: str) -> None:
+        f = self.f
+        length = self._length(row)
+        bad, good = f.fresh("bad"), f.fresh("good")
+        f.branch_if(f.let(f"icmp ugt i64 {length}, {self.steps}", "c"), bad, good)
+        f.label(bad)
+        report(f, self.record, self.code, row, length, self.steps)
+        f.branch(good)
+        f.label(good)
+
+    def _length(self, row: str) -> str:
+        stored = self.f.let(f"load i32, ptr {self.f.element(self.lengths, 'i32', row)}, align 4")
+        return self.f.let(f"sext i32 {stored} to i64")
 
     def _leave(self, direction: str, low: str, high: str, slots: list[str]) -> None:
         f = self.f
@@ -296,8 +313,7 @@ class _RecurrentEmitter:
         if not self.lengths:
             other = f.sub(f.sub(self.steps, 1), step.time)
             return "true", self._choose(step.backwards, other, step.time)
-        stored = f.let(f"load i32, ptr {f.element(self.lengths, 'i32', row)}, align 4")
-        length = f.min(f.let(f"sext i32 {stored} to i64"), self.steps)
+        length = f.min(self._length(row), self.steps)
         is_running = f.let(f"icmp slt i64 {step.time}, {length}", "c")
         turned = f.let(f"and i1 {is_running}, {step.backwards}", "c")
         return is_running, self._choose(turned, f.sub(f.sub(length, 1), step.time), step.time)

@@ -72,7 +72,7 @@ class Tiles:
         """Compute one tile; `more` are the further arguments of ragged and joined tiles, with their types."""
         if tile not in self._made:
             self._made.add(tile)
-            self.f.internal.append(_TileEmitter(tile).function)
+            self.f.companions.append(_TileEmitter(tile).function)
         values = (place.c, place.c_row, place.a, place.a_row, place.b, place.b_step, place.b_strip, place.depth)
         given = [f"{kind} {value}" for (_, kind), value in zip(_PARAMETERS, values)] + [f"{kind} {value}" for kind, value in more]
         self.f.line(f"call void @{tile.name}({', '.join(given)})")

@@ -42,6 +42,12 @@ class Epilogue:
         return sum(1 for node in walk([value for _, value in self.stores]) if node.args)
 
     @property
+    def constants(self) -> int:
+        """How many different numbers it has, zero apart: they take registers."""
+        nodes = walk([value for _, value in self.stores])
+        return sum(1 for node in nodes if node.op == "const" and node.param != 0)
+
+    @property
     def read(self) -> tuple[int, ...]:
         """The operands that are loaded."""
         nodes = walk([value for _, value in self.stores])

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.loops import Inner
 
 Direction: TypeAlias = Literal["gather", "scatter"]
 Combine: TypeAlias = Literal["", "add", "mul", "min", "max", "and", "or"]
@@ -40,12 +41,15 @@ class IndexKernel:
     ordered: int
     rows: bool
     combine: Combine = ""
+    inner: tuple[Inner, ...] = ()  # what is known of the strides on the last parallel axis: of near, far and the indices
+    unit_moves: tuple[bool, ...] = ()  # for each index whether its axis is consecutive in memory
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         axes = f"{self.parallel}|{self.ordered}|{int(self.rows)}"
-        return f"index|{self.direction}|{self.type}|{self.index}|{self.indices}|{axes}|{self.combine}"
+        strides = f"{','.join(self.inner)}|{','.join(str(int(unit)) for unit in self.unit_moves)}"
+        return f"index|{self.direction}|{self.type}|{self.index}|{self.indices}|{axes}|{self.combine}|{strides}"
 
     @property
     def axes(self) -> int:

@@ -14,13 +14,13 @@ Arguments: the sizes of the axes, then for each operand its address and its stri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
-from sardonyx.kernel.expr import BITS, Expr, canonical, load, replace, walk
+from sardonyx.kernel.expr import BITS, Expr, canonical, load, walk
 
 Inner: TypeAlias = Literal["unit", "zero", "any"]
 Reduce: TypeAlias = Literal["none", "inner", "middle"]
@@ -111,6 +111,35 @@ class LoopKernel:
         return self.axes + len(self.operands) * (1 + self.axes)
 
 
+def surface(roots: Iterable[Expr]) -> list[Expr]:
+    """The nodes one walk computes, arguments before their users: what finished reductions were made of is not among them."""
+    done: dict[Expr, None] = {}
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if node in done:
+            continue
+        if ready or node.op == "reduced":
+            done[node] = None
+        else:
+            stack.append((node, True))
+            stack.extend((arg, False) for arg in reversed(node.args) if arg not in done)
+    return list(done)
+
+
+def _read_back(value: Expr, there: dict[Expr, Expr]) -> Expr:
+    """An expression with the parts that are in memory read from there."""
+    made: dict[Expr, Expr] = {}
+    for node in surface([value]):
+        if node in there:
+            made[node] = there[node]
+        elif node.op == "reduced" or not node.args:
+            made[node] = node
+        else:
+            made[node] = Expr(node.op, node.type, tuple(made[arg] for arg in node.args), node.param)
+    return made[value]
+
+
 @dataclass
 class Walk:
     """One walk along a reduced axis: reductions to compute, or stores to make, and what to keep for later walks."""
@@ -138,11 +167,11 @@ def walks(kernel: LoopKernel) -> list[Walk]:
     pending = list(kernel.stash)
     last = Walk((), [value for _, value in kernel.stores], [operand for operand, _ in kernel.stores])
     for found in [*(Walk(level, [node.args[0] for node in level]) for level in kernel.levels), last]:
-        inside = set(walk(found.values))
+        inside = set(surface(found.values))
         now = [(operand, value) for operand, value in pending if value in inside]
         pending = [item for item in pending if item not in now]
-        found.stash = [(operand, replace(value, there)) for operand, value in now]
-        found.values = [replace(value, there) for value in found.values]
+        found.stash = [(operand, _read_back(value, there)) for operand, value in now]
+        found.values = [_read_back(value, there) for value in found.values]
         there.update({value: load(operand, value.type) for operand, value in now})
         made.append(found)
     return made if last.values else made[:-1]
@@ -152,7 +181,7 @@ def may_overwrite(kernel: LoopKernel, source: int, target: int) -> bool:
     """Whether an operand that is read may lie where another is written, both moving alike: nobody reads it afterwards."""
     written = False
     for found in walks(kernel):
-        if written and any(node.op == "load" and node.param == source for node in walk(found.roots)):
+        if written and any(node.op == "load" and node.param == source for node in surface(found.roots)):
             return False
         written = written or target in found.written
-    return not any(node.op == "load" and node.param == source for node in walk(value for _, value in kernel.results))
+    return not any(node.op == "load" and node.param == source for node in surface(value for _, value in kernel.results))

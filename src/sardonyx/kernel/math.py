@@ -104,7 +104,7 @@ def _exp_polynomial(r: Expr) -> Expr:
 
 
 def _scaled_twice(value: Expr, bits: Expr) -> Expr:
-    """value * 2**n, in two steps that cannot overflow: the low bits are n + 2 * bias."""
+    """value * 2**n in two steps: neither factor overflows, and denormals are rounded once. The low bits are n + 2 * bias."""
     half = bits >> 1
     return value * _power_of_two(half, value.type) * _power_of_two(bits - half, value.type)
 
@@ -118,15 +118,13 @@ def _exp_times(x: Expr, exponent: int) -> Expr:
     """e**x * 2**exponent for a small exponent, without overflow before the end."""
     _, bias, _ = _LAYOUT[x.type]
     x = _at_most(_at_least(x, -104.0 if x.type == "f32" else -746.0), 89.5 if x.type == "f32" else 711.0)
-    offset = 2 * bias + exponent
-    _, r, bits = _reduce_by_ln2(x, offset)
+    _, r, bits = _reduce_by_ln2(x, 2 * bias + exponent)
     return _scaled_twice(_exp_polynomial(r), bits)
 
 
 def exp_in_range(x: Expr) -> Expr:
     """e**x where the result is a normal number; below that 0, and above it infinity. The quick one: softmax, sigmoid."""
-    _, bias, _ = _LAYOUT[x.type]
-    # At the bounds n is -bias and bias + 1, whose powers of two come out as 0 and infinity.
+    # At the bounds n is the least exponent minus 1 and the largest plus 1, whose powers of two come out as 0 and infinity.
     bound = 88.03 if x.type == "f32" else 709.09
     return _exp_unchecked(_at_most(_at_least(x, -bound), bound + (0.6 if x.type == "f32" else 0.65)))
 
@@ -139,7 +137,7 @@ def exp_not_positive(x: Expr) -> Expr:
 def _exp_unchecked(x: Expr) -> Expr:
     _, bias, _ = _LAYOUT[x.type]
     _, r, bits = _reduce_by_ln2(x, bias)
-    value = polynomial(r, tables.EXP32_SHORT) if x.type == "f32" else _exp_polynomial(r)
+    value = polynomial(r, tables.EXP32_SHORT if x.type == "f32" else tables.EXP64)
     return value * _power_of_two(bits, x.type)
 
 
@@ -301,7 +299,7 @@ def mish(x: Expr) -> Expr:
 
 
 def _quarter_turns_f32(x: Expr) -> tuple[Expr, Expr]:
-    """(quadrant modulo 4 as f64, what is left of it in f64, |left| <= 1/2) of an f32 angle: products of 24 and 29 bits are exact."""
+    """The quadrant of an f32 angle and what is left of it (at most 1/2), in f64: products of 24 and 29 bits are exact."""
     wide = x.cast("f64")
     total: Expr | None = None
     for number, piece in enumerate(tables.TWO_OVER_PI_29):
@@ -339,7 +337,9 @@ def _quarter_turns_f64(x: Expr) -> tuple[Expr, Expr, Expr]:
     # x * 2**(-24 j), in two factors that are normal numbers, then cut into 27 and 26 bits
     scale_bits = j * const(24, "u64")
     half = scale_bits >> 1
-    scaled = x * ((const(1023, "u64") - half) << 52).bitcast("f64") * ((const(1023, "u64") - (scale_bits - half)) << 52).bitcast("f64")
+    scaled = (
+        x * ((const(1023, "u64") - half) << 52).bitcast("f64") * ((const(1023, "u64") - (scale_bits - half)) << 52).bitcast("f64")
+    )
     top = (_bits(scaled) & const(0xFFFFFFFFFC000000, "u64")).bitcast("f64")
     low = scaled - top
     total, lost = const(0, "f64"), const(0, "f64")

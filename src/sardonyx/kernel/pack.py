@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from sardonyx.ir.dims import Dim, ceildiv, product
-from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul import vector_lanes
 
+Array: TypeAlias = np.ndarray[Any, Any]
 Order: TypeAlias = Literal["columns", "depth", "any"]
 
 DEPTH = 128  # rows of a strip that make one unit of work

@@ -22,7 +22,8 @@ Layouts (lanes = elements of a vector; the last block is filled up):
 Arguments: steps, rows, hidden, whether direction 0 runs backwards (direction 1 then does not exist, or is the other way);
 projected: address and its strides over time, row, direction; state: address and stride of a plane; for each pass the address of
 its weights; the address of each vector; then, as far as they exist, address and strides of the result (time, direction, row), of
-the initial and of the final values (direction, row), and the address of the lengths. Strides count elements.
+the initial and of the final values (direction, row); for lengths their address, where to report one that is too large, and the
+code to report. Strides count elements.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class RecurrentKernel:
     def argument_count(self) -> int:
         """How many entries the argument array has."""
         kept = 3 * (sum(self.initial) + sum(self.final))
-        return 4 + 4 + 2 + len(self.passes) + self.vectors + 4 * self.output + kept + self.ragged
+        return 4 + 4 + 2 + len(self.passes) + self.vectors + 4 * self.output + kept + 3 * self.ragged
 
 
 def tile_sizes(gates: int, lanes: int) -> tuple[int, int, int]:

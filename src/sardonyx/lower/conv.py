@@ -147,7 +147,9 @@ def conv(ctx: LowerContext, group: Group) -> None:
     x = ctx.view(source)
     if not x.is_contiguous:
         x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
-    out = ctx.output(node.outputs[0])
+    place_of_result = ctx.output(node.outputs[0])
+    scattered = not place_of_result.is_contiguous
+    out = ctx.scratch(dtypes.FLOAT32, place_of_result.shape) if scattered else place_of_result
     batch, spatial = x.shape[0], x.shape[2:]
     block, groups = ctx.lanes, weights.groups
     place = geometry(spatial, kernel, attrs)
@@ -174,3 +176,5 @@ def conv(ctx: LowerContext, group: Group) -> None:
     task.lower("plain" if plain else "direct")
     result = whole_view(y, (batch * groups, blocks, *outer, block))
     layout_step(ctx, whole_view(out, (batch * groups, weights.outputs, *outer)), result, "from", group.label)
+    if scattered:
+        ctx.copy(out, place_of_result, "copy")

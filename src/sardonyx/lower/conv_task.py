@@ -40,18 +40,20 @@ class Tile:
     pixels: int
 
 
-def choose_tile(lanes: int, blocks: int, columns: Dim) -> Tile:
-    """The tile for rows of a length. Wide machines multiply straight from memory, so one vector of channels is enough."""
+def choose_tile(lanes: int, blocks: int, columns: Dim, *, borders: bool = False) -> Tile:
+    """The tile for rows of a length. Wide machines multiply straight from memory, so one vector of channels is enough.
+
+    Tiles at borders keep a pointer for every pixel: long ones run out of registers for those.
+    """
     vectors = 1 if lanes >= 16 or blocks == 1 else 2
-    most, least = (14, 5) if vectors == 1 and lanes >= 16 else (10, 5) if vectors == 1 else (6, 3)
+    most, least = (11 if borders else 14, 5) if vectors == 1 and lanes >= 16 else (10, 5) if vectors == 1 else (6, 3)
     if not isinstance(columns, int):
         return Tile(vectors, min(_ANY_WIDTH_PIXELS, most))
 
     def cost(pixels: int) -> tuple[float, int]:
         # A tile takes a time for each pixel, but no less than the latency of its sums, and a little for itself.
         tiles, rest = divmod(columns, pixels)
-        one = max(pixels, least) + 0.5
-        return tiles * one + ((max(rest, least) + 0.5) if rest else 0), -pixels
+        return tiles * (max(pixels, least) + 0.4) + ((max(rest, least) + 0.9) if rest else 0), -pixels
 
     return Tile(vectors, min(range(1, max(min(most, columns), 1) + 1), key=cost))
 
@@ -132,9 +134,9 @@ class Task(Blocks):
             moves = [(*move[:2], 0, 0, *move[4:]) for move in moves]
         weights, block = self.weights, self.block
         blocks = -(-weights.outputs // block)
-        tile = choose_tile(self.ctx.lanes, blocks, place.out[2])
+        borders = not self._always_inside(place)
+        tile = choose_tile(self.ctx.lanes, blocks, place.out[2], borders=borders)
         turns, tail = divmod(weights.inputs, block)
-        borders = place.before[2] != 0 or place.after[2] != 0 or place.kernel[2] > 1 or place.step[2] > 1
         kernel = ConvKernel(
             block,
             tile.vectors,
@@ -145,7 +147,7 @@ class Task(Blocks):
             block,
             block,
             tail,
-            borders and not self._always_inside(place),
+            borders,
             False,
             self._dense(moves),
             self._ahead(place, tile),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.ir.dims import Dim, dim_min, floordiv, product
+from sardonyx.kernel import interleave
 from sardonyx.kernel.expr import BITS, load
 from sardonyx.kernel.transpose import TransposeKernel, square, units
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
@@ -19,6 +20,9 @@ def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tup
     kind = OF_WIDTH[BITS[source.buffer.dtype.name]]
     nodes = nodes or (label,)
     turned, share = _transposition(source, target, kind, lanes, label, nodes)
+    if turned is None:
+        turned = _interleaving(source, target, kind, label, nodes)
+        share = 0 if turned is None else 1
     steps = [] if turned is None else [turned]
     if share != 1:
         step = loop_step(target.shape, [source, target], [kind, kind], [(1, load(0, kind))], lanes=lanes, label=label, nodes=nodes)
@@ -64,3 +68,36 @@ def _transposition(
         nodes,
     )
     return step, share
+
+
+def _interleaving(source: View, target: View, kind: str, label: str, nodes: tuple[str, ...]) -> KernelStep | None:
+    """A step that mixes a few columns, if the target lies row after row."""
+    sizes, (reads, writes) = merge_axes(target.shape, [broadcast_strides(source, target.shape), target.strides])
+    columns = next((axis for axis, stride in enumerate(writes) if stride == 1), None)
+    count = 0 if columns is None else sizes[columns]
+    if columns is None or not isinstance(count, int) or not 2 <= count <= interleave.MOST:
+        return None
+    rows = next((axis for axis, stride in enumerate(reads) if stride == 1 and writes[axis] == count and axis != columns), None)
+    if rows is None:
+        return None
+    outer = [axis for axis in range(len(sizes)) if axis not in (rows, columns)]
+    width = BITS[kind] // 8
+    arguments = (
+        *(sizes[axis] for axis in outer),
+        sizes[rows],
+        Address(source.buffer, source.offset * width),
+        *(reads[axis] for axis in outer),
+        reads[columns],
+        Address(target.buffer, target.offset * width),
+        *(writes[axis] for axis in outer),
+    )
+    return KernelStep(
+        interleave.InterleaveKernel(kind, count, len(outer)),
+        arguments,
+        interleave.units([sizes[axis] for axis in outer], sizes[rows]),
+        product(sizes) * (100 * width) // 1000,
+        (source.buffer,),
+        (target.buffer,),
+        label,
+        nodes,
+    )

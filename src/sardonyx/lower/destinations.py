@@ -1,14 +1,110 @@
-"""Results that are written where they are needed: parts of a Concat go straight into its result, no copy afterwards."""
+"""Results that are written where they are needed, so that nothing is copied afterwards.
+
+    a = Relu(x);  b = Add(x, y);  c = Concat(a, b)      the kernels of a and b write into their parts of c
+    h = MatMul(x, w);  out = Reshape(h, s)              the kernel of h writes into the memory of the output
+
+Groups are walked backwards: a result that already has a place (part of another result, memory of an output) hands places on
+to what it is made of.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sardonyx.lower.groups import Grouping
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import symbols_of
+from sardonyx.ir.graph import Node, Value
+from sardonyx.lower.groups import Grouping, is_native
+from sardonyx.lower.steps import View
+from sardonyx.lower.views import reshaped, sliced
+from sardonyx.ops.infer import normalize_axis
+from sardonyx.ops.layout import DOMAIN
 
 if TYPE_CHECKING:
     from sardonyx.lower.lowering import LowerContext
 
+# Operators whose kernels write to any view `LowerContext.output` gives.
+_ANYWHERE: Final = frozenset(
+    ("Concat", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Tile", "Pad", "OneHot", "Trilu", "MatMul",
+     "Gemm", "FusedMatMul", "DepthToSpace", "SpaceToDepth", "Resize", "Range", "EyeLike", "CumSum", "ReverseSequence")
+)  # fmt: skip
+_BLOCKED_ANYWHERE: Final = frozenset(
+    ("BlockedConv", "BlockedConvTranspose", "BlockedPool", "BlockedGlobalPool", "BlockedResize", "ToBlocked", "FromBlocked")
+)
+_RESHAPING: Final = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
+
+
+def concat_parts(ctx: LowerContext, node: Node, target: View) -> list[View]:
+    """Where in the result of a Concat its inputs lie."""
+    axis = attribute_values(node).get("axis")
+    along = normalize_axis(1 if axis is None else axis, len(target.shape))
+    parts = []
+    start = target.shape[along] * 0
+    for value in node.inputs:
+        assert value is not None
+        size = ctx.shape(value)[along]
+        parts.append(sliced(target, along, start, size))
+        start = start + size
+    return parts
+
 
 def place_results(ctx: LowerContext, grouping: Grouping) -> None:
     """Give values that are parts of a later result their place in it, before their groups are lowered."""
+    _Placement(ctx, grouping).run()
+
+
+class _Placement:
+    def __init__(self, ctx: LowerContext, grouping: Grouping) -> None:
+        self._ctx = ctx
+        self._grouping = grouping
+        self._wishes: dict[Value, View] = {}  # where a value that is itself a view would best lie
+        self._fed = {name for value in ctx.inputs for dim in value.shape or () for name in symbols_of(dim)}
+
+    def run(self) -> None:
+        """Walk all groups backwards."""
+        for group in reversed(self._grouping.groups):
+            if group.kind == "template" and group.root is not None and group.root.op_type == "Concat" and not group.root.domain:
+                self._concat(group.root)
+            elif group.kind == "view" and group.nodes[0].op_type in _RESHAPING and not group.nodes[0].domain:
+                self._reshape(group.nodes[0])
+
+    def _concat(self, node: Node) -> None:
+        result = node.outputs[0]
+        if not self._sizes_are_fed(result):
+            return
+        parts = concat_parts(self._ctx, node, self._ctx.output(result))
+        for value, part in zip(node.inputs, parts):
+            if value is not None and (part.is_contiguous or len(value.uses) == 1) and value.shape == part.shape:
+                self._place(value, part)
+
+    def _reshape(self, node: Node) -> None:
+        result, value = node.outputs[0], node.inputs[0]
+        place = self._wishes.get(result)
+        if place is None and self._ctx.is_output(result) and self._sizes_are_fed(result):
+            place = self._ctx.output(result)
+        if place is None or value is None or not is_native(value):
+            return
+        found = reshaped(place, self._ctx.shape(value))
+        if found is not None and (found.is_contiguous or len(value.uses) == 1):
+            self._place(value, found)
+
+    def _place(self, value: Value, place: View) -> None:
+        """Let a value's kernel write there, if it can; a view passes the place on."""
+        ctx, producer = self._ctx, value.producer
+        group = None if producer is None else self._grouping.group_of.get(producer)
+        if group is None or producer is None or value in self._wishes or ctx.has_view(value) or ctx.is_output(value):
+            return
+        if group.kind == "view" and producer.op_type in _RESHAPING:
+            self._wishes[value] = place
+        elif group.kind == "loop" or (group.kind == "template" and group.root is not None and _writes_anywhere(group.root)):
+            ctx.set_view(value, place)
+
+    def _sizes_are_fed(self, value: Value) -> bool:
+        """Whether the memory can be there before the first step: no size depends on what a host step finds."""
+        return all(symbols_of(dim) <= self._fed for dim in self._ctx.shape(value))
+
+
+def _writes_anywhere(node: Node) -> bool:
+    if node.domain == DOMAIN:
+        return node.op_type in _BLOCKED_ANYWHERE
+    return not node.domain and node.op_type in _ANYWHERE

@@ -89,7 +89,8 @@ def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozen
     refusals: dict[Node, str] = {}
 
     def new_group(node: Node, kind: GroupKind, shape: Shape | None, template: Template | None = None) -> None:
-        group = Group(len(groups), kind, shape, node if template is not None else None, template, [node])
+        index = groups[-1].index + 1 if groups else 0  # not the length: absorbed groups leave the list
+        group = Group(index, kind, shape, node if template is not None else None, template, [node])
         groups.append(group)
         group_of[node] = group
 

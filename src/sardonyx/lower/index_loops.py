@@ -13,7 +13,8 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.steps import Address, Argument, KernelStep, View
 
 
-def _inner(stride: Dim) -> Inner:
+def inner_stride(stride: Dim) -> Inner:
+    """What a kernel may know of a stride."""
     return "unit" if stride == 1 else "zero" if stride == 0 else "any"
 
 
@@ -29,7 +30,7 @@ def indexed_loop(ctx: LowerContext, shape: Sequence[Dim], views: Sequence[View],
     types = [view.buffer.dtype.name for view in operands]
     kernel = LoopKernel(
         len(sizes),
-        tuple(Operand(kind, _inner(move[-1])) for kind, move in zip(types, moves)),
+        tuple(Operand(kind, inner_stride(move[-1])) for kind, move in zip(types, moves)),
         ((len(views), value.cast(types[-1])),),
     )
     arguments: list[Argument] = list(sizes)

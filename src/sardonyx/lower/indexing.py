@@ -14,7 +14,7 @@ from sardonyx.kernel.expr import BITS, const, index, load, select
 from sardonyx.kernel.indexing import Combine, Direction, IndexKernel, units
 from sardonyx.lower.copying import OF_WIDTH
 from sardonyx.lower.groups import Group
-from sardonyx.lower.index_loops import index_tensor
+from sardonyx.lower.index_loops import index_tensor, inner_stride
 from sardonyx.lower.loop_builder import loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
@@ -70,7 +70,18 @@ def index_step(
     element = near[0].buffer.dtype.name
     kind = element if combine else OF_WIDTH[BITS[element]]
     index_type = places[0].view.buffer.dtype.name if places else "i64"
-    kernel = IndexKernel(direction, kind, index_type, len(places), len(parallel), len(in_order), row is not None, combine)
+    kernel = IndexKernel(
+        direction,
+        kind,
+        index_type,
+        len(places),
+        len(parallel),
+        len(in_order),
+        row is not None,
+        combine,
+        tuple(inner_stride(move[-1]) for move in moves) if parallel else (),
+        tuple(place.move == 1 for place in places),
+    )
     width = BITS[kind] // 8
     all_sizes = [*parallel, *in_order, *row_size]
     all_moves = [[*first, *second] for first, second in zip(moves, order_moves)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from sardonyx.ir.dims import Dim, ceildiv, product
-from sardonyx.ir.graph import Node
+from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.layout import LayoutKernel
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
@@ -71,15 +72,26 @@ def _accepts_layout(node: Node) -> str:
     return "" if isinstance(channels, int) else "the number of channels is not known"
 
 
+def _write(ctx: LowerContext, value: Value, write: Callable[[View], None]) -> None:
+    """Let `write` fill a value; if its place has gaps inside a channel or block, by way of memory without."""
+    target = ctx.output(value)
+    if _gapless(target, slice(2, None)):
+        write(target)
+    else:
+        scratch = ctx.scratch(target.buffer.dtype, target.shape)
+        write(scratch)
+        ctx.copy(scratch, target, "copy")
+
+
 @template("ToBlocked", domain=DOMAIN, accepts=_accepts_layout)
 def to_blocked(ctx: LowerContext, group: Group) -> None:
     """Plain to blocked."""
     node, x = _source(ctx, group)
-    layout_step(ctx, x, ctx.output(node.outputs[0]), "to", group.label)
+    _write(ctx, node.outputs[0], lambda target: layout_step(ctx, x, target, "to", group.label))
 
 
 @template("FromBlocked", domain=DOMAIN, accepts=_accepts_layout)
 def from_blocked(ctx: LowerContext, group: Group) -> None:
     """Blocked to plain."""
     node, x = _source(ctx, group)
-    layout_step(ctx, ctx.output(node.outputs[0]), x, "from", group.label)
+    _write(ctx, node.outputs[0], lambda target: layout_step(ctx, target, x, "from", group.label))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx import dtypes
+from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim
@@ -60,7 +60,7 @@ class LowerContext:
         inputs: Sequence[Value] | None = None,
     ) -> None:
         self.graph = graph
-        self.known = known or KnownValues(graph, [])
+        self.known = known or KnownValues([], [])
         self.lanes = lanes
         self.lowered = Lowered()
         self.group: Group | None = None  # the one being lowered
@@ -116,10 +116,10 @@ class LowerContext:
             return whole(buffer, self.shape(value))
         if value not in self._inputs and self.known.is_known(value):
             return self._known_view(value)
-        kind: BufferKind = "input" if value in self._inputs else "host"
-        return whole(
-            Buffer(kind, self.dtype(value), element_count(self.shape(value)), value.name, None, value), self.shape(value)
-        )
+        if value not in self._inputs:
+            raise errors.EngineError(f"{value.name!r} is read before anything has computed it")
+        buffer = Buffer("input", self.dtype(value), element_count(self.shape(value)), value.name, None, value)
+        return whole(buffer, self.shape(value))
 
     def _known_view(self, value: Value) -> View:
         """Memory for the elements of a value whose node does not run."""
@@ -146,6 +146,14 @@ class LowerContext:
         view = self.scratch(dtypes.INT64, (len(elements),), label)
         self._write(view, elements, label)
         return view
+
+    def has_view(self, value: Value) -> bool:
+        """Whether it is settled where a value lies."""
+        return value in self._views
+
+    def is_output(self, value: Value) -> bool:
+        """Whether the value is a result of the program."""
+        return value in self._outputs
 
     def set_view(self, value: Value, view: View) -> None:
         """Say that a value is this part of existing memory. A graph output gets memory of its own and a copy."""

@@ -13,6 +13,7 @@ from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import const, index, load, select
+from sardonyx.lower.destinations import concat_parts
 from sardonyx.lower.groups import Group
 from sardonyx.lower.index_loops import index_tensor
 from sardonyx.lower.indexing import FAR_AWAY, Place, index_step
@@ -153,19 +154,6 @@ def concat(ctx: LowerContext, group: Group) -> None:
         source = ctx.view(value)
         if (source.buffer, source.offset, source.strides) != (part.buffer, part.offset, part.strides):
             ctx.copy(source, part, group.label)
-
-
-def concat_parts(ctx: LowerContext, node: Node, target: View) -> list[View]:
-    """Where in the result of a Concat its inputs lie."""
-    axis = attribute_values(node).get("axis")
-    along = normalize_axis(1 if axis is None else axis, len(target.shape))
-    parts, start = [], 0
-    for value in node.inputs:
-        assert value is not None
-        size = ctx.shape(value)[along]
-        parts.append(sliced(target, along, start, size))
-        start = start + size  # type: ignore[assignment]
-    return parts
 
 
 @template("Tile", accepts=lambda node: "" if node.version >= 6 else "Tile before opset 6 takes an axis")

@@ -410,7 +410,7 @@ class _Layer:
                     buffers.append(view.buffer)
         if self.lengths is not None:
             view = ctx.contiguous(self.lengths)
-            arguments.append(_address(view))
+            arguments += [_address(view), *ctx.fault(node, "sequence_lens holds {found}: expected lengths from 0 to {limit}")]
             reads.append(view.buffer)
         operations = product([self.steps, count, self.gates * self.hidden * self.hidden])
         ctx.step(

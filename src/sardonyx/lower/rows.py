@@ -15,17 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from sardonyx.dtypes import DType
-from sardonyx.dtypes import ALL as _ALL_TYPES
+from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, product
-from sardonyx.ir.graph import Value
+from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import FLOATS, Expr, const, load, reduced, size, walk
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.steps import View, row_major
 
-_TYPES: Final[dict[str, DType]] = {dtype.name: dtype for dtype in _ALL_TYPES}
+_TYPES: Final = {dtype.name: dtype for dtype in dtypes.ALL}
 _CHEAP: Final = 3  # operations that are computed again in every walk rather than kept in memory
 
 
@@ -44,7 +43,9 @@ class _NotOneAxis(Exception):
 class Rows:
     """The input of a reduction and what can be computed from it."""
 
-    def __init__(self, ctx: LowerContext, group: Group, source: Value, shape: Sequence[Dim], axes: Sequence[int], staged: bool) -> None:
+    def __init__(
+        self, ctx: LowerContext, group: Group, source: Value, shape: Sequence[Dim], axes: Sequence[int], staged: bool
+    ) -> None:
         assert group.root is not None
         self.ctx, self.group, self.root = ctx, group, group.root
         self.shape = tuple(shape)  # may be finer than that of the input: see `split`
@@ -60,7 +61,7 @@ class Rows:
         if group.before and staged:
             self._materialise()
         elif group.before:
-            self.made = ctx.expressions(_part(group, group.before), {}, lambda value: self.operand(value))
+            self.made = ctx.expressions(_part(group, group.before), {}, self.operand)
         self.x = self.made[source] if source in self.made else self.leaf(source)
 
     @property
@@ -86,6 +87,8 @@ class Rows:
 
     def leaf(self, value: Value, view: View | None = None) -> Expr:
         """An element of an input, in the type it is computed in; `view` says how it lies over `shape`, if not by broadcasting."""
+        if value in self.made:
+            return self.made[value]
         kind = self.ctx.dtype(value).name
         if view is None:
             self.ctx.check_broadcast(self.ctx.shape(value), self._source_shape)
@@ -100,23 +103,19 @@ class Rows:
 
     def _spread(self, view: View) -> View:
         """A view that broadcasts to the input, over `shape`."""
-        strides = broadcast_strides(view, self._source_shape)
-        if len(self.shape) != len(self._source_shape):  # axis 1 is divided into two
+        strides = broadcast_strides(view, self._source_shape) or (0,)  # a scalar is a row of one element
+        if len(self.shape) > len(strides):  # axis 1 is divided into two
             strides = (strides[0], strides[1] * self.shape[2], *strides[1:])
         return View(view.buffer, self.shape, strides, view.offset)
 
     def _widened(self, view: View) -> View:
-        """A view of the shape after the reduction, over the shape before it."""
-        kept = [axis for axis in range(len(self.shape)) if axis not in self.axes]
-        if len(view.shape) == len(self.shape):
-            strides = list(broadcast_strides(view, view.shape))
-            return View(view.buffer, self.shape, tuple(0 if a in self.axes else s for a, s in enumerate(strides)), view.offset)
+        """A view that broadcasts to the shape after the reduction, over the shape before it."""
         after = self.ctx.shape(self.output)
-        if len(after) == len(self.shape):  # a broadcast operand of fewer axes
-            own = list(broadcast_strides(view, after))
-            return View(view.buffer, self.shape, tuple(0 if a in self.axes else s for a, s in enumerate(own)), view.offset)
-        own = list(broadcast_strides(view, after))
-        by_axis = dict(zip(kept, own))
+        own = broadcast_strides(view, after)
+        kept = (
+            range(len(self.shape)) if len(after) == len(self.shape) else [a for a in range(len(self.shape)) if a not in self.axes]
+        )
+        by_axis = {axis: stride for axis, stride in zip(kept, own) if axis not in self.axes}
         return View(view.buffer, self.shape, tuple(by_axis.get(axis, 0) for axis in range(len(self.shape))), view.offset)
 
     # What rules compute with
@@ -174,21 +173,22 @@ class Rows:
             self._loop(stores, self.shape)
             self._loop(results, tuple(1 if axis in self.axes else dim for axis, dim in enumerate(self.shape)))
             return
-        if not stores and not results and not stash:
-            return
-        self._step(stores, results, self._stashed(stores, stash))
+        if stores or results or stash:
+            self._keep(stores, stash)
+            self._step(stores, results, stash)
 
-    def _stashed(self, stores: list[tuple[int, Expr]], stash: list[tuple[int, Expr]]) -> list[tuple[int, Expr]]:
-        """Which values are kept in memory between walks: those in `stash`, and in the memory of a result what is worth it."""
-        free = next((number for number, value in stores if self._memory_type(number) == compute_type(self._memory_type(number))), None)
-        kept = {value for _, value in stash}
-        if free is None:
-            return stash
-        kind = self._memory_type(free)
+    def _keep(self, stores: list[tuple[int, Expr]], stash: list[tuple[int, Expr]]) -> None:
+        """Decide which values are kept in memory between walks; those a rule stores anyway are stored when they are kept."""
         operations = sum(1 for node in walk([self.x]) if node.args)
-        if self.x not in kept and operations > _CHEAP and self.x.type == kind:
-            stash = [*stash, (free, self.x)]
-        return [*stash, *((free, value) for value in self._stash if value.type == kind)]
+        wanted = [self.x] if operations > _CHEAP and all(value is not self.x for _, value in stash) else []
+        for value in dict.fromkeys([*wanted, *self._stash]):
+            own = next((item for item in stores if item[1] is value), None)
+            free = next((number for number, _ in stores if self._memory_type(number) == value.type), None)
+            if own is not None:
+                stores.remove(own)
+                stash.append(own)
+            elif free is not None:
+                stash.append((free, value))
 
     def _memory_type(self, number: int) -> str:
         return self.views[number].buffer.dtype.name
@@ -221,9 +221,7 @@ class Rows:
         kept = [axis for axis in range(len(self.shape)) if axis not in axes]
         behind = self._merged([axis for axis in kept if axis > last], views)
         front = [[axis] for axis in kept if axis < last]
-        order = [*front, run] if self.inner else [*front, *behind[:-1], run, behind[-1]]
-        if self.inner:
-            order = [*front, *behind, run]
+        order = [*front, *behind, run] if self.inner else [*front, *behind[:-1], run, behind[-1]]
         shape = [product([self.shape[axis] for axis in part]) for part in order]
         return shape, [[view.strides[part[-1]] for part in order] for view in views]
 
@@ -288,15 +286,14 @@ class Rows:
         places = {number: place for place, number in enumerate(numbers)}
         chosen = [views[number] for number in numbers]
         expression = _renumbered(value, places)
-        finished = [axis for axis in done if axis not in run]
         kept = [axis for axis in range(len(self.shape)) if axis not in done]
         behind = [axis for axis in kept if axis > run[-1] and self.shape[axis] != 1]
         order = [[axis] for axis in kept if axis not in behind]
         order = [*order, *([axis] for axis in behind[:-1]), run, *([axis] for axis in behind[-1:])]
-        del finished
         shape = [product([self.shape[axis] for axis in part]) for part in order]
         arranged = [
-            View(view.buffer, tuple(shape), tuple(view.strides[part[-1]] for part in order), view.offset) for view in (*chosen, result)
+            View(view.buffer, tuple(shape), tuple(view.strides[part[-1]] for part in order), view.offset)
+            for view in (*chosen, result)
         ]
         self.ctx.step(
             loop_step(
@@ -341,7 +338,7 @@ def _renumbered(value: Expr, places: dict[int, int]) -> Expr:
     return made[value]
 
 
-def _part(group: Group, nodes: list[object] | list) -> Group:  # type: ignore[type-arg]
+def _part(group: Group, nodes: Sequence[Node]) -> Group:
     """Some elementwise nodes of a group, as a group."""
     return Group(group.index, "loop", group.shape, None, None, list(nodes))
 

@@ -303,7 +303,7 @@ def _modified(x: Array, graph: Callable[..., list[Array]] | None, name: str) -> 
 
 
 def _infer_flex_attention(ctx: InferContext) -> InferResult:
-    q, v = ctx.shape(0), ctx.shape(2)
+    q, v = ctx.shape(0, rank=4), ctx.shape(2, rank=4)
     return None if q is None else (*q[:3], ctx.fresh() if v is None else v[3])
 
 
@@ -415,10 +415,12 @@ def _per_head(x: Array, heads: int) -> Array:
 
 
 def _infer_linear_attention(ctx: InferContext) -> InferResult:
-    q, k, v = ctx.shape(0), ctx.shape(1), ctx.shape(2)
+    q, k, v = ctx.shape(0, rank=3), ctx.shape(1, rank=3), ctx.shape(2, rank=3)
     q_heads, kv_heads = ctx.attr("q_num_heads"), ctx.attr("kv_num_heads")
+    if q_heads < 1 or kv_heads < 1:
+        raise ValueError(f"q_num_heads is {q_heads} and kv_num_heads is {kv_heads}, expected positive numbers")
     output: Shape | None = None
-    state = ctx.shape(3)
+    state = ctx.shape(3, rank=4)
     if q is not None and v is not None:
         output = (q[0], q[1], v[2] // kv_heads * q_heads)
     if state is None and k is not None and v is not None:

@@ -160,6 +160,8 @@ def _packed_hidden(ctx: InferContext) -> Dim | None:
     sizes = ctx.attr("qkv_hidden_sizes")
     weights = ctx.shape(1)
     if sizes:
+        if len(sizes) != 3:
+            raise ValueError(f"qkv_hidden_sizes has {len(sizes)} elements, expected 3: of Q, K and V")
         return int(sizes[2])
     return None if weights is None or len(weights) != 2 else floordiv(weights[1], 3)
 
@@ -168,11 +170,9 @@ def infer_packed_attention(past_index: int) -> Any:
     """Shape rule of Attention and QAttention, whose past state is the input `past_index`."""
 
     def rule(ctx: InferContext) -> InferResult:
-        shape, hidden = ctx.shape(0), _packed_hidden(ctx)
+        shape, hidden = ctx.shape(0, rank=3), _packed_hidden(ctx)
         if shape is None or hidden is None:
             return [None, None]
-        if len(shape) != 3:
-            raise ValueError(f"the input has rank {len(shape)}, expected 3: batch, sequence, hidden")
         heads = int(ctx.attr("num_heads"))
         past = ctx.shape(past_index)
         if ctx.has(past_index) and (past is None or len(past) != 5):
@@ -289,7 +289,7 @@ def _infer_multi_head(past_index: int) -> Any:
 
     def rule(ctx: InferContext) -> InferResult:
         heads = int(ctx.attr("num_heads"))
-        query, key, value, past = ctx.shape(0), ctx.shape(1), ctx.shape(2), ctx.shape(past_index)
+        query, key, value, past = ctx.shape(0, least=3), ctx.shape(1), ctx.shape(2), ctx.shape(past_index)
         if query is None:
             return [None, None, None, None]
         batch, queries = query[0], query[1]

@@ -308,7 +308,7 @@ def _bias_split_gelu(x: Array, bias: Array) -> Array:
 
 
 def _infer_bias_split_gelu(ctx: InferContext) -> InferResult:
-    shape = ctx.shape(0)
+    shape = ctx.shape(0, least=1)
     return None if shape is None else (*shape[:-1], floordiv(shape[-1], 2))
 
 

@@ -76,7 +76,7 @@ def _crop_and_resize(
 
 
 def _infer_crop_and_resize(ctx: InferContext) -> InferResult:
-    x, rois, size = ctx.shape(0), ctx.shape(1), ctx.dims(3)
+    x, rois, size = ctx.shape(0, rank=4), ctx.shape(1, rank=2), ctx.dims(3)
     if x is None or rois is None:
         return None
     return (rois[0], x[1], *(size if size is not None and len(size) == 2 else (ctx.fresh(), ctx.fresh())))
@@ -140,7 +140,7 @@ def _conv_transpose_with_dynamic_pads(
 
 
 def _infer_conv_transpose(ctx: InferContext) -> InferResult:
-    x, w = ctx.shape(0), ctx.shape(1)
+    x, w = ctx.shape(0, least=3), ctx.shape(1, least=3)
     if x is None or w is None:
         return ctx.unknown(ctx.rank(0))
     return (x[0], w[1] * (ctx.attr("group") or 1), *(ctx.fresh() for _ in x[2:]))

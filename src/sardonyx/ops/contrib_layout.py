@@ -71,11 +71,9 @@ def infer_channels_last(
             return rule(ctx)
         inner = copy.copy(ctx)
         inner.inputs = list(ctx.inputs)
-        given = inner.inputs[0]
-        if isinstance(given, TensorType) and given.shape is not None:
-            if len(given.shape) < 3:
-                raise ValueError(f"the input has rank {len(given.shape)}, expected at least 3: batch, space, channels")
-            inner.inputs[0] = TensorType(given.dtype, _first(given.shape))
+        given, shape = inner.inputs[0], ctx.shape(0, least=3)
+        if isinstance(given, TensorType) and shape is not None:
+            inner.inputs[0] = TensorType(given.dtype, _first(shape))
         found = rule(inner)
         return [_last(found[0]), *found[1:]] if isinstance(found, list) else _last(found)
 
@@ -254,7 +252,7 @@ def _with_channels(x: Array, channels: int) -> Array:
 
 
 def _infer_blocked_conv(ctx: InferContext) -> InferResult:
-    x, w = ctx.shape(0), ctx.shape(1)
+    x, w = ctx.shape(0, least=3), ctx.shape(1, least=3)
     if x is None or w is None:
         return None
     padded: Shape = (x[0], w[1] * (ctx.attr("group") or 1), *x[2:])
@@ -284,12 +282,12 @@ def _reorder_output(x: Array, *, channels: int, channels_last: int) -> Array:
 
 
 def _infer_reorder_input(ctx: InferContext) -> InferResult:
-    shape = ctx.shape(0)
+    shape = ctx.shape(0, least=3)
     return _first(shape) if shape is not None and ctx.attr("channels_last") else shape
 
 
 def _infer_reorder_output(ctx: InferContext) -> InferResult:
-    shape = ctx.shape(0)
+    shape = ctx.shape(0, least=3)
     if shape is None:
         return None
     channels: Dim = int(ctx.attr("channels"))
@@ -309,9 +307,11 @@ def _blocked_upsample(x: Array, *, coordinate_transformation_mode: str, mode: st
 
 def _infer_blocked_upsample(ctx: InferContext) -> InferResult:
     shape, scales = ctx.shape(0), ctx.attr("scales")
-    return (
-        None if shape is None or scales is None else tuple(dim * int(factor) for dim, factor in zip(shape, scales, strict=True))
-    )
+    if shape is None or scales is None:
+        return None
+    if len(scales) != len(shape):
+        raise ValueError(f"scales has {len(scales)} elements, expected {len(shape)}: one for each axis")
+    return tuple(dim * int(factor) for dim, factor in zip(shape, scales, strict=True))
 
 
 BLOCKED_UPSAMPLE = op("Upsample", domain=NCHWC, eval=_blocked_upsample, infer=_infer_blocked_upsample)

@@ -156,7 +156,7 @@ def _embed_layer_normalization(
 
 def infer_embedding(ctx: InferContext) -> InferResult:
     """Shape rule of EmbedLayerNormalization and its quantized form."""
-    ids, table = ctx.shape(0), ctx.shape(2)
+    ids, table = ctx.shape(0, rank=2), ctx.shape(2, rank=2)
     lengths: InferOne = None if ids is None else (ids[0],)
     result: InferOne = None if ids is None or table is None else (*ids, table[1])
     return [result, lengths, result][: max(ctx.outputs, 1)]

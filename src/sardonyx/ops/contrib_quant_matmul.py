@@ -27,11 +27,16 @@ from sardonyx.ops.registry import op
 UNPACKED_BYTES: Final = 8 << 20  # of weights held as float32 at once
 
 
-def unpack_bits(packed: Array, bits: int, dtype: Any = np.uint8) -> Array:
-    """Unsigned numbers of 2, 4 or 8 bits out of the bytes of the last axis, the lowest bits of a byte first."""
+def _per_byte(bits: int) -> int:
+    """How many numbers of 2, 4 or 8 bits a byte holds."""
     if bits not in (2, 4, 8):
         raise ValueError(f"bits is {bits}; expected 2, 4 or 8")
-    per_byte, mask = 8 // bits, np.uint8((1 << bits) - 1)
+    return 8 // bits
+
+
+def unpack_bits(packed: Array, bits: int, dtype: Any = np.uint8) -> Array:
+    """Unsigned numbers of 2, 4 or 8 bits out of the bytes of the last axis, the lowest bits of a byte first."""
+    per_byte, mask = _per_byte(bits), np.uint8((1 << bits) - 1)
     result = np.empty((*packed.shape, per_byte), dtype)
     for place in range(per_byte):
         result[..., place] = (packed >> np.uint8(bits * place)) & mask
@@ -237,7 +242,7 @@ def _infer_gather_block_quantized(ctx: InferContext) -> InferResult:
     gather, along = _block_axes(len(data), ctx.attr("gather_axis"), ctx.attr("quantize_axis"))
     dims: list[Dim] = list(data)
     if ctx.dtype(0) is dtypes.UINT8:
-        dims[along] = dims[along] * (8 // int(ctx.attr("bits")))
+        dims[along] = dims[along] * _per_byte(ctx.attr("bits"))
     return (*dims[:gather], *indices, *dims[gather + 1 :])
 
 

@@ -124,13 +124,14 @@ def _dynamic_quantize_lstm(
     activations: tuple[str, ...] | None,
     clip: float | None,
     direction: str,
+    hidden_size: int | None,
     input_forget: int | None,
 ) -> tuple[Array, ...]:
     """LSTM with quantized weights, which quantizes its inputs, and the hidden state at every step."""
     return lstm_core(
         _rounded_dynamically(x), _real_weight(w, w_scale, w_zero_point), _real_weight(r, r_scale, r_zero_point), b,
         sequence_lens, initial_h, initial_c, p, activation_alpha=activation_alpha, activation_beta=activation_beta,
-        activations=activations, clip=clip, direction=direction, input_forget=input_forget, layout=0,
+        activations=activations, clip=clip, direction=direction, hidden_size=hidden_size, input_forget=input_forget, layout=0,
         recurrent_input=_rounded_dynamically,
     )  # fmt: skip
 
@@ -139,9 +140,9 @@ def _infer_dynamic_quantize_lstm(ctx: InferContext) -> InferResult:
     # R lies transposed here, so its second axis, not its last, is as long as the hidden state.
     inner = copy.copy(ctx)
     inner.inputs = list(ctx.inputs)
-    weights = inner.inputs[2]
-    if isinstance(weights, TensorType) and weights.shape is not None:
-        inner.inputs[2] = TensorType(weights.dtype, (weights.shape[0], weights.shape[2], weights.shape[1]))
+    weights, shape = inner.inputs[2], ctx.shape(2, rank=3)
+    if isinstance(weights, TensorType) and shape is not None:
+        inner.inputs[2] = TensorType(weights.dtype, (shape[0], shape[2], shape[1]))
     return infer_recurrent(inner)
 
 

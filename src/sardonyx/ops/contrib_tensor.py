@@ -46,7 +46,7 @@ def _cdist(a: Array, b: Array, *, metric: str) -> Array:
 
 
 def _infer_cdist(ctx: InferContext) -> InferResult:
-    a, b = ctx.shape(0), ctx.shape(1)
+    a, b = ctx.shape(0, rank=2), ctx.shape(1, rank=2)
     return None if a is None or b is None else (a[0], b[0])
 
 
@@ -78,6 +78,8 @@ def _infer_expand_dims(ctx: InferContext) -> InferResult:
         return None
     if axis is None:
         return ctx.unknown(len(shape) + 1)
+    if len(axis) != 1:
+        raise ValueError(f"axis has {len(axis)} elements, expected 1")
     at = normalize_axis(axis[0], len(shape) + 1)
     return (*shape[:at], 1, *shape[at:])
 

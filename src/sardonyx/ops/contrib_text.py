@@ -233,7 +233,7 @@ def _word_conv_embedding(sequence: Array, w: Array, b: Array, c: Array) -> Array
 
 
 def _infer_word_conv_embedding(ctx: InferContext) -> InferResult:
-    sequence, w = ctx.shape(0), ctx.shape(1)
+    sequence, w = ctx.shape(0, least=1), ctx.shape(1, least=1)
     return None if sequence is None or w is None else (sequence[0], w[0])
 
 

@@ -143,7 +143,7 @@ def conv_shape(
     kernel = tuple(kernel_shape) if kernel_shape else None if w is None else w[2:]
     if len(x) < 3:
         raise ValueError(f"X of shape {format_shape(x)} needs a rank of at least 3")
-    outer: Shape = (x[0], fresh("M") if w is None else w[0])
+    outer: Shape = (x[0], fresh("M") if not w else w[0])
     if kernel is None or any(not isinstance(width, int) for width in kernel):
         return outer + tuple(fresh() for _ in x[2:])
     widths = [width for width in kernel if isinstance(width, int)]
@@ -207,8 +207,8 @@ def _causal_conv_with_state(
 
 
 def _infer_causal_conv_with_state(ctx: InferContext) -> InferResult:
-    x, w = ctx.shape(0), ctx.shape(1)
-    state = ctx.shape(3)
+    x, w = ctx.shape(0, rank=3), ctx.shape(1, rank=3)
+    state = ctx.shape(3, rank=3)
     if state is None and x is not None and w is not None:
         state = (x[0], x[1], w[2] - 1)
     return [x, state]

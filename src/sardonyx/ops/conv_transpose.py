@@ -46,6 +46,8 @@ def spread(
         raise ValueError(f"auto_pad is {mode!r}, expected one of {', '.join(AUTO_PADS)}")
     steps, dilated = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
     extra = per_axis(output_padding, rank, "output_padding", 0)
+    if len(kernel) != rank:
+        raise ValueError(f"kernel_shape {list(kernel)} has {len(kernel)} elements, but there are {rank} spatial axes")
     full = [
         (size - 1) * step + extent(width, dilation) + more
         for size, step, width, dilation, more in zip(spatial, steps, kernel, dilated, extra, strict=True)
@@ -146,7 +148,7 @@ def _numbers(dims: Sequence[Dim]) -> tuple[int, ...]:
 
 
 def _infer_conv_transpose(ctx: InferContext) -> InferResult:
-    x, w = ctx.shape(0), ctx.shape(1)
+    x, w = ctx.shape(0, least=3), ctx.shape(1)
     if x is None:
         return None
     group = ctx.attr("group") or 1
@@ -199,8 +201,8 @@ def _col2im(
 
 
 def _infer_col2im(ctx: InferContext) -> InferResult:
-    x, image, block = ctx.shape(0), ctx.dims(1), ctx.dims(2)
-    count = ctx.shape(1)
+    x, image, block = ctx.shape(0, rank=3), ctx.dims(1), ctx.dims(2)
+    count = ctx.shape(1, rank=1)
     if image is None:
         rank = None if count is None or not isinstance(count[0], int) else count[0]
         if rank is None:

@@ -86,7 +86,7 @@ def _crop(x: Array, *, border: tuple[int, ...] | None, scale: tuple[int, ...] | 
 
 
 def _infer_crop(ctx: InferContext) -> InferResult:
-    shape = ctx.shape(0)
+    shape = ctx.shape(0, rank=4)
     if shape is None:
         return None
     return (*shape[:2], *_cropped(shape[2], shape[3], ctx.attr("border"), ctx.attr("scale"))[2:])

@@ -142,11 +142,19 @@ def _scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str |
 SCATTER_ND = op("ScatterND", eval=_scatter_nd, infer=same_as(0), since=11)
 
 
+def one_hot_depth(depth: Array) -> int:
+    """How many classes there are, from the operator's input: a number of any type."""
+    value = float(depth.reshape(-1)[0]) if depth.size == 1 else -1.0
+    if not 0 <= value <= np.iinfo(np.int64).max:
+        raise ValueError(f"depth is {depth.tolist()}: expected one number that is not negative")
+    return int(depth.reshape(-1)[0])
+
+
 def _one_hot(indices: Array, depth: Array, values: Array, *, axis: int) -> Array:
     """An index outside -depth to depth - 1 has no hot element."""
-    if depth.size != 1 or values.size != 2:
-        raise ValueError(f"depth is {depth.shape} and values are {values.shape}: expected one element and two")
-    count = int(depth.reshape(-1)[0])
+    if values.size != 2:
+        raise ValueError(f"values are {values.shape}: expected two elements, off and on")
+    count = one_hot_depth(depth)
     wanted = indices.astype(np.int64)
     wanted = np.where(wanted < 0, wanted + count, wanted)
     place = normalize_axis(axis, indices.ndim + 1)
@@ -164,7 +172,7 @@ def infer_one_hot(ctx: InferContext) -> InferResult:
     known = ctx.dims(1)
     constant = ctx.constant(1)
     if constant is not None:
-        known = (int(constant.reshape(-1)[0]),)
+        known = (one_hot_depth(constant),)
     return (*shape[:place], known[0] if known else ctx.fresh(), *shape[place:])
 
 

@@ -19,6 +19,7 @@ from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.types import OptionalType, SequenceType, Shape, TensorType, Type, format_shape
+from sardonyx.ops.signature import signature
 
 InferOne: TypeAlias = Union[Shape, Type, None]
 InferResult: TypeAlias = Union[InferOne, list[InferOne]]
@@ -63,10 +64,20 @@ class InferContext:
         type_ = self.type(index)
         return type_.dtype if isinstance(type_, TensorType) else None
 
-    def shape(self, index: int) -> Shape | None:
-        """The shape of a tensor input; None if it is omitted or its rank is unknown."""
+    def shape(self, index: int, rank: int | None = None, least: int = 0) -> Shape | None:
+        """The shape of a tensor input; None if it is omitted or its rank is unknown.
+
+        ValueError if it is not of the rank the operator takes: exactly `rank`, or `least` and more.
+        """
         type_ = self.type(index)
-        return type_.shape if isinstance(type_, TensorType) else None
+        shape = type_.shape if isinstance(type_, TensorType) else None
+        if shape is not None and (len(shape) != rank if rank is not None else len(shape) < least):
+            sig = signature(self.node.domain, self.node.op_type, self.node.version)
+            formal = None if sig is None else sig.input_at(index)
+            name = f"input {index}" if formal is None else f"input {index} ({formal.name})"
+            wanted = f"rank {rank}" if rank is not None else f"a rank of at least {least}"
+            raise ValueError(f"{name} is {format_shape(shape)}, expected {wanted}")
+        return shape
 
     def rank(self, index: int) -> int | None:
         shape = self.shape(index)

@@ -291,9 +291,11 @@ def _feature_vectorizer(*inputs: Array, inputdimensions: Sequence[int] | None) -
 
 
 def _infer_feature_vectorizer(ctx: InferContext) -> InferResult:
-    first = ctx.shape(0)
+    first = ctx.shape(0, least=1)
     rows: Dim = ctx.fresh("rows") if first is None else 1 if len(first) == 1 else first[0]
     widths = ctx.attr("inputdimensions")
+    if widths is not None and len(widths) != len(ctx.inputs):
+        raise ValueError(f"inputdimensions has {len(widths)} elements, expected {len(ctx.inputs)}: one for each input")
     total: Dim = 0
     for index in range(len(ctx.inputs)):
         shape = ctx.shape(index)

@@ -236,6 +236,8 @@ def infer_concat(ctx: InferContext) -> InferResult:
         if shape is None:
             continue
         try:
+            if len(shape) != len(known[0]):
+                raise ValueError("their ranks differ")
             merged = merge_shapes(merged, (*shape[:along], 0, *shape[along + 1 :]))
         except ValueError as error:
             raise ValueError(
@@ -402,10 +404,16 @@ def _block_mode(mode: str | None, x: Array) -> str:
     return mode or "DCR"
 
 
+def _blocksize(size: int) -> int:
+    if size < 1:
+        raise ValueError(f"blocksize is {size}, expected a positive number")
+    return size
+
+
 def _depth_to_space(x: Array, *, blocksize: int, mode: str | None) -> Array:
     depth_first = _block_mode(mode, x) == "DCR"
     n, c, h, w = x.shape
-    b = blocksize
+    b = _blocksize(blocksize)
     if c % (b * b):
         raise ValueError(f"{c} channels are not a multiple of blocksize squared, {b * b}")
     if depth_first:
@@ -418,7 +426,7 @@ def _depth_to_space(x: Array, *, blocksize: int, mode: str | None) -> Array:
 def _space_to_depth(x: Array, *, blocksize: int, mode: str | None) -> Array:
     depth_first = _block_mode(mode, x) == "DCR"
     n, c, h, w = x.shape
-    b = blocksize
+    b = _blocksize(blocksize)
     if h % b or w % b:
         raise ValueError(f"height {h} and width {w} are not multiples of the blocksize {b}")
     blocks = x.reshape(n, c, h // b, b, w // b, b).transpose((0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4))
@@ -427,7 +435,7 @@ def _space_to_depth(x: Array, *, blocksize: int, mode: str | None) -> Array:
 
 def infer_depth_to_space(ctx: InferContext) -> InferResult:
     """Channels by blocksize squared, height and width times it."""
-    shape, b = ctx.shape(0), ctx.attr("blocksize")
+    shape, b = ctx.shape(0, rank=4), _blocksize(ctx.attr("blocksize"))
     if shape is None:
         return ctx.unknown(4)
     return (shape[0], dims.floordiv(shape[1], b * b), shape[2] * b, shape[3] * b)
@@ -435,7 +443,7 @@ def infer_depth_to_space(ctx: InferContext) -> InferResult:
 
 def infer_space_to_depth(ctx: InferContext) -> InferResult:
     """Channels times blocksize squared, height and width by it."""
-    shape, b = ctx.shape(0), ctx.attr("blocksize")
+    shape, b = ctx.shape(0, rank=4), _blocksize(ctx.attr("blocksize"))
     if shape is None:
         return ctx.unknown(4)
     return (shape[0], shape[1] * (b * b), dims.floordiv(shape[2], b), dims.floordiv(shape[3], b))

@@ -129,6 +129,8 @@ def pooled_shape(ctx: InferContext) -> Shape | None:
         return None
     if len(x) < 3:
         raise ValueError(f"X of shape {format_shape(x)} has no spatial axes: expected a rank of at least 3")
+    if ctx.attr("kernel_shape") is None:
+        raise ValueError("kernel_shape is missing")
     spatial = output_spatial(
         x[2:],
         ctx.attr("kernel_shape"),
@@ -171,6 +173,8 @@ AVERAGE_POOL = op("AveragePool", eval=_average_pool, infer=pooled_shape)
 
 def _power_root(x: Array, p: float, total: Callable[[Array], Array]) -> Array:
     """total(|x| ** p) ** (1 / p)"""
+    if not p > 0:
+        raise ValueError(f"p is {p}, expected a positive number")
     wide = widen(x)
     with np.errstate(all="ignore"):
         if p == 1:
@@ -321,7 +325,7 @@ def _bins(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]
 
 
 def _infer_max_roi_pool(ctx: InferContext) -> InferResult:
-    x, rois = ctx.shape(0), ctx.shape(1)
+    x, rois = ctx.shape(0, rank=4), ctx.shape(1, rank=2)
     return (
         ctx.fresh() if rois is None else rois[0],
         ctx.fresh() if x is None else x[1],

@@ -135,7 +135,7 @@ def _multinomial(logits: Array, *, dtype: int, sample_size: int, seed: float | N
 
 
 def _infer_multinomial(ctx: InferContext) -> InferResult:
-    shape = ctx.shape(0)
+    shape = ctx.shape(0, rank=2)
     batch = ctx.fresh("batch") if shape is None else shape[0]
     result: Shape = (batch, ctx.attr("sample_size"))
     return TensorType(dtypes.from_onnx(ctx.attr("dtype")), result)

@@ -158,6 +158,7 @@ def interpolate(x: Array, plans: Sequence[AxisPlan], how: Interpolation, extrapo
         if 0 not in shape:
             raise ValueError(f"an input without elements (shape {x.shape}) cannot be resized to {tuple(shape)}")
         return np.zeros(shape, x.dtype)
+    np.empty(shape, x.dtype)  # what does not fit into memory shall fail now, not after minutes of work
     coordinates = {plan.axis: source_coordinates(plan, how.coordinates) for plan in plans}
     # Shrinking axes come first and then the last axes: that moves the least data.
     order = sorted(plans, key=lambda plan: (plan.out / plan.size, -plan.axis))
@@ -253,8 +254,8 @@ def resize_plans(
     lengths = [shape[axis] for axis in where]
     if given is scales:
         factors = [np.float32(scale) for scale in given.reshape(-1)]
-        if min(factors) <= 0:
-            raise ValueError(f"scales must be positive, found {given.reshape(-1).tolist()}")
+        if not all(0 < factor < np.inf for factor in factors):
+            raise ValueError(f"scales must be positive numbers, found {given.reshape(-1).tolist()}")
         outs = [scaled_length(n, s, a, b) for n, s, a, b in zip(lengths, factors, starts, ends, strict=True)]
     else:
         outs = [int(size) for size in given.reshape(-1)]
@@ -331,6 +332,8 @@ def _scaled_dims(ctx: InferContext, lengths: Sequence[Dim], scales: Array) -> li
     """floor(length * scale); symbolic where the scale is a simple fraction."""
     result: list[Dim] = []
     for length, scale in zip(lengths, scales.reshape(-1).astype(np.float32), strict=False):
+        if not 0 < scale < np.inf:
+            raise ValueError(f"scales must be positive numbers, found {scales.reshape(-1).tolist()}")
         above, below = float(scale).as_integer_ratio()
         if isinstance(length, int):
             result.append(scaled_length(length, scale))

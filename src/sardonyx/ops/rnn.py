@@ -15,7 +15,7 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
-from sardonyx.ir.types import Shape
+from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
@@ -109,6 +109,7 @@ def prepare(
     *,
     direction: str,
     gates: int,
+    hidden_size: int | None,
     layout: int | None,
 ) -> Sequences:
     """Check the inputs against each other, fill in what is left out, and put time first."""
@@ -119,6 +120,8 @@ def prepare(
         raise ValueError(f"X, W and R need three axes each, their shapes are {x.shape}, {w.shape} and {r.shape}")
     wide = widen(x).swapaxes(0, 1) if layout else widen(x)
     hidden, batch = r.shape[2], wide.shape[1]
+    if hidden_size and hidden_size != hidden:
+        raise ValueError(f"hidden_size is {hidden_size}, but R of shape {r.shape} is made for {hidden}")
     expected = {"W": (len(backwards), gates * hidden, x.shape[2]), "R": (len(backwards), gates * hidden, hidden)}
     for name, array in (("W", w), ("R", r)):
         if array.shape != expected[name]:
@@ -199,9 +202,10 @@ def _rnn(
     activations: tuple[str, ...] | None,
     clip: float | None,
     direction: str,
+    hidden_size: int | None,
     layout: int | None,
 ) -> tuple[Array, ...]:
-    data = prepare(x, w, r, b, sequence_lens, (initial_h,), direction=direction, gates=1, layout=layout)
+    data = prepare(x, w, r, b, sequence_lens, (initial_h,), direction=direction, gates=1, hidden_size=hidden_size, layout=layout)
     functions = _activations(activations, ("Tanh",), activation_alpha, activation_beta, len(data.backwards))
     bounded, hidden = _clipped(clip), data.hidden
 
@@ -230,10 +234,11 @@ def _gru(
     activations: tuple[str, ...] | None,
     clip: float | None,
     direction: str,
+    hidden_size: int | None,
     layout: int | None,
     linear_before_reset: int | None,
 ) -> tuple[Array, ...]:
-    data = prepare(x, w, r, b, sequence_lens, (initial_h,), direction=direction, gates=3, layout=layout)
+    data = prepare(x, w, r, b, sequence_lens, (initial_h,), direction=direction, gates=3, hidden_size=hidden_size, layout=layout)
     functions = _activations(activations, ("Sigmoid", "Tanh"), activation_alpha, activation_beta, len(data.backwards))
     bounded, hidden = _clipped(clip), data.hidden
     input_bias, recurrent_bias = data.b[:, : 3 * hidden], data.b[:, 3 * hidden :].copy()
@@ -281,12 +286,13 @@ def lstm_core(
     activations: tuple[str, ...] | None,
     clip: float | None,
     direction: str,
+    hidden_size: int | None,
     input_forget: int | None,
     layout: int | None,
     recurrent_input: Activation = lambda h: h,
 ) -> tuple[Array, ...]:
     """LSTM; `recurrent_input` stands between the hidden state of a step and the product with R in the next."""
-    data = prepare(x, w, r, b, sequence_lens, (initial_h, initial_c), direction=direction, gates=4, layout=layout)
+    data = prepare(x, w, r, b, sequence_lens, (initial_h, initial_c), direction=direction, gates=4, hidden_size=hidden_size, layout=layout)
     functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), activation_alpha, activation_beta, len(data.backwards))
     bounded, hidden = _clipped(clip), data.hidden
     if p is not None and p.shape != (len(data.backwards), 3 * hidden):
@@ -334,20 +340,23 @@ def _lstm(
     activations: tuple[str, ...] | None,
     clip: float | None,
     direction: str,
+    hidden_size: int | None,
     input_forget: int | None,
     layout: int | None,
 ) -> tuple[Array, ...]:
     return lstm_core(
         x, w, r, b, sequence_lens, initial_h, initial_c, p, activation_alpha=activation_alpha, activation_beta=activation_beta,
-        activations=activations, clip=clip, direction=direction, input_forget=input_forget, layout=layout,
+        activations=activations, clip=clip, direction=direction, hidden_size=hidden_size, input_forget=input_forget, layout=layout,
     )  # fmt: skip
 
 
 def infer_recurrent(ctx: InferContext) -> InferResult:
     """All hidden states, then one final state after the other."""
-    x, r = ctx.shape(0), ctx.shape(2)
+    x, r = ctx.shape(0, rank=3), ctx.shape(2, rank=3)
     directions = len(_DIRECTIONS.get(ctx.attr("direction") or "forward", (False,)))
     hidden: Dim = ctx.attr("hidden_size") or (ctx.fresh() if r is None else r[2])
+    if isinstance(hidden, int) and r is not None and isinstance(r[2], int) and r[2] != hidden:
+        raise ValueError(f"hidden_size is {hidden}, but R of shape {format_shape(r)} is made for {r[2]}")
     layout = ctx.attr("layout")
     first, second = (ctx.fresh(), ctx.fresh()) if x is None else x[:2]
     steps, batch = (second, first) if layout else (first, second)

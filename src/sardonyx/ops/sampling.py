@@ -110,7 +110,9 @@ def _grid_sample(x: Array, grid: Array, *, align_corners: int, mode: str, paddin
 
 
 def _infer_grid_sample(ctx: InferContext) -> InferResult:
-    x, grid = ctx.shape(0), ctx.shape(1)
+    x, grid = ctx.shape(0, least=3), ctx.shape(1, least=3)
+    if x is not None and grid is not None and len(x) != len(grid):
+        raise ValueError(f"X is {format_shape(x)} and grid {format_shape(grid)}: expected the same rank")
     if x is None or grid is None:
         rank = ctx.rank(0) or ctx.rank(1)
         unknown = ctx.unknown(rank)
@@ -139,8 +141,10 @@ def _affine_grid(theta: Array, size: Array, *, align_corners: int) -> Array:
 
 
 def _infer_affine_grid(ctx: InferContext) -> InferResult:
-    theta, size = ctx.shape(0), ctx.dims(1)
+    theta, size = ctx.shape(0, rank=3), ctx.dims(1)
     if size is not None:
+        if len(size) not in (4, 5):
+            raise ValueError(f"size has {len(size)} elements, expected 4 or 5: batch, channels and space")
         return (size[0] if theta is None else theta[0], *size[2:], len(size) - 2)
     if theta is not None and isinstance(theta[1], int):
         return (theta[0], *(ctx.fresh() for _ in range(theta[1])), theta[1])
@@ -209,7 +213,7 @@ def _bases(
 
 
 def _infer_deform_conv(ctx: InferContext) -> InferResult:
-    x, w, offset = ctx.shape(0), ctx.shape(1), ctx.shape(2)
+    x, w, offset = ctx.shape(0, least=3), ctx.shape(1, least=3), ctx.shape(2, least=3)
     if x is None and offset is None:
         return None
     batch: Any = x[0] if x is not None else offset[0]  # type: ignore[index]

@@ -123,7 +123,7 @@ def _stft(
 
 
 def _infer_stft(ctx: InferContext) -> InferResult:
-    signal, window, step, given = ctx.shape(0), ctx.shape(2), ctx.dims(1), ctx.dims(3)
+    signal, window, step, given = ctx.shape(0, least=2), ctx.shape(2, rank=1), ctx.dims(1), ctx.dims(3)
     if signal is None:
         return ctx.unknown(4)
     length: Dim = ctx.fresh()

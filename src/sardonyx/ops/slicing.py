@@ -112,6 +112,9 @@ def infer_slice(ctx: InferContext) -> InferResult:
         if not isinstance(count, int):
             return ctx.unknown(len(shape))
         axes = tuple(range(count))
+    for name, given in (("starts", starts), ("ends", ends), ("steps", steps)):
+        if given is not None and len(given) != len(axes):
+            raise ValueError(f"{name} has {len(given)} elements, expected {len(axes)}: one for each axis")
     result = list(shape)
     for index, axis in enumerate(axes):
         place = normalize_axis(axis, len(shape))
@@ -227,7 +230,9 @@ def infer_center_crop_pad(ctx: InferContext) -> InferResult:
     shape, sizes, axes = ctx.shape(0), ctx.dims(1), ctx.attr("axes")
     if shape is None:
         return sizes if axes is None else None
-    places = range(len(shape)) if axes is None else [normalize_axis(axis, len(shape)) for axis in axes]
+    places = list(range(len(shape))) if axes is None else [normalize_axis(axis, len(shape)) for axis in axes]
+    if sizes is not None and len(sizes) != len(places):
+        raise ValueError(f"shape has {len(sizes)} elements, expected {len(places)}: one for each axis")
     result = list(shape)
     for index, axis in enumerate(places):
         result[axis] = ctx.fresh() if sizes is None else sizes[index]

@@ -64,6 +64,8 @@ class _RoiAxis:
         self.samples = sampling_ratio if sampling_ratio > 0 else int(np.ceil(width)) if np.isfinite(width) else 0
         if self.samples < 1:
             return
+        if self.samples > _MOST_SAMPLES:
+            raise ValueError(f"a region of size {length} in {bins} bins asks for {self.samples} samples each: set sampling_ratio")
         inner = (np.arange(self.samples) + 0.5) * (width / self.samples)
         points = (start + np.arange(bins)[:, None] * width + inner).reshape(-1).astype(length.dtype)
         outside = ~((points >= -1) & (points <= size))
@@ -99,7 +101,7 @@ def _largest_share(image: Array, rows: _RoiAxis, columns: _RoiAxis) -> Array:
 
 
 def _infer_roi_align(ctx: InferContext) -> InferResult:
-    x, rois, indices = ctx.shape(0), ctx.shape(1), ctx.shape(2)
+    x, rois, indices = ctx.shape(0, rank=4), ctx.shape(1, rank=2), ctx.shape(2, rank=1)
     regions = rois[0] if rois is not None else indices[0] if indices is not None else ctx.fresh()
     return (regions, ctx.fresh() if x is None else x[1], ctx.attr("output_height"), ctx.attr("output_width"))
 
@@ -107,6 +109,7 @@ def _infer_roi_align(ctx: InferContext) -> InferResult:
 ROI_ALIGN = op("RoiAlign", eval=_roi_align, infer=_infer_roi_align, since=10)
 
 
+_MOST_SAMPLES: Final = 1 << 14  # of one bin along one axis: each takes a row of the image, and more are in no picture
 CANDIDATES: Final = 64  # boxes compared at a time
 
 

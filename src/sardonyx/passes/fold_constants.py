@@ -13,7 +13,7 @@ than what they are made of, as Expand and ConstantOfShape can give: they would g
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 

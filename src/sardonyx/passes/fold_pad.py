@@ -2,8 +2,8 @@
 
     y = Conv(Pad(x, [0,0,1,1, 0,0,1,1]), w)      =>   y = Conv(x, w) {pads = [1, 1, 1, 1]}
 
-Runs after FoldConstants (pads must be literal). Refuses: modes other than constant, a value the reader does not pad with (Conv and
-AveragePool: zero, MaxPool: minus infinity), padded batch or channel axes, negative pads, readers that compute their own pads.
+Runs after FoldConstants (pads must be literal). Refuses: modes other than constant, a value the reader does not pad with (Conv
+and AveragePool: zero, MaxPool: minus infinity), padded batch or channel axes, negative pads, readers that compute their own pads.
 """
 
 from __future__ import annotations

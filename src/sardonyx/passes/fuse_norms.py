@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from sardonyx.ir.graph import Node, Value
-from sardonyx.passes.pattern import Match, Pattern, match, number, one_of, op, product, var
+from sardonyx.passes.pattern import Match, Pattern, match, number, one_of, op, var
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, attr_ints, dtype_of
 

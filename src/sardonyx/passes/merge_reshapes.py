@@ -3,8 +3,8 @@
     y = Squeeze(Reshape(x: f32[2,3,4], [6, 1, 4]), [1])      =>   y = Reshape(x, [6, 4])
     y = Transpose(x: f32[N,64,1,1]) {perm = [0, 2, 3, 1]}    =>   y = Reshape(x, [0, 1, 1, 64])
 
-None of these moves data, so the first one may go on serving others. A Transpose that moves dimensions of size 1 only is a Reshape.
-Refuses: results whose shape cannot be written down with the sizes known when the model is compiled.
+None of these moves data, so the first one may go on serving others. A Transpose that moves dimensions of size 1 only is a
+Reshape. Refuses: results whose shape cannot be written down with the sizes known when the model is compiled.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     a = Relu(x); b = Relu(x)      =>   readers of b read a
 
 Two nodes are equal if they are the same operator and version on the same inputs with the same attributes. Operands of
-commutative operators may be swapped. Refuses: random operators, nodes with subgraphs, and nodes whose outputs the graph gives out.
+commutative operators may be swapped. Refuses: random operators, nodes with subgraphs, and nodes whose outputs the graph
+gives out.
 """
 
 from __future__ import annotations

@@ -157,7 +157,9 @@ class _Product(Pattern):
 
 def _flatten(value: Value, g: Rewriter) -> tuple[float, list[Value], list[Node]] | None:
     """The factors of a product, its numbers multiplied; a factor that serves others too is not taken apart."""
-    scale, factors, nodes = 1.0, [], []  # type: ignore[var-annotated]
+    scale = 1.0
+    factors: list[Value] = []
+    nodes: list[Node] = []
     pending = [value]
     while pending:
         current = pending.pop()

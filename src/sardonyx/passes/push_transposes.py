@@ -3,8 +3,8 @@
     y = Transpose(Relu(Transpose(Conv(x, w), nhwc)), nchw)      =>   y = Relu(Conv(x, w))
 
 Models exported from channels-last frameworks turn the layout around every convolution. The pass follows each Transpose through
-operators that work along any axes: elementwise ones, Concat, Split, Slice, Pad, Resize, reductions, Softmax, Squeeze. A value that
-is the Transpose of another one which could be computed instead is *turned*. Turned values that depend on each other form a
+operators that work along any axes: elementwise ones, Concat, Split, Slice, Pad, Resize, reductions, Softmax, Squeeze. A value
+that is the Transpose of another one which could be computed instead is *turned*. Turned values that depend on each other form a
 region; per region the elements that Transposes move are counted as the graph is, and as it would be with Transposes only where
 an operator needs the turned value itself. A region is changed if that is less. So the pass never makes a graph worse, and
 one walk finds everything. Runs after FoldConstants, which literal axes come from.
@@ -25,7 +25,7 @@ from sardonyx.ops.registry import Trait
 from sardonyx.passes.fold_pad import literal_pads
 from sardonyx.passes.merge_transposes import compose, inverse, permutation
 from sardonyx.passes.protocol import PassResult, is_standard
-from sardonyx.passes.rewriter import Rewriter, attr_ints, dtype_of
+from sardonyx.passes.rewriter import MICROSOFT, Rewriter, attr_ints, dtype_of
 
 Perm: TypeAlias = tuple[int, ...]
 _OPEN_SIZE: Final = 32  # what a size that is not known counts as
@@ -38,9 +38,9 @@ _REDUCTIONS: Final = frozenset(
 
 @dataclass(frozen=True)
 class _Step:
-    """How a node is computed on values before their Transpose: constants that replace inputs, attributes, perms of the outputs."""
+    """How a node is computed on values before their Transpose."""
 
-    perms: tuple[Perm, ...]
+    perms: tuple[Perm, ...]  # of the outputs
     inputs: dict[int, Any] = field(default_factory=dict)  # by position; other inputs are the turned ones, or as they are
     attrs: dict[str, Any] = field(default_factory=dict)
 
@@ -174,12 +174,13 @@ def _apply(g: Rewriter, graph: Graph, plan: _Plan, regions: set[Value]) -> int:
             base[output] = result
             if output not in plan.needed:
                 continue
+            shown = result
             if plan.moves(output):
-                g.replace(output, g.op("Transpose", result, perm=plan.perms[output]))
-            elif g.can_replace(output, result):
-                g.replace(output, result)
-            else:
-                g.replace(output, g.op("Identity", result))
+                shown = g.op("Transpose", result, perm=plan.perms[output])
+            elif not g.can_replace(output, result):
+                shown = g.op("Identity", result)
+            g.replace(output, shown)
+            base[shown] = result  # nodes further down read it now; turned ones look here for what is behind it
         changes += 1
     for node in reversed(done):
         g.discard(node)
@@ -201,10 +202,10 @@ def _turned(g: Rewriter, node: Node, step: _Step, base: dict[Value, Value]) -> l
 
 def _step(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | None:
     """How to compute a node on values before their Transposes; None if it cannot be."""
-    if not is_standard(node) or node.subgraphs():
+    if node.subgraphs():
         return None
     handler = _HANDLERS.get(node.op_type)
-    if handler is not None:
+    if handler is not None and is_standard(node):
         value = node.inputs[0] if node.inputs else None
         perm = None if value is None else perms.get(value)
         if node.op_type != "Concat" and (perm is None or any(each in perms for each in node.inputs[1:])):
@@ -212,6 +213,8 @@ def _step(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | None:
         return handler(g, node, perm or (), perms)
     definition = registry.lookup(node.domain, node.op_type, node.version)
     if definition is None or not definition.traits & Trait.ELEMENTWISE:
+        return None
+    if not is_standard(node) and not (node.domain == MICROSOFT and len(node.inputs) == 1):  # no biases of the last axis
         return None
     return _elementwise(g, node, perms)
 

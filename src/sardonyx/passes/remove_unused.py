@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sardonyx.ir.graph import Graph, Model, walk
+from sardonyx.ir.graph import Graph, Model, Value, walk
 from sardonyx.passes.protocol import PassResult
 
 
@@ -38,7 +38,7 @@ class RemoveUnused:
         return PassResult(removed > 0, (), removed)
 
 
-def _drop_constants(graph: Graph, given: set[object]) -> int:
+def _drop_constants(graph: Graph, given: set[Value]) -> int:
     inputs = set(graph.inputs)
     unused = [name for name, value in graph.initializers.items() if not value.uses and value not in given and value not in inputs]
     for name in unused:

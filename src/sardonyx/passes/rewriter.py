@@ -23,7 +23,7 @@ from sardonyx.dtypes import DType
 from sardonyx.ir import tensor
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import ONNX_DOMAIN, AttrKind, Graph, Model, Node, Value, max_version, walk
+from sardonyx.ir.graph import ONNX_DOMAIN, AttrKind, Graph, Model, Node, Value, captured_values, max_version, walk
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import Shape, TensorType, Type
 from sardonyx.ops import registry
@@ -242,21 +242,18 @@ class Rewriter:
             gone = pending.pop()
             if gone.graph is None or any(value.uses or value in self.outputs for value in gone.outputs):
                 continue
-            read = [value for value in gone.inputs if value is not None]
+            read = {value: None for value in gone.inputs if value is not None}
             for inner in gone.subgraphs():
-                for each in walk(inner):
-                    read.extend(value for value in each.inputs if value is not None)
-                    each_graph = each.graph
-                    if each_graph is not None:
-                        self.outputs.difference_update(each_graph.outputs)
+                read.update((value, None) for value in captured_values(inner))
+                self.outputs.difference_update(inner.outputs)
             gone.graph.remove(gone)
-            for value in dict.fromkeys(read):
+            for value in read:
                 if not value.uses and value.producer is not None:
                     pending.append(value.producer)
                 elif not value.uses:
-                    self._drop_constant(value, gone)
+                    self._drop_constant(value)
 
-    def _drop_constant(self, value: Value, reader: Node) -> None:
+    def _drop_constant(self, value: Value) -> None:
         if value.constant is None or value in self.outputs or value in self.variable:
             return
         for graph in self._graphs:

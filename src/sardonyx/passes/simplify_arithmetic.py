@@ -80,9 +80,9 @@ class FuseDivMul(Rule[Node]):
             return None
         for value in node.inputs:
             inverse = _made_by(value, "Div")
-            if inverse is not None and g.number(inverse.inputs[0]) == 1 and inverse.inputs[0] is not None:
-                if len(inverse.inputs[0].shape or ()) == 0:
-                    return inverse
+            one = None if inverse is None else inverse.inputs[0]
+            if one is not None and g.number(one) == 1 and one.shape == ():
+                return inverse
         return None
 
     def check(self, g: Rewriter, found: Node) -> Any:

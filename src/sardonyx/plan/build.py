@@ -32,7 +32,7 @@ def build_plan(graph: Graph, make_step: StepMaker, order: Order, enclosing: Mapp
             slot_of(value)
     steps = tuple(_step(node, slots, make_step, order) for node in nodes)
     outputs = tuple(slots[value] for value in graph.outputs)
-    fed = {value.name for value in graph.inputs if value.name not in graph.initializers}
+    input_ports, output_ports, overridable = ports_of(graph)
     return ExecutionPlan(
         graph.name,
         len(slots),
@@ -43,11 +43,18 @@ def build_plan(graph: Graph, make_step: StepMaker, order: Order, enclosing: Mapp
         captures,
         schedule(steps, constants, outputs),
         {value.name: slot for value, slot in slots.items() if value.name},
-        tuple(Port(value.name, value.type) for value in graph.inputs if value.name in fed),
-        tuple(Port(value.name, value.type) for value in graph.outputs),
-        tuple(Port(value.name, value.type, True) for value in graph.inputs if value.name not in fed),
+        input_ports,
+        output_ports,
+        overridable,
         {value.name: value.type for value in slots if value.name},
     )
+
+
+def ports_of(graph: Graph) -> tuple[tuple[Port, ...], tuple[Port, ...], tuple[Port, ...]]:
+    """What must be fed, what comes out, and the weights that a feed may replace."""
+    fed = [Port(value.name, value.type) for value in graph.inputs if value.name not in graph.initializers]
+    replaceable = [Port(value.name, value.type, True) for value in graph.inputs if value.name in graph.initializers]
+    return tuple(fed), tuple(Port(value.name, value.type) for value in graph.outputs), tuple(replaceable)
 
 
 @dataclass(frozen=True)

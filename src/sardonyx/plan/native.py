@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
 from sardonyx.lower.steps import Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, View
 
@@ -93,7 +94,13 @@ def plan_native(lowered: Lowered) -> NativePlan:
         plan.table_size += 1
         return plan.table_size - 1
 
+    written: set[Buffer] = set()
     for position, step in enumerate(lowered.steps):
+        missing = next((b for b in step.reads if b.kind in ("arena", "host", "output") and b not in written), None)
+        if missing is not None and missing not in step.writes:
+            label = step.node.label if isinstance(step, HostNodeStep) else step.label
+            raise errors.EngineError(f"{label} reads {missing.label!r} before anything has written it")
+        written.update(step.writes)
         touch((*step.reads, *step.writes), position)
         if isinstance(step, HostNodeStep):
             plan.segments.append(step)

@@ -78,8 +78,8 @@ class Program:
         return self.plan.overridable_ports
 
     @property
-    def step_count(self) -> int:
-        """How many nodes a full run computes, bodies not counted."""
+    def node_count(self) -> int:
+        """How many nodes the model has, bodies not counted."""
         return len(self.plan.steps)
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:

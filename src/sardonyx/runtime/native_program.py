@@ -21,7 +21,7 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import FAULT_ENTRIES, HostNodeStep, View
+from sardonyx.lower.steps import FAULT_ENTRIES, Address, HostNodeStep, View
 from sardonyx.plan.memory import ALIGNMENT
 from sardonyx.plan.native import PARALLEL_FROM, NativePlan, NativeSegment, size_function
 from sardonyx.runtime.arena import ArenaLayout
@@ -29,7 +29,7 @@ from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.pool import Pool
 
 Array = np.ndarray[Any, Any]
-HostCall = Callable[[Sequence[Any], Mapping[Value, Any], RunControl], Sequence[Any]]
+HostCall = Callable[[Sequence[Any], Mapping[Value, Any], Mapping[str, int], RunControl], Sequence[Any]]
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
 _BARRIER = 1
@@ -89,8 +89,9 @@ class NativeProgram:
         self._free: list[Context] = []
         self._lock = threading.Lock()
         # Symbols that inputs bind; all others come from host steps.
-        bound = {name for view in plan.inputs for dim in view.shape for name in symbols_of(dim)}
+        bound = {str(dim) for view in plan.inputs for dim in view.shape if isinstance(dim, Expr) and dim.is_symbol}
         self._late_symbols = frozenset(plan.symbols) - bound
+        self._needs = [self._symbols_of(segment) for segment in plan.segments]
         self._late_buffers = [
             number
             for number, buffer in enumerate(plan.buffers)
@@ -102,14 +103,30 @@ class NativeProgram:
         for number, array in self._constants.items():
             self._fixed_bases[number] = array.ctypes.data
 
-    def run(self, feeds: Mapping[Value, Any], control: RunControl) -> dict[Value, Any]:
-        """The values of the graph's outputs, and of all host steps' results, for feeds by graph value."""
+    def _symbols_of(self, segment: NativeSegment | HostNodeStep) -> frozenset[str]:
+        """The sizes that must be known before a segment runs."""
+        if isinstance(segment, HostNodeStep):
+            return frozenset()
+        steps = self.plan.steps[segment.first : segment.first + segment.count]
+        sizes: list[Dim] = []
+        for step in steps:
+            sizes += [step.units, *(entry.offset if isinstance(entry, Address) else entry for entry in step.arguments)]
+            sizes += [buffer.size for buffer in (*step.reads, *step.writes)]
+        return frozenset().union(*(symbols_of(size) for size in set(sizes)))
+
+    def run(
+        self, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int] | None = None
+    ) -> dict[Value, Any]:
+        """The values of the graph's outputs, and of all host steps' results, for feeds by graph value.
+
+        `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
+        """
         with self._lock:
             context = self._free.pop() if self._free else None
         if context is None:
             context = self.new_context()
         try:
-            return self._run(context, feeds, control)
+            return self._run(context, feeds, control, dict(sizes or {}))
         finally:
             with self._lock:
                 if len(self._free) < _MOST_CONTEXTS:
@@ -167,10 +184,11 @@ class NativeProgram:
         with self._lock:
             self._free.clear()
 
-    def _run(self, context: Context, feeds: Mapping[Value, Any], control: RunControl) -> dict[Value, Any]:
+    def _run(
+        self, context: Context, feeds: Mapping[Value, Any], control: RunControl, known: dict[str, int]
+    ) -> dict[Value, Any]:
         plan = self.plan
         values: dict[Value, Any] = dict(feeds)
-        known: dict[str, int] = {}
         arrays = []
         for view, number in zip(plan.inputs, self._input_numbers):
             value = plan.buffers[number].value
@@ -184,7 +202,9 @@ class NativeProgram:
             context.bases[number] = array.ctypes.data
         outputs = self._allocate_outputs(context, known, values)
         self._fill_addresses(context)
-        for segment in plan.segments:
+        for segment, needs in zip(plan.segments, self._needs):
+            if self._late_symbols and not needs <= known.keys():
+                raise SizeConflict(f"sizes nobody told: {', '.join(sorted(needs - known.keys()))}")
             if control.terminate():
                 raise errors.Fail("Exiting due to terminate flag being set to true.")
             if isinstance(segment, NativeSegment):
@@ -245,7 +265,7 @@ class NativeProgram:
                 lent.append(self._array(context, view, known))
                 inputs.append(lent[-1])
         captured = {value: self._array(context, view, known) for value, view in step.captured if value not in values}
-        results = self._host_calls[step](inputs, {**values, **captured}, control)
+        results = self._host_calls[step](inputs, {**values, **captured}, known, control)
         lent += captured.values()
         learnt = False
         for value, view, result in zip(step.node.outputs, step.outputs, results):
@@ -294,9 +314,9 @@ class NativeProgram:
                 raise SizeConflict(
                     f"{plan.dims[size]} is {context.dims[size]}, but {plan.dims[other]} is {context.dims[other]}: they must agree"
                 )
-        work = context.dims[self._work_numbers]
-        context.table[self._work_slots] = np.maximum(work // PARALLEL_FROM, 1)
-        context.alone = self.pool.workers == 1 or int(work.sum()) < 2 * PARALLEL_FROM
+        worth = np.maximum(context.dims[self._work_numbers] // PARALLEL_FROM, 1)
+        context.table[self._work_slots] = worth
+        context.alone = self.pool.workers == 1 or not (worth > 1).any()
         if first_time:
             self._place(context, symbols)
         else:

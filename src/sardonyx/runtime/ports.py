@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, fresh
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.plan.plan import HostStep
 
 NO_VERSION: Final = (1 << 63) - 1  # what ONNX Runtime reports for a model that states no version
+_DIM_PARAM: Final = "onnx.dim_param."
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class NodeArg:
     shape: list[int | str | None]
 
     @classmethod
-    def of(cls, name: str, type: Type | None) -> NodeArg:
-        """The description of a value of the graph."""
+    def of(cls, name: str, type: Type | None, metadata: Mapping[str, str] | None = None) -> NodeArg:
+        """The description of a value of the graph; its metadata has the names of dimensions such as "?", which name nothing."""
         if type is None:
             return cls(name, "", [])
         inner: Type = type
@@ -35,17 +37,21 @@ class NodeArg:
             inner = inner.element
         shaped = isinstance(type, (TensorType, SparseTensorType))
         dims = inner.shape if shaped and isinstance(inner, (TensorType, SparseTensorType)) else None
-        return cls(name, type.ort, [_size(dim) for dim in dims or ()])
+        named = metadata or {}
+        return cls(name, type.ort, [_size(dim, named.get(f"{_DIM_PARAM}{axis}")) for axis, dim in enumerate(dims or ())])
 
 
-def _size(dim: Dim) -> int | str | None:
+def _size(dim: Dim, written: str | None) -> int | str | None:
     if isinstance(dim, int):
         return dim
-    return None if dim.is_anonymous else str(dim)
+    return written if dim.is_anonymous else str(dim)
 
 
 def declared_type(declared: Type | None, inferred: Type | None) -> Type | None:
-    """The type a model states for an output, made more precise by what was inferred; where they differ the model is right."""
+    """The type a model states for an output, made more precise by what was inferred.
+
+    Its own names stay; where it contradicts the inference, in a size or the rank, nothing is known, as in ONNX Runtime.
+    """
     if declared is None or inferred is None:
         return declared or inferred
     if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType):
@@ -53,13 +59,14 @@ def declared_type(declared: Type | None, inferred: Type | None) -> Type | None:
     if declared.shape is None or inferred.shape is None:
         return declared if inferred.shape is None else inferred
     if len(declared.shape) != len(inferred.shape):
-        return declared
+        return TensorType(declared.dtype)
     return TensorType(declared.dtype, tuple(map(_more_precise, declared.shape, inferred.shape)))
 
 
 def _more_precise(declared: Dim, inferred: Dim) -> Dim:
-    unknown = not isinstance(declared, int) and (isinstance(inferred, int) or declared.is_anonymous)
-    return inferred if unknown else declared
+    if isinstance(declared, int):
+        return fresh() if isinstance(inferred, int) and inferred != declared else declared
+    return inferred if isinstance(inferred, int) or declared.is_anonymous else declared
 
 
 @dataclass(frozen=True)

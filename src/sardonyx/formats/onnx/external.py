@@ -23,6 +23,10 @@ from sardonyx.errors import Fail, NoSuchFile
 from sardonyx.formats.onnx.wire import as_memoryview
 
 _READ_BELOW: Final = 1 << 16  # small files are read: a mapping keeps a file descriptor, and some models have thousands of files
+_WHERE: Final = (
+    "external data is looked for beside the model's file, that of a session's model in memory in the current folder; "
+    "the configuration entry session.model_external_initializers_file_folder_path names another folder"
+)
 _MEMORY_MARKER: Final = "*/_ORT_MEM_ADDR_/*"
 
 
@@ -145,7 +149,7 @@ def _look_at(resolved: str, path: str, tensor: str) -> ExternalFile:
         found = os.stat(resolved)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise NoSuchFile(f"tensor {tensor!r} has its data in {path!r}, which cannot be read: {reason}") from error
+        raise NoSuchFile(f"tensor {tensor!r} has its data in {path!r}, which cannot be read: {reason}", hint=_WHERE) from error
     if not stat.S_ISREG(found.st_mode):
         raise Refused(f"{path!r} is not a regular file")
     return ExternalFile(resolved, found.st_size, (found.st_dev, found.st_ino))

@@ -39,7 +39,10 @@ def prepare(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array]) -
     arguments: list[int] = list(sizes)
     for array in arrays:
         assert array.ndim == len(sizes)
-        steps = [0 if size == 1 and full != 1 else step // array.itemsize for size, full, step in zip(array.shape, sizes, array.strides)]
+        steps = [
+            0 if size == 1 and full != 1 else step // array.itemsize
+            for size, full, step in zip(array.shape, sizes, array.strides)
+        ]
         arguments += [array.ctypes.data, *steps]
     count = units(kernel, sizes, kernels().target.lanes)
     assert isinstance(count, int)

@@ -1,0 +1,53 @@
+"""Running sums and products along one axis.
+
+    target[o..., s, i]  :=  source[o..., 0, i] + ... + source[o..., s, i]      exclusive: without the last term
+
+Steps are taken in order. With `vector` the axis i is consecutive on both sides and its elements are worked on together.
+
+Arguments: outer sizes, steps, inner size; address of the source, its outer strides, step stride, inner stride; the same of the
+target. Strides count elements. The parallel range counts runs: with `vector` a few vectors of i, else single elements of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sardonyx.ir.dims import Dim, ceildiv, product
+
+Operation: TypeAlias = Literal["add", "mul"]
+
+
+@dataclass(frozen=True)
+class ScanKernel:
+    """All that decides the code of a scan."""
+
+    type: str
+    compute: str
+    operation: Operation
+    exclusive: bool
+    outer: int
+    vector: bool
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        flags = f"{int(self.exclusive)}|{self.outer}|{int(self.vector)}"
+        return f"scan|{self.type}|{self.compute}|{self.operation}|{flags}"
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return (self.outer + 2) + 2 * (self.outer + 3)
+
+
+def run_lanes(kernel: ScanKernel, lanes: int) -> int:
+    """Elements of the inner axis that make one run."""
+    if not kernel.vector:
+        return 1
+    return max(lanes // 2, 2) if kernel.compute in ("f64", "i64", "u64") else lanes
+
+
+def units(kernel: ScanKernel, outer: Sequence[Dim], inner: Dim, lanes: int) -> Dim:
+    """How many runs there are."""
+    return product([*outer, ceildiv(inner, run_lanes(kernel, lanes))])

@@ -1,0 +1,40 @@
+"""The first k elements of rows in sorted order, and where they were.
+
+A row keeps its best elements so far in the result itself, sorted: an element that is better than the last of them is moved up to
+its place. NaN counts as greater than every number; equal elements stay in their order.
+
+Arguments: outer sizes, row length, k; for the rows, the values and the places: address, outer strides, stride along the row.
+Strides count elements. The parallel range counts rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sardonyx.ir.dims import Dim, product
+
+MOST = 512  # elements asked for; moving up would take too long with more
+
+
+@dataclass(frozen=True)
+class TopKKernel:
+    """All that decides the code of a selection."""
+
+    type: str
+    largest: bool
+    outer: int
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"topk|{self.type}|{int(self.largest)}|{self.outer}"
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return (self.outer + 2) + 3 * (self.outer + 2)
+
+
+def units(outer: Sequence[Dim]) -> Dim:
+    """How many rows there are."""
+    return product(list(outer))

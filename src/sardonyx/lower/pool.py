@@ -1,0 +1,125 @@
+"""Pools over images in their plain layout; they mean what `ops/pool.py` says."""
+
+from __future__ import annotations
+
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, product
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import BITS, FLOATS
+from sardonyx.kernel.pool import PoolKernel, PoolKind
+from sardonyx.lower.conv_geometry import Geometry, geometry
+from sardonyx.lower.epilogue import group_epilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.registry import template
+from sardonyx.lower.rows import Made, Rows, lower_rows
+from sardonyx.lower.steps import Address, Argument, KernelStep, View
+
+
+def _accepts(node: Node) -> str:
+    source = node.inputs[0]
+    shape = None if source is None else source.shape
+    if source is None or shape is None or not isinstance(source.type, TensorType):
+        return "an input of unknown rank"
+    if not 3 <= len(shape) <= 5:
+        return f"{len(shape) - 2} spatial axes: there are kernels for 1 to 3"
+    if len(node.outputs) > 1 and node.outputs[1].name:
+        return "the indices are an output"
+    if source.type.dtype.name not in (*FLOATS, "i8", "u8"):
+        return f"no kernel for {source.type.dtype.name}"
+    attrs = attribute_values(node)
+    if len(attrs.get("kernel_shape") or ()) != len(shape) - 2 or any(pad < 0 for pad in attrs.get("pads") or ()):
+        return "attributes that are not valid"
+    return ""
+
+
+@template("MaxPool", "AveragePool", accepts=_accepts, fuses=True)
+def pool(ctx: LowerContext, group: Group) -> None:
+    """The maximum or mean of every window."""
+    node = group.root
+    assert node is not None
+    source = node.inputs[0]
+    assert source is not None and group.shape is not None
+    attrs = attribute_values(node)
+    name = ctx.dtype(source).name
+    type_ = compute_type(name)
+    epilogue = group_epilogue(ctx, group, lambda operand: {node.outputs[0]: accumulator(type_)})
+    if not epilogue.stores:
+        return
+    x = _consecutive(ctx, source)
+    place = geometry(x.shape[2:], attrs["kernel_shape"], attrs)
+    for size, expected in zip(group.shape[2:], place.out[3 - len(x.shape[2:]) :]):
+        ctx.check_equal(size, expected)
+    moves = [_five(strides) for strides in epilogue.strides(group.shape)]
+    kind: PoolKind = "max" if node.op_type == "MaxPool" else "average"
+    kernel = PoolKernel(
+        kind,
+        name,
+        type_,
+        place.kernel[2],
+        place.step[2],
+        place.spread[2],
+        kind == "average" and bool(attrs.get("count_include_pad")),
+        epilogue.for_kernel([move[4] for move in moves]),
+    )
+    arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.kernel[:2], *place.step[:2], *place.spread[:2]]
+    arguments += [*place.before, *_padded(place), _address(x), *_five(x.strides)[:4]]
+    for view, move in zip(epilogue.views, moves):
+        arguments += [_address(view), *move]
+    rows = product([*x.shape[:2], *place.out[:2]])
+    operations = place.kernel[0] * place.kernel[1] * place.step[2] + 2 * place.kernel[2] + kernel.epilogue.operations
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            rows,
+            rows * place.out[2] * operations * 60 // 1000,
+            (x.buffer, *epilogue.reads),
+            epilogue.writes,
+            group.label,
+            tuple(one.label for one in group.nodes),
+        )
+    )
+
+
+def _five(strides: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Strides over [N, C, spatial ...] with exactly three spatial axes."""
+    return (*strides[:2], *(0,) * (5 - len(strides)), *strides[2:])
+
+
+def _padded(place: Geometry) -> list[Dim]:
+    return [before + size + after for before, size, after in zip(place.before, place.size, place.after)]
+
+
+def _address(view: View) -> Address:
+    return Address(view.buffer, view.offset * (BITS[view.buffer.dtype.name] // 8))
+
+
+def _consecutive(ctx: LowerContext, value: Value) -> View:
+    """The image with columns that are consecutive."""
+    view = ctx.view(value)
+    return view if view.strides[-1] == 1 or view.shape[-1] == 1 else ctx.contiguous(value)
+
+
+def _has_pixels(node: Node) -> str:
+    source = node.inputs[0]
+    shape = None if source is None else source.shape
+    if shape is None or len(shape) < 3:
+        return "an input without spatial axes"
+    return "" if all(isinstance(size, int) and size > 0 for size in shape[2:]) else "an image that may be empty, which is an error"
+
+
+@template("GlobalAveragePool", "GlobalMaxPool", accepts=_has_pixels, fuses=True, absorbs=True)
+def global_pool(ctx: LowerContext, group: Group) -> None:
+    """The maximum or mean of every channel."""
+    node = group.root
+    assert node is not None and node.inputs[0] is not None
+    rank = len(ctx.shape(node.inputs[0]))
+
+    def rule(rows: Rows) -> Made:
+        value = rows.mean(rows.x) if node.op_type == "GlobalAveragePool" else rows.total("max", rows.x)
+        return Made(results={rows.output: value})
+
+    lower_rows(ctx, group, rule, tuple(range(2, rank)))

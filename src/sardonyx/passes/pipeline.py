@@ -1,0 +1,214 @@
+"""The order of the passes, by level, and how they are run.
+
+A level holds everything the one before holds. Within a level the passes run in order, again and again while one of them changes
+something (a few times at most); the passes of the next level start from there. What a name in `disabled_optimizers` means: the
+`name` of a pass, or one of the names ONNX Runtime has for the same thing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sardonyx import errors
+from sardonyx.ir.graph import Model
+from sardonyx.ir.verify import verify
+from sardonyx.options import CompileOptions, GraphOptimizationLevel
+from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
+from sardonyx.passes.fold_constants import FoldConstants
+from sardonyx.passes.fold_pad import FoldPad
+from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
+from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
+from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
+from sardonyx.passes.fuse_norms import FuseLayerNorm, FuseRmsNorm
+from sardonyx.passes.merge_casts import MergeCasts
+from sardonyx.passes.merge_reshapes import MergeReshapes, ReshapeInsteadOfTranspose
+from sardonyx.passes.merge_siblings import MergeSiblings
+from sardonyx.passes.merge_subexpressions import MergeSubexpressions
+from sardonyx.passes.merge_transposes import MergeTransposes
+from sardonyx.passes.protocol import Pass
+from sardonyx.passes.push_transposes import PushTransposes
+from sardonyx.passes.remove_no_ops import RemoveCastBeforeShape, RemoveDropout, RemoveIdentity, RemoveNoOps
+from sardonyx.passes.remove_unused import RemoveUnused
+from sardonyx.passes.share_constants import ShareConstants
+from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
+
+FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
+
+_PREPARE: Final[tuple[Pass, ...]] = (
+    FoldShapeValues(),  # sets the types all others rely on; they keep them up to date
+)
+_SIMPLIFY: Final[tuple[Pass, ...]] = (
+    RemoveUnused(),  # no time for what nobody needs
+    RemoveIdentity(),  # nodes that hide others from patterns
+    RemoveDropout(),
+    FoldConstants(),  # literal operands for everything below
+    ShareConstants(),  # equal constants must be one for equal nodes to be found
+    MergeSubexpressions(),
+    RemoveCastBeforeShape(),
+    MergeCasts(),  # may leave a Cast to the same type
+    RemoveNoOps(),  # needs literal operands
+    FuseDivMul(),
+    FuseReluClip(),
+    FuseNotWhere(),
+    FoldPad(),  # before pads meet their neighbours in PushTransposes
+    MergeTransposes(),
+    PushTransposes(),  # brings activations and batch norms next to the convolutions they follow
+    ReshapeInsteadOfTranspose(),  # what was not cancelled may move nothing
+    MergeReshapes(),
+    FoldBatchNorm(),
+    FoldScale(),
+    FoldShift(),  # after the scales: a bias is scaled with its weights
+    FoldInputScale(),
+    FormGemm(),  # after FoldScale, which needs the MatMul
+    AbsorbTransposesInGemm(),
+    RemoveUnused(),  # what the folding left behind
+)
+_FUSE: Final[tuple[Pass, ...]] = (
+    FuseLayerNorm(),  # before FuseRmsNorm, which is a part of it
+    FuseRmsNorm(),
+    FuseGelu(),
+    FuseTanhGelu(),
+    FuseHardSwish(),  # before FuseHardSigmoid, which is a part of it
+    FuseHardSigmoid(),
+    FuseMish(),
+    FuseQuickGelu(),
+    FormFusedMatMul(),
+    MergeSiblings(),
+    MultiplyByInverse(),  # late: the patterns above know divisions
+    RemoveUnused(),
+)
+_LAYOUT: Final[tuple[Pass, ...]] = ()
+
+BASIC: Final = (*_PREPARE, *_SIMPLIFY)
+EXTENDED: Final = (*BASIC, *_FUSE)
+LAYOUT: Final = (*EXTENDED, *_LAYOUT)
+ALL: Final = LAYOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Passes that run in turn, at most `rounds` times."""
+
+    level: GraphOptimizationLevel  # the lowest that has them
+    passes: tuple[Pass, ...]
+    rounds: int
+
+
+_STAGES: Final = (
+    Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _PREPARE, 1),
+    Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _SIMPLIFY, 4),
+    Stage(GraphOptimizationLevel.ORT_ENABLE_EXTENDED, _FUSE, 3),
+    Stage(GraphOptimizationLevel.ORT_ENABLE_LAYOUT, _LAYOUT, 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one run of one pass did."""
+
+    name: str
+    level: GraphOptimizationLevel
+    round: int
+    changes: int
+    refusals: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """What all passes did, in the order they ran."""
+
+    passes: tuple[PassReport, ...] = ()
+    disabled: frozenset[str] = frozenset()  # names of passes that were left out
+
+    @property
+    def modified(self) -> bool:
+        """Whether the model is another now."""
+        return any(each.changes for each in self.passes)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return sum(each.seconds for each in self.passes)
+
+    def refusals(self) -> dict[str, tuple[str, ...]]:
+        """Why passes left something as it is, by pass: what they said when they last ran."""
+        return {each.name: each.refusals for each in self.passes}
+
+    def changes(self) -> dict[str, int]:
+        """How many changes each pass made in all rounds; those that made none are left out."""
+        counts: dict[str, int] = {}
+        for each in self.passes:
+            if each.changes:
+                counts[each.name] = counts.get(each.name, 0) + each.changes
+        return counts
+
+
+def stages_for(options: CompileOptions) -> tuple[Stage, ...]:
+    """The stages that the options ask for, configured."""
+    limit = options.config.get(FOLDING_LIMIT_KEY)
+    stages = []
+    for stage in _STAGES:
+        if stage.level > options.optimization_level:
+            break
+        chosen = [each for each in stage.passes if not options.disabled_optimizers.intersection((each.name, *each.ort_names))]
+        if limit is not None:
+            chosen = [_limited(each, limit) for each in chosen]
+        stages.append(replace(stage, passes=tuple(chosen)))
+    return tuple(stages)
+
+
+def _limited(pass_: Pass, limit: str) -> Pass:
+    if not isinstance(pass_, FoldConstants):
+        return pass_
+    if not limit.strip().isdigit():
+        raise errors.InvalidArgument(f"{FOLDING_LIMIT_KEY} is {limit!r}: expected a number of bytes, 0 for no limit")
+    return replace(pass_, limit=int(limit))
+
+
+def run_passes(model: Model, options: CompileOptions) -> PipelineReport:
+    """Rewrite a model, in place, as far as the optimization level allows.
+
+    Functions must have been inlined, and the model must have been checked. Afterwards all values have types that follow from the
+    inputs alone. At ORT_DISABLE_ALL nothing is changed.
+    """
+    stages = stages_for(options)
+    if not stages:
+        return PipelineReport()
+    disabled = {each.name for each in ALL} - {each.name for stage in stages for each in stage.passes}
+    if FoldShapeValues.name in disabled:
+        infer_from_inputs(model)
+    reports = [report for stage in stages for report in run_stage(stage, model, options.verify)]
+    return PipelineReport(tuple(reports), frozenset(disabled))
+
+
+def run_stage(stage: Stage, model: Model, check: bool) -> Iterator[PassReport]:
+    """Run passes in turn until none of them finds anything to do; one that has seen the model as it is does not run again."""
+    changes = 0
+    seen: dict[int, int] = {}  # by place in the stage: the number of changes when it last ran and found nothing
+    for number in range(stage.rounds):
+        before = changes
+        for place, each in enumerate(stage.passes):
+            if seen.get(place) == changes:
+                continue
+            report = _run(each, model, stage.level, number, check)
+            changes += report.changes
+            if not report.changes:
+                seen[place] = changes
+            yield report
+        if changes == before:
+            break
+
+
+def _run(pass_: Pass, model: Model, level: GraphOptimizationLevel, number: int, check: bool) -> PassReport:
+    start = time.perf_counter()
+    result = pass_.run(model)
+    seconds = time.perf_counter() - start
+    if check:
+        problems = verify(model)
+        if problems:
+            raise errors.EngineError(f"pass {pass_.name} left the graph inconsistent:\n" + "\n".join(problems))
+    return PassReport(pass_.name, level, number, result.changes, result.reasons, seconds)

@@ -1,0 +1,241 @@
+"""Loop kernels against NumPy: every kind of reduction, masks, strides, all types, guard pages, any division of the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from guarded import guarded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loop_runner import NUMPY, Array, run
+
+from sardonyx.kernel.expr import FLOATS, INTEGERS, TYPES, Expr, const, index, load, reduced, select, size
+from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Walk, may_overwrite, units, walks
+from sardonyx.kernel.math import exp_not_positive
+
+LENGTHS = (0, 1, 2, 7, 15, 16, 17, 31, 64, 65, 200)
+
+
+def values(kind: str, shape: tuple[int, ...], seed: int = 0) -> Array:
+    random = np.random.default_rng(seed)
+    dtype = NUMPY[kind]
+    if kind == "bool":
+        return random.integers(0, 2, shape).astype(np.bool_)
+    if kind in FLOATS:
+        return np.asarray(random.standard_normal(shape)).astype(dtype)
+    limits = np.iinfo(dtype)
+    return random.integers(max(limits.min, -100), min(limits.max, 100), shape).astype(dtype)
+
+
+def wide(kind: str) -> str:
+    return "f32" if kind in ("f16", "bf16") else kind
+
+
+def loaded(number: int, kind: str) -> Expr:
+    return load(number, kind).cast(wide(kind))
+
+
+def close(actual: Array, expected: Array) -> None:
+    if actual.dtype.kind in "fV" or actual.dtype == ml_dtypes.bfloat16:
+        tolerance = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-5}.get(actual.dtype.name, 1e-12)
+        np.testing.assert_allclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance)
+    else:
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("kind", TYPES)
+def test_an_elementwise_loop_computes_every_element_and_no_other(kind: str, length: int) -> None:
+    a, b = guarded(values(kind, (length,), 1)), guarded(values(kind, (length,), 2))
+    result = guarded(np.zeros(length, NUMPY[kind]))
+    value = loaded(0, kind) ^ loaded(1, kind) if kind == "bool" else loaded(0, kind) + loaded(1, kind)
+    kernel = LoopKernel(1, (Operand(kind, "unit"),) * 3, ((2, value.cast(kind)),))
+    run(kernel, [length], [a, b, result], pieces=2)
+    expected = a ^ b if kind == "bool" else (a.astype(np.float32) + b.astype(np.float32)).astype(a.dtype) if wide(kind) != kind else a + b
+    close(result, expected)
+
+
+@given(
+    shape=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_loop_walks_through_any_strides(shape: list[int], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(shape))))
+    steps = data.draw(st.lists(st.integers(1, 3), min_size=len(shape), max_size=len(shape)))
+    base = values("f32", tuple(shape[axis] * step for axis, step in zip(order, steps)), 3)
+    view = base[tuple(slice(None, None, step) for step in steps)].transpose(np.argsort(order))
+    repeated = values("f32", tuple(n if data.draw(st.booleans()) else 1 for n in shape), 4)
+    result = np.zeros(shape, np.float32)
+
+    def inner(array: Array) -> Inner:
+        step = 0 if array.shape[-1] == 1 and shape[-1] != 1 else array.strides[-1] // 4
+        return "zero" if step == 0 else "unit" if step == 1 else "any"
+
+    kernel = LoopKernel(
+        len(shape),
+        (Operand("f32", inner(view)), Operand("f32", inner(repeated)), Operand("f32", "unit")),
+        ((2, load(0, "f32") * load(1, "f32") + index(0).cast("f32")),),
+    )
+    run(kernel, shape, [view, repeated, result], pieces=data.draw(st.integers(1, 3)))
+    places = np.arange(shape[0], dtype=np.float32).reshape(-1, *(1,) * (len(shape) - 1))
+    np.testing.assert_allclose(result, view * repeated + places, rtol=1e-6)
+
+
+def reduction_cases() -> list[tuple[str, str]]:
+    kinds = ("sum", "prod", "max", "min", "argmax", "argmin", "argmax_last", "argmin_last")
+    cases = [(kind, of) for kind in kinds for of in (*FLOATS[2:], *INTEGERS)]
+    return [*cases, ("max", "bool"), ("min", "bool"), ("maxnum", "f32"), ("minnum", "f64")]
+
+
+def by_numpy(kind: str, x: Array, axis: int) -> Any:
+    if kind.startswith("arg"):
+        find = np.argmax if "max" in kind else np.argmin
+        return x.shape[axis] - 1 - find(np.flip(x, axis), axis) if kind.endswith("_last") else find(x, axis)
+    if kind == "sum":
+        return x.sum(axis, dtype=x.dtype)
+    if kind == "prod":
+        return x.prod(axis, dtype=x.dtype)
+    return {"max": np.max, "min": np.min, "maxnum": np.nanmax, "minnum": np.nanmin}[kind](x, axis)
+
+
+def small(kind: str, shape: tuple[int, ...]) -> Array:
+    """Few different values, so that extremes are equal to each other, and products do not overflow."""
+    random = np.random.default_rng(5)
+    if kind == "bool":
+        return random.integers(0, 2, shape).astype(np.bool_)
+    return random.integers(0 if kind.startswith("u") else -2, 3, shape).astype(NUMPY[kind])
+
+
+@pytest.mark.parametrize("length", [1, 5, 16, 100])
+@pytest.mark.parametrize(("kind", "of"), reduction_cases())
+def test_a_row_is_reduced(kind: str, of: str, length: int) -> None:
+    x = guarded(small(of, (3, length)))
+    out = "i64" if kind.startswith("arg") else of
+    result = guarded(np.zeros((3, 1), NUMPY[out]))
+    kernel = LoopKernel(2, (Operand(of, "unit"), Operand(out, "zero")), (), ((1, reduced(kind, load(0, of), 1)),), "inner")
+    run(kernel, [3, length], [x, result], pieces=2)
+    close(result[:, 0], by_numpy(kind, x, 1))
+
+
+@pytest.mark.parametrize("kept", [1, 16, 40, 70])
+@pytest.mark.parametrize(("kind", "of"), reduction_cases())
+def test_a_middle_axis_is_reduced(kind: str, of: str, kept: int) -> None:
+    x = guarded(small(of, (2, 9, kept)))
+    out = "i64" if kind.startswith("arg") else of
+    result = guarded(np.zeros((2, 1, kept), NUMPY[out]))
+    kernel = LoopKernel(3, (Operand(of, "unit"), Operand(out, "unit")), (), ((1, reduced(kind, load(0, of), 1)),), "middle")
+    run(kernel, [2, 9, kept], [x, result], pieces=2)
+    close(result[:, 0], by_numpy(kind, x, 1))
+
+
+@pytest.mark.parametrize("reduce", ["inner", "middle"])
+@pytest.mark.parametrize("length", [3, 16, 50])
+def test_nan_wins_every_extreme_except_those_of_numbers(reduce: Any, length: int) -> None:
+    for place in (0, length // 2, length - 1):
+        x = values("f32", (length, length))
+        x[place] = x[:, place] = np.nan
+        for kind in ("max", "min", "maxnum", "minnum", "argmax", "argmin"):
+            out = "i64" if kind.startswith("arg") else "f32"
+            inner: Inner = "zero" if reduce == "inner" else "unit"
+            result = np.zeros((length, 1) if reduce == "inner" else (1, length), NUMPY[out])
+            kernel = LoopKernel(
+                2, (Operand("f32", "unit"), Operand(out, inner)), (), ((1, reduced(kind, load(0, "f32"), 1)),), reduce
+            )
+            run(kernel, [length, length], [x, result])
+            rows = np.delete(x, place, 0) if reduce == "inner" else np.delete(x, place, 1)
+            actual = np.delete(result.reshape(-1), place)
+            np.testing.assert_array_equal(actual, by_numpy(kind, rows, 1 if reduce == "inner" else 0))
+
+
+def softmax_kernel(reduce: Any, stash: bool) -> LoopKernel:
+    x = load(0, "f32")
+    weight = exp_not_positive(x - reduced("maxnum", x, 1))
+    value = weight / reduced("sum", weight, 2)
+    return LoopKernel(2, (Operand("f32", "unit"),) * 2, ((1, value),), (), reduce, ((1, weight),) if stash else ())
+
+
+@pytest.mark.parametrize("stash", [False, True])
+@pytest.mark.parametrize("shape", [(4, 1), (4, 16), (5, 37), (3, 300), (0, 5), (5, 0)])
+@pytest.mark.parametrize("reduce", ["inner", "middle"])
+def test_reductions_that_depend_on_each_other_walk_a_row_again(reduce: Any, shape: tuple[int, int], stash: bool) -> None:
+    x = guarded(values("f32", shape) * 10)
+    result = guarded(np.zeros(shape, np.float32))
+    run(softmax_kernel(reduce, stash), shape, [x, result], pieces=2)
+    axis = 1 if reduce == "inner" else 0
+    if x.size:
+        weights = np.exp(x.astype(np.float64) - x.max(axis, keepdims=True))
+        np.testing.assert_allclose(result, weights / weights.sum(axis, keepdims=True), rtol=1e-5, atol=1e-9)
+
+
+def test_a_result_does_not_depend_on_how_the_work_is_divided() -> None:
+    x = values("f32", (7, 1003))
+    kernel = softmax_kernel("inner", stash=True)
+    results = []
+    for pieces in (1, 2, 4, 7):
+        result = np.zeros_like(x)
+        run(kernel, x.shape, [x, result], pieces=pieces)
+        results.append(result.tobytes())
+    assert len(set(results)) == 1
+
+
+def test_a_kernel_may_store_elements_and_results_of_a_row_at_once() -> None:
+    x, bias = values("f32", (6, 45)), values("f32", (6, 1), 2)
+    mean = reduced("sum", load(0, "f32"), 1) / size(-1).cast("f32")
+    distance = load(0, "f32") - mean
+    operands = (Operand("f32", "unit"), Operand("f32", "zero"), Operand("f32", "unit"), Operand("f32", "zero"))
+    variance = reduced("sum", distance * distance, 2)
+    kernel = LoopKernel(2, operands, ((2, distance + load(1, "f32")),), ((3, variance + load(1, "f32")),), "inner")
+    centred, total = np.zeros_like(x), np.zeros((6, 1), np.float32)
+    run(kernel, x.shape, [x, bias, centred, total])
+    expected = x - x.mean(1, keepdims=True)
+    np.testing.assert_allclose(centred, expected + bias, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(total, (expected**2).sum(1, keepdims=True) + bias, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reduce", ["inner", "middle"])
+def test_the_place_on_the_reduced_axis_can_be_compared_with_a_result(reduce: Any) -> None:
+    x = values("f32", (20, 20))
+    axis = -1 if reduce == "inner" else -2
+    hit = index(axis).eq(reduced("argmax", load(0, "f32"), 1))
+    kernel = LoopKernel(2, (Operand("f32", "unit"),) * 2, ((1, select(hit, const(1, "f32"), const(0, "f32"))),), (), reduce)
+    result = np.zeros_like(x)
+    run(kernel, x.shape, [x, result])
+    expected = x == x.max(axis, keepdims=True)
+    np.testing.assert_array_equal(result, expected.astype(np.float32))
+
+
+def test_stashed_values_are_computed_by_one_walk_and_read_by_the_next() -> None:
+    kernel = softmax_kernel("inner", stash=True)
+    first, second, last = walks(kernel)
+    assert [node.param[0] for node in first.reductions] == ["maxnum"]
+    assert second.stash[0][0] == 1
+    assert isinstance(last, Walk)
+    assert not any(node.op == "load" and node.param == 0 for node in last.values[0].args)
+    assert may_overwrite(kernel, 0, 1)
+
+
+def test_an_operand_that_a_later_walk_reads_may_not_be_overwritten() -> None:
+    x, y = load(0, "f32"), load(1, "f32")
+    total = x + y
+    value = total - reduced("sum", total, 1) + y
+    kernel = LoopKernel(2, (Operand("f32", "unit"),) * 3, ((2, value),), (), "inner", ((2, total),))
+    assert may_overwrite(kernel, 0, 2)
+    assert not may_overwrite(kernel, 1, 2)
+
+
+def test_units_count_rows_chunks_or_blocks() -> None:
+    flat = LoopKernel(1, (Operand("f32", "unit"),) * 2, ((1, load(0, "f32")),))
+    assert units(flat, [10_000], 16) == 3
+    assert units(softmax_kernel("inner", stash=False), [12, 5], 16) == 12
+    assert units(softmax_kernel("middle", stash=False), [12, 100], 16) == 2
+
+
+def test_a_kernel_whose_reductions_do_not_fit_its_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="reduce='none' does not fit 1 reductions"):
+        LoopKernel(1, (Operand("f32", "unit"),), (), ((0, reduced("sum", load(0, "f32"), 1)),))
+    with pytest.raises(ValueError, match="needs 2 axes, has 1"):
+        LoopKernel(1, (Operand("f32", "unit"),), (), ((0, reduced("sum", load(0, "f32"), 1)),), "middle")

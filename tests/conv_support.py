@@ -1,0 +1,144 @@
+"""For tests of blocked kernels: small convolutional models, run in the blocked layout, also with every buffer under guard."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from guarded import GuardedMemory
+from native_support import host_nodes, in_order, prepared, run_native, run_reference
+from sardonyx.analysis.shapes import infer_shapes
+from sardonyx.assemble import Compiled, NativeSettings, compile_graph, library
+from sardonyx.ir.dims import evaluate
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.tensor import Array
+from sardonyx.lower.steps import Address, Buffer, KernelStep
+from sardonyx.passes.assign_layout import assign_layout
+from sardonyx.passes.protocol import PassResult
+from sardonyx.plan.build import build_plan
+from sardonyx.providers.reference import ReferenceProvider
+from sardonyx.runtime.executor import Program
+
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def lanes() -> int:
+    """The float32 lanes of this machine."""
+    return library(None).target.lanes
+
+
+def model(
+    nodes: Sequence[NodeProto],
+    inputs: Mapping[str, Sequence[int | str]],
+    constants: Mapping[str, Array],
+    outputs: Sequence[str] = ("y",),
+    opset: int = 19,
+) -> ModelProto:
+    """A model of these nodes; a dimension may be a name."""
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def numbers(seed: int, *shape: int) -> Array:
+    """Random float32."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def blocked(content: ModelProto, width: int | None = None) -> tuple[Graph, PassResult]:
+    """A model's graph in the blocked layout; its types are those that inference finds as well."""
+    graph = prepared(content.SerializeToString())
+    result = assign_layout(graph, lanes() if width is None else width)
+    report = infer_shapes(graph)
+    assert not report.problems, report.problems
+    return graph, result
+
+
+def compiled(graph: Graph, workers: int = 1) -> Compiled:
+    """A graph's native program."""
+    return compile_graph(graph, graph.outputs, in_order(graph), in_order, NativeSettings(workers=workers))
+
+
+def assert_blocked_agrees(
+    content: ModelProto,
+    feeds: Mapping[str, Array],
+    *,
+    rtol: float = 1e-4,
+    atol: float = 1e-4,
+    guard: bool = False,
+    native: bool = True,
+) -> Compiled:
+    """The blocked graph gives the same as the plain one: by NumPy, natively, and (with `guard`) with every buffer guarded."""
+    expected = run_reference(content.SerializeToString(), feeds)
+    graph, _ = blocked(content)
+    by_numpy = Program(build_plan(graph, ReferenceProvider().step, in_order))
+    results = [by_numpy.run(dict(feeds), [output.name for output in graph.outputs])]
+    program = compiled(graph)
+    if native:
+        assert not host_nodes(program), list(program.grouping.refusals.values())
+    results.append(run_native(graph, program, feeds))
+    if guard:
+        results.append(run_guarded(graph, program, feeds))
+    for result in results:
+        for actual, wanted in zip(result, expected):
+            assert actual.dtype == wanted.dtype
+            assert actual.shape == wanted.shape
+            np.testing.assert_allclose(actual, wanted, rtol=rtol, atol=atol)
+    return program
+
+
+def run_guarded(graph: Graph, program: Compiled, feeds: Mapping[str, Array]) -> list[Array]:
+    """Run a program of kernels step by step, each buffer in memory of its own that ends at an inaccessible page."""
+    known: dict[str, int] = {}
+    for view in program.lowered.inputs:
+        assert view.buffer.value is not None
+        for dim, size in zip(view.shape, feeds[view.buffer.value.name].shape):
+            if not isinstance(dim, int):
+                known[str(dim)] = size
+    places: dict[Buffer, tuple[GuardedMemory, Array]] = {}
+
+    def place(buffer: Buffer) -> Array:
+        if buffer not in places:
+            size = evaluate(buffer.size, known)
+            memory = GuardedMemory(size * buffer.dtype.numpy.itemsize)
+            array = memory.array((size,), buffer.dtype.numpy)
+            if buffer.kind == "input":
+                assert buffer.value is not None
+                array[...] = feeds[buffer.value.name].reshape(-1)
+            elif buffer.load is not None:
+                array[...] = np.asarray(buffer.load()).reshape(-1)
+            elif array.dtype.kind == "f":
+                array[...] = np.nan  # what nobody wrote must not matter
+            places[buffer] = memory, array
+        return places[buffer][1]
+
+    steps = [step for step in program.lowered.steps if isinstance(step, KernelStep)]
+    assert len(steps) == len(program.lowered.steps)
+    entries = [library(None).address(step.kernel) for step in steps]
+    for step, entry in zip(steps, entries):
+        values = [
+            place(value.buffer).ctypes.data + evaluate(value.offset, known)
+            if isinstance(value, Address)
+            else evaluate(value, known)
+            for value in step.arguments
+        ]
+        arguments = np.array(values, np.int64)
+        units = evaluate(step.units, known)
+        middle = units // 2
+        for begin, end in ((0, middle), (middle, units)):
+            if begin < end:
+                _SIGNATURE(entry)(arguments.ctypes.data, begin, end, 0)
+    results: list[Any] = []
+    for view in program.lowered.outputs:
+        shape = tuple(evaluate(dim, known) for dim in view.shape)
+        results.append(place(view.buffer).reshape(shape).copy())
+    return results

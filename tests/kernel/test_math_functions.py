@@ -1,0 +1,159 @@
+"""Functions of `kernel.math` against higher precision: extended precision of the machine, over all kinds of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from loop_runner import Array, evaluate
+from scipy import special
+
+from sardonyx.kernel import math
+
+Wide = np.longdouble
+
+# Extended precision is what makes the references for float64 exact enough.
+needs_extended = pytest.mark.skipif(np.finfo(Wide).nmant < 63, reason="long double is no wider than float64 here")
+
+REFERENCES: dict[str, Callable[[Any], Any]] = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p, "tanh": np.tanh,
+    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh,
+    "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "softplus": lambda x: np.logaddexp(Wide(0), x),
+    "erf": lambda x: special.erf(x.astype(np.float64)).astype(Wide),
+}  # fmt: skip
+FLUSHES = ("sigmoid", "softplus")  # results that are no normal numbers may be 0
+DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+
+
+def inputs(dtype: np.dtype[Any], seed: int = 0) -> Array:
+    """Numbers of every kind: any bits, dense where functions change, and the special ones."""
+    random = np.random.default_rng(seed)
+    integer = np.uint32 if dtype.itemsize == 4 else np.uint64
+    any_bits = random.integers(0, np.iinfo(integer).max, 40_000, dtype=integer, endpoint=True).view(dtype)
+    limits = np.finfo(dtype)
+    ranges = [np.linspace(-limit, limit, 15_001) for limit in (1.5, 20, 110, 750)]
+    special_ones = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, float(limits.tiny), -float(limits.tiny)]
+    special_ones += [float(limits.smallest_subnormal), float(limits.max), -float(limits.max), 1 + float(limits.eps)]
+    return np.concatenate([any_bits, *(values.astype(dtype) for values in ranges), np.array(special_ones, dtype)])
+
+
+def errors_in_ulp(actual: Array, exact: Array) -> Array:
+    """The distance to the exact result in steps of the type; infinity where one is NaN or infinite and the other is not."""
+    limits = np.finfo(actual.dtype)
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(actual.dtype)
+        step = np.spacing(np.minimum(np.abs(rounded), limits.max)).astype(Wide)
+        error = np.abs(actual.astype(Wide) - exact) / np.maximum(step, Wide(limits.smallest_subnormal))
+    same = (np.isnan(actual) & np.isnan(rounded)) | (np.isinf(rounded) & (actual == rounded))
+    return np.where(same, 0, np.where(np.isnan(error), np.inf, error)).astype(np.float64)
+
+
+@needs_extended
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_function_keeps_its_error_bound_over_the_whole_range(name: str, kind: str) -> None:
+    x = inputs(DTYPES[kind])
+    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    with np.errstate(all="ignore"):
+        exact = REFERENCES[name](x.astype(Wide))
+        rounded = exact.astype(actual.dtype)
+    error = errors_in_ulp(actual, exact)
+    tiny = np.finfo(actual.dtype).tiny
+    if name in FLUSHES:
+        error = np.where((np.abs(exact) < tiny) & (np.abs(actual) <= tiny), 0, error)
+    worst = int(np.argmax(error))
+    bound = math.ULP[name][kind == "f64"]
+    assert error[worst] <= bound, f"{name}({x[worst]!r}) = {actual[worst]!r}, off by {error[worst]:.2f} ulp"
+    signs = ~np.isnan(rounded) & (np.signbit(actual) != np.signbit(rounded)) & (np.abs(rounded) > 0)
+    assert not signs.any()
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("name", ["sin", "tan", "asin", "atan", "sinh", "tanh", "asinh", "atanh", "erf", "expm1", "log1p"])
+def test_an_odd_function_keeps_the_sign_of_a_zero(name: str, kind: str) -> None:
+    x = np.array([0.0, -0.0], DTYPES[kind])
+    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    assert (actual == 0).all()
+    assert np.signbit(actual).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("name", ["erf", "tanh", "sigmoid"])
+def test_a_bounded_function_stays_within_its_bounds_and_reaches_them(name: str, kind: str) -> None:
+    x = inputs(DTYPES[kind])
+    x = x[~np.isnan(x)]
+    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    low = 0.0 if name == "sigmoid" else -1.0
+    assert actual.min() == low
+    assert actual.max() == 1.0
+    assert (actual[x > 40] == 1.0).all()
+
+
+@needs_extended
+@pytest.mark.parametrize("kind", DTYPES)
+def test_the_quick_exponential_is_good_where_its_result_is_normal(kind: str) -> None:
+    limits = np.finfo(DTYPES[kind])
+    top = float(np.log(limits.max)) - 0.5
+    x = np.linspace(float(np.log(limits.tiny)) + 0.01, top, 100_001).astype(DTYPES[kind])
+    bound = math.ULP["exp_in_range"][kind == "f64"]
+    exact = np.exp(x.astype(Wide))
+    assert errors_in_ulp(evaluate(math.exp_in_range, x, types=[kind], out=kind), exact).max() <= bound
+    below = x[x <= 0]
+    exact = np.exp(below.astype(Wide))
+    assert errors_in_ulp(evaluate(math.exp_not_positive, below, types=[kind], out=kind), exact).max() <= bound
+
+
+def test_the_quick_exponential_ends_in_zero_infinity_and_nan() -> None:
+    x = np.array([-np.inf, -1e30, -90, 90, 1e30, np.inf, np.nan], np.float32)
+    assert evaluate(math.exp_in_range, x, types=["f32"], out="f32").tolist()[:-1] == [0, 0, 0, np.inf, np.inf, np.inf]
+    assert np.isnan(evaluate(math.exp_in_range, x, types=["f32"], out="f32")[-1])
+    assert evaluate(math.exp_not_positive, x[:3], types=["f32"], out="f32").tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_power_has_the_special_cases_of_c(kind: str) -> None:
+    dtype = DTYPES[kind]
+    limits = np.finfo(dtype)
+    chosen = [0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e-40, 1.5, 4e9, float(limits.max)]
+    x, y = (grid.ravel() for grid in np.meshgrid(np.array(chosen, dtype), np.array(chosen, dtype)))
+    actual = evaluate(math.power, x, y, types=[kind, kind], out=kind)
+    with np.errstate(all="ignore"):
+        expected = np.power(x, y)
+    np.testing.assert_allclose(actual, expected, rtol=4 * float(limits.eps))
+    zero = (expected == 0) & ~np.isnan(expected)
+    assert (np.signbit(actual[zero]) == np.signbit(expected[zero])).all()
+
+
+@needs_extended
+@pytest.mark.parametrize("kind", DTYPES)
+def test_power_keeps_its_error_bound(kind: str) -> None:
+    random, dtype, count = np.random.default_rng(3), DTYPES[kind], 40_000
+    with np.errstate(all="ignore"):
+        bases = [np.exp(random.uniform(-80, 80, count)), random.uniform(-10, 10, count), 1 + random.uniform(-1e-3, 1e-3, count)]
+        exponents = [random.uniform(-3, 3, count), random.integers(-30, 30, count), random.uniform(-1e5, 1e5, count)]
+        x, y = (np.concatenate(parts).astype(dtype) for parts in (bases, exponents))
+        exact = np.power(x.astype(Wide), y.astype(Wide))
+    error = errors_in_ulp(evaluate(math.power, x, y, types=[kind, kind], out=kind), exact)
+    assert error.max() <= math.ULP["power"][kind == "f64"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("gelu", lambda x: 0.5 * x * (1 + special.erf(x / np.sqrt(2)))),
+        ("gelu_tanh", lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+        ("silu", lambda x: x / (1 + np.exp(-x))),
+        ("mish", lambda x: x * np.tanh(np.logaddexp(0, x))),
+    ],
+)
+@pytest.mark.parametrize("kind", DTYPES)
+def test_an_activation_is_close_to_its_formula(name: str, reference: Callable[[Array], Array], kind: str) -> None:
+    x = np.concatenate([np.linspace(-30, 30, 20_001), [-1e6, 1e6, 1e30]]).astype(DTYPES[kind])
+    actual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    with np.errstate(all="ignore"):
+        expected = reference(x.astype(np.float64))
+    tolerance = 1e-6 if kind == "f32" else 1e-14
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)

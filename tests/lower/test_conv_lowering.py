@@ -1,0 +1,188 @@
+"""Convolutions in native code: every attribute, sizes known and not, epilogues, threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from conv_support import assert_blocked_agrees, blocked, compiled, model, numbers
+from native_support import assert_native_agrees, run_native
+from sardonyx.lower.conv_task import choose_tile
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution and the input it is tried on."""
+
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    bias: bool
+    attrs: dict[str, Any]
+    named: bool  # sizes of the input are symbols
+
+    def parts(self) -> tuple[Any, dict[str, Any]]:
+        constants = {"w": numbers(1, *self.w)}
+        if self.bias:
+            constants["b"] = numbers(2, self.w[0])
+        nodes = [helper.make_node("Conv", ["x", *constants], ["y"], **self.attrs)]
+        shape: list[int | str] = list(self.x)
+        if self.named:
+            shape = ["N", self.x[1], *(f"S{axis}" for axis in range(len(self.x) - 2))]
+        return model(nodes, {"x": shape}, constants), {"x": numbers(0, *self.x)}
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Layer:
+    rank = draw(st.sampled_from((1, 2, 2, 2, 3)))
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3, 8, 20)))
+    inputs = draw(st.sampled_from((1, 2, 3, 8, 16, 17, 33) if groups < 8 else (1, 2, 4)))
+    outputs = draw(st.sampled_from((1, 2, 8, 16, 20, 48) if groups < 8 else (inputs, 1, 3)))
+    kernel = [draw(st.sampled_from((1, 2, 3, 5))) for _ in range(rank)]
+    strides = [draw(st.sampled_from((1, 1, 2, 3))) for _ in range(rank)]
+    dilations = [draw(st.sampled_from((1, 1, 2))) for _ in range(rank)]
+    pads = [draw(st.integers(0, 3)) for _ in range(2 * rank)]
+    spatial = [draw(st.integers(1, 18 if rank < 3 else 6)) for _ in range(rank)]
+    for axis in range(rank):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        spatial[axis] = max(spatial[axis], reach - pads[axis] - pads[axis + rank])
+    attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "group": groups}
+    if draw(st.integers(0, 5)) == 0:
+        attrs["auto_pad"] = draw(st.sampled_from(("SAME_UPPER", "SAME_LOWER")))
+    else:
+        attrs["pads"] = pads
+    batch = draw(st.sampled_from((1, 1, 2)))
+    named = draw(st.booleans())
+    return Layer((batch, groups * inputs, *spatial), (groups * outputs, inputs, *kernel), draw(st.booleans()), attrs, named)
+
+
+@settings(max_examples=25, deadline=None)
+@given(layers())
+def test_any_convolution_gives_in_blocks_what_it_gives_in_numpy(layer: Layer) -> None:
+    content, feeds = layer.parts()
+    assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(layers())
+def test_a_plain_convolution_gives_what_it_gives_in_numpy(layer: Layer) -> None:
+    content, feeds = layer.parts()
+    assert_native_agrees(content, feeds, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attrs"),
+    [
+        ((1, 3, 19, 23), (20, 3, 7, 7), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+        ((1, 64, 7, 7), (48, 64, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 40, 14, 14), (40, 1, 5, 5), {"group": 40, "pads": [2, 2, 2, 2]}),
+        ((1, 40, 15, 15), (40, 1, 3, 3), {"group": 40, "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+        ((1, 32, 9, 9), (32, 4, 3, 3), {"group": 8, "pads": [1, 1, 1, 1]}),
+        ((1, 64, 6, 6), (64, 32, 1, 1), {"group": 2}),
+        ((2, 16, 5, 5), (8, 16, 1, 1), {}),
+        ((1, 16, 5, 5), (8, 16, 3, 3), {"pads": [-1, -1, 0, 0]}),
+        ((1, 12, 40), (20, 12, 5), {"dilations": [3], "pads": [4, 2]}),
+        ((1, 8, 4, 5, 6), (12, 8, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1], "strides": [1, 2, 1]}),
+    ],
+)
+def test_kernels_read_only_what_is_theirs(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    content, feeds = Layer(x, w, True, attrs, False).parts()
+    assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
+
+
+def test_an_empty_batch_gives_an_empty_result() -> None:
+    content, _ = Layer((1, 3, 8, 8), (4, 3, 3, 3), True, {}, True).parts()
+    graph, _ = blocked(content)
+    (result,) = run_native(graph, compiled(graph), {"x": np.zeros((0, 3, 8, 8), np.float32)})
+    assert result.shape == (0, 4, 6, 6)
+
+
+def test_nan_and_infinity_stay_where_they_belong() -> None:
+    content, feeds = Layer((1, 20, 9, 9), (20, 1, 3, 3), True, {"group": 20, "pads": [1, 1, 1, 1]}, False).parts()
+    feeds["x"][0, 3, 4, 4] = np.nan
+    feeds["x"][0, 7, 0, 0] = np.inf
+    assert_blocked_agrees(content, feeds)
+    content, feeds = Layer((1, 20, 9, 9), (5, 20, 3, 3), True, {"pads": [1, 1, 1, 1]}, False).parts()
+    feeds["x"][0, 3, 4, 4] = np.nan
+    feeds["x"][0, 7, 0, 0] = -np.inf
+    assert_blocked_agrees(content, feeds)
+
+
+def _block_with_epilogue() -> tuple[Any, dict[str, Any]]:
+    """A residual block with a squeezed gate, activations that need few and many operations, and two outputs."""
+    constants = {
+        "w0": numbers(1, 24, 3, 3, 3), "b0": numbers(2, 24), "w1": numbers(3, 24, 1, 3, 3) * 0.3,
+        "w2": numbers(4, 24, 24, 1, 1) * 0.2,
+        "s1": numbers(5, 8, 24, 1, 1) * 0.3, "s2": numbers(6, 24, 8, 1, 1) * 0.3, "scale": numbers(7, 24, 1, 1),
+        "slope": numbers(8, 24, 1, 1), "w3": numbers(9, 40, 24, 3, 3) * 0.1, "low": np.array(-1.0, np.float32),
+        "high": np.array(4.0, np.float32),
+    }  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Tanh", ["a"], ["t"]),
+        node("Sigmoid", ["t"], ["g"]),
+        node("Mul", ["t", "g"], ["h"]),
+        node("Conv", ["h", "w1"], ["d"], pads=[1, 1, 1, 1], group=24),
+        node("Clip", ["d", "low", "high"], ["dc"]),
+        node("GlobalAveragePool", ["dc"], ["p"]),
+        node("Conv", ["p", "s1"], ["p1"]),
+        node("Relu", ["p1"], ["p2"]),
+        node("Conv", ["p2", "s2"], ["p3"]),
+        node("HardSigmoid", ["p3"], ["p4"]),
+        node("Mul", ["dc", "p4"], ["se"]),
+        node("Conv", ["se", "w2"], ["q"]),
+        node("Add", ["q", "h"], ["r"]),
+        node("Mul", ["r", "scale"], ["rs"]),
+        node("Conv", ["rs", "w3"], ["c"], strides=[2, 2], pads=[0, 0, 1, 1]),
+        node("LeakyRelu", ["c"], ["y"], alpha=0.1),
+    ]
+    return model(nodes, {"x": ("N", 3, "H", "W")}, constants, ["y", "rs"]), {"x": numbers(0, 2, 3, 21, 18)}
+
+
+def test_elementwise_nodes_run_in_the_kernel_of_their_convolution() -> None:
+    content, feeds = _block_with_epilogue()
+    program = assert_blocked_agrees(content, feeds, guard=True)
+    labels = [step.label for step in program.plan.steps]
+    assert "BlockedConv+Tanh+Sigmoid+Mul" in labels
+    assert "BlockedConv+Add+Mul" in labels
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads() -> None:
+    content, feeds = _block_with_epilogue()
+    results = []
+    for workers in (1, 2, 3):
+        graph, _ = blocked(content)
+        results.append([each.tobytes() for each in run_native(graph, compiled(graph, workers), feeds)])
+    assert results[0] == results[1] == results[2]
+
+
+def test_one_program_serves_all_sizes() -> None:
+    content, _ = _block_with_epilogue()
+    graph, _ = blocked(content)
+    program = compiled(graph)
+    for height, width in ((21, 18), (8, 40), (33, 7), (21, 18)):
+        feeds = {"x": numbers(height, 1, 3, height, width)}
+        fresh, _ = blocked(content)
+        for one, other in zip(run_native(graph, program, feeds), run_native(fresh, compiled(fresh), feeds)):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 13, 14, 15, 28, 56, 100])
+@pytest.mark.parametrize("width", [4, 8, 16])
+def test_a_tile_fits_its_row_and_the_registers(columns: int, width: int) -> None:
+    tile = choose_tile(width, 4, columns)
+    assert 1 <= tile.pixels <= columns
+    assert tile.vectors * tile.pixels + tile.vectors + 1 <= (32 if width >= 16 else 16)
+
+
+def test_computed_weights_are_left_to_the_host() -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    content = model(nodes, {"x": (1, 3, 8, 8), "w": (4, 3, 3, 3)}, {})
+    feeds = {"x": numbers(0, 1, 3, 8, 8), "w": numbers(1, 4, 3, 3, 3)}
+    assert_blocked_agrees(content, feeds, native=False)

@@ -1,0 +1,189 @@
+"""RNN, GRU and LSTM as native steps, against the NumPy meaning of the operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+from guarded import guarded
+from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+from sardonyx import errors
+from sardonyx.ir.tensor import Array
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+TOLERANCE = {"float32": 2e-5, "float64": 1e-10, "float16": 4e-3}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A recurrent layer with random weights."""
+
+    op: str
+    steps: int = 4
+    batch: int = 3
+    inputs: int = 5
+    hidden: int = 7
+    direction: str = "forward"
+    constant: bool = True  # weights are part of the model
+    bias: bool = True
+    lengths: bool = False
+    initial: bool = False
+    peepholes: bool = False
+    dtype: str = "float32"
+    symbolic: bool = False
+    outputs: tuple[str, ...] = ("Y", "Y_h", "Y_c")
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def model(self) -> tuple[bytes, dict[str, Array]]:
+        """The model and feeds for it, in guarded memory."""
+        rng = np.random.default_rng(7)
+        gates, directions = GATES[self.op], 2 if self.direction == "bidirectional" else 1
+        layout = self.attrs.get("layout", 0)
+        feeds: dict[str, Array] = {}
+        constants: dict[str, Array] = {}
+
+        def put(name: str, array: Array, constant: bool = False) -> str:
+            (constants if constant else feeds)[name] = array
+            return name
+
+        def numbers(*shape: int, scale: float = 1.0) -> Array:
+            return (rng.standard_normal(shape) * scale).astype(self.dtype)
+
+        state = (self.batch, directions, self.hidden) if layout else (directions, self.batch, self.hidden)
+        names = [
+            put("X", numbers(*((self.batch, self.steps) if layout else (self.steps, self.batch)), self.inputs)),
+            put("W", numbers(directions, gates * self.hidden, self.inputs, scale=0.4), self.constant),
+            put("R", numbers(directions, gates * self.hidden, self.hidden, scale=0.4), self.constant),
+            put("B", numbers(directions, 2 * gates * self.hidden), self.constant) if self.bias else "",
+            put("lengths", rng.integers(0, self.steps + 1, self.batch).astype(np.int32)) if self.lengths else "",
+            put("h", numbers(*state)) if self.initial else "",
+        ]
+        if self.op == "LSTM":
+            names.append(put("c", numbers(*state)) if self.initial else "")
+            names.append(put("P", numbers(directions, 3 * self.hidden), self.constant) if self.peepholes else "")
+        while not names[-1]:
+            names.pop()
+        outputs = list(self.outputs[: 3 if self.op == "LSTM" else 2])
+        node = helper.make_node(self.op, names, outputs, hidden_size=self.hidden, direction=self.direction, **self.attrs)
+        code = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
+        shapes: dict[str, list[Any]] = {name: list(array.shape) for name, array in feeds.items()}
+        if self.symbolic:
+            shapes["X"][:2] = ["batch", "steps"] if layout else ["steps", "batch"]
+        graph = helper.make_graph(
+            [node],
+            "layer",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), shapes[name])
+                for name, array in feeds.items()
+            ],
+            [helper.make_tensor_value_info(name, code, None) for name in outputs if name],
+            [numpy_helper.from_array(array, name) for name, array in constants.items()],
+        )
+        content: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=9).SerializeToString()
+        return content, {name: guarded(array) for name, array in feeds.items()}
+
+    def check(self) -> None:
+        content, feeds = self.model()
+        tolerance = TOLERANCE[self.dtype]
+        assert_native_agrees(content, feeds, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"direction": "reverse", "lengths": True, "bias": False},
+        {"direction": "bidirectional", "lengths": True, "initial": True, "attrs": {"layout": 1}},
+        {"constant": False, "symbolic": True, "attrs": {"clip": 0.5}},
+    ],
+    ids=["plain", "reverse", "bidirectional", "weights fed"],
+)
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 5), st.integers(1, 15), st.integers(1, 20), st.integers(1, 50))
+def test_layers_of_any_size_agree(op: str, options: dict[str, Any], steps: int, batch: int, inputs: int, hidden: int) -> None:
+    Layer(op, steps, batch, inputs, hidden, **options).check()
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_types_agree(op: str, dtype: str) -> None:
+    Layer(op, dtype=dtype, initial=True, batch=5, hidden=21).check()
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_gru_that_is_linear_before_its_reset_agrees(constant: bool, bias: bool, batch: int) -> None:
+    Layer("GRU", batch=batch, hidden=19, bias=bias, constant=constant, attrs={"linear_before_reset": 1}).check()
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("coupled", [0, 1])
+def test_an_lstm_with_peepholes_agrees(constant: bool, coupled: int) -> None:
+    Layer("LSTM", hidden=18, peepholes=True, initial=True, constant=constant, attrs={"input_forget": coupled}).check()
+
+
+ACTIVATIONS = [
+    "Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu", "Softsign", "Softplus",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_agrees(name: str) -> None:
+    Layer("RNN", attrs={"activations": [name]}).check()
+    Layer("RNN", attrs={"activations": [name.lower()], "activation_alpha": [0.3], "activation_beta": [0.7]}).check()
+
+
+def test_directions_with_different_activations_agree() -> None:
+    names = ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Softsign", "Relu"]
+    layer = Layer("LSTM", direction="bidirectional", lengths=True, initial=True, hidden=20, attrs={"activations": names})
+    layer.check()
+
+
+@pytest.mark.parametrize("outputs", [("Y", "", ""), ("", "Y_h", ""), ("", "", "Y_c")])
+def test_outputs_nobody_wants_are_left_out(outputs: tuple[str, ...]) -> None:
+    Layer("LSTM", outputs=outputs).check()
+
+
+def test_a_batch_without_sequences_gives_empty_results() -> None:
+    Layer("LSTM", batch=0).check()
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_results_do_not_depend_on_the_number_of_threads(op: str) -> None:
+    content, feeds = Layer(op, steps=8, batch=13, inputs=64, hidden=130, direction="bidirectional", lengths=True).model()
+    results = []
+    for workers in (1, 2, 3):
+        graph, compiled = compile_native(content, workers)
+        results.append(run_native(graph, compiled, feeds))
+    for other in results[1:]:
+        for first, second in zip(results[0], other):
+            np.testing.assert_array_equal(first, second)
+
+
+def test_nan_in_one_sequence_leaves_the_others_alone() -> None:
+    content, feeds = Layer("GRU", batch=6).model()
+    feeds["X"][1, 2] = np.nan
+    assert_native_agrees(content, feeds, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("length", [-1, 5])
+def test_a_length_outside_the_sequence_is_an_error(length: int) -> None:
+    content, feeds = Layer("LSTM", lengths=True).model()
+    feeds["lengths"][1] = length
+    graph, compiled = compile_native(content)
+    with pytest.raises(errors.InvalidArgument, match=f"sequence_lens holds {length}: expected lengths from 0 to 4"):
+        run_native(graph, compiled, feeds)
+
+
+def test_an_activation_that_is_not_known_is_left_to_the_host() -> None:
+    content, _ = Layer("RNN", attrs={"activations": ["Tanhh"]}).model()
+    _, compiled = compile_native(content)
+    assert host_nodes(compiled) == ["RNN"]

@@ -1,0 +1,77 @@
+"""TopK and running sums against the NumPy meaning of the operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_text import model
+from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+
+from sardonyx.ir.tensor import Array
+
+TYPES = {"float": np.float32, "double": np.float64, "float16": np.float16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8}
+
+
+def numbers(shape: tuple[int, ...], kind: str) -> Array:
+    """Many equal ones, and among floats NaN, infinities and both zeros."""
+    array = np.random.default_rng(0).integers(0, 9, shape).astype(TYPES[kind])
+    if array.dtype.kind == "f" and array.size > 8:
+        array.reshape(-1)[[0, 3, 5, 6, 7]] = np.nan, np.inf, -np.inf, -0.0, np.nan
+    return array
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(list(TYPES)),
+    st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    st.integers(0, 2),
+    st.integers(0, 12),
+    st.integers(0, 1),
+    st.booleans(),
+)
+def test_top_k(kind: str, shape: list[int], axis: int, k: int, largest: int, symbolic: bool) -> None:
+    axis %= len(shape)
+    k = min(k, shape[axis])
+    sizes = ",".join(f"D{place}" if symbolic else str(size) for place, size in enumerate(shape))
+    graph = f"""({kind}[{sizes}] x) => ({kind}[a] v, int64[b] i) {{
+        k = Constant<value = int64[1] {{{k}}}>()
+        v, i = TopK<axis={axis}, largest={largest}>(x, k)
+    }}"""
+    assert_native_agrees(model(graph), {"x": numbers(tuple(shape), kind)}, rtol=0, atol=0)
+
+
+def test_top_k_with_one_result_and_more_than_there_are() -> None:
+    graph = '(float[N] x) => (int64[b] i) { k = Constant<value = int64[1] {3}>() v, i = TopK(x, k) }'
+    assert_native_agrees(model(graph), {"x": numbers((20,), "float")})
+    compiled_graph, compiled = compile_native(model(graph))
+    with pytest.raises(Exception, match="must agree"):
+        run_native(compiled_graph, compiled, {"x": np.zeros(2, np.float32)})
+
+
+def test_a_long_sort_is_left_to_the_host() -> None:
+    _, compiled = compile_native(model("(float[2000] x) => (float[a] v, int64[b] i) { k = Constant<value = int64[1] {1000}>() v, i = TopK(x, k) }"))
+    assert host_nodes(compiled) == ["TopK"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "uint8"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_cumulative_sums(kind: str, axis: int, exclusive: int, reverse: int) -> None:
+    attributes = f"exclusive={exclusive}, reverse={reverse}"
+    graph = f"({kind}[A,B,C] x) => ({kind}[z] y) {{ a = Constant<value = int64 {{{axis}}}>() y = CumSum<{attributes}>(x, a) }}"
+    for shape in ((3, 5, 19), (1, 4, 1), (2, 0, 3), (2, 3, 40)):
+        agrees(graph, x=numbers(shape, kind))
+
+
+def agrees(graph: str, opset: int = 24, **feeds: Any) -> None:
+    assert_native_agrees(model(graph, opset), feeds, rtol=0, atol=0)
+
+
+def test_running_products_and_vectors() -> None:
+    x = np.linspace(0.5, 1.5, 12, dtype=np.float32)
+    agrees("(float[12] x) => (float[z] y) { a = Constant<value = int64 {0}>() y = CumProd(x, a) }", 26, x=x)
+    agrees("(float[N] x) => (float[z] y) { a = Constant<value = int64 {0}>() y = CumSum(x, a) }", x=x)

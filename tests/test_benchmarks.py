@@ -1,0 +1,195 @@
+"""The benchmarks themselves: every one imports and runs one step; tables, chart and page say what was measured."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from benchmarks import __main__ as command
+from benchmarks import chart, report
+from benchmarks.models.catalog import CASES, Unavailable
+
+from sardonyx import benchmarking
+
+ROOT = Path(__file__).parent.parent
+KERNELS = sorted(path for path in (ROOT / "benchmarks/kernels").glob("*.py") if not path.stem.startswith("_"))
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
+def test_a_kernel_benchmark_imports_and_has_a_main(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.syspath_prepend(str(path.parent))
+    spec = importlib.util.spec_from_file_location(f"kernel_benchmark_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    assert callable(module.main)
+
+
+def test_an_unknown_kernel_benchmark_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks/kernels"), "abacus"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "there is no kernel benchmark 'abacus'; known: peak, " in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_benchmark_runs_one_step_and_the_engines_agree(name: str) -> None:
+    pytest.importorskip("onnxruntime")
+    try:
+        model, feeds = CASES[name].prepare(ROOT / ".bench-cache")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    found = benchmarking.compare(model, feeds, threads=2, seconds=0.01)
+    assert [engine.error for engine in found.engines] == ["", ""]
+    difference = found.engines[1].difference
+    assert difference is not None
+    assert difference < 1e-3
+
+
+@pytest.mark.parametrize("name", ["mlp", "chain"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_small_model_is_measured_from_end_to_end(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    results = tmp_path / "results.json"
+    quick = ["--seconds", "0.02", "--no-fresh", "--no-scaling", "--no-page", "--cache", str(tmp_path / "models")]
+    assert command.main([name, *quick, "--json", str(results), "--markdown", str(tmp_path / "table.md")]) == 0
+    record = json.loads(results.read_text())["models"][name]
+    assert record["ratio"]["onnxruntime"]["best"] > 0
+    assert record["steps"]["kernels"] > 0
+    assert CASES[name].title in capsys.readouterr().out
+    assert "Geometric mean of the ratio over 1 models" in (tmp_path / "table.md").read_text()
+
+
+def test_names_of_models_may_have_wildcards(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(CASES)
+    with pytest.raises(SystemExit):
+        command.main(["no-such-*"])
+    assert "no model is called no-such-*" in capsys.readouterr().err
+
+
+def test_the_issue_of_a_missing_package_is_told(tmp_path: Path) -> None:
+    if importlib.util.find_spec("magika") is not None:
+        pytest.skip("magika is installed")
+    with pytest.raises(Unavailable, match="the package magika is not installed"):
+        CASES["magika"].prepare(tmp_path)
+
+
+def engine(best: float, difference: float | None = None) -> dict[str, Any]:
+    timing = {"best": best, "median": best * 1.1, "runs": 10}
+    return {"version": "1", "timing": timing, **({} if difference is None else {"difference": difference})}
+
+
+def record(title: str, ours: float, theirs: float, difference: float = 1e-6, **more: Any) -> dict[str, Any]:
+    ratio = {"onnxruntime": {"best": theirs / ours, "median": theirs / ours}}
+    engines = {"sardonyx": engine(ours), "onnxruntime": engine(theirs, difference)}
+    return {"title": title, "group": "small", "engines": engines, "ratio": ratio, **more}
+
+
+@pytest.fixture
+def results() -> dict[str, Any]:
+    fresh = {
+        "sardonyx": {
+            "creation": {"cold": 1.5, "warm": 0.02},
+            "peak_bytes": 50_000_000,
+            "start": {"total": 0.1},
+            "shapes": [11, 10],
+        },
+        "onnxruntime": {
+            "creation": {"cold": 0.2, "warm": 0.2},
+            "peak_bytes": 60_000_000,
+            "start": {"total": 0.2},
+            "shapes": [2, 1],
+        },
+    }
+    return {
+        "threads": 2,
+        "machine": {"date": "2026-01-01", "processor": "Abacus", "flags": ["avx2"], "cores": 2, "system": "Linux",
+                    "python": "3.11", "packages": {"onnxruntime": "1.31.1"}},
+        "models": {
+            "fast": record("Fast <net>", 0.001, 0.004, fresh=fresh, scaling={"two_threads_over_one": {"sardonyx": 1.9}}),
+            "slow": record("Slow net", 0.2, 0.1),
+            "wrong": record("Wrong net", 0.00001, 0.00001, difference=0.5),
+            "broken": {"title": "Broken net", "group": "small", "error": "it broke"},
+        },
+    }  # fmt: skip
+
+
+def test_the_table_has_a_row_for_every_model(results: dict[str, Any]) -> None:
+    rows = [line.strip("| ").split(" | ") for line in report.table_lines(results)][2:]
+    assert rows[0] == [
+        "Fast <net>",
+        "1.00 ms",
+        "4.00 ms",
+        "**4.00** (4.00)",
+        "1e-06",
+        "50 MB / 60 MB",
+        "1.50 s, 20.0 ms",
+        "200 ms",
+    ]
+    assert rows[1][1:4] == ["200 ms", "100 ms", "0.50 (0.50)"]
+    assert rows[2][4] == "5e-01 **WRONG**"
+    assert rows[3][4] == "it broke"
+
+
+def test_the_summary_has_the_mean_and_the_lowest(results: dict[str, Any]) -> None:
+    text = "\n".join(report.summary_lines(results))
+    assert "over 3 models: 1.26 (medians 1.26); lowest: 0.50 (Slow net)" in text
+    assert "two threads over one: sardonyx 1.90" in text
+    assert "fresh process: sardonyx 100 ms, onnxruntime 200 ms" in text
+    assert "200 random shapes over memory after the largest alone: sardonyx 1.10, onnxruntime 2.00" in text
+
+
+def test_the_page_keeps_its_own_text(results: dict[str, Any]) -> None:
+    page = f"# Title\n{report.BEGIN}\nancient\n{report.END}\nafter\n"
+    once = report.page_with(page, results)
+    assert once.startswith("# Title\n")
+    assert once.endswith("\nafter\n")
+    assert "ancient" not in once
+    assert "| Slow net |" in once
+    assert report.page_with(once, results) == once
+    with pytest.raises(ValueError, match="lacks its marks"):
+        report.page_with("# Title", results)
+
+
+def test_the_page_of_the_project_has_the_marks(results: dict[str, Any]) -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text("utf-8")
+    assert "| Slow net |" in report.page_with(page, results)
+
+
+def test_the_chart_is_a_picture_with_a_bar_for_every_model(results: dict[str, Any]) -> None:
+    picture = ET.fromstring(chart.ratio_chart(results))
+    bars = [each for each in picture.iter() if each.tag.endswith("rect")]
+    assert [bar.get("class") for bar in bars] == ["faster", "slower", "faster"]
+    texts = [each.text for each in picture.iter() if each.tag.endswith("text")]
+    assert "Fast <net>" in texts
+    assert "4.00" in texts
+    width, height = float(picture.get("width", 0)), float(picture.get("height", 0))
+    for bar in bars:
+        x, y = float(bar.get("x", -1)), float(bar.get("y", -1))
+        assert 0 <= x <= x + float(bar.get("width", 0)) <= width
+        assert 0 <= y <= height
+
+
+def test_a_chart_without_results_is_still_a_picture(results: dict[str, Any]) -> None:
+    results["models"] = {}
+    assert ET.fromstring(chart.ratio_chart(results)).tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2.5, "2.50 s"), (0.5, "500 ms"), (0.0125, "12.5 ms"), (3e-6, "3.00 us"), (0.0, "0.00 us")]
+)
+def test_durations_have_three_digits(seconds: float, text: str) -> None:
+    assert report.time_text(seconds) == text

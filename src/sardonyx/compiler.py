@@ -11,12 +11,13 @@ import logging
 from sardonyx import errors
 from sardonyx.analysis.check import check_model
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import NativeSettings
+from sardonyx.assemble import NativeSettings, library
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node
 from sardonyx.native_model import NativeModel
-from sardonyx.options import REFERENCE_PROVIDER, CompileOptions, environment
+from sardonyx.options import REFERENCE_PROVIDER, CompileOptions, GraphOptimizationLevel, environment
 from sardonyx.passes.apply_overrides import override_dimensions, override_initializers
+from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import run_passes
@@ -51,12 +52,15 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
     if options.providers[:1] == (REFERENCE_PROVIDER,):
         return reference()
     infer_from_inputs(model)
-    report = run_passes(model, options)
     settings = NativeSettings(
         environment().cache_folder,
         options.intra_op_num_threads,
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
     )
+    report = run_passes(model, options)
+    if options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT and AssignLayout.name not in options.disabled_optimizers:
+        AssignLayout(library(settings.cache_folder).target.lanes).run(model)
+        infer_from_inputs(model)
     try:
         return NativeModel(model.graph, original, reference, order, settings, report)
     except errors.EngineError as error:

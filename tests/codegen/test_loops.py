@@ -7,11 +7,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from guarded import guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_runner import NUMPY, Array, run
 
+from guarded import guarded
+from loop_runner import NUMPY, Array, run
 from sardonyx.kernel.expr import FLOATS, INTEGERS, TYPES, Expr, const, index, load, reduced, select, size
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Walk, may_overwrite, units, walks
 from sardonyx.kernel.math import exp_not_positive
@@ -54,7 +54,13 @@ def test_an_elementwise_loop_computes_every_element_and_no_other(kind: str, leng
     value = loaded(0, kind) ^ loaded(1, kind) if kind == "bool" else loaded(0, kind) + loaded(1, kind)
     kernel = LoopKernel(1, (Operand(kind, "unit"),) * 3, ((2, value.cast(kind)),))
     run(kernel, [length], [a, b, result], pieces=2)
-    expected = a ^ b if kind == "bool" else (a.astype(np.float32) + b.astype(np.float32)).astype(a.dtype) if wide(kind) != kind else a + b
+    expected = (
+        a ^ b
+        if kind == "bool"
+        else (a.astype(np.float32) + b.astype(np.float32)).astype(a.dtype)
+        if wide(kind) != kind
+        else a + b
+    )
     close(result, expected)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loop_runner import Array, evaluate
 from scipy import special
 
+from loop_runner import Array, evaluate
 from sardonyx.kernel import math
 
 Wide = np.longdouble

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sardonyx.codegen.attention import emit_attention
 from sardonyx.codegen.conv import emit_conv
 from sardonyx.codegen.conv_layout import emit_layout, emit_surround
+from sardonyx.codegen.conv_resize import emit_resize
 from sardonyx.codegen.conv_window import emit_global_pool, emit_window
 from sardonyx.codegen.dot import emit_dot_kernel
 from sardonyx.codegen.driver import driver_ir
@@ -23,6 +24,7 @@ from sardonyx.codegen.matmul import emit_matmul_kernel
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.pack import emit_pack_kernel
 from sardonyx.codegen.pool import emit_pool
+from sardonyx.codegen.resample import emit_resample_kernel
 from sardonyx.codegen.rnn import emit_recurrent
 from sardonyx.codegen.scan import emit_scan_kernel
 from sardonyx.codegen.target import Target
@@ -39,6 +41,8 @@ from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul import MatMulKernel
 from sardonyx.kernel.pack import PackKernel
 from sardonyx.kernel.pool import PoolKernel
+from sardonyx.kernel.resample import ResampleKernel
+from sardonyx.kernel.resize import ResizeKernel
 from sardonyx.kernel.rnn import RecurrentKernel
 from sardonyx.kernel.scan import ScanKernel
 from sardonyx.kernel.topk import TopKKernel
@@ -53,6 +57,7 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     TransposeKernel: emit_transpose_kernel,
     IndexKernel: emit_index_kernel,
     ScanKernel: emit_scan_kernel,
+    ResampleKernel: emit_resample_kernel,
     TopKKernel: emit_topk_kernel,
     InterleaveKernel: emit_interleave_kernel,
     WriteKernel: emit_write_kernel,
@@ -65,6 +70,7 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     ConvKernel: emit_conv,
     WindowKernel: emit_window,
     GlobalPoolKernel: emit_global_pool,
+    ResizeKernel: emit_resize,
     LayoutKernel: emit_layout,
     SurroundKernel: emit_surround,
 }

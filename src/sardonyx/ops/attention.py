@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
-from sardonyx.ir.types import Shape
+from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import EvalContext, op
@@ -246,7 +246,7 @@ def _heads_and_time(ctx: InferContext, index: int, heads: str) -> tuple[Dim, Dim
 def _infer_attention(ctx: InferContext) -> InferResult:
     q = _heads_and_time(ctx, 0, "q_num_heads")
     k, v = _heads_and_time(ctx, 1, "kv_num_heads"), _heads_and_time(ctx, 2, "kv_num_heads")
-    past = ctx.shape(4)
+    past = ctx.shape(4, rank=4)
     results: list[InferOne] = [None] * 4
     total: Dim | None = None if k is None else k[2]
     if ctx.has(4):
@@ -425,7 +425,8 @@ def _infer_linear_attention(ctx: InferContext) -> InferResult:
         output = (q[0], q[1], v[2] // kv_heads * q_heads)
     if state is None and k is not None and v is not None:
         state = (k[0], kv_heads, k[2] // kv_heads, v[2] // kv_heads)
-    return [output, state]
+    dtype = ctx.dtype(3) or ctx.dtype(0)
+    return [output, state if dtype is None else TensorType(dtype, state)]
 
 
 LINEAR_ATTENTION = op("LinearAttention", eval=_linear_attention, infer=_infer_linear_attention, since=27)

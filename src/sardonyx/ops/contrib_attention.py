@@ -278,7 +278,7 @@ def _multi_head_attention(
     return narrow(result, dtype), narrow(present_key, dtype), narrow(present_value, dtype), kept
 
 
-def _typed(ctx: InferContext, shape: Shape) -> InferOne:
+def _typed(ctx: InferContext, shape: Shape | None) -> InferOne:
     """The shape with the element type of input 0, for an output no input fixes the type of."""
     dtype = ctx.dtype(0)
     return shape if dtype is None else TensorType(dtype, shape)
@@ -291,7 +291,7 @@ def _infer_multi_head(past_index: int) -> Any:
         heads = int(ctx.attr("num_heads"))
         query, key, value, past = ctx.shape(0, least=3), ctx.shape(1), ctx.shape(2), ctx.shape(past_index)
         if query is None:
-            return [None, None, None, None]
+            return [None, None, None, _typed(ctx, None)]
         batch, queries = query[0], query[1]
         size: Dim
         if len(query) == 5:
@@ -305,7 +305,7 @@ def _infer_multi_head(past_index: int) -> Any:
         elif key is not None and value is not None and len(key) == len(value) == 3:
             size, v_size, length = floordiv(key[2], heads), floordiv(value[2], heads), key[1]
         else:
-            return [(batch, queries, ctx.fresh("hidden")), None, None, None]
+            return [(batch, queries, ctx.fresh("hidden")), None, None, _typed(ctx, None)]
         total, room = length, length
         if ctx.has(past_index):
             known = past is not None and len(past) == 4

@@ -262,19 +262,19 @@ def _group_query_attention(
 
 def _grouped_sizes(ctx: InferContext) -> tuple[Shape, Dim] | None:
     """Shape of the attention output [B, S, N*H] and the size of a head."""
-    query, heads, kv_heads = ctx.shape(0), int(ctx.attr("num_heads")), int(ctx.attr("kv_num_heads"))
+    query, heads, kv_heads = ctx.shape(0, rank=3), int(ctx.attr("num_heads")), int(ctx.attr("kv_num_heads"))
     if query is None:
         return None
-    if len(query) != 3:
-        raise ValueError(f"query has rank {len(query)}, expected 3: batch, sequence, hidden")
     size = floordiv(query[2], heads) if ctx.has(1) else floordiv(query[2], heads + 2 * kv_heads)
     return (query[0], query[1], query[2] if ctx.has(1) else size * heads), size
 
 
 def _infer_group_query(ctx: InferContext) -> InferResult:
     sizes = _grouped_sizes(ctx)
+    dtype = ctx.dtype(3) if ctx.has(3) else ctx.dtype(0)
     if sizes is None:
-        return [None, None, None, None]
+        unknown = None if dtype is None else TensorType(dtype)
+        return [None, unknown, unknown, None]
     output, size = sizes
     past, kv_heads = ctx.shape(3), int(ctx.attr("kv_num_heads"))
     known = ctx.dims(6)
@@ -287,10 +287,8 @@ def _infer_group_query(ctx: InferContext) -> InferResult:
         room = past[2]
     else:
         room = dim_max(total, past[2])
-    present: InferOne = (output[0], kv_heads, room, width)
-    dtype = ctx.dtype(3) if ctx.has(3) else ctx.dtype(0)
-    if dtype is not None:
-        present = TensorType(dtype, (output[0], kv_heads, room, width))
+    shape: Shape = (output[0], kv_heads, room, width)
+    present: InferOne = shape if dtype is None else TensorType(dtype, shape)
     return [output, present, present, (output[0], int(ctx.attr("num_heads")), output[1], total)]
 
 

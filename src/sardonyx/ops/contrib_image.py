@@ -22,7 +22,7 @@ def _infer_grid_sample(ctx: InferContext) -> InferResult:
     assert GRID_SAMPLE.infer is not None
     shape = GRID_SAMPLE.infer(ctx)
     dtype = ctx.dtype(0)
-    return TensorType(dtype, shape) if dtype is not None and isinstance(shape, tuple) else shape
+    return shape if dtype is None else TensorType(dtype, shape if isinstance(shape, tuple) else None)
 
 
 OLD_GRID_SAMPLE = op(

@@ -162,7 +162,7 @@ def _infer_conv(ctx: InferContext) -> InferResult:
 
 
 def _infer_plain_nhwc_conv(ctx: InferContext) -> InferResult:
-    kernels = ctx.shape(1)
+    kernels = ctx.shape(1, least=3)
     return conv_shape(ctx.shape(0), None if kernels is None else _first(kernels), **conv_attributes(ctx))
 
 

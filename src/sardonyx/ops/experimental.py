@@ -68,6 +68,8 @@ def _cropped(height: Dim, width: Dim, border: tuple[int, ...] | None, scale: tup
     """Top, left, and the size of what is kept: up to the border, or `scale` rows and columns."""
     if len(border or ()) != 4:
         raise ValueError(f"border is {list(border or ())}; expected left, top, right, bottom")
+    if scale is not None and len(scale) != 2:
+        raise ValueError(f"scale is {list(scale)}; expected height and width")
     left, top, right, bottom = border or ()
     rows, columns = (scale[0], scale[1]) if scale else (height - top - bottom, width - left - right)
     for name, start, size, whole in (("height", top, rows, height), ("width", left, columns, width)):

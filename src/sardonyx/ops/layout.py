@@ -9,7 +9,8 @@ and FromBlocked drops them. Elementwise operators work on the blocked tensor as 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,15 @@ from sardonyx.ops.conv_transpose import CONV_TRANSPOSE
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.pool import max_of_windows, mean_of_windows, pool_windows, pooled_shape
 from sardonyx.ops.registry import op
+from sardonyx.ops.resize import (
+    AxisPlan,
+    Interpolation,
+    interpolate,
+    nearest_index,
+    resize_plans,
+    scaled_length,
+    source_coordinates,
+)
 
 DOMAIN: Final = "sardonyx"
 
@@ -189,3 +199,57 @@ def _infer_blocked_global_pool(ctx: InferContext) -> InferResult:
 
 
 BLOCKED_GLOBAL_POOL = op("BlockedGlobalPool", domain=DOMAIN, eval=_blocked_global_pool, infer=_infer_blocked_global_pool)
+
+
+def resize_axes(spatial: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None) -> list[AxisPlan]:
+    """What resizing does to each spatial axis."""
+    factors = np.array(scales, np.float32) if scales else None
+    lengths = np.array(sizes, np.int64) if sizes else None
+    return resize_plans(spatial, None, None, factors, lengths)
+
+
+def repeats(attrs: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """How often each pixel is repeated along every spatial axis, if that is all a BlockedResize does for images of any size."""
+    if attrs.get("mode") != "nearest" or not attrs.get("scales"):
+        return None
+    factors = []
+    for scale in attrs["scales"]:
+        factor = int(scale)
+        if factor != scale or factor < 1 or factor & (factor - 1):  # only then are all coordinates exact
+            return None
+        plan = AxisPlan(0, 8, 8 * factor, np.float32(scale), np.float32(0), np.float32(1))
+        places = nearest_index(
+            source_coordinates(plan, attrs["coordinate_transformation_mode"]), attrs["nearest_mode"], plan.scale
+        )
+        if not np.array_equal(np.clip(places, 0, 7), np.arange(8 * factor) // factor):
+            return None
+        factors.append(factor)
+    return tuple(factors)
+
+
+def _blocked_resize(
+    x: Array,
+    *,
+    coordinate_transformation_mode: str,
+    mode: str,
+    nearest_mode: str,
+    scales: tuple[float, ...] | None,
+    sizes: tuple[int, ...] | None,
+) -> Array:
+    plans = [replace(plan, axis=plan.axis + 2) for plan in resize_axes(x.shape[2:-1], scales, sizes)]
+    return interpolate(x, plans, Interpolation(mode, coordinate_transformation_mode, nearest_mode))
+
+
+def _infer_blocked_resize(ctx: InferContext) -> InferResult:
+    x = ctx.shape(0)
+    if x is None:
+        return None
+    sizes, scales = ctx.attr("sizes"), ctx.attr("scales")
+    out: list[Dim] = list(sizes or ())
+    for length, scale in zip(x[2:-1], () if sizes else scales):
+        above, below = float(np.float32(scale)).as_integer_ratio()
+        out.append(scaled_length(length, np.float32(scale)) if isinstance(length, int) else length * above // below)
+    return (*x[:2], *out, x[-1])
+
+
+BLOCKED_RESIZE = op("BlockedResize", domain=DOMAIN, eval=_blocked_resize, infer=_infer_blocked_resize)

@@ -99,7 +99,7 @@ def cubic_kernel(distance: Array, a: float) -> Array:
     return np.where(t <= 1, inner, np.where(t < 2, outer, 0.0))
 
 
-def _taps(plan: AxisPlan, how: Interpolation, x: Array) -> tuple[Array, Array]:
+def axis_taps(plan: AxisPlan, how: Interpolation, x: Array) -> tuple[Array, Array]:
     """For linear and cubic: the input elements each output element is made of, and their weights, both [out, count]."""
     stretch = min(float(plan.scale), 1.0) if how.antialias else 1.0
     radius = 1 if how.mode == "linear" else 2
@@ -168,7 +168,7 @@ def interpolate(x: Array, plans: Sequence[AxisPlan], how: Interpolation, extrapo
         integers = x.dtype.kind in "iub"
         result = x.astype(np.float64 if x.dtype.itemsize > 2 else np.float32) if integers else widen(x)
         moved = [
-            (plan.axis, *_taps(plan, how, coordinates[plan.axis]))
+            (plan.axis, *axis_taps(plan, how, coordinates[plan.axis]))
             for plan in order
             if plan.out != plan.size or not np.array_equal(coordinates[plan.axis], np.arange(plan.size))
         ]

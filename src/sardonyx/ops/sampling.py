@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import format_shape
 from sardonyx.ops.conv import check_conv
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, widen

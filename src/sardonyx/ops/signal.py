@@ -133,6 +133,8 @@ def _infer_stft(ctx: InferContext) -> InferResult:
         length = window[0]
     elif not ctx.has(2) and not ctx.has(3):
         length = signal[1]
+    if step and isinstance(step[0], int) and step[0] < 1:
+        raise ValueError(f"frame_step is {step[0]}, expected a positive number")
     frames = (signal[1] - length) // step[0] + 1 if step else ctx.fresh()
     return (signal[0], frames, length // 2 + 1 if ctx.attr("onesided") else length, 2)
 

@@ -25,7 +25,7 @@ from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops import registry
-from sardonyx.ops.layout import DOMAIN, blocked_shape, fits_blocks, to_blocked
+from sardonyx.ops.layout import DOMAIN, blocked_shape, fits_blocks, repeats, to_blocked
 from sardonyx.ops.registry import Trait
 from sardonyx.passes.protocol import PassResult
 
@@ -42,6 +42,7 @@ class AssignLayout:
 
     lanes: int
     name: ClassVar[str] = "assign-layout"
+    ort_names: ClassVar[tuple[str, ...]] = ("NchwcTransformer",)
 
     def run(self, model: Model) -> PassResult:
         """Change the model in place; its types must be inferred."""
@@ -449,6 +450,53 @@ def _split(region: _Region, node: Node) -> None:
     region.replace(node, results)
 
 
+def _resize(region: _Region, node: Node) -> None:
+    start = _carried_on(region, node)
+    x = node.inputs[0]
+    if start is None or x is None or x.shape is None:
+        return
+    found, shape = start
+    attrs = _resize_attributes(region, node, x.shape, shape)
+    if isinstance(attrs, str):
+        region.refuse(node, attrs)
+        return
+    region.replace(node, [region.add(node, "BlockedResize", [found.value], shape, domain=DOMAIN, **attrs)])
+
+
+def _resize_attributes(region: _Region, node: Node, before: Shape, after: Shape) -> dict[str, Any] | str:
+    """The attributes of the BlockedResize that does what this Resize or Upsample does; or why there is none."""
+    attrs = attribute_values(node)
+    rank = len(before)
+    old = node.op_type == "Upsample" or node.version < 11
+    position = 1 if old else 2
+    scales = _data(region.graph, node.inputs[position]) if len(node.inputs) > position else None
+    factors = [] if scales is None else [float(each) for each in scales.numpy().reshape(-1)]
+    if old and not factors:
+        factors = [float(each) for each in attrs.get("scales") or ()]
+    axes = [axis % rank for axis in attrs.get("axes") or range(rank)]
+    made: dict[str, Any] = {"mode": attrs["mode"], "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    if not old:
+        made["coordinate_transformation_mode"] = attrs["coordinate_transformation_mode"]
+        made["nearest_mode"] = attrs["nearest_mode"]
+    if made["mode"] not in ("nearest", "linear") or made["coordinate_transformation_mode"] == "tf_crop_and_resize":
+        return f"there is no blocked kernel for {made['mode']} interpolation with {made['coordinate_transformation_mode']}"
+    if attrs.get("antialias") or attrs.get("exclude_outside") or attrs.get("keep_aspect_ratio_policy") not in (None, "stretch"):
+        return "it smooths, leaves pixels out or keeps the aspect ratio"
+    known = all(isinstance(dim, int) for dim in (*before[2:], *after[2:]))
+    if rank > 4 or before[:2] != after[:2]:
+        return "it changes more than two spatial axes"
+    if factors:
+        by_axis = dict(zip(axes, factors))
+        if old and min(factors) < 1:
+            return "it shrinks by a rule of old operators"
+        made["scales"] = [by_axis.get(axis, 1.0) for axis in range(2, rank)]
+    elif known:
+        made["sizes"] = list(after[2:])
+    if not known and ("scales" not in made or repeats(made) is None):
+        return "the sizes are not known and pixels are not simply repeated"
+    return made
+
+
 _Rule = Callable[[_Region, Node], None]
 _RULES: Final[dict[tuple[str, str], _Rule]] = {
     ("", "Conv"): _conv,
@@ -462,4 +510,6 @@ _RULES: Final[dict[tuple[str, str], _Rule]] = {
     ("", "BatchNormalization"): _batch_norm,
     ("", "Concat"): _concat,
     ("", "Split"): _split,
+    ("", "Resize"): _resize,
+    ("", "Upsample"): _resize,
 }

@@ -245,7 +245,7 @@ class Rewriter:
             read = {value: None for value in gone.inputs if value is not None}
             for inner in gone.subgraphs():
                 read.update((value, None) for value in captured_values(inner))
-                self.outputs.difference_update(inner.outputs)
+                self.outputs.difference_update(value for value in inner.outputs if _defined_in(value, inner))
             gone.graph.remove(gone)
             for value in read:
                 if not value.uses and value.producer is not None:

@@ -1,0 +1,44 @@
+"""Weighted sums of a few elements along one axis: one step of a linear or cubic resize.
+
+    target[o..., j, i]  :=  sum over t of weights[j, t] * source[o..., places[j, t], i]
+
+A weight of zero takes no part, so that an infinity next door does not become NaN. With `rows` the axis i is consecutive on both
+sides and its elements are worked on together; else it has one element.
+
+Arguments: outer sizes, points j, inner size; address of the source, its outer strides, its stride along the axis; the same of the
+target; address of the places (i64), address of the weights. The parallel range counts points of all outer places with
+`rows`, outer places without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sardonyx.ir.dims import Dim, product
+
+
+@dataclass(frozen=True)
+class ResampleKernel:
+    """All that decides the code of a resampling."""
+
+    source: str
+    target: str
+    compute: str  # type of the weights and sums
+    taps: int
+    outer: int
+    rows: bool
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"resample|{self.source}|{self.target}|{self.compute}|{self.taps}|{self.outer}|{int(self.rows)}"
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return (self.outer + 2) + 2 * (self.outer + 2) + 2
+
+
+def units(kernel: ResampleKernel, outer: Sequence[Dim], points: Dim) -> Dim:
+    """How many units of work there are."""
+    return product([*outer, points]) if kernel.rows else product(list(outer))

@@ -1,0 +1,30 @@
+"""Resizing of blocked activations: every output pixel is one input pixel, or a blend of four."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sardonyx.kernel.epilogue import Epilogue
+
+# The entries of the argument array; the epilogue's operands follow as in `kernel.conv`. The tables say, for every output row
+# and column, which input row or column it is made of: one i64, or for a blend two, and as many float32 shares.
+RESIZE_ARGUMENTS: Final = (
+    "x", "row_places", "row_shares", "column_places", "column_shares",
+    "batch", "blocks", "rows", "columns", "x_batch", "x_block", "x_row",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ResizeKernel:
+    """With `factors` (rows, columns) every pixel is repeated so often and there are no tables."""
+
+    block: int
+    blend: bool
+    factors: tuple[int, int] | None
+    epilogue: Epilogue
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"resize|{self.block}|{self.blend}|{self.factors}|{self.epilogue.key}"

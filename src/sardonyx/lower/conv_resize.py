@@ -1,0 +1,103 @@
+"""Resizing of blocked activations as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import product
+from sardonyx.ir.graph import Node
+from sardonyx.ir.tensor import Array
+from sardonyx.kernel.resize import ResizeKernel
+from sardonyx.lower.conv import result_epilogue, result_moves, root_of
+from sardonyx.lower.conv_task import dense_blocks, operand_arguments, zeros
+from sardonyx.lower.groups import Group
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.registry import template
+from sardonyx.lower.steps import Address, Argument, KernelStep, View
+from sardonyx.ops.layout import DOMAIN, repeats, resize_axes
+from sardonyx.ops.resize import AxisPlan, nearest_index, source_coordinates
+
+
+def _accepts(node: Node) -> str:
+    value = node.inputs[0]
+    if value is None or value.shape is None or len(value.shape) not in (4, 5):
+        return "resizing in blocks is there for 1 and 2 spatial axes"
+    attrs = attribute_values(node)
+    known = all(isinstance(dim, int) for dim in value.shape[2:-1])
+    if not known and repeats(attrs) is None:
+        return "the sizes are not known and pixels are not simply repeated"
+    return ""
+
+
+def _places(plan: AxisPlan, coordinates: str, nearest: str, blend: bool) -> tuple[Array, Array]:
+    """Which input rows (or columns) each output row is made of, and their shares."""
+    x = source_coordinates(plan, coordinates)
+    if not blend:
+        return np.clip(nearest_index(x, nearest, plan.scale), 0, plan.size - 1), np.ones(1, np.float32)
+    index = np.floor(x).astype(np.int64)[:, None] + np.arange(2)
+    shares = np.clip(1 - np.abs(index - x[:, None].astype(np.float64)), 0, 1).astype(np.float32)
+    return np.clip(index, 0, plan.size - 1), shares
+
+
+@template("BlockedResize", domain=DOMAIN, accepts=_accepts, fuses=True)
+def blocked_resize(ctx: LowerContext, group: Group) -> None:
+    """Nearest pixels, or a blend of the four around."""
+    node, source = root_of(group)
+    attrs = attribute_values(node)
+    epilogue = result_epilogue(ctx, group)
+    if not epilogue.stores:
+        return
+    assert group.shape is not None
+    moves = result_moves(epilogue, group.shape)
+    x = dense_blocks(ctx, ctx.view(source))
+    block = x.shape[-1]
+    assert isinstance(block, int)
+    shape = tuple(source.shape or ())
+    spatial = [dim if isinstance(dim, int) else 1 for dim in shape[2:-1]]
+    blend = attrs["mode"] == "linear"
+    factors = repeats(attrs)
+    tables = [zeros(ctx, block)] * 4
+    if factors is not None:
+        factors = (1, *factors)[-2:]
+    else:
+        plans = resize_axes(spatial, attrs.get("scales"), attrs.get("sizes"))
+        if len(plans) == 1:  # a row of pixels is an image of one row
+            plans.insert(0, AxisPlan(0, 1, 1, np.float32(1), np.float32(0), np.float32(1)))
+        tables = _tables(ctx, plans, attrs["coordinate_transformation_mode"], attrs["nearest_mode"], blend)
+    kernel = ResizeKernel(block, blend, factors, epilogue.for_kernel([move[-1] for move in moves]))  # type: ignore[arg-type]
+    batch, blocks = group.shape[:2]
+    rows, columns = (1, *group.shape[2:-1])[-2:]
+    arguments: list[Argument] = [
+        Address(x.buffer, x.offset * 4),
+        *(Address(table.buffer) for table in tables),
+        batch, blocks, rows, columns, x.strides[0], x.strides[1], x.strides[3],
+        *operand_arguments(epilogue, moves, [0] * len(moves)),
+    ]  # fmt: skip
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            product([batch, blocks, rows]),
+            product([batch, blocks, rows, columns]) * (6 if blend else 2),
+            (x.buffer, *(table.buffer for table in tables), *epilogue.reads),
+            epilogue.writes,
+            group.label,
+            tuple(each.label for each in group.nodes),
+            epilogue.in_place(moves, [x.buffer]),
+        )
+    )
+
+
+def _tables(ctx: LowerContext, plans: Sequence[AxisPlan], coordinates: str, nearest: str, blend: bool) -> list[View]:
+    """Places and shares of rows, then of columns."""
+    views = []
+    for plan in plans:
+        name = f"resize:{plan.size}:{plan.out}:{plan.scale!r}:{coordinates}:{nearest}:{blend}"
+        places, shares = _places(plan, coordinates, nearest, blend)
+        views.append(ctx.packed(f"{name}:places", dtypes.INT64, places.shape, lambda places=places: places))  # type: ignore[misc]
+        views.append(ctx.packed(f"{name}:shares", dtypes.FLOAT32, shares.shape, lambda shares=shares: shares))  # type: ignore[misc]
+    return views

@@ -1,0 +1,295 @@
+"""Attention, of ONNX and of com.microsoft, as native steps, against the NumPy meaning of the operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from guarded import guarded
+from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
+from sardonyx import assemble
+from sardonyx.codegen.emit import KernelLibrary
+from sardonyx.codegen.target import Target, host
+from sardonyx.ir.tensor import Array
+
+TOLERANCE = {"float32": 2e-5, "float64": 1e-11, "float16": 3e-3}
+
+
+def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def model(
+    op: str,
+    inputs: dict[str, Array | None],
+    outputs: list[str],
+    shapes: dict[str, list[Any]] | None = None,
+    *,
+    domain: str = "",
+    version: int = 25,
+    **attrs: Any,
+) -> tuple[bytes, dict[str, Array]]:
+    """A model of one node whose inputs are all fed; `shapes` are declared instead of the actual ones."""
+    feeds = {name: array for name, array in inputs.items() if array is not None}
+    names = [name if array is not None else "" for name, array in inputs.items()]
+    while not names[-1]:
+        names.pop()
+    code = helper.np_dtype_to_tensor_dtype(next(iter(feeds.values())).dtype)
+    graph = helper.make_graph(
+        [helper.make_node(op, names, outputs, domain=domain, **attrs)],
+        "attention",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), (shapes or {}).get(name, list(array.shape))
+            )
+            for name, array in feeds.items()
+        ],
+        [helper.make_tensor_value_info(name, code, None) for name in outputs if name],
+    )
+    opsets = [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1)]
+    content: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return content, {name: guarded(array) for name, array in feeds.items()}
+
+
+def check(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    mask: Array | None = None,
+    past: tuple[Array, Array] | None = None,
+    lengths: Array | None = None,
+    outputs: tuple[str, ...] = ("Y",),
+    symbolic: bool = False,
+    **attrs: Any,
+) -> None:
+    inputs = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "mask": mask,
+        "past_key": None if past is None else past[0],
+        "past_value": None if past is None else past[1],
+        "lengths": lengths,
+    }
+    shapes: dict[str, list[Any]] = {}
+    if symbolic:
+        time = 1 if q.ndim == 3 else 2
+        for name, symbol in (("q", "queries"), ("k", "keys"), ("v", "keys"), ("past_key", "past"), ("past_value", "past")):
+            array = inputs[name]
+            if array is not None:
+                shapes[name] = list(array.shape)
+                shapes[name][time if name in "qkv" else 2] = symbol
+        if mask is not None:
+            shapes["mask"] = [*mask.shape[:-2], "queries", "reach"]
+    content, feeds = model("Attention", inputs, list(outputs), shapes, **attrs)
+    tolerance = TOLERANCE[q.dtype.name]
+    assert_native_agrees(content, feeds, rtol=tolerance, atol=tolerance)
+
+
+SIZES = st.tuples(st.integers(1, 60), st.integers(1, 600), st.integers(1, 70), st.integers(1, 70))
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@settings(max_examples=12, deadline=None)
+@given(SIZES)
+def test_heads_of_any_size_agree(causal: int, sizes: tuple[int, int, int, int]) -> None:
+    queries, keys, size, columns = sizes
+    q, k, v = numbers(2, 3, queries, size), numbers(2, 3, keys, size), numbers(2, 3, keys, columns)
+    check(q, k, v, symbolic=True, is_causal=causal)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 9), (5, 257), (6, 256), (25, 40), (128, 300)])
+def test_known_numbers_of_queries_agree(queries: int, keys: int) -> None:
+    check(numbers(1, 2, queries, 33), numbers(1, 2, keys, 33), numbers(1, 2, keys, 50))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_other_types_agree(dtype: str) -> None:
+    q, k, v = (numbers(2, 2, length, 24, seed=length, dtype=dtype) for length in (9, 300, 300))
+    check(q, k, v, is_causal=1)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("queries", [2, 30])
+def test_query_heads_share_key_heads_behind_a_past(queries: int, symbolic: bool) -> None:
+    q, k, v = numbers(2, 6, queries, 16), numbers(2, 2, queries, 16, seed=1), numbers(2, 2, queries, 12, seed=2)
+    past = (numbers(2, 2, 7, 16, seed=3), numbers(2, 2, 7, 12, seed=4))
+    outputs = ("Y", "present_key", "present_value")
+    check(q, k, v, past=past, outputs=outputs, symbolic=symbolic, is_causal=1, softcap=2.0, scale=0.3)
+
+
+@pytest.mark.parametrize("queries", [3, 40])
+def test_packed_heads_agree(queries: int) -> None:
+    q, k, v = numbers(2, queries, 48), numbers(2, 20, 24), numbers(2, 20, 20)
+    check(q, k, v, q_num_heads=4, kv_num_heads=2, outputs=("Y", "", "present_value"))
+
+
+MASKS = {
+    "of queries and keys": (12, 70),
+    "of heads": (3, 1, 70),
+    "of all": (2, 3, 12, 70),
+    "too short": (2, 1, 12, 50),
+    "one key": (12, 1),
+}
+
+
+@pytest.mark.parametrize("shape", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("causal", [0, 1])
+def test_boolean_masks_agree(shape: tuple[int, ...], causal: int) -> None:
+    mask = np.random.default_rng(5).random(shape) < 0.5
+    check(numbers(2, 3, 12, 16), numbers(2, 3, 70, 16), numbers(2, 3, 70, 8), mask=mask, is_causal=causal)
+
+
+@pytest.mark.parametrize("shape", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_added_masks_agree(shape: tuple[int, ...], symbolic: bool) -> None:
+    mask = np.where(np.random.default_rng(5).random(shape) < 0.5, -np.inf, numbers(*shape)).astype(np.float32)
+    symbolic = symbolic and shape[-2] == 12
+    check(numbers(2, 3, 12, 16), numbers(2, 3, 70, 16), numbers(2, 3, 70, 8), mask=mask, symbolic=symbolic)
+
+
+@pytest.mark.parametrize("queries", [2, 9])
+def test_rows_without_any_key_give_zeros(queries: int) -> None:
+    mask = np.zeros((queries, 300), np.bool_)
+    mask[1] = True
+    content, feeds = model(
+        "Attention",
+        {"q": numbers(1, 2, queries, 8), "k": numbers(1, 2, 300, 8), "v": numbers(1, 2, 300, 8), "mask": mask},
+        ["Y"],
+    )
+    graph, compiled = compile_native(content)
+    (result,) = run_native(graph, compiled, feeds)
+    assert not result[:, :, 0].any()
+    assert result[:, :, 1].all()
+    np.testing.assert_allclose(result, run_reference(content, feeds)[0], rtol=2e-5, atol=2e-5)
+
+
+def test_nan_in_a_mask_spoils_its_row_only() -> None:
+    mask = np.zeros((20, 30), np.float32)
+    mask[3, 5], mask[4, 6] = np.nan, np.inf
+    check(numbers(1, 2, 20, 8), numbers(1, 2, 30, 8), numbers(1, 2, 30, 8), mask=mask)
+
+
+def test_no_keys_at_all_give_zeros() -> None:
+    check(numbers(2, 3, 4, 8), numbers(2, 3, 0, 8), numbers(2, 3, 0, 8))
+    check(numbers(2, 3, 40, 8), numbers(2, 3, 0, 8), numbers(2, 3, 0, 8), symbolic=True)
+
+
+def test_no_queries_give_an_empty_result() -> None:
+    check(numbers(2, 3, 0, 8), numbers(2, 3, 5, 8), numbers(2, 3, 5, 8), symbolic=True)
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_lengths_of_keys_agree(causal: int) -> None:
+    lengths = np.array([300, 17, 0], np.int64)
+    check(numbers(3, 2, 10, 8), numbers(3, 2, 300, 8), numbers(3, 2, 300, 8), lengths=lengths, is_causal=causal)
+
+
+@pytest.mark.parametrize(("left", "right"), [(20, -1), (-1, 3), (5, 0), (0, 0), (300, 300)])
+def test_windows_agree(left: int, right: int) -> None:
+    q, k = numbers(1, 2, 50, 16), numbers(1, 2, 700, 16)
+    check(q, k, k, left_window_size=left, right_window_size=right, past=(k[:, :, :600], k[:, :, :600]))
+
+
+def test_scores_as_an_output_are_left_to_the_host() -> None:
+    q = numbers(1, 2, 3, 4)
+    content, _ = model("Attention", {"q": q, "k": q, "v": q}, ["Y", "", "", "scores"])
+    _, compiled = compile_native(content)
+    assert host_nodes(compiled) == ["Attention"]
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    q, k = numbers(2, 4, 90, 32), numbers(2, 4, 400, 32)
+    content, feeds = model("Attention", {"q": q, "k": k, "v": k}, ["Y"], is_causal=1)
+    results = []
+    for workers in (1, 2, 3):
+        graph, compiled = compile_native(content, workers)
+        results.append(run_native(graph, compiled, feeds)[0])
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+def test_machines_with_narrower_vectors_agree(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = host()
+    features = ",".join("-" + name[1:] if "avx512" in name else name for name in target.features.split(","))
+    library = KernelLibrary(Target(target.triple, target.cpu, features, lanes, 16), None)
+    monkeypatch.setattr(assemble, "library", lambda folder: library)
+    check(numbers(1, 2, 31, 20), numbers(1, 2, 300, 20), numbers(1, 2, 300, 27), symbolic=True)
+    check(numbers(1, 2, 3, 20), numbers(1, 2, 300, 20), numbers(1, 2, 300, 27))
+
+
+# com.microsoft
+
+
+def check_microsoft(op: str, inputs: dict[str, Array | None], outputs: list[str], **attrs: Any) -> None:
+    content, feeds = model(op, inputs, outputs, domain="com.microsoft", **attrs)
+    assert_native_agrees(content, feeds, rtol=2e-5, atol=2e-5)
+
+
+HIDDEN = 4 * 12
+
+
+def packings(queries: int, keys: int) -> dict[str, tuple[Array, Array | None, Array | None]]:
+    return {
+        "apart": (numbers(2, queries, HIDDEN), numbers(2, keys, HIDDEN, seed=1), numbers(2, keys, HIDDEN, seed=2)),
+        "in one": (numbers(2, queries, 4, 3, 12), None, None),
+        "keys with values": (numbers(2, queries, HIDDEN), numbers(2, keys, 4, 2, 12), None),
+        "by heads": (numbers(2, queries, HIDDEN), numbers(2, 4, keys, 12), numbers(2, 4, keys, 12, seed=3)),
+    }
+
+
+@pytest.mark.parametrize("packing", packings(1, 1))
+@pytest.mark.parametrize("bias", [False, True])
+def test_multi_head_attention_takes_every_packing(packing: str, bias: bool) -> None:
+    q, k, v = packings(9, 14)[packing]
+    added = numbers(3 * HIDDEN, seed=9) if bias else None
+    outputs = ["Y"] if packing == "by heads" else ["Y", "present_key", "present_value"]
+    check_microsoft("MultiHeadAttention", {"q": q, "k": k, "v": v, "bias": added}, outputs, num_heads=4)
+
+
+@pytest.mark.parametrize("form", ["lengths", "keys", "queries"])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_multi_head_attention_takes_masks(form: str, causal: int) -> None:
+    rng = np.random.default_rng(3)
+    masks = {
+        "lengths": np.array([3, 11], np.int32),
+        "keys": (rng.random((2, 11)) < 0.7).astype(np.int32),
+        "queries": (rng.random((2, 11, 11)) < 0.7).astype(np.int32),
+    }
+    q, k, v = packings(11, 11)["apart"]
+    inputs = {"q": q, "k": k, "v": v, "bias": None, "mask": masks[form], "added": numbers(1, 4, 11, 11)}
+    check_microsoft("MultiHeadAttention", inputs, ["Y"], num_heads=4, unidirectional=causal, mask_filter_value=-500.0)
+
+
+@pytest.mark.parametrize("queries", [1, 8])
+def test_multi_head_attention_appends_to_a_past(queries: int) -> None:
+    q, k, v = packings(queries, queries)["apart"]
+    past = {"past_key": numbers(2, 4, 5, 12), "past_value": numbers(2, 4, 5, 12, seed=5)}
+    inputs = {"q": q, "k": k, "v": v, "bias": None, "mask": None, "added": None, **past}
+    check_microsoft("MultiHeadAttention", inputs, ["Y", "present_key", "present_value"], num_heads=4, unidirectional=1)
+
+
+@pytest.mark.parametrize("past", [False, True])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_with_its_projection_agrees(past: bool, causal: int) -> None:
+    inputs = {
+        "x": numbers(2, 7, 20),
+        "w": numbers(20, 3 * HIDDEN) * np.float32(0.3),
+        "b": numbers(3 * HIDDEN),
+        "mask": None if past else np.array([[1] * 7, [1] * 4 + [0] * 3], np.int32),
+        "past": numbers(2, 2, 4, 5, 12) if past else None,
+    }
+    check_microsoft("Attention", inputs, ["Y", "present"], num_heads=4, unidirectional=causal)
+    check_microsoft("Attention", {**inputs, "b": None}, ["Y"], num_heads=4, unidirectional=causal)
+
+
+def test_attention_with_values_of_another_size_agrees() -> None:
+    inputs: dict[str, Array | None] = {"x": numbers(2, 7, 20), "w": numbers(20, 24 + 24 + 40), "b": numbers(88)}
+    check_microsoft("Attention", inputs, ["Y"], num_heads=4, qkv_hidden_sizes=[24, 24, 40])

@@ -1,0 +1,90 @@
+"""Resize against the NumPy meaning of the operator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_text import model
+from native_support import assert_native_agrees, compile_native
+
+COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
+TYPES = {"float": np.float32, "double": np.float64, "float16": np.float16, "uint8": np.uint8}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(("nearest", "linear", "cubic")),
+    st.sampled_from(COORDINATES),
+    st.sampled_from(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
+    st.tuples(st.integers(1, 19), st.integers(1, 19)),
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.sampled_from(list(TYPES)),
+    st.booleans(),
+)
+def test_resize_to_sizes(
+    mode: str, coordinates: str, nearest: str, shape: tuple[int, int], sizes: tuple[int, int], kind: str, symbolic: bool
+) -> None:
+    if mode != "nearest" and kind == "uint8":
+        kind = "float"
+    x = np.random.default_rng(0).integers(0, 200, (2, 3, *shape)).astype(TYPES[kind])
+    attributes = f'mode="{mode}", coordinate_transformation_mode="{coordinates}", nearest_mode="{nearest}", axes=[2,3]'
+    lead = "N,C" if symbolic else "2,3"
+    graph = f"""({kind}[{lead},{shape[0]},{shape[1]}] x) => ({kind}[a] y) {{
+        s = Constant<value_ints=[{sizes[0]},{sizes[1]}]>()
+        y = Resize<{attributes}>(x, , , s)
+    }}"""
+    assert_native_agrees(model(graph), {"x": x}, rtol=1e-3 if kind == "float16" else 1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("coordinates", "nearest"), [("asymmetric", "floor"), ("half_pixel", "round_prefer_floor")])
+@pytest.mark.parametrize("kind", ["float", "uint8"])
+def test_enlarging_by_whole_factors_works_for_any_size(coordinates: str, nearest: str, kind: str) -> None:
+    attributes = f'mode="nearest", coordinate_transformation_mode="{coordinates}", nearest_mode="{nearest}"'
+    graph = f"""({kind}[N,C,H,W] x) => ({kind}[a] y) {{
+        s = Constant<value_floats=[1.0,1.0,2.0,3.0]>()
+        y = Resize<{attributes}>(x, , s)
+    }}"""
+    _, compiled = compile_native(model(graph))
+    assert len(compiled.lowered.steps) == 1
+    for shape in ((1, 2, 5, 33), (2, 1, 1, 1), (1, 0, 3, 3)):
+        x = np.arange(np.prod(shape)).reshape(shape).astype(TYPES[kind])
+        assert_native_agrees(model(graph), {"x": x}, rtol=0, atol=0)
+
+
+def test_scales_that_are_no_whole_numbers_and_a_shrinking_antialias() -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, 9, 12)).astype(np.float32)
+    for attributes in ('mode="linear"', 'mode="cubic", exclude_outside=1', 'mode="linear", antialias=1', 'mode="cubic", antialias=1'):
+        graph = f"""(float[1,2,9,12] x) => (float[a] y) {{
+            s = Constant<value_floats=[1.0,1.0,0.6,1.7]>()
+            y = Resize<{attributes}>(x, , s)
+        }}"""
+        assert_native_agrees(model(graph), {"x": x}, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_the_aspect_ratio_can_be_kept(policy: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 1, 6, 8)).astype(np.float32)
+    graph = f"""(float[1,1,6,8] x) => (float[a] y) {{
+        s = Constant<value_ints=[13,12]>()
+        y = Resize<mode="linear", axes=[2,3], keep_aspect_ratio_policy="{policy}">(x, , , s)
+    }}"""
+    assert_native_agrees(model(graph), {"x": x}, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_upsample(mode: str) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)
+    scales = "Constant<value = float[4] {1, 1, 2, 2.5}>()"
+    graph = f'(float[1,2,3,4] x) => (float[a] y) {{ s = {scales} y = Upsample<mode="{mode}">(x, s) }}'
+    assert_native_agrees(model(graph, 9), {"x": x}, atol=1e-5)
+
+
+def test_infinities_next_door_take_no_part() -> None:
+    x = np.array([[[[1.0, np.inf, 2.0, 3.0]]]], np.float32)
+    graph = """(float[1,1,1,4] x) => (float[a] y) {
+        s = Constant<value_floats=[1.0,1.0,1.0,2.0]>()
+        y = Resize<mode="linear", coordinate_transformation_mode="asymmetric">(x, , s)
+    }"""
+    assert_native_agrees(model(graph), {"x": x})

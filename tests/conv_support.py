@@ -13,10 +13,14 @@ from guarded import GuardedMemory
 from native_support import host_nodes, in_order, prepared, run_native, run_reference
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.assemble import Compiled, NativeSettings, compile_graph, library
+from sardonyx.codegen.library import KernelLibrary
+from sardonyx.codegen.target import Target, host
 from sardonyx.ir.dims import evaluate
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array
-from sardonyx.lower.steps import Address, Buffer, KernelStep
+from sardonyx.lower.groups import form_groups
+from sardonyx.lower.lowering import lower_graph
+from sardonyx.lower.steps import Address, Buffer, KernelStep, Lowered
 from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.passes.protocol import PassResult
 from sardonyx.plan.build import build_plan
@@ -87,7 +91,7 @@ def assert_blocked_agrees(
         assert not host_nodes(program), list(program.grouping.refusals.values())
     results.append(run_native(graph, program, feeds))
     if guard:
-        results.append(run_guarded(graph, program, feeds))
+        results.append(run_guarded(program.lowered, feeds))
     for result in results:
         for actual, wanted in zip(result, expected):
             assert actual.dtype == wanted.dtype
@@ -96,10 +100,11 @@ def assert_blocked_agrees(
     return program
 
 
-def run_guarded(graph: Graph, program: Compiled, feeds: Mapping[str, Array]) -> list[Array]:
+def run_guarded(lowered: Lowered, feeds: Mapping[str, Array], kernels: KernelLibrary | None = None) -> list[Array]:
     """Run a program of kernels step by step, each buffer in memory of its own that ends at an inaccessible page."""
+    kernels = library(None) if kernels is None else kernels
     known: dict[str, int] = {}
-    for view in program.lowered.inputs:
+    for view in lowered.inputs:
         assert view.buffer.value is not None
         for dim, size in zip(view.shape, feeds[view.buffer.value.name].shape):
             if not isinstance(dim, int):
@@ -121,9 +126,9 @@ def run_guarded(graph: Graph, program: Compiled, feeds: Mapping[str, Array]) -> 
             places[buffer] = memory, array
         return places[buffer][1]
 
-    steps = [step for step in program.lowered.steps if isinstance(step, KernelStep)]
-    assert len(steps) == len(program.lowered.steps)
-    entries = [library(None).address(step.kernel) for step in steps]
+    steps = [step for step in lowered.steps if isinstance(step, KernelStep)]
+    assert len(steps) == len(lowered.steps)
+    entries = [kernels.address(step.kernel) for step in steps]
     for step, entry in zip(steps, entries):
         values = [
             place(value.buffer).ctypes.data + evaluate(value.offset, known)
@@ -138,7 +143,23 @@ def run_guarded(graph: Graph, program: Compiled, feeds: Mapping[str, Array]) -> 
             if begin < end:
                 _SIGNATURE(entry)(arguments.ctypes.data, begin, end, 0)
     results: list[Any] = []
-    for view in program.lowered.outputs:
+    for view in lowered.outputs:
         shape = tuple(evaluate(dim, known) for dim in view.shape)
         results.append(place(view.buffer).reshape(shape).copy())
     return results
+
+
+def machine(width: int) -> Target:
+    """This machine with narrower vectors; what it has for wider ones is switched off."""
+    here = host()
+    if width >= here.lanes:
+        return here
+    features = ",".join("-" + name[1:] if name.startswith("+avx512") else name for name in here.features.split(","))
+    return Target(here.triple, here.cpu, features, width, 16)
+
+
+def lowered_for(content: ModelProto, width: int) -> Lowered:
+    """A model in blocks of so many lanes, as steps for a machine of that width."""
+    graph, _ = blocked(content, width)
+    grouping = form_groups(in_order(graph), graph.inputs)
+    return lower_graph(graph, graph.outputs, grouping, width)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from sardonyx.codegen.emit import KernelLibrary
+from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import host
 from sardonyx.kernel.expr import Expr, load
 from sardonyx.kernel.loops import LoopKernel, Operand, units
@@ -53,7 +54,7 @@ def run(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array], piece
     """Run a kernel over its whole iteration space, in some pieces."""
     function, arguments, count = prepare(kernel, sizes, arrays)
     bounds = [count * piece // pieces for piece in range(pieces + 1)]
-    for begin, end in zip(bounds, bounds[1:]):
+    for begin, end in pairwise(bounds):
         function(arguments.ctypes.data, begin, end, 0)
 
 

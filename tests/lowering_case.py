@@ -63,9 +63,8 @@ def check_one(
     node = helper.make_node(name, list(feeds), ["y"], domain=domain, **attrs)
     dtype = np.dtype(out) if out is not None else arrays[0].dtype
     tolerance = TOLERANCE.get(min((dtype, arrays[0].dtype), key=lambda kind: kind.itemsize), 0.0)
-    assert_native_agrees(
-        model([node], feeds, {"y": dtype}, opset=opset, symbolic=symbolic), feeds, rtol=tolerance, atol=tolerance / 10
-    )
+    made = model([node], feeds, {"y": dtype}, opset=opset, symbolic=symbolic)
+    assert_native_agrees(made, feeds, rtol=tolerance, atol=tolerance / 10)
 
 
 def samples(dtype: Any, shape: tuple[int, ...], seed: int = 0) -> Array:

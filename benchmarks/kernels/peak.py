@@ -65,10 +65,42 @@ def multiply_add_peak(kind: str = "f32") -> float:
     return 2.0 * 4 * _CHAINS * lanes * turns / shortest
 
 
+def _copy_ir(target: Target) -> str:
+    """Copies a block again and again, four vectors at a time."""
+    f = Function("copy", KERNEL_PARAMETERS)
+    e = VectorEmitter(f, target.lanes)
+    source, destination = f.argument("%args", 0, "ptr"), f.argument("%args", 1, "ptr")
+    turn = f.loop("%begin", "%end", 1)
+    block = f.loop(0, f.argument("%args", 2), 4 * target.lanes)
+    places = [f.add(block.index, number * target.lanes) for number in range(4)]
+    for place, loaded in [(place, e.load(f.element(source, "float", place), "f32")) for place in places]:
+        e.store(f.element(destination, "float", place), loaded, "f32")
+    f.end(block)
+    f.end(turn)
+    return module(f)
+
+
+@cache
+def copy_peak(block: int) -> float:
+    """Bytes per second, read and written, of one core that copies a block of so many bytes."""
+    target = host()
+    code = load(llvm.compile_to_object(_copy_ir(target), target))
+    kernel = _SIGNATURE(code.functions["copy"])
+    unit = 16 * target.lanes
+    size = max(block // unit, 1) * unit
+    memory = np.zeros(2 * size + 256, np.uint8)
+    source = -(-memory.ctypes.data // 64) * 64
+    args = np.array([source, source + -(-size // 64) * 64, size // 4], np.int64)
+    turns = max(1, (1 << 20) // size)
+    return 2.0 * size * turns / best_time(lambda: kernel(args.ctypes.data, 0, turns, 0), 0.2)
+
+
 def main() -> None:
     """Print the peaks."""
     for kind in ("f32", "f64"):
         print(f"{kind}: {multiply_add_peak(kind) / 1e9:.1f} GFLOP/s on one core")
+    for block in (8 << 10, 256 << 10, 4 << 20, 128 << 20):
+        print(f"copy of {block >> 10} KiB: {copy_peak(block) / 1e9:.1f} GB/s read and written on one core")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,12 @@ _ALIASES: Final = {
     "onnxruntime.datasets": "sardonyx.datasets",
 }
 _BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"
+_MISSING: Final = {
+    "onnxruntime.quantization": "quantize the model with onnxruntime itself, and run the result with Sardonyx",
+    "onnxruntime.tools": "use them with onnxruntime itself",
+    "onnxruntime.training": "train with onnxruntime itself",
+    "onnxruntime.transformers": "optimize the model with onnxruntime itself, and run the result with Sardonyx",
+}
 
 
 class _Distribution(importlib.metadata.Distribution):
@@ -53,6 +59,9 @@ class _Finder(MetaPathFinder, Loader):
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != _NAME and fullname not in _ALIASES and fullname != _BUILD_INFO:
+            if fullname in _MISSING and _is_import_statement():
+                text = f"Sardonyx, which stands for onnxruntime here, has no {fullname}: {_MISSING[fullname]}"
+                raise ModuleNotFoundError(text, name=fullname)
             return None
         package = fullname in (_NAME, "onnxruntime.capi", "onnxruntime.backend")
         return ModuleSpec(fullname, self, origin=f"Sardonyx as {_NAME}", is_package=package)
@@ -75,6 +84,12 @@ class _Finder(MetaPathFinder, Loader):
     ) -> Iterable[importlib.metadata.Distribution]:
         name = getattr(context, "name", None)
         return iter(()) if name is not None and name.replace("_", "-").lower() != _NAME else _one(_Distribution())
+
+
+def _is_import_statement() -> bool:
+    """Whether the finder was asked by an import; programs also ask, by importlib.util.find_spec, if a module is there."""
+    asker = sys._getframe(3)
+    return asker.f_code.co_name == "_find_and_load_unlocked"
 
 
 def _one(distribution: importlib.metadata.Distribution) -> Iterator[importlib.metadata.Distribution]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
-from sardonyx.codegen.emit import KernelLibrary
+from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
 from sardonyx.ir.graph import Graph, Node, Value, captured_values

@@ -51,16 +51,16 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
 
     if options.providers[:1] == (REFERENCE_PROVIDER,):
         return reference()
-    infer_from_inputs(model)
     settings = NativeSettings(
         environment().cache_folder,
         options.intra_op_num_threads,
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
     )
     report = run_passes(model, options)
+    if not report.passes:
+        infer_from_inputs(model)  # the passes leave types behind that follow from the inputs alone
     if options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT and AssignLayout.name not in options.disabled_optimizers:
         AssignLayout(library(settings.cache_folder).target.lanes).run(model)
-        infer_from_inputs(model)
     try:
         return NativeModel(model.graph, original, reference, order, settings, report)
     except errors.EngineError as error:

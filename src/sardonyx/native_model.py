@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import marshal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx import errors
-from sardonyx.assemble import Compiled, NativeSettings, compile_graph, needed_nodes
+from sardonyx.assemble import Compiled, NativeSettings, compile_graph, library, needed_nodes
 from sardonyx.ir.graph import Graph, Model, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs
@@ -20,6 +21,7 @@ from sardonyx.plan.plan import ExecutionPlan
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
 from sardonyx.runtime.fast_path import USABLE, FastPath
 from sardonyx.runtime.native_program import SizeConflict
+from sardonyx.runtime.saved import Record, stripped
 
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
@@ -127,6 +129,29 @@ class NativeModel:
                     self._programs.pop(next(iter(self._programs)))
                 found = self._programs[names] = self._compile(self._original, [self._values[name] for name in names])
             return found
+
+    def record(self, about: Any) -> Record | None:
+        """What can be saved of this model, with something to remember beside it; None if only a part of it is native."""
+        if self._fast is None:
+            return None
+        kernels = library(self._settings.cache_folder)
+        plan, inputs, outputs = stripped(self.main.plan, self.graph.inputs, self.graph.outputs)
+        keys = [step.kernel.key for step in self.main.plan.steps]
+        places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        objects = {step.kernel.key: kernels.object_of(step.kernel) for step in self.main.plan.steps}
+        return Record(
+            plan,
+            inputs,
+            outputs,
+            (self.inputs, self.outputs, self.overridable_initializers),
+            self.node_count,
+            [objects[key] for key in places],
+            [places[key] for key in keys],
+            kernels.driver_object(),
+            marshal.dumps(self.main.program.sizes.__code__),
+            {},
+            about,
+        )
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""

@@ -16,13 +16,14 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from sardonyx import errors
-from sardonyx.compiler import compile_model
-from sardonyx.formats.onnx import load
+from sardonyx.codegen.object_cache import is_private
 from sardonyx.ir.dims import Expr
-from sardonyx.ir.graph import Graph, Model
+from sardonyx.ir.graph import Graph, Model, Value
+from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Type
 from sardonyx.options import (
     AVAILABLE_PROVIDERS,
@@ -35,17 +36,20 @@ from sardonyx.options import (
     environment,
 )
 from sardonyx.plan.plan import ExecutionPlan, Port
+from sardonyx.runtime import saved
 from sardonyx.runtime.binding import IOBinding
 from sardonyx.runtime.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
 from sardonyx.runtime.executor import RunControl, never_fast
 from sardonyx.runtime.feeds import FeedReader, present
 from sardonyx.runtime.logs import INFO, log
+from sardonyx.runtime.pool import usable_cores
 from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedSubgraph, declared_type
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.values import OrtValue, OrtValueVector
 
 Providers = Sequence["str | tuple[str, dict[Any, Any]]"]
 
+_SPINNING: Final = "session.intra_op.allow_spinning"
 _EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
 _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
 _EXTERNAL_FOLDER: Final = "session.model_external_initializers_file_folder_path"
@@ -135,6 +139,52 @@ class _Opened:
     run_fast: Callable[[dict[str, Any]], list[Any] | None]
 
 
+@dataclass(frozen=True)
+class _About:
+    """How a model describes itself; kept beside a saved program."""
+
+    inputs: list[NodeArg]
+    outputs: list[NodeArg]
+    overridable: list[NodeArg]
+    metadata: ModelMetadata
+
+
+def _opened(
+    options: SessionOptions,
+    providers: dict[str, Mapping[str, str]],
+    program: CompiledModel,
+    about: _About,
+    profiler: Profiler | None,
+) -> _Opened:
+    return _Opened(
+        options=options,
+        providers=providers,
+        program=program,
+        feeds=FeedReader(program.inputs, program.overridable_initializers),
+        inputs=about.inputs,
+        outputs=about.outputs,
+        overridable=about.overridable,
+        output_types={port.name: port.type for port in program.outputs},
+        metadata=about.metadata,
+        profiler=profiler,
+        run_fast=program.run_fast if profiler is None else never_fast,
+    )
+
+
+def _save(place: tuple[Path, str], program: CompiledModel, about: _About) -> None:
+    """Keep a compiled program for the next session of this model, if all of it is native."""
+    from sardonyx.native_model import NativeModel  # lazy: only a session that compiled something gets here
+
+    if isinstance(program, NativeModel):
+        record = program.record(about)
+        if record is not None:
+            saved.save(*place, record, program.main.program.constants)
+
+
+def _is_external(value: Value) -> bool:
+    return isinstance(value.constant, Tensor) and value.constant.external is not None
+
+
 class InferenceSession:
     """A model ready to run.
 
@@ -184,7 +234,7 @@ class InferenceSession:
         self.__dict__.update(state)
         self._opened = self._open(providers, strict=False)
 
-    def _open(self, providers: Mapping[str, Mapping[str, str]], strict: bool) -> _Opened:
+    def _open(self, providers: Mapping[str, Mapping[str, str]], strict: bool, use_saved: bool = True) -> _Opened:
         unknown = [name for name in providers if name not in KNOWN_PROVIDERS]
         if unknown and strict:
             raise RuntimeError(f"Unknown Provider Type: {unknown[0]}")
@@ -192,6 +242,17 @@ class InferenceSession:
         self._stop_if_cancelled()
         profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
         folder = options.config_entries.get(_EXTERNAL_FOLDER) or self._folder
+        wanted = providers or dict(options.provider_settings)
+        chosen = {name: wanted[name] for name in wanted if name in AVAILABLE_PROVIDERS}
+        chosen.setdefault(CPU_PROVIDER, {})
+        place = self._saved_place(options, chosen)
+        if place is not None and use_saved:
+            opened = self._open_saved(place, options, chosen)
+            if opened is not None:
+                return opened
+        from sardonyx.compiler import compile_model  # lazy: a model that is saved as a program needs no compiler
+        from sardonyx.formats.onnx import load  # lazy: nor its file
+
         with _span(profiler, "model_loading_uri" if isinstance(self._source, str) else "model_loading_array"):
             replaced = options.replaced_initializers
             model = load(self._source, base_dir=folder, external_files=options.external_files or None, replaced=replaced)
@@ -203,9 +264,7 @@ class InferenceSession:
         metadata = ModelMetadata.of(model)
         declared = {value.name: value.type for value in model.graph.outputs}
         written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
-        wanted = providers or dict(options.provider_settings)
-        chosen = {name: wanted[name] for name in wanted if name in AVAILABLE_PROVIDERS}
-        chosen.setdefault(CPU_PROVIDER, {})
+        self_contained = not any(_is_external(value) for value in model.graph.initializers.values())
         compile_options = options.compile_options(chosen, self._disabled_optimizers, model.graph.initializers)
         named = _dimensions_by_denotation(model.graph, compile_options.free_dimension_denotations)
         if named:
@@ -218,25 +277,59 @@ class InferenceSession:
         self._stop_if_cancelled()
         if options.optimized_model_filepath:
             save_optimized(model, options)
-        where = self._source if isinstance(self._source, str) else "memory"
-        text, about = "model from %s: %d nodes, providers %s", (where, program.node_count, ", ".join(chosen))
-        log(INFO, text, *about, threshold=options.log_severity_level, logid=options.logid)
-        return _Opened(
-            options=options,
-            providers=chosen,
-            program=program,
-            feeds=FeedReader(program.inputs, program.overridable_initializers),
+        self._log_opening(program, chosen, options)
+        about = _About(
             inputs=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.inputs],
             outputs=[
                 NodeArg.of(port.name, declared_type(declared.get(port.name), port.type), written.get(port.name))
                 for port in program.outputs
             ],
             overridable=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.overridable_initializers],
-            output_types={port.name: port.type for port in program.outputs},
             metadata=metadata,
-            profiler=profiler,
-            run_fast=program.run_fast if profiler is None else never_fast,
         )
+        if place is not None and self_contained:
+            _save(place, program, about)
+        return _opened(options, chosen, program, about, profiler)
+
+    def _log_opening(self, program: CompiledModel, providers: Mapping[str, Any], options: SessionOptions) -> None:
+        where = self._source if isinstance(self._source, str) else "memory"
+        text, facts = "model from %s: %d nodes, providers %s", (where, program.node_count, ", ".join(providers))
+        log(INFO, text, *facts, threshold=options.log_severity_level, logid=options.logid)
+
+    def _saved_place(self, options: SessionOptions, providers: Mapping[str, Mapping[str, str]]) -> tuple[Path, str] | None:
+        """Where a compiled program of this model and these options is kept; None if it may not be, or not be used."""
+        folder = environment().cache_folder
+        plain = not (options.enable_profiling or options.optimized_model_filepath or options.replaced_initializers)
+        if folder is None or not plain or options.external_files or self._read_config_from_model:
+            return None
+        if next(iter(providers)) != CPU_PROVIDER or not is_private(folder):
+            return None
+        compile_options = options.compile_options(providers, self._disabled_optimizers, {})
+        settings = dataclasses.replace(compile_options, intra_op_num_threads=0, inter_op_num_threads=0)
+        key = saved.identity(self._source, f"{settings}|{sorted(settings.disabled_optimizers)}")
+        return None if key is None else (folder, key)
+
+    def _open_saved(
+        self, place: tuple[Path, str], options: SessionOptions, providers: dict[str, Mapping[str, str]]
+    ) -> _Opened | None:
+        found = saved.read(*place)
+        if found is None:
+            return None
+        record, arrays = found
+        spinning = options.config_entries.get(_SPINNING, "1") != "0"
+        workers = options.intra_op_num_threads or usable_cores()
+
+        session = weakref.ref(self)  # the program must not keep the session alive
+
+        def open_full() -> CompiledModel:
+            owner = session()
+            if owner is None:
+                raise errors.NoModel("the session is gone")
+            return owner._open(providers, strict=False, use_saved=False).program
+
+        program = saved.SavedModel(record, arrays, workers, spinning, open_full)
+        self._log_opening(program, providers, options)
+        return _opened(options, providers, program, record.about, None)
 
     def _stop_if_cancelled(self) -> None:
         if self._initial_options.load_cancelled:

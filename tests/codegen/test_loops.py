@@ -54,13 +54,10 @@ def test_an_elementwise_loop_computes_every_element_and_no_other(kind: str, leng
     value = loaded(0, kind) ^ loaded(1, kind) if kind == "bool" else loaded(0, kind) + loaded(1, kind)
     kernel = LoopKernel(1, (Operand(kind, "unit"),) * 3, ((2, value.cast(kind)),))
     run(kernel, [length], [a, b, result], pieces=2)
-    expected = (
-        a ^ b
-        if kind == "bool"
-        else (a.astype(np.float32) + b.astype(np.float32)).astype(a.dtype)
-        if wide(kind) != kind
-        else a + b
-    )
+    if kind == "bool":
+        expected = a ^ b
+    else:
+        expected = (a.astype(NUMPY[wide(kind)]) + b.astype(NUMPY[wide(kind)])).astype(a.dtype)
     close(result, expected)
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sardonyx.codegen.emit import KernelLibrary
+from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array

@@ -25,7 +25,7 @@ REFERENCES: dict[str, Callable[[Any], Any]] = {
     "erf": lambda x: special.erf(x.astype(np.float64)).astype(Wide),
 }  # fmt: skip
 FLUSHES = ("sigmoid", "softplus")  # results that are no normal numbers may be 0
-DTYPES = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
+DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
 
 def inputs(dtype: np.dtype[Any], seed: int = 0) -> Array:

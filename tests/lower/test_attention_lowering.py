@@ -13,7 +13,7 @@ from onnx import helper
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
 from sardonyx import assemble
-from sardonyx.codegen.emit import KernelLibrary
+from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
 from sardonyx.ir.tensor import Array
 

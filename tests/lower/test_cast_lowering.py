@@ -25,7 +25,7 @@ def test_a_cast_between_native_types(source: np.dtype[Any], target: np.dtype[Any
 
 
 @pytest.mark.parametrize("target", [dtype for dtype in INTEGERS if dtype != np.uint32], ids=str)
-@pytest.mark.parametrize("source", (F32, F64), ids=str)
+@pytest.mark.parametrize("source", [F32, F64], ids=str)
 def test_a_float_that_does_not_fit_an_integer_converts_as_the_processor_does(
     source: np.dtype[Any], target: np.dtype[Any]
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+
 from model_text import model
 from native_support import assert_native_agrees
 
@@ -74,6 +75,8 @@ def test_ranges_whose_length_is_a_size() -> None:
 
 def test_constants_of_a_shape() -> None:
     for value, kind in (("", "float"), ("<value = int64[1] {7}>", "int64"), ("<value = bool[1] {1}>", "bool")):
-        agrees(f"(float[N,3] x) => ({kind}[a] y) {{ s = Shape(x) y = ConstantOfShape{value}(s) }}", x=np.zeros((4, 3), np.float32))
+        agrees(
+            f"(float[N,3] x) => ({kind}[a] y) {{ s = Shape(x) y = ConstantOfShape{value}(s) }}", x=np.zeros((4, 3), np.float32)
+        )
     graph = "(float[N,3] x) => (float[a] y) { s = Shape(x) c = ConstantOfShape<value = float[1] {2.5}>(s) y = Add(x, c) }"
     agrees(graph, x=np.ones((4, 3), np.float32))

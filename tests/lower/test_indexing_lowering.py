@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from model_text import model
 from native_support import assert_native_agrees, compile_native, run_native, run_reference
-
 from sardonyx import errors
 from sardonyx.ir.tensor import Array
 
@@ -30,7 +30,7 @@ SIZES = st.integers(0, 6)
 def numbers(shape: tuple[int, ...], kind: str, seed: int = 0) -> Array:
     rng = np.random.default_rng(seed)
     if np.dtype(TYPES[kind]).kind == "f":
-        array = rng.standard_normal(shape).astype(TYPES[kind])
+        array: Array = rng.standard_normal(shape).astype(TYPES[kind])
         if array.size > 2:
             array.reshape(-1)[0] = np.nan
         return array
@@ -110,7 +110,9 @@ def test_scatter_elements_with_duplicates(kind: str, reduction: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
-@pytest.mark.parametrize(("depth", "kind"), [(1, "float"), (2, "float16"), (0, "float"), (3, "int32"), (1, "bool"), (1, "double")])
+@pytest.mark.parametrize(
+    ("depth", "kind"), [(1, "float"), (2, "float16"), (0, "float"), (3, "int32"), (1, "bool"), (1, "double")]
+)
 def test_scatter_nd_with_duplicates(depth: int, kind: str, reduction: str) -> None:
     x = numbers((4, 3, 70), kind)
     columns = [indices((7,), x.shape[column], column) for column in range(depth)]
@@ -175,7 +177,9 @@ def test_a_bad_index_is_named_and_nothing_outside_is_read(op: str, bad: int, wor
 
 
 def test_a_bad_scatter_writes_nothing_outside() -> None:
-    graph, compiled = compile_native(model("(float[4] x, int64[N] i, float[N] u) => (float[z] y) { y = ScatterElements(x, i, u) }"))
+    graph, compiled = compile_native(
+        model("(float[4] x, int64[N] i, float[N] u) => (float[z] y) { y = ScatterElements(x, i, u) }")
+    )
     with pytest.raises(errors.InvalidArgument, match="index 4 is out of range for axis 0 of size 4: expected -4 to 3"):
         run_native(graph, compiled, {"x": np.zeros(4, np.float32), "i": np.array([1, 4]), "u": np.ones(2, np.float32)})
 
@@ -188,13 +192,16 @@ def test_an_index_into_nothing_is_bad() -> None:
 
 def test_the_first_bad_step_is_the_one_named() -> None:
     graph, compiled = compile_native(model("(int64[5] x, int64[M] i) => (int64[z] y) { a = Gather(x, i) y = Gather(x, a) }"))
-    with pytest.raises(errors.InvalidArgument, match="-> a.*index 9"):
+    with pytest.raises(errors.InvalidArgument, match=r"-> a.*index 9"):
         run_native(graph, compiled, {"x": np.arange(5), "i": np.array([1, 9])})
 
 
 @pytest.mark.parametrize("reduction", ["none", "add"])
 def test_scatters_give_the_same_bits_on_any_number_of_workers(reduction: str) -> None:
-    content = model(f'(float[8,5000] x, int64[300,1] i, float[300,5000] u) => (float[z] y) {{ y = ScatterND<reduction="{reduction}">(x, i, u) }}')
+    content = model(
+        "(float[8,5000] x, int64[300,1] i, float[300,5000] u) => (float[z] y) "
+        f'{{ y = ScatterND<reduction="{reduction}">(x, i, u) }}'
+    )
     feeds = {"x": numbers((8, 5000), "float"), "i": indices((300, 1), 8, 0), "u": numbers((300, 5000), "float", 1)}
     results = []
     for workers in (1, 2, 4):

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
 from sardonyx import assemble
 from sardonyx.assemble import Compiled
-from sardonyx.codegen.emit import KernelLibrary
+from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array

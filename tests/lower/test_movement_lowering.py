@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from model_text import model
 from native_support import assert_native_agrees, compile_native, run_native
-
 from sardonyx.kernel.transpose import TransposeKernel
 
 TYPES = {
@@ -150,12 +149,12 @@ def test_a_value_is_not_stored_for_a_reader_that_only_wants_its_shape() -> None:
 @pytest.mark.parametrize("kind", ["float", "uint8", "int64", "bool", "float16"])
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 def test_concat_along_every_axis(kind: str, axis: int) -> None:
-    shapes = [list((3, 4, 5)) for _ in range(3)]
+    shapes = [[3, 4, 5] for _ in range(3)]
     for number, shape in enumerate(shapes):
         shape[axis] = number  # one of them empty
     names = ["a", "b", "c"]
     declared = ", ".join(f"{kind}[{','.join(map(str, shape))}] {name}" for name, shape in zip(names, shapes))
-    feeds = {name: data(tuple(shape), TYPES[kind], seed) for seed, (name, shape) in enumerate(zip(names, shapes))}
+    feeds: dict[str, Any] = {name: data(tuple(shape), TYPES[kind], seed) for seed, (name, shape) in enumerate(zip(names, shapes))}
     agrees(f"({declared}) => ({kind}[z] y) {{ y = Concat<axis={axis}>(a, b, c, a) }}", **feeds)
 
 
@@ -206,7 +205,9 @@ def test_sizes_of_a_concat_that_contradict_each_other_are_refused() -> None:
 @pytest.mark.parametrize("opset", [11, 13, 18])
 def test_split_gives_views(opset: int) -> None:
     parts = "<axis=1, num_outputs=3>" if opset >= 18 else "<axis=1>"
-    graph = f"(float[N,6] x) => (float[a] p, float[b] q, float[c] r) {{ u, v, w = Split{parts}(x) p = Neg(u) q = Neg(v) r = Neg(w) }}"
+    graph = (
+        f"(float[N,6] x) => (float[a] p, float[b] q, float[c] r) {{ u, v, w = Split{parts}(x) p = Neg(u) q = Neg(v) r = Neg(w) }}"
+    )
     assert steps(model(graph, opset)) == ["Neg"] * 3
     agrees(graph, opset, x=data((4, 6), np.float32))
 
@@ -224,12 +225,17 @@ def test_expand_is_a_view_and_checks_its_sizes() -> None:
     agrees(graph, x=data((5, 1, 1), np.float32))
 
 
-@pytest.mark.parametrize(("shape", "repeats"), [((2, 3), (2, 2)), ((2, 3), (0, 1)), ((), ()), ((0, 3), (2, 2)), ((1, 33, 4), (3, 1, 2))])
+@pytest.mark.parametrize(
+    ("shape", "repeats"), [((2, 3), (2, 2)), ((2, 3), (0, 1)), ((), ()), ((0, 3), (2, 2)), ((1, 33, 4), (3, 1, 2))]
+)
 def test_tile(shape: tuple[int, ...], repeats: tuple[int, ...]) -> None:
     for kind in ("float", "uint8"):
         sizes = f"[{','.join(map(str, shape))}]" if shape else ""
         counts = f"int64[{len(repeats)}] {{{','.join(map(str, repeats))}}}"
-        agrees(f"({kind}{sizes} x) => ({kind}[a] y) {{ r = Constant<value = {counts}>() y = Tile(x, r) }}", x=data(shape, TYPES[kind]))
+        agrees(
+            f"({kind}{sizes} x) => ({kind}[a] y) {{ r = Constant<value = {counts}>() y = Tile(x, r) }}",
+            x=data(shape, TYPES[kind]),
+        )
 
 
 @pytest.mark.parametrize(("mode", "op"), [("DCR", "DepthToSpace"), ("CRD", "DepthToSpace"), ("DCR", "SpaceToDepth")])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from model_text import model
 from native_support import assert_native_agrees, compile_native
 
@@ -55,7 +56,12 @@ def test_enlarging_by_whole_factors_works_for_any_size(coordinates: str, nearest
 
 def test_scales_that_are_no_whole_numbers_and_a_shrinking_antialias() -> None:
     x = np.random.default_rng(0).standard_normal((1, 2, 9, 12)).astype(np.float32)
-    for attributes in ('mode="linear"', 'mode="cubic", exclude_outside=1', 'mode="linear", antialias=1', 'mode="cubic", antialias=1'):
+    for attributes in (
+        'mode="linear"',
+        'mode="cubic", exclude_outside=1',
+        'mode="linear", antialias=1',
+        'mode="cubic", antialias=1',
+    ):
         graph = f"""(float[1,2,9,12] x) => (float[a] y) {{
             s = Constant<value_floats=[1.0,1.0,0.6,1.7]>()
             y = Resize<{attributes}>(x, , s)

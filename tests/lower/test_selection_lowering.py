@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
-
 from sardonyx.ir.tensor import Array
 
-TYPES = {"float": np.float32, "double": np.float64, "float16": np.float16, "int32": np.int32, "int64": np.int64, "uint8": np.uint8}
+TYPES = {
+    "float": np.float32,
+    "double": np.float64,
+    "float16": np.float16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+}
 
 
 def numbers(shape: tuple[int, ...], kind: str) -> Array:
@@ -45,7 +52,7 @@ def test_top_k(kind: str, shape: list[int], axis: int, k: int, largest: int, sym
 
 
 def test_top_k_with_one_result_and_more_than_there_are() -> None:
-    graph = '(float[N] x) => (int64[b] i) { k = Constant<value = int64[1] {3}>() v, i = TopK(x, k) }'
+    graph = "(float[N] x) => (int64[b] i) { k = Constant<value = int64[1] {3}>() v, i = TopK(x, k) }"
     assert_native_agrees(model(graph), {"x": numbers((20,), "float")})
     compiled_graph, compiled = compile_native(model(graph))
     with pytest.raises(Exception, match="must agree"):
@@ -53,7 +60,9 @@ def test_top_k_with_one_result_and_more_than_there_are() -> None:
 
 
 def test_a_long_sort_is_left_to_the_host() -> None:
-    _, compiled = compile_native(model("(float[2000] x) => (float[a] v, int64[b] i) { k = Constant<value = int64[1] {1000}>() v, i = TopK(x, k) }"))
+    _, compiled = compile_native(
+        model("(float[2000] x) => (float[a] v, int64[b] i) { k = Constant<value = int64[1] {1000}>() v, i = TopK(x, k) }")
+    )
     assert host_nodes(compiled) == ["TopK"]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from model_text import model
 from native_support import assert_native_agrees, compile_native
 
@@ -41,7 +42,8 @@ def test_slices_of_known_sizes(kind: str, cuts: list[tuple[int, int, int]], shap
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "step"), [(1, 2**63 - 1, 1), (-3, 2**63 - 1, 1), (0, -1, 1), (2, 7, 2), (-1, -(2**63), -1), (-1, -(2**31), -2)]
+    ("start", "end", "step"),
+    [(1, 2**63 - 1, 1), (-3, 2**63 - 1, 1), (0, -1, 1), (2, 7, 2), (-1, -(2**63), -1), (-1, -(2**31), -2)],
 )
 @pytest.mark.parametrize("size", [0, 1, 2, 6, 9])
 def test_slices_of_sizes_told_at_run_time(start: int, end: int, step: int, size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from sardonyx.runtime.executor import NodeTiming, RunControl
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The time all steps of one label take in a run: the shortest of some runs."""
+    """The time all steps of one label take in a run: of each step the shortest of some runs."""
 
     label: str  # of a kernel its operators joined by `+`, of a host step the node
     operator: str
@@ -26,7 +27,7 @@ class StepTime:
     seconds: float
 
 
-def step_times(model: str | Path, feeds: Mapping[str, Any], threads: int = 0, runs: int = 3) -> list[StepTime]:
+def step_times(model: str | Path, feeds: Mapping[str, Any], threads: int = 0, runs: int = 5) -> list[StepTime]:
     """Run a model with every step watched; slowest first. What bodies of control flow do belongs to the node that holds them."""
     options = SessionOptions()
     options.intra_op_num_threads = threads
@@ -41,20 +42,26 @@ def step_times(model: str | Path, feeds: Mapping[str, Any], threads: int = 0, ru
             else:
                 native.add(step.label)
     program.run(feeds, fetches)  # the first run pays for memory that has never been touched
-    best: dict[str, tuple[float, int]] = {}
+    best: dict[tuple[str, int], float] = {}  # by label and which of the steps of that label
     for _ in range(runs):
-        spent: dict[str, tuple[float, int]] = {}
+        met: Counter[str] = Counter()
 
-        def note(timing: NodeTiming, spent: dict[str, tuple[float, int]] = spent) -> None:
-            seconds, calls = spent.get(timing.label, (0.0, 0))
-            spent[timing.label] = (seconds + (timing.end_ns - timing.start_ns) / 1e9, calls + 1)
+        def note(timing: NodeTiming, met: Counter[str] = met) -> None:
+            key = (timing.label, met[timing.label])
+            met[timing.label] += 1
+            seconds = (timing.end_ns - timing.start_ns) / 1e9
+            best[key] = min(seconds, best.get(key, seconds))
 
         program.run(feeds, fetches, RunControl(on_node=note))
-        for label, (seconds, calls) in spent.items():
-            best[label] = (min(seconds, best.get(label, (seconds, 0))[0]), calls)
+    calls = Counter(label for label, _ in best if label in at_host or label in native)
     times = [
-        StepTime(label, at_host.get(label, label), label in at_host, calls, seconds)
-        for label, (seconds, calls) in best.items()
-        if label in at_host or label in native
+        StepTime(
+            label,
+            at_host.get(label, label),
+            label in at_host,
+            count,
+            sum(seconds for (each, _), seconds in best.items() if each == label),
+        )
+        for label, count in calls.items()
     ]
     return sorted(times, key=lambda step: -step.seconds)

@@ -1,7 +1,8 @@
 """Times of several functions that take turns.
 
-In each round every function runs a few times; the order turns round from round to round. Before its turn there is a pause, in
-which the threads of the engine before stop spinning, and a first run that does not count, in which its own wake up.
+In each round every function runs a few times; the order turns round from round to round. Before its turn there is a pause until
+the threads of the engine before have stopped spinning (some do for tens of milliseconds, and would take a core away), and a
+first run that does not count, in which its own threads wake up.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-_PAUSE = 0.004  # seconds: longer than worker threads spin for work
-_TURN = 0.02  # seconds a turn lasts, if the function is fast
+_PAUSE = 0.003  # seconds between two looks at whether the process is quiet
+_QUIET = 0.2  # share of a core below which it is
+_PATIENCE = 0.3  # seconds after which a turn begins in any case
+_TURN = 0.04  # seconds a turn lasts, if the function is fast
 _FEWEST_RUNS = 2  # of a turn, if it is slow
 _FEWEST_ROUNDS = 3
 
@@ -37,11 +40,21 @@ def interleave(functions: Mapping[str, Callable[[], object]], seconds: float) ->
     while (spent := time.perf_counter() - start) < seconds or (rounds < _FEWEST_ROUNDS and spent < 4 * seconds):
         for name in order:
             if len(order) > 1:
-                time.sleep(_PAUSE)
+                _settle()
             _turn(functions[name], taken[name])
         order.reverse()
         rounds += 1
     return {name: Timing(min(each), statistics.median(each), len(each)) for name, each in taken.items() if each}
+
+
+def _settle() -> None:
+    """Wait until no thread of this process is busy."""
+    end = time.perf_counter() + _PATIENCE
+    while time.perf_counter() < end:
+        used, start = time.process_time(), time.perf_counter()
+        time.sleep(_PAUSE)
+        if time.process_time() - used < _QUIET * (time.perf_counter() - start):
+            return
 
 
 def _turn(function: Callable[[], object], record: list[float]) -> None:

@@ -65,7 +65,6 @@ class _AttentionEmitter:
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target.lanes)
         self.e = VectorEmitter(f, self.lanes)
-        self.one = VectorEmitter(f, 1)
         self.tiles = Tiles(f)
         self.element = memory_type(kernel.type)
         self.bytes = BITS[kernel.type] // 8
@@ -88,9 +87,11 @@ class _AttentionEmitter:
         single = double if kernel.type == "f64" else f.let(f"fptrunc double {double} to float")
         self.scale = self.e.splat(single, self.element)
         self.scores = f.let(f"alloca [{QUERIES * KEYS} x {self.element}], align 64", "scores")
-        # For each row: the largest score so far, the sum, the factor of what was summed before, that of the result.
-        self.largest, self.sums, self.old, self.new = (
-            f.let(f"alloca [{QUERIES} x {self.element}], align 64", "rows") for _ in range(4)
+        # For each row: the largest score so far; the one of this part, then what is subtracted; the sum of exponentials so far;
+        # the factor of what was summed before; the sum of this part, then the factor of the result.
+        rows = -(-QUERIES // self.lanes) * self.lanes
+        self.largest, self.found, self.sums, self.old, self.new = (
+            f.let(f"alloca [{rows} x {self.element}], align 64", "rows") for _ in range(5)
         )
 
     # Numbers
@@ -182,23 +183,46 @@ class _AttentionEmitter:
 
     def _tiled_scores(self, block: _Block, start: str, count: str) -> None:
         f = self.f
-        strips = f.let(f"udiv i64 {f.add(count, self.strip - 1)}, {self.strip}", "i")
-        strip = f.loop(0, strips)
-        first = f.let(f"udiv i64 {start}, {self.strip}", "i")
-        at = f.mul(f.mul(f.add(first, strip.index), self.depth), self.strip)
-        b = f.element(block.k, self.element, at)
+        keys = f.element(block.k, self.element, f.mul(start, self.depth))
+        done = f.let(f"and i64 {count}, {-self.strip}", "i")
+        self._strips(block, keys, "0", done, self.vectors)
+        width = 1
+        while width <= self.vectors:  # of the last strip only the vectors that are needed
+            if self._may_be_left(width):
+                left = f.sub(count, done)
+                some, after = f.fresh("some"), f.fresh("after")
+                enough = f.let(f"icmp sle i64 {left}, {width * self.lanes}", "c")
+                more = f.let(f"icmp sgt i64 {left}, {width // 2 * self.lanes}", "c")
+                f.branch_if(f.let(f"and i1 {enough}, {more}", "c"), some, after)
+                f.label(some)
+                self._strips(block, keys, done, f.add(done, 1), width)
+                f.branch(after)
+                f.label(after)
+            width *= 2
+
+    def _may_be_left(self, width: int) -> bool:
+        """Whether the last strip of keys can need this many vectors."""
+        if self.k.keys is None:
+            return True
+        return width // 2 * self.lanes < self.k.keys % self.strip <= width * self.lanes
+
+    def _strips(self, block: _Block, keys: str, start: str, stop: str, width: int) -> None:
+        """The scores of strips of keys, or of the first vectors of them."""
+        f = self.f
+        strip = f.loop(start, stop, self.strip)
+        b = f.element(keys, self.element, f.mul(strip.index, self.depth))
         parts, least, larger = self._parts(block.rows, 6)
         tile = f.loop(0, parts)
         row, height = self._part(tile.index, least, larger)
         place = Place(
-            f.element(self.scores, self.element, f.add(f.mul(row, KEYS), f.mul(strip.index, self.strip))),
+            f.element(self.scores, self.element, f.add(f.mul(row, KEYS), strip.index)),
             str(KEYS * self.bytes),
             f.element(block.q, self.element, f.mul(row, self.q.strides[2])),
             f.mul(self.q.strides[2], self.bytes),
             b,
             self.depth,
         )
-        shape = Tile(self.k.type, self.lanes, 1, self.vectors, 1, self.strip)
+        shape = Tile(self.k.type, self.lanes, 1, width, 1, self.strip)
         self.tiles.call_any(shape, height, self.k.heights, place)
         f.end(tile)
         f.end(strip)
@@ -211,74 +235,122 @@ class _AttentionEmitter:
         row = f.loop(0, block.rows)
         scores = f.element(self.scores, self.element, f.mul(row.index, KEYS))
         q = f.element(block.q, self.element, f.mul(row.index, self.q.strides[2]))
-        f.line(
-            f"call void @{_DOTS}(ptr {scores}, ptr {q}, ptr {keys}, i64 {self.key.strides[2]}, i64 {self.depth}, i64 {count})"
-        )
+        f.line(f"call void @{_DOTS}(ptr {scores}, ptr {q}, ptr {keys}, i64 {self.key.strides[2]}, i64 {self.depth}, i64 {count})")
         f.end(row)
 
     # Softmax
 
     def _softmax(self, block: _Block, start: str, count: str, is_first: str, is_last: str) -> None:
-        f, kind = self.f, self.k.type
+        """Scores to exponentials. What is one number for each row is computed for vectors of rows in between."""
+        f, whole = self.f, self.f.let(f"and i64 {count}, {-self.lanes}", "i")
         row = f.loop(0, block.rows)
-        scores = f.element(self.scores, self.element, f.mul(row.index, KEYS))
-        whole = f.let(f"and i64 {count}, {-self.lanes}", "i")
-        bottom = constant(kind, float("-inf"), 1)
-        known, pointers = self._uniform(block, row.index)
+        self._largest_of(block, row.index, start, count, whole)
+        f.end(row)
+        rows = f.loop(0, block.rows, self.lanes)
+        self._bases(rows.index, is_first)
+        f.end(rows)
+        row = f.loop(0, block.rows)
+        self._exponentials(row.index, count, whole)
+        f.end(row)
+        rows = f.loop(0, block.rows, self.lanes)
+        self._factors(rows.index, is_first, is_last)
+        f.end(rows)
+
+    def _row(self, base: str, row: str) -> str:
+        return self.f.element(base, self.element, row)
+
+    def _largest_of(self, block: _Block, row: str, start: str, count: str, whole: str) -> None:
+        """The scores of a row, and the largest of them."""
+        f, kind = self.f, self.k.type
+        scores = self._row(self.scores, f.mul(row, KEYS))
+        lowest = constant(kind, float("-inf"), self.lanes)
+        known, pointers = self._uniform(block, row)
 
         def score(j: str, carried: list[str], left: str | None) -> list[str]:
-            at = f.element(scores, self.element, j)
+            at = self._row(scores, j)
             mask = None if left is None else self.e.mask_below(left)
             value = self._score(at, known, pointers, f.add(start, j), mask, left)
             if mask is not None:
-                value = self.e.choose(mask, value, constant(kind, float("-inf"), self.lanes), kind)
-            self.e.store(at, value, kind)
-            more = f.let(f"fcmp ogt {self.e.type(kind)} {carried[0]}, {value}")
-            return [self.e.choose(more, carried[0], value, kind)]  # NaN passes by: it comes back as an exponential
+                value = self.e.choose(mask, value, lowest, kind)
+            if not self.k.plain:
+                self.e.store(at, value, kind)
+            return [self._larger(carried[0], value)]
 
-        lowest = constant(kind, float("-inf"), self.lanes)
         (top,) = self._walk(count, whole, [(self.e.type(kind), lowest)], score)
-        found = self._reduce("fmax", top)
-        old_at, sum_at = (f.element(base, self.element, row.index) for base in (self.largest, self.sums))
-        old = self._either(is_first, bottom, self._scalar(old_at))
-        old_sum = self._either(is_first, constant(kind, 0.0, 1), self._scalar(sum_at))
-        more = f.let(f"fcmp ogt {self.element} {old}, {found}")
-        largest = f.let(f"select i1 {more}, {self.element} {old}, {self.element} {found}")
-        nothing = f.let(f"fcmp oeq {self.element} {largest}, {bottom}")
-        base = f.let(f"select i1 {nothing}, {self.element} {constant(kind, 0.0, 1)}, {self.element} {largest}")
-        bases = self.e.splat(base, self.element)
+        distance = self.lanes // 2
+        while distance:
+            order = ", ".join(f"i32 {(lane + distance) % self.lanes}" for lane in range(self.lanes))
+            vector = self.e.type(kind)
+            moved = f.let(f"shufflevector {vector} {top}, {vector} poison, <{self.lanes} x i32> <{order}>")
+            top = self._larger(top, moved)
+            distance //= 2
+        found = f.let(f"extractelement {self.e.type(kind)} {top}, i32 0")
+        f.line(f"store {self.element} {found}, ptr {self._row(self.found, row)}, align {self.bytes}")
+
+    def _larger(self, a: str, b: str) -> str:
+        """The larger ones. NaN may get lost: it comes back as an exponential."""
+        more = self.f.let(f"fcmp ogt {self.e.type(self.k.type)} {a}, {b}")
+        return self.e.choose(more, a, b, self.k.type)
+
+    def _bases(self, row: str, is_first: str) -> None:
+        """For some rows: the largest score so far, what is subtracted from scores, and the factor of what was summed before."""
+        f, kind = self.f, self.k.type
+        lowest, zero = (constant(kind, value, self.lanes) for value in (float("-inf"), 0.0))
+        old = self._either(is_first, lowest, self.e.load(self._row(self.largest, row), kind))
+        largest = self._larger(old, self.e.load(self._row(self.found, row), kind))
+        nothing = f.let(f"fcmp oeq {self.e.type(kind)} {largest}, {lowest}")
+        base = self.e.choose(nothing, zero, largest, kind)
+        factor = self._exp(f.let(f"fsub {self.e.type(kind)} {old}, {base}"))
+        for array, value in ((self.largest, largest), (self.found, base), (self.old, factor)):
+            self.e.store(self._row(array, row), value, kind)
+
+    def _exponentials(self, row: str, count: str, whole: str) -> None:
+        """The exponentials of a row, and their sum."""
+        f, kind = self.f, self.k.type
+        scores = self._row(self.scores, f.mul(row, KEYS))
+        vector, zero = self.e.type(kind), constant(kind, 0.0, self.lanes)
+        bases = self.e.load_scalar(self._row(self.found, row), kind)
+        negated = f.let(f"fneg {vector} {bases}")
 
         def exponential(j: str, carried: list[str], left: str | None) -> list[str]:
-            at = f.element(scores, self.element, j)
-            value = self._exp(self.e, f.let(f"fsub {self.e.type(kind)} {self.e.load(at, kind)}, {bases}"))
+            at = self._row(scores, j)
+            value = self.e.load(at, kind)
+            if self.k.plain:  # the first walk kept nothing
+                value = multiply_add(self.e, value, self.scale, negated, kind)
+            else:
+                value = f.let(f"fsub {vector} {value}, {bases}")
+            value = self._exp(value)
             self.e.store(at, value, kind)
-            return [f.let(f"fadd {self.e.type(kind)} {carried[0]}, {value}")]
+            if left is not None and self.k.plain:
+                value = self.e.choose(self.e.mask_below(left), value, zero, kind)
+            return [f.let(f"fadd {vector} {carried[0]}, {value}")]
 
-        (total,) = self._walk(count, whole, [(self.e.type(kind), constant(kind, 0.0, self.lanes))], exponential)
-        factor = self._exp(self.one, f.let(f"fsub {self.element} {old}, {base}"))
-        summed = f.let(f"fadd {self.element} {f.let(f'fmul {self.element} {old_sum}, {factor}')}, {self._reduce('fadd', total)}")
-        unit = constant(kind, 1.0, 1)
-        empty = f.let(f"fcmp oeq {self.element} {summed}, {constant(kind, 0.0, 1)}")
-        inverse = f.let(f"fdiv {self.element} {unit}, {summed}")
-        inverse = f.let(f"select i1 {empty}, {self.element} {unit}, {self.element} {inverse}")
-        for base_, value in (
-            (self.largest, largest),
-            (self.sums, summed),
-            (self.old, factor),
-            (self.new, self._either(is_last, inverse, unit)),
-        ):
-            f.line(f"store {self.element} {value}, ptr {f.element(base_, self.element, row.index)}, align {self.bytes}")
-        f.end(row)
+        (total,) = self._walk(count, whole, [(vector, zero)], exponential)
+        name = f"llvm.vector.reduce.fadd.{intrinsic_suffix(kind, self.lanes)}"
+        f.declarations.add(f"declare {self.element} @{name}({self.element}, {vector})")
+        found = f.let(f"call reassoc {self.element} @{name}({self.element} {constant(kind, 0.0, 1)}, {vector} {total})")
+        f.line(f"store {self.element} {found}, ptr {self._row(self.new, row)}, align {self.bytes}")
 
-    def _scalar(self, pointer: str) -> str:
-        return self.f.let(f"load {self.element}, ptr {pointer}, align {self.bytes}")
+    def _factors(self, row: str, is_first: str, is_last: str) -> None:
+        """For some rows: the sum so far, and the factor of the result."""
+        f, kind, vector = self.f, self.k.type, self.e.type(self.k.type)
+        one, zero = (constant(kind, value, self.lanes) for value in (1.0, 0.0))
+        old = self._either(is_first, zero, self.e.load(self._row(self.sums, row), kind))
+        summed = multiply_add(
+            self.e, old, self.e.load(self._row(self.old, row), kind), self.e.load(self._row(self.new, row), kind), kind
+        )
+        empty = f.let(f"fcmp oeq {vector} {summed}, {zero}")
+        inverse = self.e.choose(empty, one, f.let(f"fdiv {vector} {one}, {summed}"), kind)
+        self.e.store(self._row(self.sums, row), summed, kind)
+        self.e.store(self._row(self.new, row), self._either(is_last, inverse, one), kind)
 
     def _either(self, condition: str, yes: str, no: str) -> str:
-        return self.f.let(f"select i1 {condition}, {self.element} {yes}, {self.element} {no}")
+        vector = self.e.type(self.k.type)
+        return self.f.let(f"select i1 {condition}, {vector} {yes}, {vector} {no}")
 
-    def _exp(self, emitter: VectorEmitter, value: str) -> str:
+    def _exp(self, value: str) -> str:
         x = accumulator(self.k.type)
-        (made,) = emitter.emit([exp_not_positive(x)], {x: value})
+        (made,) = self.e.emit([exp_not_positive(x)], {x: value})
         return made
 
     def _walk(self, count: str, whole: str, carry: list[tuple[str, str]], body: _Body) -> list[str]:
@@ -288,14 +360,6 @@ class _AttentionEmitter:
         values = f.end(loop, body(loop.index, loop.carry, None))
         rest = f.loop(whole, count, self.lanes, [(kind, value) for (kind, _), value in zip(carry, values)])
         return f.end(rest, body(rest.index, rest.carry, f.sub(count, rest.index)))
-
-    def _reduce(self, operation: str, vector: str) -> str:
-        f, kind = self.f, self.e.type(self.k.type)
-        name = f"llvm.vector.reduce.{operation}.{intrinsic_suffix(self.k.type, self.lanes)}"
-        if operation == "fmax":
-            return f.call(self.element, name, (kind, vector))
-        f.declarations.add(f"declare {self.element} @{name}({self.element}, {kind})")
-        return f.let(f"call reassoc {self.element} @{name}({self.element} {constant(self.k.type, 0.0, 1)}, {kind} {vector})")
 
     def _uniform(self, block: _Block, row: str) -> tuple[dict[Expr, str], list[str]]:
         """What does not change along a row of scores: the query, operands that do not move; and where the others lie."""

@@ -52,17 +52,38 @@ class _Place:
     end: str
 
 
+@dataclass(frozen=True)
+class _Set:
+    """Output channels that are computed together: so many vectors of so many lanes."""
+
+    vectors: int
+    lanes: int
+    tiles: TileStore
+
+    @property
+    def vector(self) -> str:
+        return f"<{self.lanes} x float>"
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+
 class _ConvEmitter:
     def __init__(self, kernel: ConvKernel, function: Function) -> None:
         self.k = kernel
         self.f = f = function
-        self.vector = f"<{kernel.block} x float>"
         self.a = {
             name: f.argument("%args", position, "ptr" if position < POINTERS else "i64")
             for position, name in enumerate(CONV_ARGUMENTS)
         }
         self.operands = Operands(kernel.epilogue, f, len(CONV_ARGUMENTS), kernel.block if kernel.dense else None)
-        self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block), f, kernel.vectors, kernel.pixels)
+        self.whole = self._set(kernel.vectors, kernel.block)
+        same = (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
+        self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)
+
+    def _set(self, vectors: int, lanes: int) -> _Set:
+        return _Set(vectors, lanes, TileStore(EpilogueEmitter(self.k.epilogue, self.f, lanes), self.f, vectors, self.k.pixels))
 
     def emit(self) -> None:
         f, a, k = self.f, self.a, self.k
@@ -86,22 +107,20 @@ class _ConvEmitter:
             begin,
             f.min(f.add(begin, a["chunk"]), a["columns"]),
         )
-        if k.last_vectors == k.vectors:
-            self._chunk(k.vectors, place)
+        if self.last is self.whole:
+            self._chunk(self.whole, place)
         else:
             whole, part, after = f.fresh("whole"), f.fresh("part"), f.fresh("after")
-            last = f.let(f"icmp eq i64 {f.add(number, 1)}, {a['sets']}", "c")
-            f.branch_if(last, part, whole)
-            f.label(whole)
-            self._chunk(k.vectors, place)
-            f.branch(after)
-            f.label(part)
-            self._chunk(k.last_vectors, place)
-            f.branch(after)
+            is_last = f.let(f"icmp eq i64 {f.add(number, 1)}, {a['sets']}", "c")
+            f.branch_if(is_last, part, whole)
+            for label, channels in ((whole, self.whole), (part, self.last)):
+                f.label(label)
+                self._chunk(channels, place)
+                f.branch(after)
             f.label(after)
         units.end()
 
-    def _chunk(self, vectors: int, place: _Place) -> None:
+    def _chunk(self, channels: _Set, place: _Place) -> None:
         """Whole tiles, then what is left of the row."""
         f, k = self.f, self.k
         count = f.sub(place.end, place.begin)
@@ -112,14 +131,14 @@ class _ConvEmitter:
             inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
             f.branch_if(self._is_inside(loop.index, k.pixels), inner, outer)
             f.label(inner)
-            self._tile(vectors, k.pixels, place, loop.index, checked=False, count=None)
+            self._tile(channels, k.pixels, place, loop.index, checked=False, count=None)
             f.branch(after)
             f.label(outer)
-            self._tile(vectors, k.pixels, place, loop.index, checked=True, count=None)
+            self._tile(channels, k.pixels, place, loop.index, checked=True, count=None)
             f.branch(after)
             f.label(after)
         else:
-            self._tile(vectors, k.pixels, place, loop.index, checked=False, count=None)
+            self._tile(channels, k.pixels, place, loop.index, checked=False, count=None)
         f.end(loop)
         if k.last_pixels == 0:
             return
@@ -128,24 +147,24 @@ class _ConvEmitter:
         f.branch_if(f.let(f"icmp sgt i64 {left}, 0", "c"), some, done)
         f.label(some)
         if k.last_pixels is None:
-            self._rest(vectors, place, edge, left)
+            self._rest(channels, place, edge, left)
         else:
-            self._tile(vectors, k.last_pixels, place, edge, checked=k.borders, count=None)
+            self._tile(channels, k.last_pixels, place, edge, checked=k.borders, count=None)
         f.branch(done)
         f.label(done)
 
-    def _rest(self, vectors: int, place: _Place, column: str, left: str) -> None:
+    def _rest(self, channels: _Set, place: _Place, column: str, left: str) -> None:
         """What is left of a row whose length is not known: half a tile if that is enough, or a whole one."""
         f, k = self.f, self.k
         half = k.pixels // 2
         if not half:
-            self._tile(vectors, k.pixels, place, column, checked=not k.roomy, count=left)
+            self._tile(channels, k.pixels, place, column, checked=not k.roomy, count=left)
             return
         few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
         f.branch_if(f.let(f"icmp sle i64 {left}, {half}", "c"), few, many)
         for label, pixels in ((few, half), (many, k.pixels)):
             f.label(label)
-            self._tile(vectors, pixels, place, column, checked=not k.roomy, count=left)
+            self._tile(channels, pixels, place, column, checked=not k.roomy, count=left)
             f.branch(after)
         f.label(after)
 
@@ -159,29 +178,31 @@ class _ConvEmitter:
         ends = f.let(f"icmp slt i64 {last}, {a['width']}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
-    def _tile(self, vectors: int, pixels: int, place: _Place, column: str, *, checked: bool, count: str | None) -> None:
-        f, a, k = self.f, self.a, self.k
+    def _tile(self, channels: _Set, pixels: int, place: _Place, column: str, *, checked: bool, count: str | None) -> None:
+        f, a, k, vectors = self.f, self.a, self.k, channels.vectors
         bias = f.element(a["bias"], "float", f.mul(place.block, k.block))
-        start = [f.let(f"load {self.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)]
+        start = [
+            f.let(f"load {channels.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)
+        ]
         sums = [start[v] for v in range(vectors) for _ in range(pixels)]
         first = f.sub(f.mul(column, k.stride), a["left"])
         taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
-        turn_weights = f.mul(taps, k.run * vectors * k.block)
-        sums = self._turns(vectors, pixels, place, first, "0", a["turns"], k.run, turn_weights, sums, checked)
+        turn_weights = f.mul(taps, k.run * channels.width)
+        sums = self._turns(channels, pixels, place, first, "0", a["turns"], k.run, turn_weights, sums, checked)
         if k.run_tail:
             sums = self._turns(
-                vectors, pixels, place, first, a["turns"], f.add(a["turns"], 1), k.run_tail, turn_weights, sums, checked
+                channels, pixels, place, first, a["turns"], f.add(a["turns"], 1), k.run_tail, turn_weights, sums, checked
             )
         tile = [sums[v * pixels : (v + 1) * pixels] for v in range(vectors)]
 
         def pointers(v: int) -> list[str]:
             return self.operands.at(place.image, f.add(place.block, v), place.plane, place.row, column)
 
-        self.tiles.store(tile, pointers, self.operands.columns, count)
+        channels.tiles.store(tile, pointers, self.operands.columns, count)
 
     def _turns(
         self,
-        vectors: int,
+        channels: _Set,
         pixels: int,
         place: _Place,
         first: str,
@@ -193,22 +214,22 @@ class _ConvEmitter:
         checked: bool,
     ) -> list[str]:
         """The sums after some turns. `first` is the input column of the tile's first pixel."""
-        f, a, k = self.f, self.a, self.k
-        row_weights = f.mul(a["kernel_columns"], run * vectors * k.block)
+        f, a, k, vectors, vector = self.f, self.a, self.k, channels.vectors, channels.vector
+        row_weights = f.mul(a["kernel_columns"], run * channels.width)
         plane_weights = f.mul(a["kernel_rows"], row_weights)
-        turn = f.loop(begin, end, carry=[(self.vector, value) for value in sums])
+        turn = f.loop(begin, end, carry=[(vector, value) for value in sums])
         image = f.element(place.source, "float", f.mul(turn.index, a["x_turn"]))
         weights = f.element(place.weights, "float", f.mul(turn.index, turn_weights))
-        deep = f.loop(*place.planes, carry=[(self.vector, value) for value in turn.carry])
+        deep = f.loop(*place.planes, carry=[(vector, value) for value in turn.carry])
         at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_spread"])), a["x_plane"])
         plane = f.element(image, "float", at)
         plane_taps = f.element(weights, "float", f.mul(deep.index, plane_weights))
-        high = f.loop(*place.rows, carry=[(self.vector, value) for value in deep.carry])
+        high = f.loop(*place.rows, carry=[(vector, value) for value in deep.carry])
         at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_spread"])), a["x_row"])
         source = f.element(plane, "float", at)
         row = f.element(plane_taps, "float", f.mul(high.index, row_weights))
-        wide = f.loop(0, a["kernel_columns"], carry=[(self.vector, value) for value in high.carry])
-        taps = f.element(row, "float", f.mul(wide.index, run * vectors * k.block))
+        wide = f.loop(0, a["kernel_columns"], carry=[(vector, value) for value in high.carry])
+        taps = f.element(row, "float", f.mul(wide.index, run * channels.width))
         at = f.add(first, f.mul(wide.index, a["column_spread"]))
         if checked:
             x = [self._checked_pixel(source, f.add(at, p * k.stride)) for p in range(pixels)]
@@ -216,22 +237,22 @@ class _ConvEmitter:
             base = f.element(source, "float", f.mul(at, k.column))
             x = [f.element(base, "float", p * k.stride * k.column) for p in range(pixels)]
         if k.ahead and run == k.run:
-            self._fetch_ahead(taps, place, first, run * vectors * k.block // _LINE)
+            self._fetch_ahead(taps, place, first, run * channels.width // _LINE)
         values = list(wide.carry)
         for step in range(run):
             w = [
-                f.let(f"load {self.vector}, ptr {f.element(taps, 'float', (step * vectors + v) * k.block)}, align 4", "w")
+                f.let(f"load {vector}, ptr {f.element(taps, 'float', step * channels.width + v * channels.lanes)}, align 4", "w")
                 for v in range(vectors)
             ]
             for p in range(pixels):
                 element = f.let(f"load float, ptr {f.element(x[p], 'float', step)}, align 4", "x")
-                one = f.let(f"insertelement {self.vector} poison, float {element}, i32 0")
-                wide_x = f.let(f"shufflevector {self.vector} {one}, {self.vector} poison, <{k.block} x i32> zeroinitializer")
+                one = f.let(f"insertelement {vector} poison, float {element}, i32 0")
+                wide_x = f.let(f"shufflevector {vector} {one}, {vector} poison, <{channels.lanes} x i32> zeroinitializer")
                 for v in range(vectors):
                     number = v * pixels + p
                     values[number] = f.call(
-                        self.vector, f"llvm.fmuladd.v{k.block}f32", (self.vector, wide_x), (self.vector, w[v]),
-                        (self.vector, values[number]),
+                        vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, wide_x), (vector, w[v]),
+                        (vector, values[number]),
                     )  # fmt: skip
         return f.end(turn, f.end(deep, f.end(high, f.end(wide, values))))
 

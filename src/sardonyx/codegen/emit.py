@@ -1,11 +1,8 @@
-"""Kernel specifications -> object code: which emitter writes which kernel, and the cache in front of it."""
+"""Kernel specifications -> LLVM IR: which emitter writes which kernel."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from functools import cache, partial
-from pathlib import Path
 from typing import Any, Final
 
 from sardonyx.codegen.attention import emit_attention
@@ -14,14 +11,12 @@ from sardonyx.codegen.conv_layout import emit_layout, emit_surround
 from sardonyx.codegen.conv_resize import emit_resize
 from sardonyx.codegen.conv_window import emit_global_pool, emit_window
 from sardonyx.codegen.dot import emit_dot_kernel
-from sardonyx.codegen.driver import driver_ir
 from sardonyx.codegen.function import Function, module
 from sardonyx.codegen.indexing import emit_index_kernel
 from sardonyx.codegen.interleave import emit_interleave_kernel
-from sardonyx.codegen.loader import LoadedCode, load
+from sardonyx.codegen.library import ENTRY
 from sardonyx.codegen.loops import emit_loop_kernel
 from sardonyx.codegen.matmul import emit_matmul_kernel
-from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.pack import emit_pack_kernel
 from sardonyx.codegen.pool import emit_pool
 from sardonyx.codegen.resample import emit_resample_kernel
@@ -75,55 +70,7 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     SurroundKernel: emit_surround,
 }
 
-_ENTRY: Final = "kernel"
-
-
-@cache
-def source_version() -> str:
-    """A hash of the code generator's own source: changed emitters never meet old objects."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for folder in ("codegen", "kernel"):
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
 
 def kernel_ir(kernel: Any, target: Target) -> str:
     """The LLVM IR of a kernel."""
-    return module(EMITTERS[type(kernel)](kernel, _ENTRY, target))
-
-
-class KernelLibrary:
-    """Compiled kernels of this process: each is compiled, or read from the cache, once and stays loaded."""
-
-    def __init__(self, target: Target, cache_: ObjectCache | None) -> None:
-        self.target = target
-        self._cache = cache_
-        self._loaded: dict[str, LoadedCode] = {}
-        self.compiled = 0  # kernels that had to be compiled, not read
-
-    def address(self, kernel: Any) -> int:
-        """The entry point of a kernel."""
-        return self._code(self._key(kernel.key), partial(kernel_ir, kernel, self.target)).functions[_ENTRY]
-
-    def driver(self) -> dict[str, int]:
-        """The entry points of the native runtime."""
-        return self._code(self._key("driver"), driver_ir).functions
-
-    def _key(self, text: str) -> str:
-        return hashlib.sha256(f"{source_version()}|{self.target.key}|{text}".encode()).hexdigest()[:40]
-
-    def _code(self, key: str, ir: Callable[[], str]) -> LoadedCode:
-        found = self._loaded.get(key)
-        if found is None:
-            content = self._cache.get(key) if self._cache is not None else None
-            if content is None:
-                from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
-
-                content = llvm.compile_to_object(ir(), self.target)
-                self.compiled += 1
-                if self._cache is not None:
-                    self._cache.put(key, content)
-            found = self._loaded[key] = load(content)
-        return found
+    return module(EMITTERS[type(kernel)](kernel, ENTRY, target))

@@ -26,9 +26,7 @@ def interleaved(e: VectorEmitter, columns: list[str], kind: str) -> list[str]:
             for lane, (row, wanted) in enumerate(places):
                 mine = lane if ready else row
                 picks.append(f"i32 {lanes + row if wanted == column else mine if wanted < column else 'poison'}")
-            value = f.let(
-                f"shufflevector {vector} {value}, {vector} {columns[column]}, <{lanes} x i32> <{', '.join(picks)}>"
-            )
+            value = f.let(f"shufflevector {vector} {value}, {vector} {columns[column]}, <{lanes} x i32> <{', '.join(picks)}>")
             ready = column
         results.append(value)
     return results
@@ -60,9 +58,7 @@ def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) 
             rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
         read = f.add(read, f.mul(index, source_outer[axis]))
         written = f.add(written, f.mul(index, result_outer[axis]))
-    columns = [
-        f.element(source, element, f.add(read, f.mul(column_move, number))) for number in range(kernel.count)
-    ]
+    columns = [f.element(source, element, f.add(read, f.mul(column_move, number))) for number in range(kernel.count)]
     to = f.element(result, element, written)
     whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-lanes}", "i"))
     block = f.loop(start, whole, lanes)

@@ -8,7 +8,6 @@ Anything else in an object is refused.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import mmap
 import struct
 from typing import Final
@@ -46,13 +45,19 @@ def _libc_address(name: str) -> int:
     if name in _LIBC:
         process = ctypes.CDLL(None)
     elif name in _LIBM:
-        process = ctypes.CDLL(ctypes.util.find_library("m"))
+        process = _math_library()
     else:
         raise errors.EngineError(f"object code calls {name!r}, which the loader does not provide")
     address = ctypes.cast(getattr(process, name), ctypes.c_void_p).value
     if address is None:
         raise errors.EngineError(f"the C library has no {name!r}")
     return address
+
+
+def _math_library() -> ctypes.CDLL:
+    import ctypes.util  # it imports a lot, and few kernels call the library
+
+    return ctypes.CDLL(ctypes.util.find_library("m"))
 
 
 def _align(offset: int, alignment: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -23,9 +23,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that others see all of it or nothing; a folder that cannot be written is not an error."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        temporary = path.parent / f".new-{os.getpid()}-{threading.get_ident()}-{path.name}"
         try:
-            with os.fdopen(handle, "wb") as file:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(content)
             os.replace(temporary, path)
         except BaseException:
@@ -35,24 +35,25 @@ def write_atomically(path: Path, content: bytes) -> None:
         pass  # a read-only or full disk costs the next start time, not this one its answer
 
 
+def is_private(folder: Path) -> bool:
+    """Whether code may be run from here: a folder that others may write to, or that somebody else owns, is not used."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError:
+        return False
+    if not hasattr(os, "getuid"):
+        return True
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
 class ObjectCache:
     """Entries of bytes by key, in one folder."""
 
     def __init__(self, folder: Path, limit_bytes: int = 1 << 30) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
-        self._trusted = self._is_private()
-
-    def _is_private(self) -> bool:
-        """Code is run from here: a folder that others may write to, or that somebody else owns, is not used."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            status = self.folder.stat()
-        except OSError:
-            return False
-        if not hasattr(os, "getuid"):
-            return True
-        return status.st_uid == os.getuid() and not status.st_mode & 0o022
+        self._trusted = is_private(folder)
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"

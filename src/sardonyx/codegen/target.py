@@ -7,7 +7,6 @@ Kernels ask the target for its vector width and register count and never for its
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -65,6 +64,8 @@ def machine_fingerprint() -> str:
 @cache
 def host(cache_folder: Path | None = None) -> Target:
     """The machine this runs on; remembered in the cache folder, so that a warm start need not load LLVM."""
+    import json  # only a session that compiles gets here
+
     note = cache_folder / f"host-{machine_fingerprint()}.json" if cache_folder is not None else None
     if note is not None:
         try:

@@ -20,7 +20,8 @@ from sardonyx.kernel.expr import BITS
 _UNROLL: Final = 4
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
 _PARAMETERS: Final = (
-    ("c", "ptr"), ("c_row", "i64"), ("a", "ptr"), ("a_row", "i64"), ("b", "ptr"), ("b_step", "i64"), ("b_strip", "i64"), ("depth", "i64"),
+    ("c", "ptr"), ("c_row", "i64"), ("a", "ptr"), ("a_row", "i64"), ("b", "ptr"),
+    ("b_step", "i64"), ("b_strip", "i64"), ("depth", "i64"),
 )  # fmt: skip
 
 

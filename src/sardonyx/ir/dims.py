@@ -52,6 +52,9 @@ class Expr:
         self.terms = terms
         self._hash = hash(terms)
 
+    def __reduce__(self) -> tuple[type[Expr], tuple[tuple[tuple[_Monomial, int], ...]]]:
+        return Expr, (self.terms,)  # the hash is another in every process
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expr) and self.terms == other.terms
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import registers_of
@@ -59,12 +60,13 @@ class AttentionKernel:
     more: int  # what is added to a length
     queries: int | None  # how many, if known
     columns: int | None  # of V, if known
+    keys: int | None  # how many take part in every block of queries, if known
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
-        fields = (self.type, self.packed, operands, self.banded, self.lengths, self.more, self.heights, self.columns)
+        fields = (self.type, self.packed, operands, self.banded, self.lengths, self.more, self.heights, self.columns, self.keys)
         return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
 
     @property
@@ -76,6 +78,11 @@ class AttentionKernel:
         for rows in _divided(self.queries, QUERIES):
             found |= set(_divided(rows, 6))
         return range(min(found), max(found) + 1)
+
+    @property
+    def plain(self) -> bool:
+        """Whether a score is a product and nothing else."""
+        return self.score == accumulator(self.type) and not self.banded
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""

@@ -13,6 +13,7 @@ Sizes, strides and the counts of turns, kernel rows and columns are arguments, s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Final
 
 from sardonyx.kernel.epilogue import Epilogue
@@ -37,6 +38,7 @@ class ConvKernel:
     block: int  # lanes: output channels in a vector
     vectors: int
     last_vectors: int  # of the last set
+    last_lanes: int  # of the vectors of the last set: fewer than a block if so few channels are left
     pixels: int
     last_pixels: int | None  # what is left of a row after whole tiles; None if its length is not known
     stride: int  # input columns from one output pixel to the next
@@ -52,8 +54,5 @@ class ConvKernel:
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        fields = (
-            self.block, self.vectors, self.last_vectors, self.pixels, self.last_pixels, self.stride, self.column, self.run,
-            self.run_tail, self.borders, self.roomy, self.dense, self.ahead,
-        )  # fmt: skip
+        fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]
         return f"conv|{','.join(map(str, fields))}|{self.epilogue.key}"

@@ -1,12 +1,13 @@
 """Pools over images that lie row by row: the maximum or the mean of every window.
 
 A row of results is made in two steps, a chunk of columns at a time: the rows of the windows are combined column by column into a
-row on the stack, with what changes nothing to its left and right; then the columns of each window are.
+row on the stack, with what changes nothing to its left and right; then the columns of each window are. How many columns of the
+windows count in a mean is the same for all rows and is found out once for each chunk.
 
-Arguments: batch, channels; sizes of the input and of the result (planes, rows, columns each); for planes and rows: kernel, step,
-spread; padding before (three), sizes with all padding (three); address of the input and its strides (batch, channel, plane, row);
-for each operand of the epilogue its address and strides (batch, channel, plane, row, column). Strides count elements; the input's
-columns are consecutive. The parallel range counts rows of results.
+Arguments: batch, channels; sizes of the input and of the result (planes, rows, columns each); padding before (three), sizes with
+all padding (three); address of the input and its strides (batch, channel, plane, row); for each operand of the epilogue its
+address and strides (batch, channel, plane, row, column). Strides count elements; the input's columns are consecutive. The
+parallel range counts rows of results.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ PoolKind: TypeAlias = Literal["max", "average"]
 CHUNK: Final = 64  # columns of results worked on at once
 POOL_NUMBERS: Final = (
     "batch", "channels", "depth", "height", "width", "planes", "rows", "columns",
-    "kernel_planes", "kernel_rows", "plane_step", "row_step", "plane_spread", "row_spread",
     "front", "top", "left", "padded_depth", "padded_height", "padded_width",
 )  # fmt: skip
 
@@ -33,22 +33,24 @@ class PoolKernel:
     kind: PoolKind
     source: str  # type of the input
     type: str  # that it is combined in
-    taps: int  # columns of a window
-    step: int  # columns from one window to the next
-    spread: int  # columns from one tap to the next
+    # Of planes, rows and columns:
+    kernel: tuple[int, int, int]
+    step: tuple[int, int, int]  # from one window to the next
+    spread: tuple[int, int, int]  # from one place of a window to the next
     padded: bool  # average: padding counts
+    whole: bool  # average: all places of all windows count
     epilogue: Epilogue
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        fields = (self.kind, self.source, self.type, self.taps, self.step, self.spread, self.padded)
+        fields = (self.kind, self.source, self.type, self.kernel, self.step, self.spread, self.padded, self.whole)
         return f"pool|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
     @property
     def reach(self) -> int:
         """Columns of the input that a chunk of results needs."""
-        return (CHUNK - 1) * self.step + (self.taps - 1) * self.spread + 1
+        return (CHUNK - 1) * self.step[2] + (self.kernel[2] - 1) * self.spread[2] + 1
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""

@@ -75,9 +75,7 @@ def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
         convert(ctx, group, target, result)
 
 
-def _step(
-    ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: View, target: View, kind: str, share: Dim
-) -> None:
+def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: View, target: View, kind: str, share: Dim) -> None:
     """The step of the kernel: K is packed (an axis of strips, depth, lanes more) or as it lies."""
     batch, heads, queries, size = q.shape
     packed = len(k.shape) == 5
@@ -96,6 +94,7 @@ def _step(
         given.more,
         queries if isinstance(queries, int) else None,
         v.shape[3] if isinstance(v.shape[3], int) else None,
+        keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
     )
     (bits,) = struct.unpack("<q", struct.pack("<d", given.scale))
     grouped = floordiv(heads, dim_max(key_heads, 1))
@@ -233,7 +232,9 @@ def _accepts(node: Node) -> str:
     precision = attrs.get("softmax_precision")
     if precision is not None and dtypes.from_onnx(precision).name != compute_type(*kinds):
         return "a softmax in another type"
-    if (input_at(node, 4) is None) != (input_at(node, 5) is None) or (input_at(node, 6) is not None and input_at(node, 4) is not None):
+    if (input_at(node, 4) is None) != (input_at(node, 5) is None) or (
+        input_at(node, 6) is not None and input_at(node, 4) is not None
+    ):
         return "inputs that do not belong together"
     for position, heads in ((0, "q_num_heads"), (1, "kv_num_heads"), (2, "kv_num_heads")):
         value = node.inputs[position]
@@ -309,4 +310,3 @@ def _add_mask(ctx: LowerContext, given: Attend, mask: View, kind: str) -> None:
         given.score = given.score + value.cast(compute_type(name)).cast(kind)
     # One key that is masked is a mask of one key: it must not be read as one for all.
     given.operands.append(View(mask.buffer, (*mask.shape[:-1], given.keys), mask.strides, mask.offset))
-

@@ -189,7 +189,8 @@ def add_masks(ctx: LowerContext, given: Attend, mask: Value | None, bias: Value 
 def _accepts_packed(node: Node) -> str:
     attrs = attribute_values(node)
     source, weights = node.inputs[0], node.inputs[1]
-    assert source is not None and weights is not None
+    assert source is not None
+    assert weights is not None
     if attrs.get("do_rotary") or attrs.get("past_present_share_buffer") or input_at(node, 6) is not None:
         return "a rotation, or a past in a buffer with room"
     if len(source.shape or ()) != 3 or len(weights.shape or ()) != 2 or not isinstance((weights.shape or (None, None))[1], int):
@@ -208,7 +209,8 @@ def packed_attention(ctx: LowerContext, group: Group) -> None:
     node = group.root
     assert node is not None
     source, weights = node.inputs[0], node.inputs[1]
-    assert source is not None and weights is not None
+    assert source is not None
+    assert weights is not None
     attrs = attribute_values(node)
     heads = int(attrs["num_heads"])
     x, w = ctx.view(source), ctx.view(weights)

@@ -27,6 +27,7 @@ Algorithm: TypeAlias = Literal["direct", "plain", "lanes"]
 _FLOPS_PER_NS: Final = 80  # of one core, about
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
 _ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
+_HALVED_BLOCK: Final = 16  # lanes of vectors that machines compute in two halves, or no faster than two of half the size
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _LARGE_WEIGHTS: Final = 1 << 20  # bytes
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
@@ -141,6 +142,7 @@ class Task(Blocks):
             block,
             tile.vectors,
             blocks % tile.vectors or tile.vectors,
+            self._last_lanes(tile),
             tile.pixels,
             place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
             place.step[2],
@@ -153,11 +155,12 @@ class Task(Blocks):
             self._ahead(place, tile),
             self.epilogue.for_kernel([move[-1] for move in moves]),
         )
+        sets = self._sets(tile)
         packed = self.ctx.packed(
-            f"direct:{weights.groups}:{block}:{tile.vectors}:{weights.name}",
+            f"direct:{weights.groups}:{block}:{sets}:{weights.name}",
             dtypes.FLOAT32,
-            (weights.groups * ceildiv_int(blocks, tile.vectors), place.taps * weights.inputs * tile.vectors * block),
-            lambda: conv_weights.pack_direct(weights.array(), weights.groups, block, tile.vectors),
+            (weights.groups * sets.count, place.taps * weights.inputs * sets.width),
+            lambda: conv_weights.pack_direct(weights.array(), weights.groups, block, sets),
         )
         channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
         self._conv_step(kernel, tile, place, moves, packed, x, (*channels, strides[2], strides[3]), turns)
@@ -175,6 +178,7 @@ class Task(Blocks):
             block,
             tile.vectors,
             blocks % tile.vectors or tile.vectors,
+            self._last_lanes(tile),
             tile.pixels,
             place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
             place.step[2],
@@ -187,11 +191,12 @@ class Task(Blocks):
             0,
             self.epilogue.for_kernel([move[-1] for move in self.moves]),
         )
+        sets = self._sets(tile)
         packed = self.ctx.packed(
-            f"plain:{weights.groups}:{block}:{tile.vectors}:{weights.name}",
+            f"plain:{weights.groups}:{block}:{sets}:{weights.name}",
             dtypes.FLOAT32,
-            (weights.groups * ceildiv_int(blocks, tile.vectors), place.taps * weights.inputs * tile.vectors * block),
-            lambda: conv_weights.pack_plain(weights.array(), weights.groups, block, tile.vectors),
+            (weights.groups * sets.count, place.taps * weights.inputs * sets.width),
+            lambda: conv_weights.pack_plain(weights.array(), weights.groups, sets),
         )
         strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
         inner = replace(place, before=(*place.before[:2], 0))
@@ -277,6 +282,21 @@ class Task(Blocks):
 
     def _dense(self, moves: list[tuple[Dim, ...]]) -> bool:
         return all(moves[number][4] == self.block for number in self.epilogue.written)
+
+    def _last_lanes(self, tile: Tile) -> int:
+        """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
+        left = self.weights.outputs % self.block
+        halves = tile.vectors == 1 and self.block >= _HALVED_BLOCK and 0 < left <= self.block // 2
+        return self.block // 2 if halves else self.block
+
+    def _sets(self, tile: Tile) -> conv_weights.Sets:
+        """How the output channels of a group are divided."""
+        blocks = ceildiv_int(self.weights.outputs, self.block)
+        last = (blocks % tile.vectors or tile.vectors) * self.block
+        lanes = self._last_lanes(tile)
+        return conv_weights.Sets(
+            ceildiv_int(blocks, tile.vectors), tile.vectors * self.block, last if lanes == self.block else lanes
+        )
 
     def _ahead(self, place: Geometry, tile: Tile) -> int:
         """Lines of weights to fetch ahead in every tap: large weights that are used for few tiles come from far away."""

@@ -2,59 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from sardonyx.ir.tensor import Array
 
 
-def pack_direct(w: Array, groups: int, block: int, vectors: int) -> Array:
+@dataclass(frozen=True)
+class Sets:
+    """How the output channels of a group are divided: `count` sets of `width`, the last one of `last` (padded) channels."""
+
+    count: int
+    width: int
+    last: int
+
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """(first set, end, width): whole sets, then one that is not."""
+        if self.last == self.width:
+            return [(0, self.count, self.width)]
+        whole = [(0, self.count - 1, self.width)] if self.count > 1 else []
+        return [*whole, (self.count - 1, self.count, self.last)]
+
+
+def pack_direct(w: Array, groups: int, block: int, sets: Sets) -> Array:
     """[O, I, planes, rows, columns] for blocked input.
 
-    One row for each group and set of `vectors` blocks of output channels; in it [turn][tap][input lane][output channel of the
-    set]. A last block of input channels that is not full is a shorter turn; output channels past the last are zero.
+    One row for each group and set of output channels; in it [turn][tap][input lane][output channel of the set]. A last block of
+    input channels that is not full is a shorter turn; output channels past the last are zero.
     """
-    outputs, inputs = w.shape[0] // groups, w.shape[1]
-    taps = int(np.prod(w.shape[2:]))
-    width = vectors * block
-    blocks = -(-outputs // block)
-    sets = -(-blocks // vectors)
-    grouped = np.zeros((groups, sets * width, inputs, taps), np.float32)
-    grouped[:, :outputs] = w.reshape(groups, outputs, inputs, taps)
-    packed = np.zeros((groups, sets, taps * inputs * width), np.float32)
-    for first, last, wide in _set_ranges(blocks, vectors):
-        part = grouped[:, first * width : first * width + (last - first) * wide * block]
-        lanes = part.reshape(groups, last - first, wide * block, inputs, taps)
-        whole = inputs // block * block
-        turns = lanes[:, :, :, :whole].reshape(groups, last - first, wide * block, inputs // block, block, taps)
+    inputs, taps = w.shape[1], int(np.prod(w.shape[2:]))
+    grouped = _grouped(w, groups, sets).reshape(groups, sets.count * sets.width, inputs, taps)
+    packed = np.zeros((groups, sets.count, taps * inputs * sets.width), np.float32)
+    whole = inputs // block * block
+    for first, end, width in sets.ranges():
+        start, count = first * sets.width, end - first
+        lanes = grouped[:, start : start + count * width].reshape(groups, count, width, inputs, taps)
+        turns = lanes[:, :, :, :whole].reshape(groups, count, width, inputs // block, block, taps)
         tail = lanes[:, :, :, whole:]
-        edge, end = taps * whole * wide * block, taps * inputs * wide * block
-        packed[:, first:last, :edge] = turns.transpose(0, 1, 3, 5, 4, 2).reshape(groups, last - first, edge)
-        packed[:, first:last, edge:end] = tail.transpose(0, 1, 4, 3, 2).reshape(groups, last - first, end - edge)
-    return packed.reshape(groups * sets, taps * inputs * width)
+        edge, stop = taps * whole * width, taps * inputs * width
+        packed[:, first:end, :edge] = turns.transpose(0, 1, 3, 5, 4, 2).reshape(groups, count, edge)
+        packed[:, first:end, edge:stop] = tail.transpose(0, 1, 4, 3, 2).reshape(groups, count, stop - edge)
+    return packed.reshape(groups * sets.count, taps * inputs * sets.width)
 
 
-def pack_plain(w: Array, groups: int, block: int, vectors: int) -> Array:
+def pack_plain(w: Array, groups: int, sets: Sets) -> Array:
     """[O, I, planes, rows, columns] for plain input: in a set [input channel][plane][row][column][output channel of the set]."""
-    outputs = w.shape[0] // groups
     inner = int(np.prod(w.shape[1:]))
-    width = vectors * block
-    blocks = -(-outputs // block)
-    sets = -(-blocks // vectors)
-    grouped = np.zeros((groups, sets * width, inner), np.float32)
+    grouped = _grouped(w, groups, sets)
+    packed = np.zeros((groups, sets.count, inner * sets.width), np.float32)
+    for first, end, width in sets.ranges():
+        start, count = first * sets.width, end - first
+        lanes = grouped[:, start : start + count * width].reshape(groups, count, width, inner)
+        packed[:, first:end, : inner * width] = lanes.transpose(0, 1, 3, 2).reshape(groups, count, inner * width)
+    return packed.reshape(groups * sets.count, inner * sets.width)
+
+
+def _grouped(w: Array, groups: int, sets: Sets) -> Array:
+    """The kernels by group and output channel, with zeros for channels that are not there."""
+    outputs, inner = w.shape[0] // groups, int(np.prod(w.shape[1:]))
+    grouped = np.zeros((groups, sets.count * sets.width, inner), np.float32)
     grouped[:, :outputs] = w.reshape(groups, outputs, inner)
-    packed = np.zeros((groups, sets, inner * width), np.float32)
-    for first, last, wide in _set_ranges(blocks, vectors):
-        part = grouped[:, first * width : first * width + (last - first) * wide * block]
-        lanes = part.reshape(groups, last - first, wide * block, inner).transpose(0, 1, 3, 2)
-        packed[:, first:last, : inner * wide * block] = lanes.reshape(groups, last - first, -1)
-    return packed.reshape(groups * sets, -1)
-
-
-def _set_ranges(blocks: int, vectors: int) -> list[tuple[int, int, int]]:
-    """(first set, end, vectors in it): whole sets, then one that is not."""
-    whole, rest = divmod(blocks, vectors)
-    ranges = [(0, whole, vectors)] if whole else []
-    return [*ranges, (whole, whole + 1, rest)] if rest else ranges
+    return grouped
 
 
 def pack_lanes(w: Array, block: int) -> Array:

@@ -25,7 +25,9 @@ def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tup
         share = 0 if turned is None else 1
     steps = [] if turned is None else [turned]
     if share != 1:
-        step = loop_step(target.shape, [source, target], [kind, kind], [(1, load(0, kind))], lanes=lanes, label=label, nodes=nodes)
+        step = loop_step(
+            target.shape, [source, target], [kind, kind], [(1, load(0, kind))], lanes=lanes, label=label, nodes=nodes
+        )
         step.units, step.work = step.units * (1 - share), step.work * (1 - share)
         steps.append(step)
     return steps

@@ -109,5 +109,3 @@ def one_hot(ctx: LowerContext, group: Group) -> None:
     hot = select(wanted.eq(index(axis)), load(2, name), load(1, name))
     views = [indices, off, on, View(depth.buffer, (), (), 0)]
     indexed_loop(ctx, shape, views, ctx.output(output), hot, group.label)
-
-

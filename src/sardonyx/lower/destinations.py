@@ -26,18 +26,15 @@ if TYPE_CHECKING:
 # Operators whose kernels write to any view `LowerContext.output` gives.
 _ANYWHERE: Final = frozenset(
     ("Concat", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Tile", "Pad", "OneHot", "Trilu", "MatMul",
-     "Gemm", "FusedMatMul", "DepthToSpace", "SpaceToDepth", "Resize", "Range", "EyeLike", "CumSum", "ReverseSequence")
+     "Gemm", "FusedMatMul", "DepthToSpace", "SpaceToDepth", "Range", "EyeLike", "ReverseSequence", "TopK", "BlockedConv")
 )  # fmt: skip
-_BLOCKED_ANYWHERE: Final = frozenset(
-    ("BlockedConv", "BlockedConvTranspose", "BlockedPool", "BlockedGlobalPool", "BlockedResize", "ToBlocked", "FromBlocked")
-)
+_DOMAINS: Final = frozenset(("", "com.microsoft", "sardonyx"))
 _RESHAPING: Final = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
 
 
 def concat_parts(ctx: LowerContext, node: Node, target: View) -> list[View]:
     """Where in the result of a Concat its inputs lie."""
-    axis = attribute_values(node).get("axis")
-    along = normalize_axis(1 if axis is None else axis, len(target.shape))
+    along = _axis(node, len(target.shape))
     parts = []
     start = target.shape[along] * 0
     for value in node.inputs:
@@ -46,6 +43,12 @@ def concat_parts(ctx: LowerContext, node: Node, target: View) -> list[View]:
         parts.append(sliced(target, along, start, size))
         start = start + size
     return parts
+
+
+def _axis(node: Node, rank: int) -> int:
+    """The axis along which a Concat joins."""
+    axis = attribute_values(node).get("axis")
+    return normalize_axis(1 if axis is None else axis, rank)
 
 
 def place_results(ctx: LowerContext, grouping: Grouping) -> None:
@@ -72,10 +75,43 @@ class _Placement:
         result = node.outputs[0]
         if not self._sizes_are_fed(result):
             return
-        parts = concat_parts(self._ctx, node, self._ctx.output(result))
+        target = self._ctx.output(result)
+        parts = concat_parts(self._ctx, node, target)
         for value, part in zip(node.inputs, parts):
-            if value is not None and (part.is_contiguous or len(value.uses) == 1) and value.shape == part.shape:
+            if value is not None and value.shape == part.shape and self._may_lie(value, part):
                 self._place(value, part)
+        self._split_parts(node, parts)
+
+    def _split_parts(self, node: Node, parts: list[View]) -> None:
+        """What a Split cuts up and the Concat joins again in the same order lies in the result as a whole."""
+        for number, value in enumerate(node.inputs):
+            split = None if value is None else value.producer
+            if split is None or split.op_type != "Split" or split.domain or split.outputs[0] is not value:
+                continue
+            whole, count = split.inputs[0], len(split.outputs)
+            joined = list(node.inputs[number : number + count])
+            if whole is None or whole.shape is None or joined != list(split.outputs):
+                continue
+            axis = _axis(node, len(whole.shape))
+            if axis != normalize_axis(attribute_values(split).get("axis") or 0, len(whole.shape)):
+                continue
+            place = sliced(parts[number], axis, 0, whole.shape[axis])
+            if whole.shape == place.shape and self._may_lie(whole, place):
+                self._place(whole, place)
+
+    def _may_lie(self, value: Value, place: View) -> bool:
+        """Whether all readers of a value can use it there without a copy."""
+        if place.is_contiguous or len(value.uses) == 1:
+            return True
+        inner = View(place.buffer, place.shape[1:], place.strides[1:])
+        return inner.is_contiguous and all(self._reads_batches(node) for node in value.consumers)
+
+    def _reads_batches(self, node: Node) -> bool:
+        """Whether a node reads a tensor whose first axis has gaps as well as one without."""
+        group = self._grouping.group_of.get(node)
+        if group is None or group.kind == "loop":
+            return True
+        return node.op_type in ("Concat", "Split", "BlockedConv") or (node is not group.root and group.kind == "template")
 
     def _reshape(self, node: Node) -> None:
         result, value = node.outputs[0], node.inputs[0]
@@ -108,3 +144,7 @@ def _writes_anywhere(node: Node) -> bool:
     if node.domain == DOMAIN:
         return node.op_type in _BLOCKED_ANYWHERE
     return not node.domain and node.op_type in _ANYWHERE
+
+
+def _writes_anywhere(node: Node) -> bool:
+    return node.op_type in _ANYWHERE and node.domain in _DOMAINS

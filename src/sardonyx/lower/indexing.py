@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from sardonyx import dtypes
@@ -116,9 +117,7 @@ def _row_axis(moves: Sequence[Sequence[Dim]]) -> int | None:
     return None
 
 
-def take(
-    ctx: LowerContext, source: View, axis: int, indices: View, target: View, fault: tuple[Address, int], label: str
-) -> None:
+def take(ctx: LowerContext, source: View, axis: int, indices: View, target: View, fault: tuple[Address, int], label: str) -> None:
     """target := source with the elements an index tensor names in place of an axis, as NumPy's take."""
     rank = len(indices.shape)
     sizes = (*source.shape[:axis], *indices.shape, *source.shape[axis + 1 :])
@@ -160,7 +159,7 @@ def _gathered_view(ctx: LowerContext, data: Value, indices: Value, output: Value
     if not numbers or rank > 1 or (numbers[0] < 0) != (numbers[-1] < 0):
         return False
     step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
-    if step == 0 or any(second - first != step for first, second in zip(numbers, numbers[1:])):
+    if step == 0 or any(second - first != step for first, second in pairwise(numbers)):
         return False
     source = ctx.view(data)
     size = source.shape[axis]
@@ -314,9 +313,7 @@ class _Scattered:
         types = [view.buffer.dtype.name for view in (source, target)]
         value = load(0, types[0]).cast(types[1])
         label = self._label
-        step = loop_step(
-            source.shape, [source, target], types, [(1, value)], lanes=self._ctx.lanes, label=label, nodes=(label,)
-        )
+        step = loop_step(source.shape, [source, target], types, [(1, value)], lanes=self._ctx.lanes, label=label, nodes=(label,))
         self._ctx.step(step)
 
 
@@ -395,8 +392,8 @@ def tensor_scatter(ctx: LowerContext, group: Group) -> None:
     cache, update = ctx.view(given(node, 0)), ctx.view(given(node, 1))
     axis = normalize_axis(attrs.get("axis", -2), len(cache.shape))
     size, count, batch = cache.shape[axis], update.shape[axis], cache.shape[0]
-    for place, (mine, other) in enumerate(zip(cache.shape, update.shape)):
-        ctx.check_equal(dim_min(mine, other) if place == axis else mine, other)
+    for number, (mine, other) in enumerate(zip(cache.shape, update.shape)):
+        ctx.check_equal(dim_min(mine, other) if number == axis else mine, other)
     far = ctx.copy(cache, ctx.output(node.outputs[0]), group.label)
     starts = node.inputs[2] if len(node.inputs) > 2 else None
     operands = [ctx.sizes([size], "steps")]

@@ -246,16 +246,17 @@ class LowerContext:
             return made[value]
 
         for node in group.elementwise:
-            for value in node.inputs:
-                if value is not None:
-                    self.check_broadcast(self.shape(value), self.shape(node.outputs[0]))
             rule = registry.elementwise_rule(node)
             assert rule is not None
+            given = node.inputs[: registry.input_count(rule)]
+            for value in given:
+                if value is not None:
+                    self.check_broadcast(self.shape(value), self.shape(node.outputs[0]))
             attrs = attribute_values(node)
             wanted = {name: attrs.get(name) for name in registry.keyword_names(rule)}
             if "out" in wanted:
                 wanted["out"] = self.dtype(node.outputs[0]).name
-            inputs = [None if value is None else expression(value) for value in node.inputs[: registry.input_count(rule)]]
+            inputs = [None if value is None else expression(value) for value in given]
             result = rule(*inputs, **wanted)
             made[node.outputs[0]] = result.cast(compute_type(self.dtype(node.outputs[0]).name))
         return made

@@ -41,7 +41,8 @@ def pool(ctx: LowerContext, group: Group) -> None:
     node = group.root
     assert node is not None
     source = node.inputs[0]
-    assert source is not None and group.shape is not None
+    assert source is not None
+    assert group.shape is not None
     attrs = attribute_values(node)
     name = ctx.dtype(source).name
     type_ = compute_type(name)
@@ -54,18 +55,20 @@ def pool(ctx: LowerContext, group: Group) -> None:
         ctx.check_equal(size, expected)
     moves = [_five(strides) for strides in epilogue.strides(group.shape)]
     kind: PoolKind = "max" if node.op_type == "MaxPool" else "average"
+    padded = kind == "average" and bool(attrs.get("count_include_pad"))
     kernel = PoolKernel(
         kind,
         name,
         type_,
-        place.kernel[2],
-        place.step[2],
-        place.spread[2],
-        kind == "average" and bool(attrs.get("count_include_pad")),
+        _numbers(place.kernel),
+        _numbers(place.step),
+        _numbers(place.spread),
+        padded,
+        not attrs.get("ceil_mode") and (padded or all(pad == 0 for pad in (*place.before, *place.after))),
         epilogue.for_kernel([move[4] for move in moves]),
     )
-    arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.kernel[:2], *place.step[:2], *place.spread[:2]]
-    arguments += [*place.before, *_padded(place), _address(x), *_five(x.strides)[:4]]
+    arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.before]
+    arguments += [*_padded(place), _address(x), *_five(x.strides)[:4]]
     for view, move in zip(epilogue.views, moves):
         arguments += [_address(view), *move]
     rows = product([*x.shape[:2], *place.out[:2]])
@@ -82,6 +85,11 @@ def pool(ctx: LowerContext, group: Group) -> None:
             tuple(one.label for one in group.nodes),
         )
     )
+
+
+def _numbers(values: tuple[int, ...]) -> tuple[int, int, int]:
+    planes, rows, columns = values
+    return planes, rows, columns
 
 
 def _five(strides: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -108,14 +116,17 @@ def _has_pixels(node: Node) -> str:
     shape = None if source is None else source.shape
     if shape is None or len(shape) < 3:
         return "an input without spatial axes"
-    return "" if all(isinstance(size, int) and size > 0 for size in shape[2:]) else "an image that may be empty, which is an error"
+    return (
+        "" if all(isinstance(size, int) and size > 0 for size in shape[2:]) else "an image that may be empty, which is an error"
+    )
 
 
 @template("GlobalAveragePool", "GlobalMaxPool", accepts=_has_pixels, fuses=True, absorbs=True)
 def global_pool(ctx: LowerContext, group: Group) -> None:
     """The maximum or mean of every channel."""
     node = group.root
-    assert node is not None and node.inputs[0] is not None
+    assert node is not None
+    assert node.inputs[0] is not None
     rank = len(ctx.shape(node.inputs[0]))
 
     def rule(rows: Rows) -> Made:

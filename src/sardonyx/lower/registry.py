@@ -23,7 +23,30 @@ if TYPE_CHECKING:
     from sardonyx.lower.groups import Group
     from sardonyx.lower.lowering import LowerContext
 
-FAMILIES: Final = ("elementwise", "elementwise_math", "cast", "reduce", "norm", "matmul", "rnn", "attention", "contrib_attention", "pool", "conv", "conv_pool", "conv_resize", "conv_transpose", "layout", "movement", "slicing", "indexing", "creation", "selection", "resize")
+FAMILIES: Final = (
+    "elementwise",
+    "elementwise_math",
+    "cast",
+    "reduce",
+    "norm",
+    "matmul",
+    "rnn",
+    "attention",
+    "contrib_attention",
+    "pool",
+    "quant",
+    "conv",
+    "conv_pool",
+    "conv_resize",
+    "conv_transpose",
+    "layout",
+    "movement",
+    "slicing",
+    "indexing",
+    "creation",
+    "selection",
+    "resize",
+)
 
 ElementwiseRule: TypeAlias = Callable[..., Expr]
 TemplateRule: TypeAlias = Callable[["LowerContext", "Group"], None]

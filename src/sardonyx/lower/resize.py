@@ -206,9 +206,7 @@ def _key(what: str, plan: AxisPlan, how: Interpolation) -> str:
     return f"resize {what} {plan.size} {plan.out} {plan.scale!r} {how}"
 
 
-def _blend(
-    ctx: LowerContext, node: Node, source: View, target: View, axis: int, places: View, weights: Array, key: str
-) -> None:
+def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int, places: View, weights: Array, key: str) -> None:
     kind = dtypes.from_numpy(weights.dtype)
     factors = ctx.packed(f"{key} {kind.name}", kind, weights.shape, lambda: np.ascontiguousarray(weights))
     rank = len(source.shape)

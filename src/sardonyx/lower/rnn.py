@@ -1,4 +1,4 @@
-"""Recurrent layers: RNN, GRU, LSTM. One matrix product for the inputs of all times, then one kernel for the whole loop over time."""
+"""RNN, GRU, LSTM: one matrix product for the inputs of all times, then one kernel for the whole loop over time."""
 
 from __future__ import annotations
 
@@ -88,7 +88,10 @@ def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
     attrs = attribute_values(node)
     layout = attrs.get("layout")
     x, r = node.inputs[0], node.inputs[2]
-    assert x is not None and x.shape is not None and r is not None and r.shape is not None
+    assert x is not None
+    assert x.shape is not None
+    assert r is not None
+    assert r.shape is not None
     if len(x.shape) != 3:
         return [(x, (0,))]
     steps, batch = (x.shape[1], x.shape[0]) if layout else x.shape[:2]
@@ -190,8 +193,8 @@ class _Layer:
                 beta = next(betas, beta)
             functions.append(self._bounded(function, alpha, beta))
         count = len(defaults)
-        make = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.op]
-        return [make(*functions[start : start + count]) for start in range(0, count * self.directions, count)]
+        makers: dict[str, Callable[..., _Cell]] = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}
+        return [makers[self.op](*functions[start : start + count]) for start in range(0, count * self.directions, count)]
 
     def _bounded(self, function: Callable[[Expr, Any, Any], Expr], alpha: float | None, beta: float | None) -> Activation:
         return lambda x: function(x, alpha, beta)
@@ -250,7 +253,7 @@ class _Layer:
     # Weights in the order of the kernel
 
     def _gates_of(self, view: View, gates: range, start: int = 0) -> View:
-        """Some gates of weights [direction, gates * hidden, ...] as [direction, gate, hidden, depth]; `start`: hidden sizes skipped."""
+        """Gates of weights [direction, gates * hidden, ...] as [direction, gate, hidden, depth]; the first are skipped."""
         depth, move = (view.shape[2], view.strides[2]) if len(view.shape) == 3 else (1, 1)
         row = view.strides[1]
         offset = view.offset + (start + gates.start) * self.hidden * row
@@ -270,7 +273,9 @@ class _Layer:
         buffers = dict.fromkeys(view.buffer for part in parts for view in part.views)
         if all(buffer.kind == "constant" and buffer.load is not None for buffer in buffers):
             sizes = tuple(size for size in shape if isinstance(size, int))
-            key = f"{self.op} {label}|{gates}|{self.linear}|{self.lanes}|{depth_first}|{[id(b) for b in buffers]}|{parts[0].first}"
+            key = (
+                f"{self.op} {label}|{gates}|{self.linear}|{self.lanes}|{depth_first}|{[id(b) for b in buffers]}|{parts[0].first}"
+            )
             key += "|".join(f"{part.first}:{[view.offset for view in part.views]}" for part in parts)
             return self.ctx.packed(key, dtypes.from_name(self.type), sizes, lambda: self._array(gates, depth_first, parts))
         target = self.ctx.scratch(dtypes.from_name(self.type), shape, label)
@@ -293,9 +298,7 @@ class _Layer:
             for view in part.views:
                 by_direction, by_gate, by_row, by_depth = view.strides
                 offset = view.offset + start * self.lanes * by_row
-                views.append(
-                    View(view.buffer, shape, (by_direction, by_row * self.lanes, by_gate, by_row, by_depth), offset)
-                )
+                views.append(View(view.buffer, shape, (by_direction, by_row * self.lanes, by_gate, by_row, by_depth), offset))
             at = target.offset + gate * part.first + block * start
             views.append(View(target.buffer, shape, (direction, block, gate, lane, deep), at))
             types = [view.buffer.dtype.name for view in views]
@@ -310,6 +313,7 @@ class _Layer:
 
     def _array(self, gates: int, depth_first: bool, parts: Sequence[_Part]) -> Array:
         depth = parts[0].views[0].shape[3]
+        assert isinstance(depth, int)
         numpy_type = dtypes.from_name(self.type).numpy
         filled = np.zeros((self.directions, gates, self.width, depth), numpy_type)
         for part in parts:

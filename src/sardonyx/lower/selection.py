@@ -30,7 +30,9 @@ def _is_short(node: Node) -> str:
     if not shape:
         return "the input has no axes"
     count = shape[normalize_axis(attribute_values(node).get("axis", -1), len(shape))]
-    return "" if not isinstance(count, int) or count <= topk.MOST else f"k is {count}: more than {topk.MOST} are sorted by the host"
+    return (
+        "" if not isinstance(count, int) or count <= topk.MOST else f"k is {count}: more than {topk.MOST} are sorted by the host"
+    )
 
 
 @template("TopK", accepts=_is_short)

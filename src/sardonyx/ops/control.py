@@ -47,6 +47,9 @@ def _infer_if(ctx: InferContext) -> InferResult:
     chosen = ctx.constant(0)
     if chosen is not None and chosen.size == 1:
         return list(branches[0 if _truth(chosen) else 1])
+    for position, (a, b) in enumerate(zip(*branches, strict=True)):
+        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is not b.dtype:
+            raise ValueError(f"output {position} is {a.dtype.name} in the then branch and {b.dtype.name} in the else branch")
     return [common_type(a, b) for a, b in zip(*branches, strict=True)]
 
 

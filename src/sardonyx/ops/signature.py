@@ -89,6 +89,7 @@ def _parameter_at(parameters: tuple[Parameter, ...], index: int) -> Parameter | 
     return parameters[-1] if parameters and parameters[-1].variadic else None
 
 
+@cache
 def _fewest(parameters: tuple[Parameter, ...]) -> int:
     needed = 0
     for position, parameter in enumerate(parameters):

@@ -110,17 +110,23 @@ ROI_ALIGN = op("RoiAlign", eval=_roi_align, infer=_infer_roi_align, since=10)
 
 
 _MOST_SAMPLES: Final = 1 << 14  # of one bin along one axis: each takes a row of the image, and more are in no picture
-CANDIDATES: Final = 64  # boxes compared at a time
+_CANDIDATES: Final = 64  # boxes compared at a time
 
 
-def _overlaps(a: Array, b: Array, threshold: np.float32) -> Array:
-    """Whether the intersection over union of each box of `a` with each of `b` exceeds the threshold, [a, b]."""
-    sides = np.minimum(a[:, None, 2:], b[:, 2:]) - np.maximum(a[:, None, :2], b[:, :2])
-    shared = np.where((sides > 0).all(axis=2), sides[..., 0] * sides[..., 1], np.float32(0))
-    areas = [np.maximum(boxes[:, 2] - boxes[:, 0], 0) * np.maximum(boxes[:, 3] - boxes[:, 1], 0) for boxes in (a, b)]
-    union = areas[0][:, None] + areas[1] - shared
-    ratio = np.divide(shared, union, out=np.zeros_like(shared), where=(shared > 0) & (union > 0))
-    return np.asarray(ratio > threshold)
+def _overlapping(a: Array, b: Array, threshold: np.float32) -> tuple[Array, Array]:
+    """The pairs of a box of `a` and one of `b` (both [4, boxes]) whose intersection over union exceeds the threshold."""
+    low, high = np.maximum(a[:2, :, None], b[:2, None]), np.minimum(a[2:, :, None], b[2:, None])
+    touching = high > low
+    rows, columns = np.nonzero(touching[0] & touching[1])  # few: what follows looks at these only
+    sides = high[:, rows, columns] - low[:, rows, columns]
+    shared = sides[0] * sides[1]
+    union = _areas(a)[rows] + _areas(b)[columns] - shared
+    beyond = (union > 0) & (shared / union > threshold)
+    return rows[beyond], columns[beyond]
+
+
+def _areas(boxes: Array) -> Array:
+    return np.asarray(np.maximum(boxes[2] - boxes[0], 0) * np.maximum(boxes[3] - boxes[1], 0))
 
 
 def select_boxes(corners: Array, order: Array, iou_threshold: float, most: int) -> list[int]:
@@ -130,18 +136,24 @@ def select_boxes(corners: Array, order: Array, iou_threshold: float, most: int) 
     """
     selected: list[int] = []
     threshold = np.float32(iou_threshold)
-    for start in range(0, len(order), CANDIDATES):
-        candidates = order[start : start + CANDIDATES]
+    ordered = np.ascontiguousarray(corners[order].T)
+    chosen = np.empty_like(ordered)
+    for start in range(0, len(order), _CANDIDATES):
+        places = np.arange(start, min(start + _CANDIDATES, len(order)))
         if selected:
-            candidates = candidates[~_overlaps(corners[candidates], corners[selected], threshold).any(axis=1)]
-        boxes = corners[candidates]
-        suppressed = np.zeros(len(candidates), np.bool_)
-        for position, overlapped in enumerate(_overlaps(boxes, boxes, threshold)):
-            if not suppressed[position]:
-                selected.append(int(candidates[position]))
+            lost, _ = _overlapping(ordered[:, places], chosen[:, : len(selected)], threshold)
+            places = np.delete(places, lost)
+        boxes = ordered[:, places]
+        suppressed = np.zeros((len(places), len(places)), np.bool_)
+        suppressed[_overlapping(boxes, boxes, threshold)] = True
+        gone = np.zeros(len(places), np.bool_)
+        for position, place in enumerate(places):
+            if not gone[position]:
+                chosen[:, len(selected)] = ordered[:, place]
+                selected.append(int(order[place]))
                 if len(selected) == most:
                     return selected
-                suppressed |= overlapped
+                gone |= suppressed[position]
     return selected
 
 

@@ -64,10 +64,11 @@ def assign_layout(graph: Graph, lanes: int) -> PassResult:
 
 @dataclass(frozen=True)
 class _Blocked:
-    """A value in the blocked layout."""
+    """A value in the blocked layout. `made` there, not converted from a plain one that still exists."""
 
     value: Value
     channels: int
+    made: bool
 
 
 @dataclass
@@ -91,7 +92,7 @@ class _Region:
     def _give_back(self) -> None:
         """Plain values that are still read are made from the blocked ones."""
         for value, blocked in self.known.items():
-            if value.producer is None and (value.uses or value in self.graph.outputs):
+            if blocked.made and (value.uses or value in self.graph.outputs):
                 producer = blocked.value.producer
                 assert producer is not None
                 attrs = [make_attr("channels", blocked.channels)]
@@ -104,6 +105,11 @@ class _Region:
         """Leave a node plain and say why."""
         self.reasons.append(f"{node.label}: {reason}")
 
+    def inside(self, value: Value | None) -> _Blocked | None:
+        """A value of the region; None if it is plain, even if somebody had it converted."""
+        found = None if value is None else self.known.get(value)
+        return found if found is not None and found.made else None
+
     def blocked(self, value: Value, before: Node) -> _Blocked | None:
         """A value in blocks, converted if need be; None if it cannot be."""
         found = self.known.get(value)
@@ -112,7 +118,7 @@ class _Region:
             if not _is_float(value) or shape is None or len(shape) < 3 or not isinstance(shape[1], int) or shape[1] == 0:
                 return None
             made = self.add(before, "ToBlocked", [value], shape, domain=DOMAIN, block=self.block)
-            found = self.known[value] = _Blocked(made, shape[1])
+            found = self.known[value] = _Blocked(made, shape[1], False)
         return found
 
     def add(
@@ -141,8 +147,21 @@ class _Region:
             assert shape is not None
             assert isinstance(shape[1], int)
             result.name = f"{output.name}:blocked"
-            self.known[output] = _Blocked(result, shape[1])
+            self.known[output] = _Blocked(result, shape[1], True)
             output.producer = None
+        self._discard(node)
+
+    def flatten(self, node: Node, pooled: Value, shape: Shape) -> None:
+        """The node's output is a pooled value without its spatial axes."""
+        plain = Value(f"{node.outputs[0].name}:pooled", TensorType(dtypes.FLOAT32, shape))
+        attrs = [make_attr("channels", shape[1])]
+        self.graph.insert_before(node, Node("FromBlocked", [pooled], [plain], attrs, domain=DOMAIN, version=1, name=node.name))
+        axes = self.constant(f"{node.outputs[0].name}:axes", np.arange(2, len(shape)))
+        squeezed = Node("Squeeze", [plain, axes], [node.outputs[0]], version=_VERSION, name=node.name)
+        self.graph.insert_before(node, squeezed)
+        self._discard(node)
+
+    def _discard(self, node: Node) -> None:
         self.graph.detach(node)
         for index in range(len(node.inputs)):
             node.set_input(index, None)
@@ -157,7 +176,7 @@ class _Region:
         if not _is_float(value) or shape is None or len(shape) > rank:
             return None
         if all(size == 1 for size in shape):
-            return value if found is None else None
+            return value if self.inside(value) is None else None
         data = _data(self.graph, value)
         if data is not None:
             return self._reordered(value, data, channels, rank)
@@ -312,7 +331,7 @@ def _conv_transpose(region: _Region, node: Node) -> None:
 def _carried_on(region: _Region, node: Node) -> tuple[_Blocked, Shape] | None:
     """The first input and the output shape of a node that continues a region."""
     x = _image(node)
-    found = None if x is None else region.known.get(x)
+    found = region.inside(x)
     if x is None or x.shape is None or found is None:
         return None
     shape = _output_shape(node, len(x.shape))
@@ -347,10 +366,11 @@ def _global_pool(region: _Region, node: Node) -> None:
 
 def _reduce(region: _Region, node: Node) -> None:
     """ReduceMean or ReduceMax over all spatial axes is a global pool."""
-    start = _carried_on(region, node)
-    if start is None:
+    source = _image(node)
+    x = region.inside(source)
+    if x is None or source is None or source.shape is None or not _is_float(node.outputs[0]):
         return
-    x, shape = start
+    shape: Shape = (*source.shape[:2], *(1,) * (len(source.shape) - 2))
     axes: Any = node.attr("axes")
     if axes is None and len(node.inputs) > 1:
         data = _data(region.graph, node.inputs[1])
@@ -361,11 +381,14 @@ def _reduce(region: _Region, node: Node) -> None:
         return
     kind = "max" if node.op_type == "ReduceMax" else "average"
     made = region.add(node, "BlockedGlobalPool", [x.value], shape, domain=DOMAIN, kind=kind)
-    region.replace(node, [made])
+    if node.attr("keepdims", 1):
+        region.replace(node, [made])
+    else:
+        region.flatten(node, made, shape)
 
 
 def _elementwise(region: _Region, node: Node) -> None:
-    started = [value for value in node.inputs if value is not None and value in region.known]
+    started = [value for value in node.inputs if value is not None and region.inside(value) is not None]
     if not started:
         return
     rank = max(len(value.shape or ()) for value in started)
@@ -407,8 +430,80 @@ def _batch_norm(region: _Region, node: Node) -> None:
     region.replace(node, [region.add(node, "Add", [scaled, constants[1]], shape)])
 
 
+def _instance_norm(region: _Region, node: Node) -> None:
+    """Mean and variance are pools; the rest is elementwise."""
+    start = _carried_on(region, node)
+    data = [_data(region.graph, value) for value in node.inputs[1:3]]
+    if start is None or any(each is None for each in data):
+        return
+    x, shape = start
+    pooled: Shape = (*shape[:2], *(1,) * (len(shape) - 2))
+    spread = (1, -1) + (1,) * (len(shape) - 2)
+    scale, bias = (
+        region.constant(f"{node.outputs[0].name}:{name}", to_blocked(each.numpy().reshape(spread), region.block))
+        for name, each in zip(("scale", "bias"), data)
+        if each is not None
+    )
+    epsilon = region.constant(f"{node.outputs[0].name}:epsilon", np.array(attribute_values(node)["epsilon"], np.float32))
+    mean = region.add(node, "BlockedGlobalPool", [x.value], pooled, domain=DOMAIN, kind="average")
+    centred = region.add(node, "Sub", [x.value, mean], shape)
+    squared = region.add(node, "Mul", [centred, centred], shape)
+    variance = region.add(node, "BlockedGlobalPool", [squared], pooled, domain=DOMAIN, kind="average")
+    deviation = region.add(node, "Sqrt", [region.add(node, "Add", [variance, epsilon], pooled)], pooled)
+    factor = region.add(node, "Div", [scale, deviation], pooled)
+    scaled = region.add(node, "Mul", [centred, factor], shape)
+    region.replace(node, [region.add(node, "Add", [scaled, bias], shape)])
+
+
+def _pad(region: _Region, node: Node) -> None:
+    """Padding of space is the same in blocks."""
+    start = _carried_on(region, node)
+    if start is None:
+        return
+    x, shape = start
+    rank = len(shape)
+    data = _data(region.graph, node.inputs[1]) if len(node.inputs) > 1 else None
+    amounts = [int(each) for each in (node.attr("pads") or () if data is None else data.numpy().reshape(-1))]
+    axes = _data(region.graph, node.inputs[3]) if len(node.inputs) > 3 else None
+    if len(node.inputs) > 3 and node.inputs[3] is not None and axes is None:
+        amounts = []
+    where = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes.numpy().reshape(-1)]
+    if len(amounts) != 2 * len(where) or any(
+        amounts[at] or amounts[at + len(where)] for at, axis in enumerate(where) if axis < 2
+    ):
+        region.refuse(node, "what it adds is not known, or not only around the image")
+        return
+    before, after = [0] * (rank + 1), [0] * (rank + 1)
+    for at, axis in enumerate(where):
+        before[axis], after[axis] = amounts[at], amounts[at + len(where)]
+    fill = node.inputs[2] if len(node.inputs) > 2 else None
+    if fill is None and node.attr("value"):
+        fill = region.constant(f"{node.outputs[0].name}:fill", np.array(node.attr("value"), np.float32))
+    pads = region.constant(f"{node.outputs[0].name}:pads", np.array([*before, *after], np.int64))
+    region.replace(node, [region.add(node, "Pad", [x.value, pads, fill], shape, mode=node.attr("mode"))])
+
+
+def _slice(region: _Region, node: Node) -> None:
+    """Cutting out a part of space is the same in blocks."""
+    start = _carried_on(region, node)
+    if start is None:
+        return
+    x, shape = start
+    rank = len(shape)
+    if len(node.inputs) < 4 or node.version < 10:
+        region.refuse(node, "its axes are not given as an input")
+        return
+    axes = _data(region.graph, node.inputs[3])
+    if axes is None or any(int(axis) % rank < 2 for axis in axes.numpy().reshape(-1)):
+        region.refuse(node, "it cuts channels or the batch")
+        return
+    where = region.constant(f"{node.outputs[0].name}:axes", axes.numpy().astype(np.int64) % rank)
+    inputs = [x.value, *node.inputs[1:3], where, *node.inputs[4:]]
+    region.replace(node, [region.add(node, "Slice", inputs, shape)])
+
+
 def _concat(region: _Region, node: Node) -> None:
-    if not any(value in region.known for value in node.inputs if value is not None):
+    if all(region.inside(value) is None for value in node.inputs):
         return
     images = [_image(node, position) for position in range(len(node.inputs))]
     rank = max((len(value.shape or ()) for value in images if value is not None), default=0)
@@ -430,7 +525,7 @@ def _concat(region: _Region, node: Node) -> None:
 
 def _split(region: _Region, node: Node) -> None:
     x = _image(node)
-    found = None if x is None else region.known.get(x)
+    found = region.inside(x)
     if x is None or x.shape is None or found is None:
         return
     if node.attr("axis", 0) % len(x.shape) != 1:
@@ -508,6 +603,9 @@ _RULES: Final[dict[tuple[str, str], _Rule]] = {
     ("", "ReduceMean"): _reduce,
     ("", "ReduceMax"): _reduce,
     ("", "BatchNormalization"): _batch_norm,
+    ("", "InstanceNormalization"): _instance_norm,
+    ("", "Pad"): _pad,
+    ("", "Slice"): _slice,
     ("", "Concat"): _concat,
     ("", "Split"): _split,
     ("", "Resize"): _resize,

@@ -119,7 +119,8 @@ def _folded(g: Rewriter, found: _Affine) -> Reject | tuple[Array | None, Array |
         data = g.array(source)
         if data is None:
             return Reject("the weights cannot be read")
-        weights = _rounded(_scaled(product, data, scale), dtype)
+        with np.errstate(all="ignore"):
+            weights = _rounded(_scaled(product, data, scale), dtype)
         if weights is None:
             return Reject("the weights would overflow")
     if product.op_type == "MatMul":
@@ -226,13 +227,16 @@ class _FoldOperand(_FoldAfter):
 
 @dataclass(frozen=True)
 class FoldScale(_FoldOperand):
-    """Mul, or Div by a constant."""
+    """Mul, Div by a constant, and Neg."""
 
     name: ClassVar[str] = "FoldScale"
     ort_names: ClassVar[tuple[str, ...]] = ("ConvMulFusion",)
-    roots: ClassVar[frozenset[str]] = frozenset(("Mul", "Div"))
+    roots: ClassVar[frozenset[str]] = frozenset(("Mul", "Div", "Neg"))
 
     def match(self, g: Rewriter, node: Node) -> _Affine | Reject | None:
+        if node.op_type == "Neg":
+            product = _product_before(g, node.inputs[0])
+            return None if product is None else _Affine(product, np.full(_channels(g, product) or 0, -1.0), None)
         found = super().match(g, node)
         if node.op_type == "Mul" or not isinstance(found, _Affine) or found.scale is None:
             return found
@@ -312,7 +316,8 @@ class FoldInputScale(Rule[_InputScale]):
         data = g.array(weights)
         if data is None:
             return Reject("the weights cannot be read")
-        scaled = _rounded(_scaled_inputs(found.product, _wide(data), found.factor), held.dtype)
+        with np.errstate(all="ignore"):
+            scaled = _rounded(_scaled_inputs(found.product, _wide(data), found.factor), held.dtype)
         if scaled is None or dtype_of(found.source) is not held.dtype:
             return Reject("the weights would overflow")
         return scaled

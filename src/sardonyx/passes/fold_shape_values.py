@@ -2,9 +2,10 @@
 
     s = Concat(Gather(Shape(x: f32[N,4,8]), 1), [-1])           =>   const s = [4, -1]
     y = Reshape(x: f32[N,S,768], Concat(.., ..) = (N, S, 12, 64))   =>   Reshape(x, [0, 0, 12, 64])
+    s = Shape(x: f32[N,4]); t = Shape(y: f32[N,4])                  =>   readers of t read s
 
 Infers all types and contents anew, from the types of the inputs alone: what a model claims about its intermediate values may be
-wrong and is not relied on by any pass. Elements that are expressions of sizes stay computed, except as the shape of a Reshape.
+wrong and is not relied on by any pass. Elements that are expressions of sizes stay computed, but equal ones only once.
 """
 
 from __future__ import annotations
@@ -18,24 +19,22 @@ import numpy as np
 from sardonyx.analysis.shapes import ShapeReport, infer_shapes
 from sardonyx.analysis.value_rules import Known
 from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node, Value, walk
+from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.protocol import PassResult, Reject
-from sardonyx.passes.rewriter import Rewriter
+from sardonyx.passes.rewriter import Rewriter, all_graphs
 
 _RESHAPE_FROM: Final = 5  # the opset version since which Reshape takes its shape as an input
 
 
 def infer_from_inputs(model: Model) -> ShapeReport:
     """Set the types of all values by what follows from the inputs of the model; shapes the model claims are forgotten."""
-    for node in walk(model.graph):
-        for value in node.outputs:
-            if isinstance(value.type, TensorType):
-                value.type = TensorType(value.type.dtype, None)
-        for graph in node.subgraphs():
-            for value in graph.inputs:
-                if isinstance(value.type, TensorType) and value.constant is None:
-                    value.type = TensorType(value.type.dtype, None)
+    graphs = all_graphs(model)
+    claimed = [value for graph in graphs for node in graph.nodes for value in node.outputs]
+    claimed.extend(value for graph in graphs[1:] for value in graph.inputs if value.constant is None)
+    for value in claimed:
+        if isinstance(value.type, TensorType):
+            value.type = TensorType(value.type.dtype, None)
     return infer_shapes(model)
 
 
@@ -53,6 +52,7 @@ class FoldShapeValues:
         changes = 0
         reasons: list[str] = []
         for graph in g.graphs():
+            computed: dict[tuple[object, ...], Value] = {}
             for node in graph.nodes:
                 g.at(node)
                 if node.op_type == "Reshape" and node.domain == ONNX_DOMAIN and node.version >= _RESHAPE_FROM:
@@ -60,18 +60,28 @@ class FoldShapeValues:
                     changes += outcome is True
                     if isinstance(outcome, Reject):
                         reasons.append(f"{node.label}: {outcome.reason}")
-                changes += sum(_fold(g, value, report) for value in node.outputs)
+                changes += sum(_fold(g, value, report, computed) for value in node.outputs)
         return PassResult(changes > 0, tuple(reasons), changes)
 
 
-def _fold(g: Rewriter, value: Value, report: ShapeReport) -> bool:
-    """Replace the uses of a value whose elements are known numbers; its producer goes if nothing else keeps it."""
+def _fold(g: Rewriter, value: Value, report: ShapeReport, computed: dict[tuple[object, ...], Value]) -> bool:
+    """Replace a value whose elements are known: by a constant, or by one of `computed` with the same elements.
+
+    Its producer goes if nothing else keeps it.
+    """
     node = value.producer
     if node is None or node.op_type == "Constant" or not value.uses or g.is_output(value):
         return False
     known = report.values.known_of(value)
-    if known is None or not isinstance(value.type, TensorType) or not all(isinstance(item, int) for item in known.flat):
+    if known is None or not isinstance(value.type, TensorType):
         return False
+    if not all(isinstance(item, int) for item in known.flat):
+        first = computed.setdefault((value.type.dtype, known.shape, *known.flat), value)
+        if first is value or not g.can_replace(value, first):
+            return False
+        g.replace(value, first)
+        g.discard(node)
+        return True
     data = np.asarray(known.tolist(), value.type.dtype.numpy).reshape(known.shape)
     g.replace(value, g.constant(data, value.name or node.op_type))
     g.discard(node)

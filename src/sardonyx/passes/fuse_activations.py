@@ -114,6 +114,12 @@ class FuseHardSigmoid(_Formula):
         product(clip(op("Add", _X, number(name="shift")), number(0.0), number(name="top")), scale=None, name="scale"),
     )
 
+    def match(self, g: Rewriter, node: Node) -> Match | Reject | None:
+        found = super().match(g, node)
+        # A Clip that ends elsewhere is half of the formula; whether the other half follows shows at the node after it.
+        halfway = isinstance(found, Match) and node.op_type == "Clip" and found.numbers.get("top", 1.0) != 1.0
+        return None if halfway else found
+
     def check(self, g: Rewriter, found: Match) -> Any:
         top = found.numbers.get("top")
         if top is not None and (top <= 0 or not is_close(found.numbers["scale"] * top, 1.0, found["x"])):

@@ -42,15 +42,14 @@ class InlineFunctions:
         if circle:
             raise InvalidGraph(f"function {function_text(circle[0])} calls itself: {' -> '.join(map(function_text, circle))}")
         modified = bool(calls)
+        _check_size(calls, model.functions)
         names = _Names(model.graph)
         added = 0
         while calls:
             call = calls.pop()
-            nodes = _expand(call, model.functions[function_key(call)], names)
-            inside = list(_with_subgraphs(nodes))
+            inside = list(_with_subgraphs(_expand(call, model.functions[function_key(call)], names)))
             added += len(inside)
-            if added > _MOST_NODES:
-                raise InvalidGraph(f"{call.label}: the model's functions expand to more than {_MOST_NODES:,} nodes")
+            _limit(added, call)  # graphs that are handed over as attributes multiply, too
             calls.extend(_calls(inside, model.functions))
         model.functions.clear()
         return PassResult(modified)
@@ -58,6 +57,31 @@ class InlineFunctions:
 
 def _calls(nodes: Iterable[Node], functions: Mapping[FunctionKey, Function]) -> Iterator[Node]:
     return (node for node in nodes if function_key(node) in functions)
+
+
+def _check_size(calls: Iterable[Node], functions: Mapping[FunctionKey, Function]) -> None:
+    """Refuse calls that would become too many nodes; no function calls itself."""
+    inside = {key: list(walk(function.graph)) for key, function in functions.items()}
+    callees = {key: [function_key(call) for call in _calls(nodes, functions)] for key, nodes in inside.items()}
+    sizes: dict[FunctionKey, int] = {}
+    total = 0
+    for call in calls:
+        waiting = [function_key(call)]
+        while waiting:
+            key = waiting[-1]
+            missing = [callee for callee in callees[key] if callee not in sizes]
+            if key not in sizes and not missing:
+                sizes[key] = len(inside[key]) + sum(sizes[callee] for callee in callees[key])
+            if not missing:
+                waiting.pop()
+            waiting += missing
+        total += sizes[function_key(call)]
+        _limit(total, call)
+
+
+def _limit(nodes: int, call: Node) -> None:
+    if nodes > _MOST_NODES:
+        raise InvalidGraph(f"{call.label}: the model's functions expand to more than {_MOST_NODES:,} nodes")
 
 
 def _with_subgraphs(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -61,7 +61,6 @@ _SIMPLIFY: Final[tuple[Pass, ...]] = (
     FoldBatchNorm(),
     FoldScale(),
     FoldShift(),  # after the scales: a bias is scaled with its weights
-    FoldInputScale(),
     FormGemm(),  # after FoldScale, which needs the MatMul
     AbsorbTransposesInGemm(),
     RemoveUnused(),  # what the folding left behind
@@ -75,7 +74,8 @@ _FUSE: Final[tuple[Pass, ...]] = (
     FuseHardSigmoid(),
     FuseMish(),
     FuseQuickGelu(),
-    FormFusedMatMul(),
+    FoldInputScale(),  # after the activations: it would take the factor out of a Gelu
+    FormFusedMatMul(),  # after it: what a constant cannot take
     MergeSiblings(),
     MultiplyByInverse(),  # late: the patterns above know divisions
     RemoveUnused(),

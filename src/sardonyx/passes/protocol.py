@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node
-from sardonyx.passes.rewriter import Rewriter
+from sardonyx.passes.rewriter import Rewriter, all_graphs
 
 M = TypeVar("M")
 OLDEST: Final = 7  # before, binary operators had attributes for broadcasting; such nodes are left alone
@@ -70,7 +70,10 @@ class Rule(Generic[M]):
 
     def run(self, model: Model) -> PassResult:
         """Apply the rule wherever it matches, in subgraphs too."""
-        g = Rewriter(model)
+        graphs = all_graphs(model)
+        if not any(node.op_type in self.roots for graph in graphs for node in graph.nodes):
+            return PassResult(False)
+        g = Rewriter(model, graphs)
         changes = 0
         reasons: dict[str, None] = {}
         for _ in range(self.rounds):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sardonyx.ir.graph import Graph, Model, Value, walk
+from sardonyx.ir.graph import Graph, Model, Value
 from sardonyx.passes.protocol import PassResult
+from sardonyx.passes.rewriter import all_graphs
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,8 @@ class RemoveUnused:
 
     def run(self, model: Model) -> PassResult:
         """One walk backwards over each graph, inner graphs after the nodes they hang on."""
-        graphs = [model.graph]
-        given = set(model.graph.outputs)
-        for node in walk(model.graph):
-            for inner in node.subgraphs():
-                graphs.append(inner)
-                given.update(inner.outputs)
+        graphs = all_graphs(model)
+        given = {value for graph in graphs for value in graph.outputs}
         removed = 0
         for graph in reversed(graphs):  # inner ones first: what they read is then known to be needed
             for node in reversed(list(graph.nodes)):

@@ -23,7 +23,7 @@ from sardonyx.dtypes import DType
 from sardonyx.ir import tensor
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import ONNX_DOMAIN, AttrKind, Graph, Model, Node, Value, captured_values, max_version, walk
+from sardonyx.ir.graph import ONNX_DOMAIN, AttrKind, Graph, Model, Node, Value, captured_values, max_version
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import Shape, TensorType, Type
 from sardonyx.ops import registry
@@ -31,31 +31,29 @@ from sardonyx.ops.infer import InferContext
 from sardonyx.ops.signature import signature
 
 MICROSOFT: Final = "com.microsoft"
+_GRAPH_KINDS: Final = (AttrKind.GRAPH, AttrKind.GRAPHS)
 _KNOWN_SIZE: Final = 64  # elements of an integer constant that shape rules may ask for
 
 
 class Rewriter:
     """See the module. `at` sets where new nodes go."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, graphs: list[Graph] | None = None) -> None:
         self.model = model
-        self.refresh()
+        self.refresh(graphs)
         self._names: set[str] | None = None
         self._numbers: dict[str, int] = {}
         self._anchor: Node | None = None
         self._fresh: set[Value] = set()  # made by this rewriter: they have no name anybody knows
 
-    def refresh(self) -> None:
+    def refresh(self, graphs: list[Graph] | None = None) -> None:
         """Look at the graphs of the model anew, after nodes have moved from one to another."""
         model = self.model
-        self._graphs = [model.graph]
-        self.outputs: set[Value] = set(model.graph.outputs)  # of all graphs
-        self._captured_outputs: set[Value] = set()  # outputs of a subgraph that a graph around it makes
-        for node in walk(model.graph):
-            for inner in node.subgraphs():
-                self._graphs.append(inner)
-                self.outputs.update(inner.outputs)
-                self._captured_outputs.update(value for value in inner.outputs if not _defined_in(value, inner))
+        self._graphs = all_graphs(model) if graphs is None else graphs
+        self.outputs: set[Value] = {value for graph in self._graphs for value in graph.outputs}
+        self._captured_outputs: set[Value] = {  # outputs of a subgraph that a graph around it makes
+            value for inner in self._graphs[1:] for value in inner.outputs if not _defined_in(value, inner)
+        }
         # Initializers that are inputs too are defaults; files older than IR version 4 had to list all of them as inputs.
         replaceable = self._graphs if model.ir_version >= 4 else self._graphs[1:]
         self.variable: set[Value] = {value for graph in replaceable for value in graph.inputs if value.constant is not None}
@@ -139,7 +137,7 @@ class Rewriter:
         """A name no value of the model has."""
         if self._names is None:
             self._names = {value.name for graph in self._graphs for value in (*graph.inputs, *graph.initializers.values())}
-            self._names.update(value.name for node in walk(self.model.graph) for value in node.outputs)
+            self._names.update(value.name for graph in self._graphs for node in graph.nodes for value in node.outputs)
         name = hint
         while not name or name in self._names:
             number = self._numbers[hint] = self._numbers.get(hint, 0) + 1
@@ -260,6 +258,17 @@ class Rewriter:
             if graph.initializers.get(value.name) is value and value not in graph.inputs:
                 del graph.initializers[value.name]
                 return
+
+
+def all_graphs(model: Model) -> list[Graph]:
+    """The graph of a model and all subgraphs, outer ones first."""
+    found = [model.graph]
+    for graph in found:
+        for node in graph.nodes:
+            for attr in node.attrs.values():
+                if attr.kind in _GRAPH_KINDS and attr.value is not None:
+                    found.extend(attr.value if attr.kind is AttrKind.GRAPHS else (attr.value,))
+    return found
 
 
 def _defined_in(value: Value, graph: Graph) -> bool:

@@ -63,11 +63,12 @@ class NativeProgram:
         addresses: Sequence[int],
         pool: Pool,
         host_calls: Mapping[HostNodeStep, HostCall],
+        sizes: Callable[..., tuple[int, ...]] | None = None,
     ) -> None:
         self.plan = plan
         self.pool = pool
         self._host_calls = host_calls
-        self._sizes = size_function(plan.dims, plan.symbols)
+        self._sizes = sizes or size_function(plan.dims, plan.symbols)
         records = [(address, arguments, units, _BARRIER) for address, (arguments, units) in zip(addresses, plan.step_slots)]
         self._steps = np.array(records, np.int64).reshape(-1)
         self._steps_address = self._steps.ctypes.data
@@ -173,6 +174,16 @@ class NativeProgram:
         """Shape and dtype of outputs."""
         views = {view.buffer.value: view for view in self.plan.outputs}
         return [(tuple(evaluate(dim, known) for dim in views[value].shape), views[value].buffer.dtype.numpy) for value in outputs]
+
+    @property
+    def constants(self) -> dict[int, Array]:
+        """The arrays of constant buffers, by number."""
+        return self._constants
+
+    @property
+    def sizes(self) -> Callable[..., tuple[int, ...]]:
+        """The function from the symbols' values to those of all dims."""
+        return self._sizes
 
     def raise_fault(self, context: Context) -> None:
         """Raise what a kernel reported in the run before, if anything."""

@@ -15,7 +15,7 @@ _MAX_PROBLEMS = 100  # a report longer than this helps nobody, and a hostile fil
 class Context:
     """One file being read."""
 
-    __slots__ = ("buf", "external", "name", "problems", "replaced", "root", "view")
+    __slots__ = ("buf", "external", "name", "problems", "refused", "replaced", "root", "view")
 
     def __init__(
         self, buf: Buffer, name: str, external: ExternalFiles, root: str = "Model", replaced: Collection[str] = ()
@@ -27,6 +27,7 @@ class Context:
         self.root = root  # the message the file holds
         self.replaced = replaced  # external tensors that will get other data: their files may be missing
         self.problems: list[str] = []
+        self.refused: set[str] = set()  # names of initializers that are among the problems: that they are not there is none
 
     def problem(self, text: str) -> None:
         """Remember something that makes no sense; reading goes on, to find all of it."""

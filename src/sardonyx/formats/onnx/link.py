@@ -111,7 +111,8 @@ class _Linker:
         for info in record.outputs:
             output = scope.find(info.name)
             if output is None:
-                self._ctx.problem(f"graph output {info.name!r}{where} is never produced")
+                if info.name not in self._ctx.refused:
+                    self._ctx.problem(f"graph output {info.name!r}{where} is never produced")
             else:
                 graph.outputs.append(output)
                 if info.name in scope.values:
@@ -176,7 +177,7 @@ class _Linker:
             value = values.get(name) if name else None
             if value is None and name:
                 value = scope.find(name)
-                if value is None:
+                if value is None and name not in self._ctx.refused:
                     self._ctx.problem(f"{record.label}{where}: input {index} is {name!r}, which nothing produces")
             inputs.append(value)
         outputs = []

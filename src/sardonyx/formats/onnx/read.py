@@ -146,6 +146,8 @@ class _Reader:
                 constant, record = read_sparse(ctx, start, stop)
                 if record is not None and not record.name:
                     ctx.problem(f"{ctx.place(start - 1)}: a sparse initializer without a name")
+                elif constant is None and record is not None:
+                    ctx.refused.add(record.name)
                 elif constant is not None and record is not None:
                     graph.initializers.append(ConstantRecord(record.name, constant, record.doc, record.metadata))
             elif tag == _GRAPH.quantization_annotation:
@@ -170,7 +172,9 @@ class _Reader:
         tensor = make_tensor(self._ctx, record)
         if not record.name:
             self._ctx.problem(f"{self._ctx.place(pos - 1)}: an initializer without a name")
-        elif tensor is not None:
+        elif tensor is None:
+            self._ctx.refused.add(record.name)
+        else:
             graph.initializers.append(ConstantRecord(record.name, tensor, record.doc, record.metadata))
 
     def _annotation(self, pos: int, end: int, into: dict[str, dict[str, str]]) -> None:

@@ -1,0 +1,100 @@
+"""The code of blocked kernels for machines of every width, and for others than this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from conv_support import lowered_for, machine, model, numbers, run_guarded
+from native_support import run_reference
+from sardonyx.codegen import llvm
+from sardonyx.codegen.conv_window import row_tiles
+from sardonyx.codegen.emit import kernel_ir
+from sardonyx.codegen.library import KernelLibrary
+from sardonyx.codegen.target import Target, host
+from sardonyx.kernel.conv import ConvKernel
+from sardonyx.kernel.window import Row
+from sardonyx.lower.steps import KernelStep
+
+OTHERS = (
+    Target("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c", 8, 16),
+    Target("x86_64-unknown-linux-gnu", "x86-64", "+sse2", 4, 16),
+    Target("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", 4, 32),
+)
+
+
+def _network(named: bool) -> tuple[Any, dict[str, Any]]:
+    """Every kind of kernel at least once, with channels that fill no blocks."""
+    constants = {
+        "w0": numbers(1, 36, 3, 3, 3), "w1": numbers(2, 36, 1, 3, 3), "w2": numbers(3, 36, 36, 1, 1) * 0.2, "b2": numbers(4, 36),
+        "w3": numbers(5, 20, 36, 3, 3) * 0.1, "w4": numbers(6, 20, 10, 2, 2), "scales": np.array([1, 1, 2, 2], np.float32),
+    }  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Conv", ["a", "w1"], ["b"], group=36, pads=[1, 1, 1, 1]),
+        node("Relu", ["b"], ["br"]),
+        node("Conv", ["br", "w2", "b2"], ["c"]),
+        node("Add", ["c", "a"], ["ca"]),
+        node("MaxPool", ["ca"], ["d"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Conv", ["d", "w3"], ["e"], pads=[1, 1, 1, 1], dilations=[1, 1]),
+        node("Sigmoid", ["e"], ["s"]),
+        node("Mul", ["e", "s"], ["es"]),
+        node("AveragePool", ["es"], ["f"], kernel_shape=[2, 2], pads=[1, 0, 0, 1]),
+        node("Resize", ["f", "", "scales"], ["g"], mode="nearest"),
+        node("ConvTranspose", ["g", "w4"], ["h"], strides=[2, 2]),
+        node("GlobalAveragePool", ["h"], ["i"]),
+        node("Mul", ["h", "i"], ["y"]),
+    ]
+    shape = ("N", 3, "H", "W") if named else (2, 3, 19, 22)
+    return model(nodes, {"x": shape}, constants), {"x": numbers(0, 2, 3, 19, 22)}
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+@pytest.mark.parametrize("named", [False, True])
+def test_every_width_gives_the_same_results(width: int, named: bool) -> None:
+    if width > host().lanes:
+        pytest.skip("this machine's vectors are narrower")
+    content, feeds = _network(named)
+    lowered = lowered_for(content, width)
+    (expected,) = run_reference(content.SerializeToString(), feeds)
+    (actual,) = run_guarded(lowered, feeds, KernelLibrary(machine(width), None))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("target", OTHERS, ids=lambda target: f"{target.cpu}")
+def test_kernels_compile_for_other_machines(target: Target) -> None:
+    content, _ = _network(True)
+    kernels = {step.kernel.key: step.kernel for step in lowered_for(content, target.lanes).steps if isinstance(step, KernelStep)}
+    assert any(isinstance(kernel, ConvKernel) for kernel in kernels.values())
+    for kernel in kernels.values():
+        assert llvm.compile_to_object(kernel_ir(kernel, target), target)
+
+
+def test_the_inner_loop_multiplies_straight_from_memory_and_spills_nothing() -> None:
+    if host().lanes < 16:
+        pytest.skip("only wide machines have such an instruction")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    content = model(nodes, {"x": (1, 64, 14, 14)}, {"w": numbers(1, 64, 64, 1, 1)})
+    (kernel,) = [
+        step.kernel
+        for step in lowered_for(content, 16).steps
+        if isinstance(step, KernelStep) and isinstance(step.kernel, ConvKernel)
+    ]
+    text = llvm.assembly(kernel_ir(kernel, host()), host())
+    products = [line for line in text.splitlines() if "vfmadd" in line]
+    assert len(products) == kernel.run * kernel.pixels
+    assert all("{1to16}" in line for line in products)
+    assert not any("vmovups\t%zmm" in line and "(%rsp)" in line for line in text.splitlines())
+
+
+def test_tiles_of_a_row_cover_every_pixel_once_and_only_taps_inside() -> None:
+    row = Row(width=9, columns=5, left=1, padded=11)
+    tiles = row_tiles(row, 3, 3, 2, 1)
+    assert [(tile.start, tile.pixels) for tile in tiles] == [(0, 3), (3, 2)]
+    assert (0, 0) not in tiles[0].inside
+    assert (0, 1) in tiles[0].inside
+    assert (1, 2) not in tiles[1].inside

@@ -1,0 +1,124 @@
+"""Pools over images in their plain layout as native steps, against the NumPy meaning of the operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from guarded import guarded
+from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3}
+
+
+def model(
+    op: str, shape: tuple[int, ...], dtype: str, symbolic: bool, relu: bool = False, outputs: int = 1, **attrs: Any
+) -> bytes:
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    declared: list[Any] = list(shape)
+    if symbolic:
+        declared = ["n", shape[1], *(f"s{axis}" for axis in range(len(shape) - 2))]
+    names = ["p" if relu else "y", "where"][:outputs]
+    nodes = [helper.make_node(op, ["x"], names, **attrs)]
+    if relu:
+        nodes.append(helper.make_node("Relu", ["p"], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "pool",
+        [helper.make_tensor_value_info("x", code, declared)],
+        [helper.make_tensor_value_info("y", code, None)] + [helper.make_tensor_value_info("where", 7, None)] * (outputs - 1),
+    )
+    content: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10).SerializeToString()
+    return content
+
+
+def image(shape: tuple[int, ...], dtype: str = "float32", special: bool = False) -> Any:
+    x = (np.random.default_rng(shape).standard_normal(shape) * 30).astype(dtype)
+    if special:
+        x.reshape(-1)[::7], x.reshape(-1)[::11] = np.nan, -np.inf
+    return x
+
+
+def check(
+    op: str, shape: tuple[int, ...], *, dtype: str = "float32", symbolic: bool = False, special: bool = False, **how: Any
+) -> None:
+    tolerance = TOLERANCE.get(dtype, 0)
+    content = model(op, shape, dtype, symbolic, **how)
+    assert_native_agrees(content, {"x": guarded(image(shape, dtype, special))}, rtol=tolerance, atol=tolerance)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """A shape and attributes that fit it."""
+    rank = draw(st.integers(1, 3))
+    kernel = draw(st.lists(st.integers(1, 3), min_size=rank, max_size=rank))
+    strides = draw(st.lists(st.integers(1, 3), min_size=rank, max_size=rank))
+    dilations = draw(st.lists(st.integers(1, 2), min_size=rank, max_size=rank))
+    pads = [draw(st.integers(0, size - 1)) for size in kernel * 2]
+    spatial = [
+        draw(st.integers((size - 1) * spread + 1, 20 if axis + 1 < rank else 90))
+        for axis, (size, spread) in enumerate(zip(kernel, dilations))
+    ]
+    attrs = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
+    return (draw(st.integers(0, 2)), 2, *spatial), {**attrs, "ceil_mode": draw(st.integers(0, 1))}
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@settings(max_examples=25, deadline=None)
+@given(windows(), st.booleans())
+def test_windows_of_any_form_agree(op: str, window: tuple[tuple[int, ...], dict[str, Any]], symbolic: bool) -> None:
+    shape, attrs = window
+    check(op, shape, symbolic=symbolic, **attrs)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_usual_pools_agree(op: str, symbolic: bool) -> None:
+    check(op, (2, 3, 33, 150), symbolic=symbolic, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], relu=True)
+    check(op, (2, 3, 16, 200), symbolic=symbolic, kernel_shape=[2, 2], strides=[2, 2], special=True)
+    check(op, (2, 3, 16, 21), symbolic=symbolic, kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
+    check(op, (2, 3, 16, 21), symbolic=symbolic, kernel_shape=[3, 4], auto_pad="SAME_LOWER")
+
+
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+def test_padding_that_counts_agrees(ceil_mode: int) -> None:
+    attrs: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": ceil_mode}
+    check("AveragePool", (1, 2, 12, 31), count_include_pad=1, **attrs)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_other_float_types_agree(op: str, dtype: str) -> None:
+    check(op, (1, 2, 9, 70), dtype=dtype, kernel_shape=[3, 3], strides=[1, 2], pads=[1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_bytes_have_a_maximum(dtype: str) -> None:
+    check("MaxPool", (1, 2, 9, 70), dtype=dtype, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("shape", [(2, 3, 7, 9), (1, 5, 33), (2, 2, 3, 4, 5)])
+def test_global_pools_agree(op: str, shape: tuple[int, ...]) -> None:
+    check(op, shape, relu=True)
+    check(op, shape, special=True)
+
+
+def test_indices_are_left_to_the_host() -> None:
+    _, compiled = compile_native(model("MaxPool", (1, 1, 5, 5), "float32", False, outputs=2, kernel_shape=[2, 2]))
+    assert host_nodes(compiled) == ["MaxPool"]
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    content = model("AveragePool", (2, 8, 40, 40), "float32", False, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    x = image((2, 8, 40, 40))
+    results = []
+    for workers in (1, 2):
+        graph, compiled = compile_native(content, workers)
+        results.append(run_native(graph, compiled, {"x": x})[0])
+    np.testing.assert_array_equal(results[0], results[1])

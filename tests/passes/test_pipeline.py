@@ -1,0 +1,256 @@
+"""The pipeline: levels, names that switch passes off, limits, reports, and that it is quick and harmless."""
+
+from __future__ import annotations
+
+import time
+from types import MappingProxyType
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from pass_support import assert_same, copy_of, evaluate, model_of, operators
+
+from sardonyx import dtypes
+from sardonyx.errors import EngineError, InvalidArgument
+from sardonyx.ir.builder import GraphBuilder
+from sardonyx.ir.dims import symbol
+from sardonyx.ir.graph import Graph, Model
+from sardonyx.ir.text import format_graph, parse_graph
+from sardonyx.ir.types import TensorType
+from sardonyx.lower import registry as lowering
+from sardonyx.options import CompileOptions, GraphOptimizationLevel
+from sardonyx.passes import pipeline
+from sardonyx.passes.fold_constants import FoldConstants
+from sardonyx.passes.pipeline import ALL, BASIC, EXTENDED, FOLDING_LIMIT_KEY, LAYOUT, Stage, run_passes, stages_for
+from sardonyx.passes.protocol import Pass, PassResult
+
+OFF = GraphOptimizationLevel.ORT_DISABLE_ALL
+SILU = """graph main(x: f32[N,4]) -> (y: f32[N,4]) {
+  const one: f32[] = 1.0
+  a = Mul(x, one) @22
+  s = Sigmoid(a) @22
+  y = Mul(a, s) @22
+}"""
+CONSTANT = """graph main(x: f32[200,200]) -> (y: f32[200,200]) {
+  const s: i64[2] = [200, 200]
+  c = ConstantOfShape(s) @22
+  y = Sub(x, c) @22
+}"""
+
+
+def options(level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL, *disabled: str) -> CompileOptions:
+    return CompileOptions(optimization_level=level, disabled_optimizers=frozenset(disabled), verify=True)
+
+
+def test_levels_are_cumulative() -> None:
+    assert BASIC == EXTENDED[: len(BASIC)]
+    assert EXTENDED == LAYOUT[: len(EXTENDED)]
+    assert LAYOUT == ALL[: len(LAYOUT)]
+    assert len(EXTENDED) > len(BASIC)
+
+
+def test_nothing_happens_without_optimization() -> None:
+    model = model_of(SILU)
+    before = format_graph(model.graph)
+    report = run_passes(model, options(OFF))
+    assert not report.modified
+    assert report.passes == ()
+    assert format_graph(model.graph) == before
+
+
+def test_basic_simplifies_and_extended_fuses() -> None:
+    basic, extended = model_of(SILU), model_of(SILU)
+    run_passes(basic, options(GraphOptimizationLevel.ORT_ENABLE_BASIC))
+    report = run_passes(extended, options(GraphOptimizationLevel.ORT_ENABLE_EXTENDED))
+    assert operators(basic) == ["Sigmoid", "Mul"]
+    assert operators(extended) == ["QuickGelu"]
+    assert extended.opset_imports["com.microsoft"] == 1
+    assert report.modified
+    assert report.changes() == {"RemoveNoOps": 1, "FuseQuickGelu": 1}
+    assert report.seconds > 0
+
+
+@pytest.mark.parametrize("name", ["FuseQuickGelu", "QuickGeluFusion"])
+def test_a_pass_is_switched_off_by_its_name_or_the_one_of_onnxruntime(name: str) -> None:
+    model = model_of(SILU)
+    report = run_passes(model, options(GraphOptimizationLevel.ORT_ENABLE_ALL, name))
+    assert operators(model) == ["Sigmoid", "Mul"]
+    assert "FuseQuickGelu" in report.disabled
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ConstantFolding", "EliminateIdentity", "EliminateDropout", "EliminateSlice", "CastElimination", "ExpandElimination",
+        "NoopElimination", "UnsqueezeElimination", "PreShapeNodeElimination", "CastChainElimination", "DivMulFusion",
+        "FuseReluClip", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion", "ConvBNFusion", "Pad_Fusion", "MatmulBNFusion",
+        "ConstantSharing", "CommonSubexpressionElimination", "MatMulAddFusion", "ReshapeFusion", "GeluFusion", "LayerNormFusion",
+        "TransposeOptimizer", "SimplifiedLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "MatMulScaleFusion",
+        "MatmulTransposeFusion", "GemmTransposeFusion",
+    ],
+)  # fmt: skip
+def test_the_names_of_onnxruntime_are_known(name: str) -> None:
+    assert any(name in each.ort_names for each in ALL)
+
+
+def test_types_hold_even_if_the_pass_that_sets_them_is_off() -> None:
+    model = model_of(SILU)
+    for node in model.graph.nodes:
+        node.outputs[0].type = None
+    run_passes(model, options(GraphOptimizationLevel.ORT_ENABLE_BASIC, "FoldShapeValues"))
+    assert all(str(node.outputs[0].type) == "f32[N,4]" for node in model.graph.nodes)
+
+
+def test_what_a_model_claims_about_its_values_is_not_believed() -> None:
+    text = """graph main(x: f32[N]) -> (y: f32[...]) {
+      const s: i64[1] = [4]
+      z: i64[1,?3] = NonZero(x) @22
+      r: i64[1,4] = Identity(z) @22
+      e: i64[1,4] = Expand(r, s) @22
+      y = Neg(e) @22
+    }"""
+    model = Model(parse_graph(text), opset_imports={"": 22})
+    run_passes(model, options())
+    assert operators(model) == ["NonZero", "Expand", "Neg"]
+
+
+def test_the_folding_limit_comes_from_the_configuration() -> None:
+    small = CompileOptions(config=MappingProxyType({FOLDING_LIMIT_KEY: "1000"}))
+    model = model_of(CONSTANT)
+    report = run_passes(model, small)
+    assert "ConstantOfShape" in operators(model)
+    assert report.refusals()["FoldConstants"] == ("ConstantOfShape '-> c': the result has 160,000 bytes, the limit is 1,000",)
+    unlimited = CompileOptions(config=MappingProxyType({FOLDING_LIMIT_KEY: "0"}))
+    model = model_of(CONSTANT)
+    run_passes(model, unlimited)
+    assert operators(model) == ["Sub"]
+    with pytest.raises(InvalidArgument, match="is '1 MB': expected a number of bytes"):
+        stages_for(CompileOptions(config=MappingProxyType({FOLDING_LIMIT_KEY: "1 MB"})))
+
+
+def test_verify_names_the_pass_that_broke_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Break:
+        name: ClassVar[str] = "Break"
+        ort_names: ClassVar[tuple[str, ...]] = ()
+
+        def run(self, model: Model) -> PassResult:
+            model.graph.outputs[0].name = "x"
+            return PassResult(True, (), 1)
+
+    broken: Pass = Break()
+    monkeypatch.setattr(pipeline, "_STAGES", (Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, (broken,), 1),))
+    with pytest.raises(EngineError, match="pass Break left the graph inconsistent"):
+        run_passes(model_of(SILU), options())
+
+
+def test_constants_that_are_inputs_are_defaults_only() -> None:
+    text = """graph main(x: f32[2], w: f32[]) -> (y: f32[2]) {
+      const w: f32[] = 1.0
+      n = Neg(w) @22
+      a = Mul(x, w) @22
+      y = Add(a, n) @22
+    }"""
+    model = model_of(text)
+    run_passes(model, options())
+    assert operators(model) == ["Neg", "Mul", "Add"]
+    old = Model(parse_graph(text), ir_version=3, opset_imports={"": 22})
+    run_passes(old, options())
+    assert operators(old) == ["Add"]
+
+
+def test_subgraphs_are_rewritten_too() -> None:
+    text = """graph main(x: f32[2], c: bool[]) -> (y: f32[2]) {
+      const one: f32[] = 1.0
+      y = If(c) {then_branch = graph t() -> (a: f32[2]) {
+        p = Mul(x, one) @22
+        q = Sigmoid(p) @22
+        a = Mul(p, q) @22
+      }, else_branch = graph e() -> (b: f32[2]) {
+        r = Identity(x) @22
+        b = Neg(r) @22
+      }} @22
+    }"""
+    model = model_of(text)
+    run_passes(model, options())
+    branches = [[node.op_type for node in graph.nodes] for node in model.graph.nodes for graph in node.subgraphs()]
+    assert branches == [["QuickGelu"], ["Neg"]]
+    feeds = {"x": np.array([1.0, -2.0], np.float32)}
+    for choice in (True, False):
+        given = {**feeds, "c": np.asarray(choice)}
+        assert_same(evaluate(model, given), evaluate(model_of(text), given))
+
+
+def resnet(blocks: int, channels: int = 8) -> Model:
+    """A residual network of five nodes a block."""
+    g = GraphBuilder(Graph("main"), 17)
+    h = g.input("x", TensorType(dtypes.FLOAT32, (symbol("N"), channels, 14, 14)))
+    generator = np.random.default_rng(0)
+    for _ in range(blocks):
+        weights = generator.standard_normal((channels, channels, 3, 3)).astype(np.float32) / 20
+        c = g.op("Conv", h, weights, pads=[1, 1, 1, 1])
+        parameters = [np.abs(generator.standard_normal(channels)).astype(np.float32) + 0.5 for _ in range(4)]
+        r = g.Relu(g.op("BatchNormalization", c, *parameters))
+        h = g.Mul(g.Add(r, h), np.float32(0.5).reshape(()))
+    g.output(h, "y")
+    return model_of(g.graph)
+
+
+def test_passes_are_quick() -> None:
+    run_passes(resnet(4), CompileOptions())  # operators and signatures are loaded once
+    for blocks, limit in ((36, 0.03), (1000, 1.5)):
+        model = resnet(blocks)
+        start = time.process_time()
+        run_passes(model, CompileOptions())
+        assert time.process_time() - start < 4 * limit  # measured far below the limit; the factor is for busy machines
+        assert len(model.graph) == 4 * blocks
+
+
+def test_a_residual_network_means_the_same_afterwards() -> None:
+    model = resnet(6)
+    changed = copy_of(model)
+    run_passes(changed, options())
+    assert "BatchNormalization" not in operators(changed)
+    feeds = {"x": np.random.default_rng(1).standard_normal((2, 8, 14, 14)).astype(np.float32)}
+    assert_same(evaluate(changed, feeds), evaluate(model, feeds))
+
+
+def test_a_long_chain_of_products_is_no_trap() -> None:
+    g = GraphBuilder(Graph("main"), 22)
+    h = g.input("x", TensorType(dtypes.FLOAT32, (4,)))
+    for _ in range(3000):
+        h = g.Mul(h, h)
+    g.output(h, "y")
+    model = model_of(g.graph)
+    start = time.process_time()
+    run_passes(model, CompileOptions())
+    assert time.process_time() - start < 4
+    assert len(model.graph) == 3000
+
+
+def test_folding_respects_its_own_bounds() -> None:
+    text = """graph main(x: f32[4]) -> (y: f32[...]) {
+      const s: i64[3] = [1024, 1024, 1024]
+      z = ConstantOfShape(s) @22
+      y = ReduceSum(z) @22
+    }"""
+    model = model_of(text)
+    result = FoldConstants().run(model)
+    assert not result.modified
+    assert result.reasons == ("ConstantOfShape '-> z': the result has 4,294,967,296 bytes, the limit is 1,073,741,824",)
+
+
+INTRODUCED = (
+    ("", "Gelu", 20), ("com.microsoft", "Gelu", 1), ("com.microsoft", "FastGelu", 1), ("com.microsoft", "QuickGelu", 1),
+    ("", "HardSigmoid", 22), ("", "HardSwish", 14), ("", "Mish", 18), ("", "LayerNormalization", 17), ("", "RMSNormalization", 23),
+    ("", "SimplifiedLayerNormalization", 13), ("com.microsoft", "FusedMatMul", 1), ("", "Gemm", 13), ("", "Reshape", 13),
+    ("", "Transpose", 13), ("", "Split", 13), ("", "Clip", 13), ("", "Mul", 13), ("", "Add", 13),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("domain", "name", "version"), INTRODUCED)
+def test_operators_that_passes_introduce_run_natively(domain: str, name: str, version: int) -> None:
+    g = GraphBuilder(Graph("main"), version)
+    node = g.op(name, g.input("x", None), domain=domain, version=version).producer
+    assert node is not None
+    found = (lowering.elementwise_rule(node), lowering.template_rule(node), lowering.view_rule(node))
+    assert any(rule is not None for rule in found)

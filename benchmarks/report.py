@@ -9,6 +9,7 @@ from typing import Any
 Results = Mapping[str, Any]
 
 PEER = "onnxruntime"
+BUSY = 0.75  # load for each core from which on the machine is called busy
 WRONG = 1e-3  # a difference from which on the answers are called different
 BEGIN, END = "<!-- begin: written by make bench -->", "<!-- end -->"
 
@@ -134,9 +135,11 @@ def machine_line(results: Results) -> str:
     flags = "AVX-512" if "avx512f" in machine["flags"] else "AVX2" if "avx2" in machine["flags"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     processor = f"{machine['processor']}{f' ({flags})' if flags else ''}"
+    load = machine.get("load") or 0.0
+    busy = f" Other work ran on the machine at the same time (load {load:.1f})." if load > BUSY * machine["cores"] else ""
     return (
         f"Measured on {machine['date']}: {processor}, {machine['cores']} cores, {results['threads']} threads for each engine; "
-        f"{machine['system']}, Python {machine['python']}, {versions}."
+        f"{machine['system']}, Python {machine['python']}, {versions}.{busy}"
     )
 
 

@@ -164,6 +164,12 @@ def test_the_page_keeps_its_own_text(results: dict[str, Any]) -> None:
         report.page_with("# Title", results)
 
 
+def test_a_busy_machine_is_told(results: dict[str, Any]) -> None:
+    assert "Other work" not in report.machine_line(results)
+    results["machine"]["load"] = 4.2
+    assert report.machine_line(results).endswith("Other work ran on the machine at the same time (load 4.2).")
+
+
 def test_the_page_of_the_project_has_the_marks(results: dict[str, Any]) -> None:
     page = (ROOT / "docs/benchmarks.md").read_text("utf-8")
     assert "| Slow net |" in report.page_with(page, results)

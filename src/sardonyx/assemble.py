@@ -15,6 +15,7 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
+from sardonyx.ir.types import TensorType
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.shape_values import KnownValues
@@ -24,6 +25,7 @@ from sardonyx.plan.native import NativePlan, plan_native
 from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
+from sardonyx.runtime.fast_path import USABLE, FastPath
 from sardonyx.runtime.native_program import HostCall, NativeProgram, SizeConflict
 from sardonyx.runtime.pool import Pool, usable_cores
 
@@ -142,6 +144,7 @@ class Body:
         self._captured = [value for value in captured_values(graph) if not is_fixed(value, graph)]
         self._lock = threading.Lock()
         self._compiled: Compiled | None = None
+        self._fast: FastPath | None = None
         self._reference: BodyPlan | None = None
 
     def runner(self, outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl) -> SubgraphRunner:
@@ -151,9 +154,12 @@ class Body:
         def run(*args: Any) -> list[Any]:
             if len(args) != len(self._graph.inputs):
                 raise ValueError(f"body {self._graph.name!r} takes {len(self._graph.inputs)} inputs, was given {len(args)}")
-            given = {**captured, **dict(zip(self._graph.inputs, args))}
             try:
-                values = self._program().program.run(given, control, sizes)
+                compiled = self._program()
+                if self._fast is not None and control.is_idle:
+                    return self._fast.run_arrays([*args, *captured.values()])
+                given = {**captured, **dict(zip(self._graph.inputs, args))}
+                values = compiled.program.run(given, control, sizes)
             except SizeConflict:
                 return self._run_reference(outer, args, control)
             except errors.EngineError as error:
@@ -176,6 +182,7 @@ class Body:
                 inputs = [*self._graph.inputs, *self._captured]
                 nodes = needed_nodes(self._order(self._graph), self._graph.outputs)
                 self._compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
+                self._fast = fast_path(self._compiled, inputs, self._graph.outputs)
         return self._compiled
 
     def _reference_plan(self) -> BodyPlan:
@@ -183,6 +190,26 @@ class Body:
             if self._reference is None:
                 self._reference = build_body(self._graph, ReferenceProvider().step, self._order)
         return self._reference
+
+
+def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> FastPath | None:
+    """The short way through a program, if there is one: all native, and outputs that are different values."""
+    program = compiled.program
+    native_inputs = {view.buffer.value for view in program.plan.inputs}
+    native_outputs = {view.buffer.value for view in program.plan.outputs}
+    fits = (
+        USABLE
+        and program.is_all_native
+        and len(set(outputs)) == len(outputs)
+        and all(value in native_inputs and value.constant is None for value in inputs)
+        and all(value in native_outputs and _is_plain(value) for value in outputs)
+    )
+    return FastPath(program, inputs, outputs) if fits else None
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether NumPy itself has the element type, so that a result is handed over as it is."""
+    return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
 
 
 def is_fixed(value: Value, graph: Graph) -> bool:

@@ -6,7 +6,9 @@ model ── inline functions ── apply overrides ── infer types, check �
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from collections.abc import Mapping
 
 from sardonyx import errors
 from sardonyx.analysis.check import check_model
@@ -14,13 +16,14 @@ from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.assemble import NativeSettings, library
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node
+from sardonyx.ir.types import TensorType
 from sardonyx.native_model import NativeModel
 from sardonyx.options import REFERENCE_PROVIDER, CompileOptions, GraphOptimizationLevel, environment
 from sardonyx.passes.apply_overrides import override_dimensions, override_initializers
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
-from sardonyx.passes.pipeline import run_passes
+from sardonyx.passes.pipeline import PipelineReport, run_passes
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
 from sardonyx.providers.reference import ReferenceProvider
@@ -56,13 +59,30 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
         options.intra_op_num_threads,
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
     )
-    report = run_passes(model, options)
-    if not report.passes:
-        infer_from_inputs(model)  # the passes leave types behind that follow from the inputs alone
-    if options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT and AssignLayout.name not in options.disabled_optimizers:
-        AssignLayout(library(settings.cache_folder).target.lanes).run(model)
+
+    def specialised(shapes: Mapping[str, tuple[int, ...]]) -> NativeModel:
+        special = dataclasses.replace(model, graph=Cloner().graph(original))
+        for value in special.graph.inputs:
+            if value.name in shapes and isinstance(value.type, TensorType):
+                value.type = TensorType(value.type.dtype, shapes[value.name])
+        return NativeModel(special.graph, original, reference, order, settings, _optimise(special, options, settings))
+
+    report = _optimise(model, options, settings)
     try:
-        return NativeModel(model.graph, original, reference, order, settings, report)
+        return NativeModel(model.graph, original, reference, order, settings, report, specialised)
     except errors.EngineError as error:
         _log.warning("the model cannot be compiled, NumPy runs it: %s", error)
         return reference()
+
+
+def _optimise(model: Model, options: CompileOptions, settings: NativeSettings) -> PipelineReport:
+    """Run the passes of the level; afterwards all types follow from those of the inputs."""
+    report = run_passes(model, options)
+    if not report.passes:
+        infer_from_inputs(model)
+    if (
+        options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT
+        and AssignLayout.name not in options.disabled_optimizers
+    ):
+        AssignLayout(library(settings.cache_folder).target.lanes).run(model)
+    return report

@@ -6,25 +6,28 @@ import logging
 import marshal
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from sardonyx import errors
-from sardonyx.assemble import Compiled, NativeSettings, compile_graph, library, needed_nodes
+from sardonyx.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, needed_nodes
 from sardonyx.ir.graph import Graph, Model, Value
-from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.pipeline import PipelineReport
 from sardonyx.plan.build import Order, constant_array, ports_of
 from sardonyx.plan.plan import ExecutionPlan
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
-from sardonyx.runtime.fast_path import USABLE, FastPath
 from sardonyx.runtime.native_program import SizeConflict
 from sardonyx.runtime.saved import Record, stripped
 
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
+_MOST_SPECIAL: Final = 4  # sets of shapes that get a program of their own
+_RUNS_BEFORE_SPECIAL: Final = 2  # of the same shapes
+_SHAPES_WATCHED: Final = 64
+
+Shapes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class NativeModel:
@@ -43,6 +46,7 @@ class NativeModel:
         order: Order,
         settings: NativeSettings,
         report: PipelineReport,
+        specialise: Callable[[Mapping[str, tuple[int, ...]]], NativeModel] | None = None,
     ) -> None:
         self.graph = graph
         self.report = report  # what the passes did
@@ -57,26 +61,15 @@ class NativeModel:
         self._lock = threading.Lock()
         self._names = tuple(value.name for value in graph.outputs)
         self.main = self._compile(graph, graph.outputs)
-        self._fast = self._fast_path()
+        self._fast = fast_path(self.main, graph.inputs, graph.outputs)
+        self._specialise = specialise if self._fast is None else None
+        self._seen: dict[Shapes, int] = {}
+        self._special: dict[Shapes, NativeModel] = {}
         self._typed = False  # whether the original's shapes are those that follow from the inputs
 
     def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
         unique = list(dict.fromkeys(outputs))
         return compile_graph(graph, unique, needed_nodes(self._order(graph), unique), self._order, self._settings)
-
-    def _fast_path(self) -> FastPath | None:
-        """The short way, if this model has one: all native, outputs that are different values."""
-        program, graph = self.main.program, self.graph
-        native_inputs = {view.buffer.value for view in program.plan.inputs}
-        native_outputs = {view.buffer.value for view in program.plan.outputs}
-        fits = (
-            USABLE
-            and program.is_all_native
-            and len(set(graph.outputs)) == len(graph.outputs)
-            and all(value in native_inputs and value.constant is None for value in graph.inputs)
-            and all(value in native_outputs and _is_plain(value) for value in graph.outputs)
-        )
-        return FastPath(program, graph.inputs, graph.outputs) if fits else None
 
     @property
     def reference(self) -> Program:
@@ -109,6 +102,9 @@ class NativeModel:
             if names == self._names:
                 if self._fast is not None and control.is_idle:
                     return self._fast.run_checked(feeds)
+                special = self._specialised(feeds)
+                if special is not None:
+                    return special.run(feeds, fetches, control)
                 return _results(self.main, self.graph, self.graph.outputs, feeds, control)
             compiled = self._for_fetches(names)
             return _results(compiled, self._original, [self._values[name] for name in names], feeds, control)
@@ -117,6 +113,26 @@ class NativeModel:
         except errors.EngineError as error:
             _log.warning("%s cannot be compiled, NumPy computes them: %s", ", ".join(names), error)
         return self.reference.run(feeds, fetches, control)
+
+    def _specialised(self, feeds: Mapping[str, Any]) -> NativeModel | None:
+        """The model compiled for the shapes of these feeds, if they come again and again.
+
+        Only for models that are not native as a whole: where branches depend on sizes, or sizes on data, numbers decide more than
+        names do. A model that sees ever new shapes stays as it is.
+        """
+        if self._specialise is None:
+            return None
+        shapes = tuple((name, np.shape(value)) for name, value in sorted(feeds.items()) if isinstance(value, np.ndarray))
+        found = self._special.get(shapes)
+        if found is None and len(self._special) < _MOST_SPECIAL:
+            if len(self._seen) > _SHAPES_WATCHED:
+                return None
+            self._seen[shapes] = self._seen.get(shapes, 0) + 1
+            if self._seen[shapes] >= _RUNS_BEFORE_SPECIAL:
+                with self._lock:
+                    found = self._special.get(shapes) or self._specialise(dict(shapes))
+                    self._special[shapes] = found
+        return found
 
     def _for_fetches(self, names: tuple[str, ...]) -> Compiled:
         with self._lock:
@@ -169,11 +185,6 @@ def _results(
     with np.errstate(all="ignore"):
         values = compiled.program.run(given, control)
     return owned([values[value] if value in values else constant_array(value) for value in outputs])
-
-
-def _is_plain(value: Value) -> bool:
-    """Whether NumPy itself has the element type, so that a result is handed over as it is."""
-    return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
 
 
 def named_values(graph: Graph) -> dict[str, Value]:

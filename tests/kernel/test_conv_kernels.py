@@ -8,7 +8,7 @@ from typing import Any
 from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import clamp
-from sardonyx.kernel.layout import LayoutKernel, SurroundKernel
+from sardonyx.kernel.layout import LayoutKernel, ShiftKernel, SurroundKernel
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.resize import ResizeKernel
 from sardonyx.kernel.window import GlobalPoolKernel, Row, WindowKernel
@@ -48,5 +48,8 @@ def test_keys_tell_kinds_apart() -> None:
         LayoutKernel("from", 16, 16).key,
         LayoutKernel("to", 16, 3).key,
         SurroundKernel().key,
+        ShiftKernel(16, 8, 16).key,
+        ShiftKernel(16, 0, 16).key,
+        ShiftKernel(16, 8, 4).key,
     }
-    assert len(keys) == 9
+    assert len(keys) == 12

@@ -170,6 +170,20 @@ def test_producers_write_straight_into_a_concat_of_a_concat() -> None:
     agrees(graph, x=data((5, 4), np.float32), y=data((5, 3), np.float32))
 
 
+def test_what_a_split_cuts_and_a_concat_joins_again_is_never_copied() -> None:
+    graph = """(float[1,8,5] x) => (float[a] z) {
+        whole = Neg(x)
+        p, q = Split<axis=1, num_outputs=2>(whole)
+        r = Abs(q)
+        z = Concat<axis=1>(p, q, r)
+    }"""
+    assert steps(model(graph)) == ["Neg", "Abs"]
+    agrees(graph, x=data((1, 8, 5), np.float32))
+    other_order = graph.replace("(p, q, r)", "(q, p, r)")
+    assert steps(model(other_order)) == ["Neg", "Abs", "Concat", "Concat"]
+    agrees(other_order, x=data((1, 8, 5), np.float32))
+
+
 def test_a_part_that_is_read_elsewhere_or_twice_is_right_everywhere() -> None:
     graph = """(float[N,4] x) => (float[a] z, float[b] w, float[c] v) {
         a = Neg(x)

@@ -187,6 +187,18 @@ def test_whole_blocks_are_joined_and_divided_in_place() -> None:
     assert {"Concat", "Split"} <= set(kinds)
 
 
+@pytest.mark.parametrize("channels", [(1, 32), (24, 24, 24), (3, 5, 7, 16), (20, 12, 40), (16, 1)])
+def test_channels_that_fill_no_blocks_are_shifted_together(channels: tuple[int, ...]) -> None:
+    parts = [_conv("x", f"a{number}", f"w{number}") for number in range(len(channels))]
+    names = [f"a{number}" for number in range(len(channels))]
+    nodes = [*parts, node("Concat", names, ["c"], axis=1), node("Relu", ["c"], ["y"])]
+    constants = {f"w{number}": numbers(number, count, 3, 1, 1) for number, count in enumerate(channels)}
+    content = model(nodes, {"x": ("N", 3, "H", 5)}, constants)
+    assert_blocked_agrees(content, {"x": numbers(0, 2, 3, 7, 5)}, guard=True)
+    graph = _check(content, numbers(0, 2, 3, 7, 5))
+    assert _operators(graph).count("FromBlocked") == 1
+
+
 def test_refusals_say_why() -> None:
     cases = {
         "its weights or its bias are not constant": (model([_conv("x", "y")], {"x": (1, 3, 6, 6), "w": (8, 3, 3, 3)}, {}), 8),

@@ -16,7 +16,7 @@ _PACKAGES = ("sardonyx", "onnxruntime", "openvino", "torch", "numpy", "llvmlite"
 
 
 def machine_facts(packages: Iterable[str] = _PACKAGES) -> dict[str, Any]:
-    """Processor, cores, system, versions of packages, and the date."""
+    """Processor, cores, how busy they have been in the last minute, system, versions of packages, and the date."""
     described = _processor()
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -24,6 +24,7 @@ def machine_facts(packages: Iterable[str] = _PACKAGES) -> dict[str, Any]:
         "flags": [flag for flag in _FLAGS if flag in described.get("flags", "").split()],
         "cores": usable_cores(),
         "logical_processors": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "memory_bytes": _memory(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),

@@ -7,7 +7,14 @@ from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.layout import LAYOUT_ARGUMENTS, SURROUND_ARGUMENTS, LayoutKernel, SurroundKernel
+from sardonyx.kernel.layout import (
+    LAYOUT_ARGUMENTS,
+    SHIFT_ARGUMENTS,
+    SURROUND_ARGUMENTS,
+    LayoutKernel,
+    ShiftKernel,
+    SurroundKernel,
+)
 
 
 def transpose(f: Function, rows: list[str]) -> list[str]:
@@ -149,3 +156,49 @@ def emit_surround(kernel: SurroundKernel, name: str, target: Target) -> Function
     f.label(after)
     units.end()
     return f
+
+
+def emit_shift(kernel: ShiftKernel, name: str, target: Target) -> Function:
+    """The function of a copy that moves channels to other lanes."""
+    f = Function(name, KERNEL_PARAMETERS)
+    a = {name: f.argument("%args", at, "ptr" if at < 2 else "i64") for at, name in enumerate(SHIFT_ARGUMENTS)}
+    units = Counter(f, [a["chunks"], a["blocks"]])
+    chunk, block, image = units.indices
+    source = f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"])))
+    target_block = f.element(a["y"], "float", f.add(f.mul(image, a["y_batch"]), f.mul(block, a["y_block"])))
+    begin = f.mul(chunk, a["chunk"])
+    end = f.min(f.add(begin, a["chunk"]), a["pixels"])
+    if kernel.tail == kernel.block:
+        _shifted(kernel, f, a, (source, target_block), begin, end, kernel.block)
+    else:
+        whole, part, after = f.fresh("whole"), f.fresh("part"), f.fresh("after")
+        f.branch_if(f.let(f"icmp eq i64 {f.add(block, 1)}, {a['blocks']}", "c"), part, whole)
+        for label, channels in ((whole, kernel.block), (part, kernel.tail)):
+            f.label(label)
+            _shifted(kernel, f, a, (source, target_block), begin, end, channels)
+            f.branch(after)
+        f.label(after)
+    units.end()
+    return f
+
+
+def _shifted(
+    kernel: ShiftKernel, f: Function, a: dict[str, str], pointers: tuple[str, str], begin: str, end: str, channels: int
+) -> None:
+    """The first channels of a block, at all pixels of a chunk: some go to this block of the result, the rest to the next."""
+    e = VectorEmitter(f, kernel.block)
+    size, shift = kernel.block, kernel.shift
+    order = ", ".join(f"i32 {(lane - shift) % size}" for lane in range(size))
+    here = [shift <= lane < shift + channels for lane in range(size)]
+    there = [lane + size < shift + channels for lane in range(size)]
+    loop = f.loop(begin, end)
+    at = f.mul(loop.index, size)
+    value = e.load(f.element(pointers[0], "float", at), "f32")
+    if shift:
+        value = f.let(f"shufflevector <{size} x float> {value}, <{size} x float> poison, <{size} x i32> <{order}>")
+    to = f.element(pointers[1], "float", at)
+    for lanes, pointer in ((here, to), (there, f.element(to, "float", a["y_block"]))):
+        if any(lanes):
+            mask = None if all(lanes) else f"<{', '.join(f'i1 {int(lane)}' for lane in lanes)}>"
+            e.store(pointer, value, "f32", mask)
+    f.end(loop)

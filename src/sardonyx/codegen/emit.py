@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sardonyx.codegen.attention import emit_attention
 from sardonyx.codegen.conv import emit_conv
-from sardonyx.codegen.conv_layout import emit_layout, emit_surround
+from sardonyx.codegen.conv_layout import emit_layout, emit_shift, emit_surround
 from sardonyx.codegen.conv_resize import emit_resize
 from sardonyx.codegen.conv_window import emit_global_pool, emit_window
 from sardonyx.codegen.dot import emit_dot_kernel
@@ -31,7 +31,7 @@ from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.dot import DotKernel
 from sardonyx.kernel.indexing import IndexKernel
 from sardonyx.kernel.interleave import InterleaveKernel
-from sardonyx.kernel.layout import LayoutKernel, SurroundKernel
+from sardonyx.kernel.layout import LayoutKernel, ShiftKernel, SurroundKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul import MatMulKernel
 from sardonyx.kernel.pack import PackKernel
@@ -67,6 +67,7 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     GlobalPoolKernel: emit_global_pool,
     ResizeKernel: emit_resize,
     LayoutKernel: emit_layout,
+    ShiftKernel: emit_shift,
     SurroundKernel: emit_surround,
 }
 

@@ -16,6 +16,9 @@ SURROUND_ARGUMENTS: Final = (
     "x", "y", "deep", "high", "wide", "depth", "height", "width", "front", "top", "left",
 )  # fmt: skip
 
+# x[batch, blocks, pixels, block] to channels further on of y
+SHIFT_ARGUMENTS: Final = ("x", "y", "batch", "blocks", "pixels", "chunk", "chunks", "x_batch", "x_block", "y_batch", "y_block")
+
 
 @dataclass(frozen=True)
 class LayoutKernel:
@@ -39,3 +42,20 @@ class SurroundKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return "surround"
+
+
+@dataclass(frozen=True)
+class ShiftKernel:
+    """A copy between blocked tensors that moves channel c to lane (c + shift) % block. The last block has `tail` channels.
+
+    The lanes of the result that belong to other channels stay as they are.
+    """
+
+    block: int
+    shift: int
+    tail: int
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"shift|{self.block}|{self.shift}|{self.tail}"

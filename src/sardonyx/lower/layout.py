@@ -7,7 +7,7 @@ from typing import Literal
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.ir.graph import Node, Value
-from sardonyx.kernel.layout import LayoutKernel
+from sardonyx.kernel.layout import LayoutKernel, ShiftKernel
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
@@ -95,3 +95,42 @@ def from_blocked(ctx: LowerContext, group: Group) -> None:
     """Blocked to plain."""
     node, x = _source(ctx, group)
     _write(ctx, node.outputs[0], lambda target: layout_step(ctx, target, x, "from", group.label))
+
+
+@template("BlockedConcat", domain=DOMAIN)
+def blocked_concat(ctx: LowerContext, group: Group) -> None:
+    """Channels that fill no whole blocks, one input after the other."""
+    node = group.root
+    assert node is not None
+    _write(ctx, node.outputs[0], lambda target: _join(ctx, node, target, group.label))
+
+
+def _join(ctx: LowerContext, node: Node, target: View, label: str) -> None:
+    block = target.shape[-1]
+    assert isinstance(block, int)
+    first = 0
+    for value, channels in zip(node.inputs, node.attr("channels")):
+        assert value is not None
+        x = ctx.view(value)
+        if not _gapless(x, slice(2, None)):
+            x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
+        pixels = product(list(x.shape[2:-1]))
+        chunk = 64
+        chunks = ceildiv(pixels, chunk)
+        part = target.offset + (first // block) * target.strides[1]
+        ctx.step(
+            KernelStep(
+                ShiftKernel(block, first % block, channels % block or block),
+                (
+                    Address(x.buffer, x.offset * 4), Address(target.buffer, part * 4),
+                    x.shape[0], x.shape[1], pixels, chunk, chunks, x.strides[0], x.strides[1], target.strides[0], target.strides[1],
+                ),
+                product([x.shape[0], x.shape[1], chunks]),
+                product([x.shape[0], x.shape[1], pixels]) * 2,
+                (x.buffer,),
+                (target.buffer,),
+                label,
+                (node.label,),
+            )
+        )  # fmt: skip
+        first += channels

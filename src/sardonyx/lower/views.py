@@ -70,12 +70,10 @@ def reshaped(view: View, shape: Sequence[Dim]) -> View | None:
                 break
             if 0 in (have, want):
                 return None
-            if mod(want, have) == 0:
-                stop += 1
-            elif mod(have, want) == 0:
-                end += 1
-            else:
-                return None
+            old_is_less = have < want if isinstance(have, int) and isinstance(want, int) else mod(want, have) == 0
+            new_is_less = want < have if isinstance(have, int) and isinstance(want, int) else mod(have, want) == 0
+            stop += int(old_is_less or not new_is_less)  # where neither shows, both may go on
+            end += int(new_is_less or not old_is_less)
         run = old[before:stop]
         if any(stride != run[place + 1][1] * run[place + 1][0] for place, (_, stride) in enumerate(run[:-1])):
             return None

@@ -253,3 +253,19 @@ def _infer_blocked_resize(ctx: InferContext) -> InferResult:
 
 
 BLOCKED_RESIZE = op("BlockedResize", domain=DOMAIN, eval=_blocked_resize, infer=_infer_blocked_resize)
+
+
+def _blocked_concat(*inputs: Array, channels: tuple[int, ...]) -> Array:
+    plain = [from_blocked(x, count) for x, count in zip(inputs, channels, strict=True)]
+    return to_blocked(np.concatenate(plain, axis=1), inputs[0].shape[-1])
+
+
+def _infer_blocked_concat(ctx: InferContext) -> InferResult:
+    x = ctx.shape(0)
+    if x is None:
+        return None
+    block = x[-1]
+    return (x[0], ceildiv(sum(ctx.attr("channels")), block), *x[2:])
+
+
+BLOCKED_CONCAT = op("BlockedConcat", domain=DOMAIN, eval=_blocked_concat, infer=_infer_blocked_concat)

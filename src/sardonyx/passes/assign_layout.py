@@ -13,7 +13,7 @@ says so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -22,18 +22,18 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
-from sardonyx.ir.tensor import Array, Tensor, from_numpy
+from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops import registry
 from sardonyx.ops.layout import DOMAIN, blocked_shape, fits_blocks, repeats, to_blocked
 from sardonyx.ops.registry import Trait
+from sardonyx.passes.layout_region import STANDARD_VERSION, Region, carried_on, constant_data, image_input, image_output, is_float
 from sardonyx.passes.protocol import PassResult
 
 _NOT_ELEMENTWISE: Final = frozenset(("SwiGLU", "Cast", "BitCast"))
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
 _POOL_ATTRS: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
-_VERSION: Final = 13  # of the standard operators made here
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,14 @@ class AssignLayout:
 
 def assign_layout(graph: Graph, lanes: int) -> PassResult:
     """Rewrite a graph and its subgraphs for vectors of so many float32 lanes."""
-    region = _Region(graph, lanes)
-    region.walk()
+    region = Region(graph, lanes)
+    for node in list(graph.nodes):
+        rule = _RULES.get((node.domain, node.op_type))
+        if rule is None and _is_elementwise(node):
+            rule = _elementwise
+        if rule is not None:
+            rule(region, node)
+    region.give_back()
     modified, reasons = region.modified, list(region.reasons)
     for node in list(graph.nodes):
         for subgraph in node.subgraphs():
@@ -60,163 +66,6 @@ def assign_layout(graph: Graph, lanes: int) -> PassResult:
             modified |= inner.modified
             reasons += inner.reasons
     return PassResult(modified, tuple(reasons))
-
-
-@dataclass(frozen=True)
-class _Blocked:
-    """A value in the blocked layout. `made` there, not converted from a plain one that still exists."""
-
-    value: Value
-    channels: int
-    made: bool
-
-
-@dataclass
-class _Region:
-    graph: Graph
-    block: int
-    known: dict[Value, _Blocked] = field(default_factory=dict)  # plain value -> the same in blocks
-    reasons: list[str] = field(default_factory=list)
-    modified: bool = False
-    _constants: dict[tuple[Value, int], Value] = field(default_factory=dict)
-
-    def walk(self) -> None:
-        for node in list(self.graph.nodes):
-            rule = _RULES.get((node.domain, node.op_type))
-            if rule is None and _is_elementwise(node):
-                rule = _elementwise
-            if rule is not None:
-                rule(self, node)
-        self._give_back()
-
-    def _give_back(self) -> None:
-        """Plain values that are still read are made from the blocked ones."""
-        for value, blocked in self.known.items():
-            if blocked.made and (value.uses or value in self.graph.outputs):
-                producer = blocked.value.producer
-                assert producer is not None
-                attrs = [make_attr("channels", blocked.channels)]
-                node = Node("FromBlocked", [blocked.value], [value], attrs, domain=DOMAIN, version=1, name=value.name)
-                self.graph.insert_after(producer, node)
-
-    # What rules use
-
-    def refuse(self, node: Node, reason: str) -> None:
-        """Leave a node plain and say why."""
-        self.reasons.append(f"{node.label}: {reason}")
-
-    def inside(self, value: Value | None) -> _Blocked | None:
-        """A value of the region; None if it is plain, even if somebody had it converted."""
-        found = None if value is None else self.known.get(value)
-        return found if found is not None and found.made else None
-
-    def blocked(self, value: Value, before: Node) -> _Blocked | None:
-        """A value in blocks, converted if need be; None if it cannot be."""
-        found = self.known.get(value)
-        if found is None:
-            shape = value.shape
-            if not _is_float(value) or shape is None or len(shape) < 3 or not isinstance(shape[1], int) or shape[1] == 0:
-                return None
-            made = self.add(before, "ToBlocked", [value], shape, domain=DOMAIN, block=self.block)
-            found = self.known[value] = _Blocked(made, shape[1], False)
-        return found
-
-    def add(
-        self, before: Node, op_type: str, inputs: list[Value | None], shape: Shape, *, domain: str = "", **attrs: Any
-    ) -> Value:
-        """A new node with a blocked result, whose plain shape is given."""
-        value = Value(f"{before.outputs[0].name}:{op_type}", TensorType(dtypes.FLOAT32, blocked_shape(shape, self.block)))
-        made = [make_attr(key, each) for key, each in attrs.items() if each is not None]
-        version = 1 if domain == DOMAIN else _VERSION
-        self.graph.insert_before(before, Node(op_type, inputs, [value], made, domain=domain, version=version, name=before.name))
-        return value
-
-    def constant(self, name: str, data: Array) -> Value:
-        """A new initializer."""
-        free = name
-        number = 0
-        while free in self.graph.initializers:
-            number += 1
-            free = f"{name}_{number}"
-        return self.graph.add_initializer(free, from_numpy(data))
-
-    def replace(self, node: Node, results: list[Value]) -> None:
-        """The node's outputs are these blocked values from now on."""
-        for output, result in zip(node.outputs, results):
-            shape = output.shape
-            assert shape is not None
-            assert isinstance(shape[1], int)
-            result.name = f"{output.name}:blocked"
-            self.known[output] = _Blocked(result, shape[1], True)
-            output.producer = None
-        self._discard(node)
-
-    def flatten(self, node: Node, pooled: Value, shape: Shape) -> None:
-        """The node's output is a pooled value without its spatial axes."""
-        plain = Value(f"{node.outputs[0].name}:pooled", TensorType(dtypes.FLOAT32, shape))
-        attrs = [make_attr("channels", shape[1])]
-        self.graph.insert_before(node, Node("FromBlocked", [pooled], [plain], attrs, domain=DOMAIN, version=1, name=node.name))
-        axes = self.constant(f"{node.outputs[0].name}:axes", np.arange(2, len(shape)))
-        squeezed = Node("Squeeze", [plain, axes], [node.outputs[0]], version=_VERSION, name=node.name)
-        self.graph.insert_before(node, squeezed)
-        self._discard(node)
-
-    def _discard(self, node: Node) -> None:
-        self.graph.detach(node)
-        for index in range(len(node.inputs)):
-            node.set_input(index, None)
-        self.modified = True
-
-    def operand(self, value: Value, channels: int, rank: int, before: Node) -> Value | None:
-        """An input of an elementwise node of so many channels, in blocks or as something that broadcasts to them."""
-        found = self.known.get(value)
-        if found is not None and found.channels == channels and value.shape is not None and len(value.shape) == rank:
-            return found.value
-        shape = value.shape
-        if not _is_float(value) or shape is None or len(shape) > rank:
-            return None
-        if all(size == 1 for size in shape):
-            return value if self.inside(value) is None else None
-        data = _data(self.graph, value)
-        if data is not None:
-            return self._reordered(value, data, channels, rank)
-        if len(shape) < rank:
-            return None
-        if shape[1] == channels:
-            converted = self.blocked(value, before)
-            return None if converted is None else converted.value
-        if shape[1] == 1:  # one for all channels: one lane that is repeated
-            axes = self.constant(f"{value.name}:axes", np.array([-1], np.int64))
-            made = Value(f"{value.name}:lane", TensorType(dtypes.FLOAT32, (*shape, 1)))
-            self.graph.insert_before(before, Node("Unsqueeze", [value, axes], [made], version=_VERSION))
-            return made
-        return None
-
-    def _reordered(self, value: Value, data: Tensor, channels: int, rank: int) -> Value | None:
-        """A constant that varies along channels or space, as it broadcasts to blocks."""
-        found = self._constants.get((value, channels))
-        if found is None:
-            shape = (1,) * (rank - len(data.shape)) + data.shape
-            array = data.numpy().reshape(shape)
-            if shape[1] == channels:
-                array = to_blocked(array, self.block)
-            elif shape[1] == 1:
-                array = array.reshape(*shape, 1)
-            else:
-                return None
-            found = self._constants[value, channels] = self.constant(f"{value.name}:blocked", array)
-        return found
-
-
-def _is_float(value: Value | None) -> bool:
-    return value is not None and isinstance(value.type, TensorType) and value.type.dtype is dtypes.FLOAT32
-
-
-def _data(graph: Graph, value: Value | None) -> Tensor | None:
-    """The data of a constant."""
-    if value is None or not isinstance(value.constant, Tensor) or value in graph.inputs:
-        return None
-    return value.constant
 
 
 def _is_elementwise(node: Node) -> bool:
@@ -233,27 +82,11 @@ def _attrs(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: node.attrs[name].value for name in names if name in node.attrs}
 
 
-def _image(node: Node, position: int = 0) -> Value | None:
-    """An input that is an image: float32 [N, C, ...] with a known number of channels."""
-    value = node.inputs[position] if position < len(node.inputs) else None
-    if value is None or not _is_float(value) or value.shape is None or len(value.shape) < 3:
-        return None
-    return value if isinstance(value.shape[1], int) and value.shape[1] > 0 else None
-
-
-def _output_shape(node: Node, rank: int) -> Shape | None:
-    """The shape of the output, if it is an image as well."""
-    output = node.outputs[0]
-    if not _is_float(output) or output.shape is None or len(output.shape) != rank:
-        return None
-    return output.shape if isinstance(output.shape[1], int) and output.shape[1] > 0 else None
-
-
-def _kernels(region: _Region, node: Node, x: Value) -> Tensor | None:
+def _kernels(region: Region, node: Node, x: Value) -> Tensor | None:
     """The weights of a convolution that can be blocked; None, with a reason, if it cannot be."""
-    weights = _data(region.graph, node.inputs[1])
+    weights = constant_data(region.graph, node.inputs[1])
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if weights is None or (bias is not None and _data(region.graph, bias) is None):
+    if weights is None or (bias is not None and constant_data(region.graph, bias) is None):
         region.refuse(node, "its weights or its bias are not constant")
         return None
     if len(weights.shape) > 5 or 0 in weights.shape or x.shape is None or len(x.shape) != len(weights.shape):
@@ -262,9 +95,9 @@ def _kernels(region: _Region, node: Node, x: Value) -> Tensor | None:
     return weights
 
 
-def _conv(region: _Region, node: Node) -> None:
-    x = _image(node)
-    shape = None if x is None or x.shape is None else _output_shape(node, len(x.shape))
+def _conv(region: Region, node: Node) -> None:
+    x = image_input(node)
+    shape = None if x is None or x.shape is None else image_output(node, len(x.shape))
     if x is None or shape is None:
         region.refuse(node, "its types are not float32 or its channels are not known")
         return
@@ -297,9 +130,9 @@ def _conv(region: _Region, node: Node) -> None:
     region.replace(node, [made])
 
 
-def _conv_transpose(region: _Region, node: Node) -> None:
-    x = _image(node)
-    shape = None if x is None or x.shape is None else _output_shape(node, len(x.shape))
+def _conv_transpose(region: Region, node: Node) -> None:
+    x = image_input(node)
+    shape = None if x is None or x.shape is None else image_output(node, len(x.shape))
     if x is None or shape is None:
         region.refuse(node, "its types are not float32 or its channels are not known")
         return
@@ -328,18 +161,8 @@ def _conv_transpose(region: _Region, node: Node) -> None:
     region.replace(node, [made])
 
 
-def _carried_on(region: _Region, node: Node) -> tuple[_Blocked, Shape] | None:
-    """The first input and the output shape of a node that continues a region."""
-    x = _image(node)
-    found = region.inside(x)
-    if x is None or x.shape is None or found is None:
-        return None
-    shape = _output_shape(node, len(x.shape))
-    return None if shape is None else (found, shape)
-
-
-def _pool(region: _Region, node: Node) -> None:
-    start = _carried_on(region, node)
+def _pool(region: Region, node: Node) -> None:
+    start = carried_on(region, node)
     if start is None:
         return
     if len(node.outputs) > 1 and (node.outputs[1].uses or node.outputs[1] in region.graph.outputs):
@@ -354,8 +177,8 @@ def _pool(region: _Region, node: Node) -> None:
     region.replace(node, [made])
 
 
-def _global_pool(region: _Region, node: Node) -> None:
-    start = _carried_on(region, node)
+def _global_pool(region: Region, node: Node) -> None:
+    start = carried_on(region, node)
     if start is None:
         return
     x, shape = start
@@ -364,16 +187,16 @@ def _global_pool(region: _Region, node: Node) -> None:
     region.replace(node, [made])
 
 
-def _reduce(region: _Region, node: Node) -> None:
+def _reduce(region: Region, node: Node) -> None:
     """ReduceMean or ReduceMax over all spatial axes is a global pool."""
-    source = _image(node)
+    source = image_input(node)
     x = region.inside(source)
-    if x is None or source is None or source.shape is None or not _is_float(node.outputs[0]):
+    if x is None or source is None or source.shape is None or not is_float(node.outputs[0]):
         return
     shape: Shape = (*source.shape[:2], *(1,) * (len(source.shape) - 2))
     axes: Any = node.attr("axes")
     if axes is None and len(node.inputs) > 1:
-        data = _data(region.graph, node.inputs[1])
+        data = constant_data(region.graph, node.inputs[1])
         axes = None if data is None else data.numpy().reshape(-1).tolist()
     rank = len(shape)
     if axes is None or sorted(axis % rank for axis in axes) != list(range(2, rank)):
@@ -387,12 +210,12 @@ def _reduce(region: _Region, node: Node) -> None:
         region.flatten(node, made, shape)
 
 
-def _elementwise(region: _Region, node: Node) -> None:
+def _elementwise(region: Region, node: Node) -> None:
     started = [value for value in node.inputs if value is not None and region.inside(value) is not None]
     if not started:
         return
     rank = max(len(value.shape or ()) for value in started)
-    shape = _output_shape(node, rank)
+    shape = image_output(node, rank)
     if shape is None:
         region.refuse(node, "its result is not a float32 image")
         return
@@ -412,10 +235,10 @@ def _elementwise(region: _Region, node: Node) -> None:
     region.replace(node, [result])
 
 
-def _batch_norm(region: _Region, node: Node) -> None:
+def _batch_norm(region: Region, node: Node) -> None:
     """What no convolution took in is a multiplication and an addition."""
-    start = _carried_on(region, node)
-    data = [_data(region.graph, value) for value in node.inputs[1:5]]
+    start = carried_on(region, node)
+    data = [constant_data(region.graph, value) for value in node.inputs[1:5]]
     if start is None or any(each is None for each in data) or len(node.outputs) > 1 or node.attr("training_mode", 0):
         return
     x, shape = start
@@ -430,10 +253,10 @@ def _batch_norm(region: _Region, node: Node) -> None:
     region.replace(node, [region.add(node, "Add", [scaled, constants[1]], shape)])
 
 
-def _instance_norm(region: _Region, node: Node) -> None:
+def _instance_norm(region: Region, node: Node) -> None:
     """Mean and variance are pools; the rest is elementwise."""
-    start = _carried_on(region, node)
-    data = [_data(region.graph, value) for value in node.inputs[1:3]]
+    start = carried_on(region, node)
+    data = [constant_data(region.graph, value) for value in node.inputs[1:3]]
     if start is None or any(each is None for each in data):
         return
     x, shape = start
@@ -455,16 +278,16 @@ def _instance_norm(region: _Region, node: Node) -> None:
     region.replace(node, [region.add(node, "Add", [scaled, bias], shape)])
 
 
-def _pad(region: _Region, node: Node) -> None:
+def _pad(region: Region, node: Node) -> None:
     """Padding of space is the same in blocks."""
-    start = _carried_on(region, node)
+    start = carried_on(region, node)
     if start is None:
         return
     x, shape = start
     rank = len(shape)
-    data = _data(region.graph, node.inputs[1]) if len(node.inputs) > 1 else None
+    data = constant_data(region.graph, node.inputs[1]) if len(node.inputs) > 1 else None
     amounts = [int(each) for each in (node.attr("pads") or () if data is None else data.numpy().reshape(-1))]
-    axes = _data(region.graph, node.inputs[3]) if len(node.inputs) > 3 else None
+    axes = constant_data(region.graph, node.inputs[3]) if len(node.inputs) > 3 else None
     if len(node.inputs) > 3 and node.inputs[3] is not None and axes is None:
         amounts = []
     where = list(range(rank)) if axes is None else [int(axis) % rank for axis in axes.numpy().reshape(-1)]
@@ -483,9 +306,9 @@ def _pad(region: _Region, node: Node) -> None:
     region.replace(node, [region.add(node, "Pad", [x.value, pads, fill], shape, mode=node.attr("mode"))])
 
 
-def _slice(region: _Region, node: Node) -> None:
+def _slice(region: Region, node: Node) -> None:
     """Cutting out a part of space is the same in blocks."""
-    start = _carried_on(region, node)
+    start = carried_on(region, node)
     if start is None:
         return
     x, shape = start
@@ -493,7 +316,7 @@ def _slice(region: _Region, node: Node) -> None:
     if len(node.inputs) < 4 or node.version < 10:
         region.refuse(node, "its axes are not given as an input")
         return
-    axes = _data(region.graph, node.inputs[3])
+    axes = constant_data(region.graph, node.inputs[3])
     if axes is None or any(int(axis) % rank < 2 for axis in axes.numpy().reshape(-1)):
         region.refuse(node, "it cuts channels or the batch")
         return
@@ -502,12 +325,12 @@ def _slice(region: _Region, node: Node) -> None:
     region.replace(node, [region.add(node, "Slice", inputs, shape)])
 
 
-def _concat(region: _Region, node: Node) -> None:
+def _concat(region: Region, node: Node) -> None:
     if all(region.inside(value) is None for value in node.inputs):
         return
-    images = [_image(node, position) for position in range(len(node.inputs))]
+    images = [image_input(node, position) for position in range(len(node.inputs))]
     rank = max((len(value.shape or ()) for value in images if value is not None), default=0)
-    shape = _output_shape(node, rank)
+    shape = image_output(node, rank)
     if any(value is None for value in images) or shape is None:
         region.refuse(node, "not all inputs are float32 images with known channels")
         return
@@ -515,16 +338,16 @@ def _concat(region: _Region, node: Node) -> None:
         region.refuse(node, "it does not join channels")
         return
     channels = [value.shape[1] for value in images if value is not None and value.shape is not None]
-    if any(not isinstance(count, int) or count % region.block for count in channels[:-1]):
-        region.refuse(node, f"channels {channels} do not fill whole blocks of {region.block}")
-        return
     blocked = [region.blocked(value, node) for value in images if value is not None]
     inputs: list[Value | None] = [each.value for each in blocked if each is not None]
+    if any(isinstance(count, int) and count % region.block for count in channels[:-1]):
+        region.replace(node, [region.add(node, "BlockedConcat", inputs, shape, domain=DOMAIN, channels=channels)])
+        return
     region.replace(node, [region.add(node, "Concat", inputs, shape, axis=1)])
 
 
-def _split(region: _Region, node: Node) -> None:
-    x = _image(node)
+def _split(region: Region, node: Node) -> None:
+    x = image_input(node)
     found = region.inside(x)
     if x is None or x.shape is None or found is None:
         return
@@ -540,13 +363,13 @@ def _split(region: _Region, node: Node) -> None:
     sizes = np.array([type_.shape[1] for type_ in types if type_.shape is not None], np.int64)
     results = [Value("", type_) for type_ in types]
     parts = region.constant(f"{node.outputs[0].name}:parts", sizes)
-    made = Node("Split", [found.value, parts], results, [make_attr("axis", 1)], version=_VERSION, name=node.name)
+    made = Node("Split", [found.value, parts], results, [make_attr("axis", 1)], version=STANDARD_VERSION, name=node.name)
     region.graph.insert_before(node, made)
     region.replace(node, results)
 
 
-def _resize(region: _Region, node: Node) -> None:
-    start = _carried_on(region, node)
+def _resize(region: Region, node: Node) -> None:
+    start = carried_on(region, node)
     x = node.inputs[0]
     if start is None or x is None or x.shape is None:
         return
@@ -558,13 +381,13 @@ def _resize(region: _Region, node: Node) -> None:
     region.replace(node, [region.add(node, "BlockedResize", [found.value], shape, domain=DOMAIN, **attrs)])
 
 
-def _resize_attributes(region: _Region, node: Node, before: Shape, after: Shape) -> dict[str, Any] | str:
+def _resize_attributes(region: Region, node: Node, before: Shape, after: Shape) -> dict[str, Any] | str:
     """The attributes of the BlockedResize that does what this Resize or Upsample does; or why there is none."""
     attrs = attribute_values(node)
     rank = len(before)
     old = node.op_type == "Upsample" or node.version < 11
     position = 1 if old else 2
-    scales = _data(region.graph, node.inputs[position]) if len(node.inputs) > position else None
+    scales = constant_data(region.graph, node.inputs[position]) if len(node.inputs) > position else None
     factors = [] if scales is None else [float(each) for each in scales.numpy().reshape(-1)]
     if old and not factors:
         factors = [float(each) for each in attrs.get("scales") or ()]
@@ -592,7 +415,7 @@ def _resize_attributes(region: _Region, node: Node, before: Shape, after: Shape)
     return made
 
 
-_Rule = Callable[[_Region, Node], None]
+_Rule = Callable[[Region, Node], None]
 _RULES: Final[dict[tuple[str, str], _Rule]] = {
     ("", "Conv"): _conv,
     ("", "ConvTranspose"): _conv_transpose,

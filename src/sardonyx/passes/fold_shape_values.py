@@ -76,8 +76,12 @@ def _fold(g: Rewriter, value: Value, report: ShapeReport, computed: dict[tuple[o
     if known is None or not isinstance(value.type, TensorType):
         return False
     if not all(isinstance(item, int) for item in known.flat):
-        first = computed.setdefault((value.type.dtype, known.shape, *known.flat), value)
-        if first is value or not g.can_replace(value, first):
+        key = (value.type.dtype, known.shape, *known.flat)
+        first = computed.get(key)
+        if first is None or first.producer is None or first.producer.graph is None:  # nothing yet, or gone in the meantime
+            computed[key] = value
+            return False
+        if not g.can_replace(value, first):
             return False
         g.replace(value, first)
         g.discard(node)

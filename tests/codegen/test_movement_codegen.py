@@ -1,0 +1,161 @@
+"""Kernels that move data, on memory that ends at an inaccessible page and for machines of several vector widths."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from guarded import guarded
+
+from sardonyx.codegen.library import KernelLibrary
+from sardonyx.codegen.target import host, narrow
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.tensor import Array
+from sardonyx.kernel import indexing, interleave, resample, scan, topk, transpose
+from sardonyx.kernel.indexing import IndexKernel
+from sardonyx.kernel.interleave import InterleaveKernel
+from sardonyx.kernel.resample import ResampleKernel
+from sardonyx.kernel.scan import ScanKernel
+from sardonyx.kernel.topk import TopKKernel
+from sardonyx.kernel.transpose import TransposeKernel
+from sardonyx.kernel.write import WriteKernel
+
+WIDTHS = sorted({4, 8, host().lanes})
+_call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+@cache
+def library(lanes: int) -> KernelLibrary:
+    return KernelLibrary(narrow(host(), lanes), None)
+
+
+def run(kernel: Any, arguments: list[Any], units: Dim, lanes: int, pieces: int = 1) -> None:
+    """Run a kernel; arrays among the arguments stand for their addresses."""
+    assert isinstance(units, int)
+    numbers = [argument.ctypes.data if isinstance(argument, np.ndarray) else int(argument) for argument in arguments]
+    table = guarded(np.array(numbers, np.int64))
+    bounds = [units * piece // pieces for piece in range(pieces + 1)]
+    for begin, end in pairwise(bounds):
+        _call(library(lanes).address(kernel))(table.ctypes.data, begin, end, 0)
+
+
+def numbered(shape: tuple[int, ...], kind: str) -> Array:
+    return guarded((np.arange(np.prod(shape)) % 125).astype({"i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}[kind]).reshape(shape))
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("size", [(16, 16), (17, 31), (64, 130), (129, 16)])
+def test_transpositions_stay_inside(lanes: int, kind: str, size: tuple[int, int]) -> None:
+    rows, columns = size
+    source = numbered((2, columns, rows), kind)
+    target = guarded(np.zeros((2, rows, columns), source.dtype))
+    kernel = TransposeKernel(kind, 1)
+    arguments = [2, rows, columns, source, columns * rows, rows, target, columns * rows, columns]
+    assert len(arguments) == kernel.argument_count()
+    run(kernel, arguments, transpose.units([2], rows, columns), lanes, pieces=3)
+    np.testing.assert_array_equal(target, source.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64"])
+@pytest.mark.parametrize("count", range(2, interleave.MOST + 1))
+def test_interleavings_stay_inside(lanes: int, kind: str, count: int) -> None:
+    for rows in (1, 16, 37):
+        source = numbered((3, count, rows), kind)
+        target = guarded(np.zeros((3, rows, count), source.dtype))
+        kernel = InterleaveKernel(kind, count, 1)
+        arguments = [3, rows, source, count * rows, rows, target, count * rows]
+        assert len(arguments) == kernel.argument_count()
+        run(kernel, arguments, interleave.units([3], rows), lanes)
+        np.testing.assert_array_equal(target, source.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("combine", ["", "add"])
+@pytest.mark.parametrize("direction", ["gather", "scatter"])
+@pytest.mark.parametrize("places", [[2, -1, 0, 1, 2], [0, 3, -4, 1, 2**40]])
+def test_indexed_rows_stay_inside_and_report_the_first_bad_index(direction: Any, combine: Any, places: list[int]) -> None:
+    if direction == "gather" and combine:
+        pytest.skip("a gather combines nothing")
+    near, far = guarded(np.ones((5, 7), np.float32)), guarded(np.arange(21, dtype=np.float32).reshape(3, 7))
+    index, record = guarded(np.array(places)), guarded(np.zeros(5, np.int64))
+    before = far.copy()
+    ordered = direction == "scatter"
+    kernel = IndexKernel(direction, "f32", "i64", 1, 0 if ordered else 1, 1 if ordered else 0, True, combine)
+    arguments = [5, 7, near, 7, far, 0, 3, 7, index, 1, record, 9]
+    assert len(arguments) == kernel.argument_count()
+    run(kernel, arguments, indexing.units(kernel, [5, 7]), host().lanes)
+    good = [(row, place) for row, place in enumerate(places) if -3 <= place < 3]
+    if direction == "gather":
+        for row, place in good:
+            np.testing.assert_array_equal(near[row], before[place])
+    else:
+        for _, place in good:
+            before[place] = before[place] + 1 if combine else 1
+        np.testing.assert_array_equal(far, before)
+    assert record.tolist() == ([0, 0, 0, 0, 0] if len(good) == 5 else [0, 9, 1, 3, 3])
+
+
+def test_single_elements_are_checked_together_and_one_by_one() -> None:
+    for count in (1, 4, 9, 1030):
+        places = np.random.default_rng(0).integers(-6, 6, count)
+        data = guarded(np.arange(6, dtype=np.int16))
+        result, record = guarded(np.full(count, -1, np.int16)), guarded(np.zeros(5, np.int64))
+        kernel = IndexKernel("gather", "i16", "i64", 1, 1, 0, False, "", ("unit", "zero", "unit"), (True,))
+        arguments = [count, result, 1, data, 0, 6, 1, guarded(places), 1, record, 1]
+        run(kernel, arguments, indexing.units(kernel, [count]), host().lanes)
+        np.testing.assert_array_equal(result, data[places])
+        places[count // 2] = 6
+        arguments[7] = guarded(places)
+        run(kernel, arguments, indexing.units(kernel, [count]), host().lanes)
+        assert record.tolist() == [0, 1, count // 2, 6, 6]
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("inner", [1, 5, 16, 33])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool) -> None:
+    source = guarded(np.random.default_rng(0).integers(-9, 9, (2, 6, inner)).astype(np.float32))
+    target = guarded(np.zeros_like(source))
+    kernel = ScanKernel("f32", "f32", "add", exclusive, 1, True)
+    arguments = [2, 6, inner, source, 6 * inner, inner, 1, target, 6 * inner, inner, 1]
+    assert len(arguments) == kernel.argument_count()
+    run(kernel, arguments, scan.units(kernel, [2], inner, lanes), lanes)
+    np.testing.assert_array_equal(target, np.cumsum(source, axis=1) - (source if exclusive else 0))
+
+
+def test_selections_stay_inside() -> None:
+    rows = guarded(np.random.default_rng(0).integers(0, 50, (4, 30)).astype(np.float32))
+    values, places = guarded(np.zeros((4, 7), np.float32)), guarded(np.zeros((4, 7), np.int64))
+    kernel = TopKKernel("f32", True, 1)
+    arguments = [4, 30, 7, rows, 30, 1, values, 7, 1, places, 7, 1]
+    assert len(arguments) == kernel.argument_count()
+    run(kernel, arguments, topk.units([4]), host().lanes, pieces=2)
+    order = np.argsort(-rows, axis=1, kind="stable")[:, :7]
+    np.testing.assert_array_equal(places, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("inner", [1, 15, 16, 35])
+def test_resamplings_stay_inside(lanes: int, inner: int) -> None:
+    source = guarded(np.random.default_rng(0).standard_normal((2, 4, inner)).astype(np.float32))
+    places, weights = guarded(np.array([[0, 1], [3, 3], [2, 0]])), guarded(np.array([[0.25, 0.75], [1, 0], [0.5, 0.5]], np.float32))
+    target = guarded(np.zeros((2, 3, inner), np.float32))
+    kernel = ResampleKernel("f32", "f32", "f32", 2, 1, True)
+    arguments = [2, 3, inner, source, 4 * inner, inner, target, 3 * inner, inner, places, weights]
+    assert len(arguments) == kernel.argument_count()
+    run(kernel, arguments, resample.units(kernel, [2], 3), lanes)
+    expected = np.einsum("njti,jt->nji", source[:, places], weights)
+    np.testing.assert_allclose(target, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["i64", "i32", "f32", "bool"])
+def test_arguments_are_written(kind: str) -> None:
+    target = guarded(np.zeros(3, {"i64": "i8", "i32": "i4", "f32": "f4", "bool": "?"}[kind]))
+    run(WriteKernel(kind, 3), [target, 5, 0, -7], 1, host().lanes)
+    np.testing.assert_array_equal(target, np.array([5, 0, -7]).astype(target.dtype))

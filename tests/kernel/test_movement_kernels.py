@@ -1,0 +1,54 @@
+"""What kernels that move data are called and how their work is counted."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from sardonyx.ir.dims import evaluate, symbol
+from sardonyx.kernel import indexing, interleave, transpose
+from sardonyx.kernel.indexing import IndexKernel
+from sardonyx.kernel.interleave import InterleaveKernel
+from sardonyx.kernel.resample import ResampleKernel
+from sardonyx.kernel.scan import ScanKernel
+from sardonyx.kernel.topk import TopKKernel
+from sardonyx.kernel.transpose import TransposeKernel
+from sardonyx.kernel.write import WriteKernel
+
+KERNELS = [
+    WriteKernel("i64", 3),
+    TransposeKernel("i32", 1),
+    InterleaveKernel("i32", 3, 1),
+    IndexKernel("gather", "i32", "i64", 1, 1, 0, False, "", ("unit",), (True,)),
+    ScanKernel("f32", "f32", "add", False, 1, True),
+    TopKKernel("f32", True, 1),
+    ResampleKernel("f32", "f32", "f32", 2, 1, True),
+]
+OTHER: dict[Any, Any] = {"f32": "f64", "i32": "i16", "i64": "i32", "gather": "scatter", "add": "mul", "": "add"}
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
+def test_every_field_is_in_the_key(kernel: Any) -> None:
+    for field in fields(kernel):
+        value = getattr(kernel, field.name)
+        if isinstance(value, tuple):
+            other: Any = ("zero",) if isinstance(value[0], str) else (False,)
+        elif isinstance(value, str):
+            other = OTHER[value]
+        else:
+            other = not value if isinstance(value, bool) else value + 1
+        assert replace(kernel, **{field.name: other}).key != kernel.key, field.name
+
+
+def test_work_is_counted_for_sizes_that_are_not_known_yet() -> None:
+    n = symbol("N")
+    assert evaluate(transpose.units([n], n * 10, 100), {"N": 7}) == 7 * 2 * 2
+    assert evaluate(interleave.units([2], n), {"N": 1025}) == 4
+    rows = IndexKernel("gather", "i32", "i64", 1, 1, 0, True)
+    assert evaluate(indexing.units(rows, [n, 5000]), {"N": 3}) == 6
+    elements = replace(rows, rows=False)
+    assert evaluate(indexing.units(elements, [n]), {"N": 1025}) == 2
+    in_order = replace(rows, parallel=0, ordered=1)
+    assert indexing.units(in_order, [n, 100]) == 1

@@ -10,8 +10,8 @@ import numpy as np
 
 from sardonyx.ir.clone import clone_graph
 from sardonyx.ir.graph import Graph, Model
-from sardonyx.ir.text import format_graph, parse_graph
 from sardonyx.ir.tensor import Array
+from sardonyx.ir.text import format_graph, parse_graph
 from sardonyx.ir.verify import verify
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.protocol import Pass, PassResult

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guarded import guarded
 
+from guarded import guarded
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import host, narrow
 from sardonyx.ir.dims import Dim
@@ -44,7 +44,9 @@ def run(kernel: Any, arguments: list[Any], units: Dim, lanes: int, pieces: int =
 
 
 def numbered(shape: tuple[int, ...], kind: str) -> Array:
-    return guarded((np.arange(np.prod(shape)) % 125).astype({"i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}[kind]).reshape(shape))
+    return guarded(
+        (np.arange(np.prod(shape)) % 125).astype({"i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8"}[kind]).reshape(shape)
+    )
 
 
 @pytest.mark.parametrize("lanes", WIDTHS)
@@ -144,7 +146,10 @@ def test_selections_stay_inside() -> None:
 @pytest.mark.parametrize("inner", [1, 15, 16, 35])
 def test_resamplings_stay_inside(lanes: int, inner: int) -> None:
     source = guarded(np.random.default_rng(0).standard_normal((2, 4, inner)).astype(np.float32))
-    places, weights = guarded(np.array([[0, 1], [3, 3], [2, 0]])), guarded(np.array([[0.25, 0.75], [1, 0], [0.5, 0.5]], np.float32))
+    places, weights = (
+        guarded(np.array([[0, 1], [3, 3], [2, 0]])),
+        guarded(np.array([[0.25, 0.75], [1, 0], [0.5, 0.5]], np.float32)),
+    )
     target = guarded(np.zeros((2, 3, inner), np.float32))
     kernel = ResampleKernel("f32", "f32", "f32", 2, 1, True)
     arguments = [2, 3, inner, source, 4 * inner, inner, target, 3 * inner, inner, places, weights]

@@ -12,7 +12,7 @@ from onnx import helper
 
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
-from sardonyx import assemble
+from sardonyx import assemble, errors
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
 from sardonyx.ir.tensor import Array
@@ -293,3 +293,83 @@ def test_attention_with_its_projection_agrees(past: bool, causal: int) -> None:
 def test_attention_with_values_of_another_size_agrees() -> None:
     inputs: dict[str, Array | None] = {"x": numbers(2, 7, 20), "w": numbers(20, 24 + 24 + 40), "b": numbers(88)}
     check_microsoft("Attention", inputs, ["Y"], num_heads=4, qkv_hidden_sizes=[24, 24, 40])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize(
+    ("queries", "room", "lengths", "total"),
+    [(5, 0, [5, 5], 5), (5, 0, [5, 3], 5), (5, 12, [5, 4], 5), (1, 12, [8, 3], 8), (3, 7, [10, 6], 10), (30, 64, [50, 31], 50)],
+    ids=["prompt", "padded prompt", "prompt with room", "one more", "growing", "many more"],
+)
+def test_grouped_queries_behind_a_cache_agree(
+    queries: int, room: int, lengths: list[int], total: int, rotated: bool, packed: bool
+) -> None:
+    key, value = numbers(2, queries, 2 * 16, seed=1), numbers(2, queries, 2 * 16, seed=2)
+    query = numbers(2, queries, (4 + 2 * 2 if packed else 4) * 16)
+    inputs: dict[str, Array | None] = {
+        "query": query,
+        "key": None if packed else key,
+        "value": None if packed else value,
+        "past_key": numbers(2, 2, room, 16, seed=3) if room else None,
+        "past_value": numbers(2, 2, room, 16, seed=4) if room else None,
+        "seqlens_k": np.array(lengths, np.int32) - 1,
+        "cos": numbers(100, 6, seed=5) if rotated else None,
+        "sin": numbers(100, 6, seed=6) if rotated else None,
+    }
+    names = [name if array is not None else "" for name, array in inputs.items()]
+    names.insert(6, "total")
+    feeds = {name: array for name, array in inputs.items() if array is not None}
+    node = helper.make_node(
+        "GroupQueryAttention", names, ["Y", "present_key", "present_value"], domain="com.microsoft", num_heads=4, kv_num_heads=2,
+        do_rotary=int(rotated), rotary_interleaved=int(packed), local_window_size=4 if rotated else -1, softcap=3.0,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node],
+        "grouped",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in feeds.items()
+        ],
+        [helper.make_tensor_value_info(name, 1, None) for name in ("Y", "present_key", "present_value")],
+        [helper.make_tensor("total", 6, [1], [total])],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    content = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    assert_native_agrees(content, {name: guarded(array) for name, array in feeds.items()}, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_rotary_embeddings_agree(interleaved: int, dtype: str) -> None:
+    x, caches = numbers(2, 3, 5, 20, dtype=dtype), [numbers(9, 10, seed=seed, dtype=dtype) for seed in (1, 2)]
+    positions = np.array([[0, 1, 2, 3, 4], [8, 0, 3, 3, 1]], np.int64)
+    tolerance = TOLERANCE[dtype]
+    inputs: dict[str, Array | None] = {"x": x, "cos": caches[0], "sin": caches[1], "positions": positions}
+    content, feeds = model("RotaryEmbedding", inputs, ["Y"], version=23, interleaved=interleaved)
+    assert_native_agrees(content, feeds, rtol=tolerance, atol=tolerance)
+    given_: dict[str, Array | None] = {
+        "x": x.transpose(0, 2, 1, 3).reshape(2, 5, 60),
+        "cos": caches[0][positions, :4],
+        "sin": caches[1][positions, :4],
+    }
+    attrs: dict[str, Any] = {"interleaved": interleaved, "num_heads": 3, "rotary_embedding_dim": 8}
+    content, feeds = model("RotaryEmbedding", given_, ["Y"], version=23, **attrs)
+    assert_native_agrees(content, feeds, rtol=tolerance, atol=tolerance)
+    for place in (positions, np.array([4], np.int64)):
+        contrib: dict[str, Array | None] = {"x": x, "positions": place, "cos": caches[0], "sin": caches[1]}
+        content, feeds = model("RotaryEmbedding", contrib, ["Y"], domain="com.microsoft", interleaved=interleaved)
+        assert_native_agrees(content, feeds, rtol=tolerance, atol=tolerance)
+
+
+def test_a_position_the_caches_do_not_hold_is_an_error() -> None:
+    inputs: dict[str, Array | None] = {
+        "x": numbers(1, 2, 3, 8),
+        "positions": np.array([[0, 1, 9]], np.int64),
+        "cos": numbers(9, 4),
+        "sin": numbers(9, 4),
+    }
+    content, feeds = model("RotaryEmbedding", inputs, ["Y"], domain="com.microsoft")
+    graph, compiled = compile_native(content)
+    with pytest.raises(errors.InvalidArgument, match="a position is not one of the 9 that the caches hold"):
+        run_native(graph, compiled, feeds)

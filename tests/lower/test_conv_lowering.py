@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
 from conv_support import assert_blocked_agrees, blocked, compiled, model, numbers
 from native_support import assert_native_agrees, run_native
 from sardonyx.lower.conv_task import choose_tile
+from sardonyx.ops.conv import conv_core
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,46 @@ def test_a_tile_fits_its_row_and_the_registers(columns: int, width: int) -> None
     assert tile.vectors * tile.pixels + tile.vectors + 1 <= (32 if width >= 16 else 16)
 
 
-def test_computed_weights_are_left_to_the_host() -> None:
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
-    content = model(nodes, {"x": (1, 3, 8, 8), "w": (4, 3, 3, 3)}, {})
-    feeds = {"x": numbers(0, 1, 3, 8, 8), "w": numbers(1, 4, 3, 3, 3)}
-    assert_blocked_agrees(content, feeds, native=False)
+@pytest.mark.parametrize(
+    ("x", "w", "attrs"),
+    [
+        ((1, 3, 8, 8), (4, 3, 3, 3), {}),
+        ((2, 20, 8, 8), (40, 20, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 48, 5, 5), (72, 16, 1, 1), {"group": 3}),
+        ((1, 36, 9), (36, 1, 3), {"group": 36}),
+        ((1, 16, 4, 4), (32, 16, 1, 1), {}),
+    ],
+)
+def test_computed_weights_are_packed_by_the_program(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"], **attrs)]
+    content = model(nodes, {"x": x, "w": w, "b": (w[0],)}, {})
+    feeds = {"x": numbers(0, *x), "w": numbers(1, *w), "b": numbers(2, w[0])}
+    assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
+
+
+def test_a_default_that_can_be_replaced_is_no_constant() -> None:
+    content, feeds = Layer((1, 3, 6, 6), (4, 3, 3, 3), False, {}, False).parts()
+    content.graph.input.append(helper.make_tensor_value_info("w", 1, (4, 3, 3, 3)))
+    feeds["w"] = numbers(7, 4, 3, 3, 3)
+    graph, result = blocked(content)
+    assert not result.modified
+    (actual,) = run_native(graph, compiled(graph), feeds)
+    np.testing.assert_allclose(actual, conv_core(feeds["x"], feeds["w"]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_half_precision_is_computed_in_single_and_rounded_once(kind: int) -> None:
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    x, w, b = (numbers(seed, *shape).astype(dtype) for seed, shape in enumerate(((1, 20, 7, 7), (24, 20, 3, 3), (24,))))
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])],
+        "half",
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [
+            helper.make_tensor("w", kind, w.shape, w.tobytes(), raw=True),
+            helper.make_tensor("b", kind, b.shape, b.tobytes(), raw=True),
+        ],
+    )
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    assert_native_agrees(content, {"x": x}, rtol=1e-2, atol=1e-2)

@@ -74,12 +74,19 @@ def test_views_need_no_steps_but_the_last(shape: tuple[int, ...]) -> None:
         flat = Flatten<axis=1>(x)
         ones = Constant<value_ints=[0,2]>()
         wide = Unsqueeze(flat, ones)
-        back = Squeeze(wide, ones)
-        turned = Transpose<perm=[1,0]>(back)
-        y = Relu(turned)
+        turned = Transpose<perm=[2,0,1,3]>(wide)
+        shape = Constant<value_ints=[-1]>()
+        back = Reshape(turned, shape)
+        y = Relu(back)
     }"""
     assert steps(model(graph)) == ["Relu"]
     agrees(graph, x=data(shape, np.float32))
+
+
+def test_a_loop_over_a_large_transposed_view_turns_it_first() -> None:
+    graph = "(float[64,80] x) => (float[a] y, float[b] z) { t = Transpose<perm=[1,0]>(x) y = Neg(t) z = Abs(t) }"
+    assert steps(model(graph)) == ["copy", "Neg", "Abs"]
+    agrees(graph, x=data((64, 80), np.float32))
 
 
 def test_a_reshape_of_a_transposed_view_copies_once_for_all_readers() -> None:

@@ -103,3 +103,27 @@ def test_blocks_are_left_to_the_host() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     _, compiled = compile_native(model.SerializeToString())
     assert host_nodes(compiled) == ["DequantizeLinear"]
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.linspace(-3, 9, 50, dtype=np.float32).reshape(5, 10),
+        np.linspace(2, 9, 33, dtype=np.float32),
+        np.array([[np.nan, 4.0, -1.0], [np.nan, 0.5, 2.5]], np.float32),
+        np.zeros((2, 3), np.float32),
+        np.full(4, np.nan, np.float32),
+        np.zeros((0, 3), np.float32),
+    ],
+    ids=["both signs", "positive", "with NaN", "zeros", "only NaN", "empty"],
+)
+def test_a_scale_is_found_for_the_tensor(x: Array) -> None:
+    names = ["q", "scale", "zero"]
+    graph = helper.make_graph(
+        [helper.make_node("DynamicQuantizeLinear", ["x"], names)],
+        "dynamic",
+        [helper.make_tensor_value_info("x", 1, x.shape)],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(names, (2, 1, 2))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    assert_native_agrees(model, {"x": guarded(x)}, rtol=1e-6)

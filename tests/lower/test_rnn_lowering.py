@@ -13,7 +13,9 @@ from onnx import helper, numpy_helper
 
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
-from sardonyx import errors
+from sardonyx import assemble, errors
+from sardonyx.codegen.library import KernelLibrary
+from sardonyx.codegen.target import Target, host
 from sardonyx.ir.tensor import Array
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -188,3 +190,13 @@ def test_an_activation_that_is_not_known_is_left_to_the_host() -> None:
     content, _ = Layer("RNN", attrs={"activations": ["Tanhh"]}).model()
     _, compiled = compile_native(content)
     assert host_nodes(compiled) == ["RNN"]
+
+
+@pytest.mark.parametrize("lanes", [4, 8])
+@pytest.mark.parametrize("op", GATES)
+def test_machines_with_narrower_vectors_agree(op: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = host()
+    features = ",".join("-" + name[1:] if "avx512" in name else name for name in target.features.split(","))
+    library = KernelLibrary(Target(target.triple, target.cpu, features, lanes, 16), None)
+    monkeypatch.setattr(assemble, "library", lambda folder: library)
+    Layer(op, batch=7, hidden=21, lengths=True, initial=True, direction="bidirectional").check()

@@ -19,8 +19,9 @@ from sardonyx.lower.views import chosen, expanded, reshaped, sliced, transposed,
 def shown(view: View, memory: Array) -> Array:
     """What a view shows of an array of 64-bit integers."""
     flat: Any = memory.reshape(-1)
-    strides: Any = tuple(np.multiply(view.strides, 8))
-    return np.lib.stride_tricks.as_strided(flat[view.offset :], view.shape, strides, writeable=False)  # type: ignore[arg-type, misc]
+    shape: Any = view.shape
+    strides: Any = tuple(stride * 8 for stride in view.strides)
+    return np.lib.stride_tricks.as_strided(flat[view.offset :], shape, strides, writeable=False)
 
 
 def of(memory: Array) -> View:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pass_support import GOLDEN, golden_text
 
+from pass_support import GOLDEN, golden_text
 from sardonyx.passes.pipeline import ALL
-from sardonyx.passes.protocol import Pass
+from sardonyx.passes.protocol import Optimization
 
 CASES = sorted(GOLDEN.glob("*/*.txt"))
-BY_NAME: dict[str, Pass] = {each.name: each for each in ALL}
+BY_NAME: dict[str, Optimization] = {each.name: each for each in ALL}
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")

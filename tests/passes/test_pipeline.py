@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from pass_support import assert_same, copy_of, evaluate, model_of, operators
 
+from pass_support import assert_same, copy_of, evaluate, model_of, operators
 from sardonyx import dtypes
 from sardonyx.errors import EngineError, InvalidArgument
 from sardonyx.ir.builder import GraphBuilder
@@ -22,7 +22,7 @@ from sardonyx.options import CompileOptions, GraphOptimizationLevel
 from sardonyx.passes import pipeline
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.pipeline import ALL, BASIC, EXTENDED, FOLDING_LIMIT_KEY, LAYOUT, Stage, run_passes, stages_for
-from sardonyx.passes.protocol import Pass, PassResult
+from sardonyx.passes.protocol import Optimization, PassResult
 
 OFF = GraphOptimizationLevel.ORT_DISABLE_ALL
 SILU = """graph main(x: f32[N,4]) -> (y: f32[N,4]) {
@@ -43,9 +43,9 @@ def options(level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_AL
 
 
 def test_levels_are_cumulative() -> None:
-    assert BASIC == EXTENDED[: len(BASIC)]
-    assert EXTENDED == LAYOUT[: len(EXTENDED)]
-    assert LAYOUT == ALL[: len(LAYOUT)]
+    assert EXTENDED[: len(BASIC)] == BASIC
+    assert LAYOUT[: len(EXTENDED)] == EXTENDED
+    assert ALL[: len(LAYOUT)] == LAYOUT
     assert len(EXTENDED) > len(BASIC)
 
 
@@ -137,7 +137,7 @@ def test_verify_names_the_pass_that_broke_the_graph(monkeypatch: pytest.MonkeyPa
             model.graph.outputs[0].name = "x"
             return PassResult(True, (), 1)
 
-    broken: Pass = Break()
+    broken: Optimization = Break()
     monkeypatch.setattr(pipeline, "_STAGES", (Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, (broken,), 1),))
     with pytest.raises(EngineError, match="pass Break left the graph inconsistent"):
         run_passes(model_of(SILU), options())
@@ -241,8 +241,9 @@ def test_folding_respects_its_own_bounds() -> None:
 
 INTRODUCED = (
     ("", "Gelu", 20), ("com.microsoft", "Gelu", 1), ("com.microsoft", "FastGelu", 1), ("com.microsoft", "QuickGelu", 1),
-    ("", "HardSigmoid", 22), ("", "HardSwish", 14), ("", "Mish", 18), ("", "LayerNormalization", 17), ("", "RMSNormalization", 23),
-    ("", "SimplifiedLayerNormalization", 13), ("com.microsoft", "FusedMatMul", 1), ("", "Gemm", 13), ("", "Reshape", 13),
+    ("", "HardSigmoid", 22), ("", "HardSwish", 14), ("", "Mish", 18), ("", "LayerNormalization", 13),
+    ("", "LayerNormalization", 17), ("", "RMSNormalization", 23), ("", "SimplifiedLayerNormalization", 13),
+    ("com.microsoft", "FusedMatMul", 1), ("", "Gemm", 13), ("", "Reshape", 13),
     ("", "Transpose", 13), ("", "Split", 13), ("", "Clip", 13), ("", "Mul", 13), ("", "Add", 13),
 )  # fmt: skip
 

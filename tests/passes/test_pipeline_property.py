@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pass_support import assert_same, copy_of, evaluate, model_of
 
+from pass_support import assert_same, copy_of, evaluate, model_of
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.builder import GraphBuilder
@@ -144,16 +144,18 @@ def reshape(m: Maker, x: Value, a: Array) -> None:
 def dynamic_reshape(m: Maker, x: Value, a: Array) -> None:
     if a.ndim < 2:
         return
-    (shape, _), = m.put("Shape", x)
-    (batch, _), = m.put("Gather", shape, np.array([0], np.int64))
-    (target, _), = m.put("Concat", batch, np.array([-1], np.int64), axis=0)
+    ((shape, _),) = m.put("Shape", x)
+    ((batch, _),) = m.put("Gather", shape, np.array([0], np.int64))
+    ((target, _),) = m.put("Concat", batch, np.array([-1], np.int64), axis=0)
     m.put("Reshape", x, target)
 
 
 def squeeze(m: Maker, x: Value, a: Array) -> None:
-    (wide, _), = m.put("Unsqueeze", x, np.array([m.draw(a.ndim + 1)], np.int64))
+    ((wide, _),) = m.put("Unsqueeze", x, np.array([m.draw(a.ndim + 1)], np.int64))
     if m.draw(2):
-        m.put("Squeeze", wide, np.array([next(i for i, n in enumerate(np.shape(m.array(wide))) if n == 1)], np.int64))
+        found = m.array(wide)
+        assert found is not None
+        m.put("Squeeze", wide, np.array([found.shape.index(1)], np.int64))
 
 
 def reduce(m: Maker, x: Value, a: Array) -> None:
@@ -222,57 +224,57 @@ def product(m: Maker, x: Value, a: Array) -> None:
 def attention(m: Maker, x: Value, a: Array) -> None:
     if a.ndim >= 2:
         perm = [*range(a.ndim - 2), a.ndim - 1, a.ndim - 2]
-        (turned, _), = m.put("Transpose", x, perm=perm)
-        (scaled, _), = m.put("Mul", turned, np.asarray(m.scalar() + 0.25))
+        ((turned, _),) = m.put("Transpose", x, perm=perm)
+        ((scaled, _),) = m.put("Mul", turned, np.asarray(m.scalar() + 0.25))
         m.put("MatMul", x, scaled)
 
 
 def where(m: Maker, x: Value, a: Array) -> None:
-    (condition, _), = m.put("Greater", x, np.asarray(0.1))
-    (negated, _), = m.put("Not", condition)
+    ((condition, _),) = m.put("Greater", x, np.asarray(0.1))
+    ((negated, _),) = m.put("Not", condition)
     m.put("Where", negated, x, np.asarray(0.5))
 
 
 def cast_and_back(m: Maker, x: Value, a: Array) -> None:
-    (narrow, _), = m.put("Cast", x, to=dtypes.FLOAT32.onnx)
-    (wide, _), = m.put("Cast", narrow, to=dtypes.FLOAT64.onnx)
+    ((narrow, _),) = m.put("Cast", x, to=dtypes.FLOAT32.onnx)
+    ((wide, _),) = m.put("Cast", narrow, to=dtypes.FLOAT64.onnx)
     if m.draw(2):
-        (narrow, _), = m.put("Cast", wide, to=dtypes.FLOAT32.onnx)
+        ((narrow, _),) = m.put("Cast", wide, to=dtypes.FLOAT32.onnx)
         m.put("Cast", narrow, to=dtypes.FLOAT64.onnx)
 
 
 def gelu(m: Maker, x: Value, a: Array) -> None:
     if m.draw(2):
-        (u, _), = m.put("Div", x, np.asarray(sqrt(2)))
-        (e, _), = m.put("Erf", u)
+        ((u, _),) = m.put("Div", x, np.asarray(sqrt(2)))
+        ((e, _),) = m.put("Erf", u)
     else:
-        (cube, _), = m.put("Pow", x, np.asarray(3.0))
-        (cube, _), = m.put("Mul", cube, np.asarray(0.044715))
-        (u, _), = m.put("Add", x, cube)
-        (u, _), = m.put("Mul", u, np.asarray(sqrt(2 / pi)))
-        (e, _), = m.put("Tanh", u)
-    (p, _), = m.put("Add", e, np.asarray(1.0))
+        ((cube, _),) = m.put("Pow", x, np.asarray(3.0))
+        ((cube, _),) = m.put("Mul", cube, np.asarray(0.044715))
+        ((u, _),) = m.put("Add", x, cube)
+        ((u, _),) = m.put("Mul", u, np.asarray(sqrt(2 / pi)))
+        ((e, _),) = m.put("Tanh", u)
+    ((p, _),) = m.put("Add", e, np.asarray(1.0))
     if m.draw(2):
-        (h, _), = m.put("Mul", x, p)
+        ((h, _),) = m.put("Mul", x, p)
         m.put("Mul", h, np.asarray(0.5))
     else:
-        (h, _), = m.put("Mul", np.asarray(0.5), x)
+        ((h, _),) = m.put("Mul", np.asarray(0.5), x)
         m.put("Mul", h, p)
 
 
 def gated(m: Maker, x: Value, a: Array) -> None:
     which = m.draw(4)
     if which == 0:
-        (gate, _), = m.put("Sigmoid", x)
+        ((gate, _),) = m.put("Sigmoid", x)
     elif which == 1:
-        (gate, _), = m.put("HardSigmoid", x, alpha=1 / 6, beta=0.5)
+        ((gate, _),) = m.put("HardSigmoid", x, alpha=1 / 6, beta=0.5)
     elif which == 2:
-        (soft, _), = m.put("Softplus", x)
-        (gate, _), = m.put("Tanh", soft)
+        ((soft, _),) = m.put("Softplus", x)
+        ((gate, _),) = m.put("Tanh", soft)
     else:
-        (shifted, _), = m.put("Add", x, np.asarray(3.0))
-        (clipped, _), = m.put("Clip", shifted, np.asarray(0.0), np.asarray(6.0))
-        (gate, _), = m.put("Div", clipped, np.asarray(6.0))
+        ((shifted, _),) = m.put("Add", x, np.asarray(3.0))
+        ((clipped, _),) = m.put("Clip", shifted, np.asarray(0.0), np.asarray(6.0))
+        ((gate, _),) = m.put("Div", clipped, np.asarray(6.0))
     m.put("Mul", gate, x)
 
 
@@ -282,15 +284,15 @@ def normalise(m: Maker, x: Value, a: Array) -> None:
     axes = np.array([-1], np.int64)
     centred = x
     if m.draw(3):
-        (mean, _), = m.put("ReduceMean", x, axes)
-        (centred, _), = m.put("Sub", x, mean)
-    (square, _), = m.put("Pow", centred, np.asarray(2.0))
-    (variance, _), = m.put("ReduceMean", square, axes)
-    (shifted, _), = m.put("Add", variance, np.asarray(0.125))
-    (root, _), = m.put("Sqrt", shifted)
-    (result, _), = m.put("Div", centred, root)
+        ((mean, _),) = m.put("ReduceMean", x, axes)
+        ((centred, _),) = m.put("Sub", x, mean)
+    ((square, _),) = m.put("Pow", centred, np.asarray(2.0))
+    ((variance, _),) = m.put("ReduceMean", square, axes)
+    ((shifted, _),) = m.put("Add", variance, np.asarray(0.125))
+    ((root, _),) = m.put("Sqrt", shifted)
+    ((result, _),) = m.put("Div", centred, root)
     if m.draw(2):
-        (result, _), = m.put("Mul", result, m.random(a.shape[-1]))
+        ((result, _),) = m.put("Mul", result, m.random(a.shape[-1]))
         if m.draw(2):
             m.put("Add", result, m.random(a.shape[-1]))
 
@@ -313,7 +315,8 @@ STEPS: list[tuple[Step, Callable[[Array], bool]]] = [
     *((with_channels(name), is_float) for name in ("Add", "Mul", "Sub")),
     *((with_other(name), is_float) for name in ("Add", "Mul", "Max")),
     *((step, is_float) for step in (transpose, transpose, reshape, dynamic_reshape, squeeze, reduce, concat, split, slice_)),
-    *((step, is_float) for step in (product, attention, where, cast_and_back, gelu, gated, normalise, batch_norm, constant_branch)),
+    *((step, is_float) for step in (product, attention, where, cast_and_back, gelu, gated, normalise, batch_norm)),
+    (constant_branch, is_float),
     *((step, is_image) for step in (convolve, convolve, pad, pool, transpose)),
     (lambda m, x, a: m.put("Softmax", x, axis=-1), lambda a: is_float(a) and a.ndim > 0),
 ]  # fmt: skip

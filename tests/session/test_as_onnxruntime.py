@@ -92,7 +92,17 @@ def test_submodules_that_sardonyx_does_not_have_are_missing(tmp_path: Path) -> N
     (tmp_path / "main.py").write_text("import onnxruntime.transformers\n")
     result = _run("-m", "sardonyx.as_onnxruntime", str(tmp_path / "main.py"))
     assert result.returncode == 1
-    assert "ModuleNotFoundError: No module named 'onnxruntime.transformers'" in result.stderr
+    assert "ModuleNotFoundError: Sardonyx, which stands for onnxruntime here, has no onnxruntime.transformers" in result.stderr
+    assert "optimize the model with onnxruntime itself, and run the result with Sardonyx" in result.stderr
+
+
+def test_programs_may_ask_whether_a_submodule_is_there() -> None:
+    program = """
+import importlib.util, sardonyx
+sardonyx.install_as_onnxruntime()
+print([importlib.util.find_spec(f"onnxruntime.{name}") is not None for name in ("capi", "backend", "training", "quantization")])
+"""
+    assert _run("-c", program).stdout == "[True, True, False, False]\n"
 
 
 def test_exit_codes_reach_the_shell(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ class _AttentionEmitter:
         self.q, self.key, self.v, self.o = moving(3), moving(2 if kernel.packed else 3), moving(3), moving(3)
         self.operands = [moving(4) for _ in kernel.operands]
         self.lengths = f.argument("%args", next(at), "ptr") if kernel.lengths else ""
+        self.places = f.argument("%args", next(at), "ptr") if kernel.placed else ""
         double = f.let(f"bitcast i64 {scale} to double")
         single = double if kernel.type == "f64" else f.let(f"fptrunc double {double} to float")
         self.scale = self.e.splat(single, self.element)
@@ -155,13 +156,19 @@ class _AttentionEmitter:
         stored = f.let(f"load {kind}, ptr {f.element(self.lengths, kind, entry)}, align {BITS[self.k.lengths] // 8}")
         length = stored if kind == "i64" else f.let(f"sext {kind} {stored} to i64")
         length = f.add(length, self.k.more)
-        return self._max(f.min(length, self.keys), 0), f.sub(length, self.queries)
+        limit = self._max(f.min(length, self.keys), 0)
+        if self.places:
+            return limit, f.let(f"load i64, ptr {f.element(self.places, 'i64', entry)}, align 8")
+        return limit, f.sub(length, self.queries)
 
     def _attend(self, block: _Block) -> None:
         f, k = self.f, self.k
         start, stop = "0", block.limit
         if k.banded:  # parts of the keys that no query of the block sees are left out
-            low = f.sub(f.add(block.first, block.shift), self.left)
+            low = f.add(block.first, block.shift)
+            if self.places:
+                low = f.min(low, f.sub(block.limit, 1))
+            low = f.sub(low, self.left)
             start = f.mul(f.let(f"udiv i64 {self._max(low, 0)}, {KEYS}", "i"), KEYS)
             last = f.add(f.add(block.first, block.rows), f.add(block.shift, self.right))
             stop = f.min(stop, last)
@@ -375,6 +382,8 @@ class _AttentionEmitter:
                 known[load(position, operand.type)] = self.e.load_scalar(at, operand.type)
         if self.k.banded:
             place = f.add(number, block.shift)
+            if self.places:
+                place = f.min(place, f.sub(block.limit, 1))
             low, high = f.sub(place, self.left), f.add(place, self.right)
             for name, bound in (("low", low), ("high", high)):
                 held = self._max(f.min(bound, 0x7FFFFFFF), -0x7FFFFFFF)

@@ -23,6 +23,7 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.target import Target
 from sardonyx.kernel.conv import CONV_ARGUMENTS, POINTERS, ConvKernel
 
+_LATENCY = 4  # sums that are computed at the same time, at least
 _LINE = 16  # floats in a line of the cache
 _ROW_TILES = 3  # rows with several tiles fetch other lines each
 
@@ -185,6 +186,8 @@ class _ConvEmitter:
             f.let(f"load {channels.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)
         ]
         sums = [start[v] for v in range(vectors) for _ in range(pixels)]
+        chains = max(_LATENCY // len(sums), 1)
+        sums += ["zeroinitializer"] * (len(sums) * (chains - 1))
         first = f.sub(f.mul(column, k.stride), a["left"])
         taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
         turn_weights = f.mul(taps, k.run * channels.width)
@@ -193,12 +196,20 @@ class _ConvEmitter:
             sums = self._turns(
                 channels, pixels, place, first, a["turns"], f.add(a["turns"], 1), k.run_tail, turn_weights, sums, checked
             )
+        sums = self._joined(sums, vectors * pixels, channels.vector)
         tile = [sums[v * pixels : (v + 1) * pixels] for v in range(vectors)]
 
         def pointers(v: int) -> list[str]:
             return self.operands.at(place.image, f.add(place.block, v), place.plane, place.row, column)
 
         channels.tiles.store(tile, pointers, self.operands.columns, count)
+
+    def _joined(self, sums: list[str], count: int, vector: str) -> list[str]:
+        """Small tiles have several sums for each place, so that one product need not wait for the one before."""
+        while len(sums) > count:
+            half = len(sums) // 2
+            sums = [self.f.let(f"fadd {vector} {a}, {b}") for a, b in zip(sums[:half], sums[half:])]
+        return sums
 
     def _turns(
         self,
@@ -249,7 +260,7 @@ class _ConvEmitter:
                 one = f.let(f"insertelement {vector} poison, float {element}, i32 0")
                 wide_x = f.let(f"shufflevector {vector} {one}, {vector} poison, <{channels.lanes} x i32> zeroinitializer")
                 for v in range(vectors):
-                    number = v * pixels + p
+                    number = (step * vectors * pixels + v * pixels + p) % len(values)
                     values[number] = f.call(
                         vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, wide_x), (vector, w[v]),
                         (vector, values[number]),

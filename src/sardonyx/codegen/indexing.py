@@ -105,20 +105,26 @@ class _IndexEmitter:
         """Places along the last parallel axis: a few at a time while all their indices are good, one by one otherwise."""
         f, axis = self.f, self.k.parallel - 1
         whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-_TOGETHER}", "i"))
+        kinds = [self.element, self.element, *(memory_type(self.k.index) for _ in self.index)]
+        moves = [self.near_moves[axis], self.far_moves[axis], *(own[axis] for own in self.index_moves)]
+        bases = [f.element(*parts) for parts in zip((self.near, self.far, *self.index), kinds, offsets)]
         block = f.loop(start, whole, _TOGETHER)
         fast, slow, done = f.fresh("fast"), f.fresh("slow"), f.fresh("moved")
-        lanes = [self._moved(offsets, axis, f.add(block.index, number)) for number in range(_TOGETHER)]
-        far = [lane[1] for lane in lanes]
-        good = "true"
+        first = [f.element(base, kind, f.mul(block.index, move)) for base, kind, move in zip(bases, kinds, moves)]
+        lanes = [
+            [f.element(pointer, kind, f.mul(number, move)) for pointer, kind, move in zip(first, kinds, moves)]
+            for number in range(_TOGETHER)
+        ]
+        good = ""
         for column in range(self.k.indices):
-            for number, lane in enumerate(lanes):
+            for lane in lanes:
                 _, counted, inside = self._counted(column, lane[2 + column])
-                good = f.let(f"and i1 {good}, {inside}", "c")
-                far[number] = f.add(far[number], f.mul(counted, self.moves[column]))
-        f.branch_if(good, fast, slow)
+                good = f.let(f"and i1 {good}, {inside}", "c") if good else inside
+                lane[1] = f.element(lane[1], self.element, f.mul(counted, self.moves[column]))
+        f.branch_if(good or "true", fast, slow)
         f.label(fast)
-        for lane, place in zip(lanes, far):
-            self._move(f.element(self.near, self.element, lane[0]), f.element(self.far, self.element, place), "1")
+        for lane in lanes:
+            self._move(lane[0], lane[1], "1")
         f.branch(done)
         f.label(slow)
         each = f.loop(block.index, f.add(block.index, _TOGETHER))
@@ -138,7 +144,7 @@ class _IndexEmitter:
     def _checked(self, number: int, offset: str, skip: str) -> str:
         """An index counted from the front; a bad one is reported and its place skipped."""
         f, limit = self.f, self.limits[number]
-        found, counted, inside = self._counted(number, offset)
+        found, counted, inside = self._counted(number, f.element(self.index[number], memory_type(self.k.index), offset))
         good, bad = f.fresh("good"), f.fresh("bad")
         f.branch_if(inside, good, bad)
         f.label(bad)
@@ -147,11 +153,10 @@ class _IndexEmitter:
         f.label(good)
         return counted
 
-    def _counted(self, number: int, offset: str) -> tuple[str, str, str]:
+    def _counted(self, number: int, pointer: str) -> tuple[str, str, str]:
         """An index as it is, counted from the front, and whether it is in range."""
         f, limit = self.f, self.limits[number]
         one = VectorEmitter(f, 1)
-        pointer = f.element(self.index[number], memory_type(self.k.index), offset)
         found = convert(one, one.load(pointer, self.k.index), self.k.index, "i64")
         negative = f.let(f"icmp slt i64 {found}, 0", "c")
         counted = f.let(f"select i1 {negative}, i64 {f.add(found, limit)}, i64 {found}", "i")

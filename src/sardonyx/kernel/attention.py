@@ -10,14 +10,14 @@
 query and key) and of the places `query()` and `key()`; minus infinity takes a key out. A row without any key gives zeros.
 Keys are also left out by numbers, and then never read: a query at place p sees keys from p - left to p + right, and only as many
 as there are for its batch entry. Its place is its number plus `offset`; if batch entries have lengths of their own, queries are
-the last ones of each.
+the last ones of each, or stand where `places` say (those behind the end count as the last).
 
 K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. Query heads share key heads
 in groups.
 
 Arguments: batch, heads, queries, keys, depth, columns of V, heads of a group, offset, left, right, scale (bits of an f64);
 addresses with strides: Q (batch, head, query), K (batch, head; key if not packed), V (batch, head, key), O (batch, head, query);
-each operand (batch, head, query, key); the address of the lengths, if there are any. Strides count elements; all lie
+each operand (batch, head, query, key); the addresses of the lengths and of the places, if there are any. Strides count elements; all lie
 consecutively along depth or columns. The parallel range counts batch * heads * blocks of queries.
 """
 
@@ -58,6 +58,7 @@ class AttentionKernel:
     banded: bool  # queries see only some keys, by their numbers
     lengths: str  # type of the lengths, "" if there are none
     more: int  # what is added to a length
+    placed: bool  # the place of each batch entry's first query is given
     queries: int | None  # how many, if known
     columns: int | None  # of V, if known
     keys: int | None  # how many take part in every block of queries, if known
@@ -66,7 +67,7 @@ class AttentionKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
-        fields = (self.type, self.packed, operands, self.banded, self.lengths, self.more, self.heights, self.columns, self.keys)
+        fields = (self.type, self.packed, operands, self.banded, self.lengths, self.more, self.placed, self.heights, self.columns, self.keys)
         return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
 
     @property
@@ -86,7 +87,7 @@ class AttentionKernel:
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""
-        return 11 + 4 + (3 if self.packed else 4) + 4 + 4 + 5 * len(self.operands) + (1 if self.lengths else 0)
+        return 11 + 4 + (3 if self.packed else 4) + 4 + 4 + 5 * len(self.operands) + (1 if self.lengths else 0) + self.placed
 
 
 def _divided(count: int, most: int) -> tuple[int, ...]:

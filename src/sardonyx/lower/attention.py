@@ -49,6 +49,7 @@ class Attend:
     right: int = NO_LIMIT
     lengths: View | None = None
     more: int = 0
+    places: View | None = None  # with lengths: where the first query of each batch entry stands (i64)
 
 
 def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
@@ -92,6 +93,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         given.banded,
         "" if given.lengths is None else given.lengths.buffer.dtype.name,
         given.more,
+        given.places is not None,
         queries if isinstance(queries, int) else None,
         v.shape[3] if isinstance(v.shape[3], int) else None,
         keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
@@ -104,9 +106,9 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
     arguments += [_address(v), *v.strides[:3], _address(target), *target.strides[:3]]
     for view, move in zip(given.operands, moves):
         arguments += [_address(view), *move]
-    if given.lengths is not None:
-        arguments.append(_address(given.lengths))
-    reads = [view.buffer for view in (q, k, v, *given.operands)] + ([given.lengths.buffer] if given.lengths is not None else [])
+    extra = [view for view in (given.lengths, given.places) if view is not None]
+    arguments += [_address(view) for view in extra]
+    reads = [view.buffer for view in (q, k, v, *given.operands, *extra)]
     work = product([batch, heads, queries, keys]) * ((size + v.shape[3]) * 11 + 600) // 1000
     ctx.step(
         KernelStep(

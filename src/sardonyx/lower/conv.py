@@ -6,9 +6,11 @@ by `choose_algorithm`. A plain Conv (one the layout pass left alone) is brought 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
@@ -17,60 +19,108 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import load
 from sardonyx.lower.conv_geometry import SPATIAL, Geometry, blocked_moves, geometry
 from sardonyx.lower.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.layout import layout_step
+from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
+from sardonyx.lower.steps import View
 from sardonyx.ops.layout import DOMAIN
 
-
-def constant_tensor(value: Value | None) -> Tensor | None:
-    """The data of a constant."""
-    return value.constant if value is not None and isinstance(value.constant, Tensor) else None
+_KINDS: Final = ("f32", "f16", "bf16")  # half-precision floats are computed in float32
 
 
-def _kind(value: Value | None) -> str:
-    return value.type.dtype.name if value is not None and isinstance(value.type, TensorType) else ""
+def constant_tensor(node: Node, position: int) -> Tensor | None:
+    """The data of an input that is the same in every run."""
+    value = node.inputs[position] if position < len(node.inputs) else None
+    if value is None or not isinstance(value.constant, Tensor):
+        return None
+    graph = node.graph
+    while graph is not None:  # a default that may be replaced by what is fed is no constant
+        if value in graph.inputs:
+            return None
+        graph = graph.parent_node.graph if graph.parent_node is not None else None
+    return value.constant
 
 
-def accepts_conv(node: Node) -> str:
-    """Why a convolution has no kernel, or ""."""
+def _kinds(node: Node) -> set[str]:
+    return {value.type.dtype.name for value in node.inputs if value is not None and isinstance(value.type, TensorType)}
+
+
+def _accepts_plain(node: Node) -> str:
+    """Why a plain convolution has no kernel, or ""."""
     weights = node.inputs[1]
-    if any(_kind(value) != "f32" for value in node.inputs if value is not None):
-        return f"no kernel for convolutions of {_kind(node.inputs[0])}"
+    kinds = _kinds(node)
+    if not kinds <= set(_KINDS):
+        return f"no kernel for convolutions of {', '.join(sorted(kinds - set(_KINDS)))}"
     if weights is None or weights.shape is None or any(not isinstance(dim, int) for dim in weights.shape):
         return "the size of the kernels is not known"
     if len(weights.shape) > 5:
         return f"{len(weights.shape) - 2} spatial axes: there are kernels for up to 3"
-    if 0 in weights.shape:
-        return "the kernels are empty"
-    if constant_tensor(weights) is None:
+    return "the kernels are empty" if 0 in weights.shape else ""
+
+
+def accepts_conv(node: Node) -> str:
+    """Why a blocked convolution has no kernel, or ""."""
+    reason = _accepts_plain(node)
+    if reason:
+        return reason
+    if constant_tensor(node, 1) is None:
         return "the weights are no constant"
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if bias is not None and constant_tensor(bias) is None:
+    if len(node.inputs) > 2 and node.inputs[2] is not None and constant_tensor(node, 2) is None:
         return "the bias is no constant"
     return ""
 
 
-def _weights(node: Node, attrs: dict[str, Any]) -> tuple[Weights, tuple[int, ...]]:
+def _weights(ctx: LowerContext, node: Node, attrs: dict[str, Any]) -> tuple[Weights, tuple[int, ...]]:
     """The weights of a Conv, and the shape of its kernels."""
-    value = node.inputs[1]
-    tensor = constant_tensor(value)
+    value, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
-    assert tensor is not None
-    bias = constant_tensor(node.inputs[2]) if len(node.inputs) > 2 else None
+    assert value.shape is not None
+    tensor, summand = constant_tensor(node, 1), constant_tensor(node, 2)
+    shape = tuple(int(str(dim)) for dim in value.shape)
+    kernel = shape[2:]
+    wide = (*shape[:2], *(1,) * (SPATIAL - len(kernel)), *kernel)
     groups = int(attrs.get("group") or 1)
-    name = f"{value.name}/{node.inputs[2].name if bias is not None and node.inputs[2] is not None else ''}"
-    kernel = tensor.shape[2:]
+    name = f"{value.name}/{bias.name if bias is not None else ''}"
+    kernels: Callable[[], Array] | View
+    if tensor is not None:
+        data = tensor
 
-    def array() -> Array:
-        return tensor.numpy().reshape(*tensor.shape[:2], *(1,) * (SPATIAL - len(kernel)), *kernel)
+        def array() -> Array:
+            return data.numpy().astype(np.float32, copy=False).reshape(wide)
 
-    outputs = tensor.shape[0] // groups
-    return Weights(name, array, None if bias is None else bias.numpy, groups, outputs, tensor.shape[1]), kernel
+        kernels = array
+    else:
+        kernels = whole_view(as_float(ctx, ctx.view(value)), wide)
+    summands: Callable[[], Array] | View | None = None
+    if summand is not None:
+        known = summand
+        summands = lambda: known.numpy().astype(np.float32, copy=False)  # noqa: E731
+    elif bias is not None:
+        summands = as_float(ctx, ctx.view(bias))
+    return Weights(name, kernels, summands, groups, shape[0] // groups, shape[1]), kernel
+
+
+def as_float(ctx: LowerContext, view: View) -> View:
+    """A view in float32 without gaps; a copy if it is not that already."""
+    kind = view.buffer.dtype.name
+    if kind == "f32" and view.is_contiguous:
+        return view
+    scratch = ctx.scratch(dtypes.FLOAT32, view.shape)
+    convert(ctx, view, scratch)
+    return scratch
+
+
+def convert(ctx: LowerContext, source: View, target: View) -> None:
+    """Copy between element types."""
+    kinds = [view.buffer.dtype.name for view in (source, target)]
+    stores = [(1, load(0, kinds[0]).cast(kinds[1]))]
+    ctx.step(loop_step(target.shape, [source, target], kinds, stores, lanes=ctx.lanes, label="convert", nodes=("convert",)))
 
 
 def choose_algorithm(weights: Weights, block: int, plain: bool) -> Algorithm:
@@ -87,7 +137,7 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
     """A convolution whose result (and, unless `plain`, input) is blocked."""
     node, source = root_of(group)
     attrs = attribute_values(node)
-    weights, kernel = _weights(node, attrs)
+    weights, kernel = _weights(ctx, node, attrs)
     epilogue = result_epilogue(ctx, group)
     if not epilogue.stores:
         return
@@ -138,18 +188,16 @@ def result_moves(epilogue: GroupEpilogue, shape: Sequence[Dim]) -> list[tuple[Di
     return [blocked_moves(strides) for strides in epilogue.strides(shape)]
 
 
-@template("Conv", accepts=accepts_conv)
+@template("Conv", accepts=_accepts_plain)
 def conv(ctx: LowerContext, group: Group) -> None:
     """A convolution in plain order: every group of channels is brought into blocks of its own, and back."""
     node, source = root_of(group)
     attrs = attribute_values(node)
-    weights, kernel = _weights(node, attrs)
-    x = ctx.view(source)
-    if not x.is_contiguous:
-        x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
-    place_of_result = ctx.output(node.outputs[0])
-    scattered = not place_of_result.is_contiguous
-    out = ctx.scratch(dtypes.FLOAT32, place_of_result.shape) if scattered else place_of_result
+    weights, kernel = _weights(ctx, node, attrs)
+    x = as_float(ctx, ctx.view(source))
+    final = ctx.output(node.outputs[0])
+    direct = final.is_contiguous and final.buffer.dtype is dtypes.FLOAT32
+    out = final if direct else ctx.scratch(dtypes.FLOAT32, final.shape)
     batch, spatial = x.shape[0], x.shape[2:]
     block, groups = ctx.lanes, weights.groups
     place = geometry(spatial, kernel, attrs)
@@ -176,5 +224,5 @@ def conv(ctx: LowerContext, group: Group) -> None:
     task.lower("plain" if plain else "direct")
     result = whole_view(y, (batch * groups, blocks, *outer, block))
     layout_step(ctx, whole_view(out, (batch * groups, weights.outputs, *outer)), result, "from", group.label)
-    if scattered:
-        ctx.copy(out, place_of_result, "copy")
+    if not direct:
+        convert(ctx, out, final)

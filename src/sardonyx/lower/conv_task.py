@@ -61,11 +61,11 @@ def choose_tile(lanes: int, blocks: int, columns: Dim, *, borders: bool = False)
 
 @dataclass(frozen=True)
 class Weights:
-    """The kernels of a convolution, and a name for what is packed of them."""
+    """The kernels of a convolution, and a name for what is packed of them. Constants are arrays, computed ones are views."""
 
     name: str
-    array: Callable[[], Array]  # [O, I / groups, planes, rows, columns]
-    bias: Callable[[], Array] | None
+    array: Callable[[], Array] | View  # [O, I / groups, planes, rows, columns]
+    bias: Callable[[], Array] | View | None
     groups: int
     outputs: int  # channels of one group
     inputs: int
@@ -156,12 +156,7 @@ class Task(Blocks):
             self.epilogue.for_kernel([move[-1] for move in moves]),
         )
         sets = self._sets(tile)
-        packed = self.ctx.packed(
-            f"direct:{weights.groups}:{block}:{sets}:{weights.name}",
-            dtypes.FLOAT32,
-            (weights.groups * sets.count, place.taps * weights.inputs * sets.width),
-            lambda: conv_weights.pack_direct(weights.array(), weights.groups, block, sets),
-        )
+        packed = self._packed(f"direct:{block}", sets, lambda w: conv_weights.pack_direct(w, weights.groups, block, sets), block)
         channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
         self._conv_step(kernel, tile, place, moves, packed, x, (*channels, strides[2], strides[3]), turns)
 
@@ -192,12 +187,7 @@ class Task(Blocks):
             self.epilogue.for_kernel([move[-1] for move in self.moves]),
         )
         sets = self._sets(tile)
-        packed = self.ctx.packed(
-            f"plain:{weights.groups}:{block}:{sets}:{weights.name}",
-            dtypes.FLOAT32,
-            (weights.groups * sets.count, place.taps * weights.inputs * sets.width),
-            lambda: conv_weights.pack_plain(weights.array(), weights.groups, sets),
-        )
+        packed = self._packed("plain", sets, lambda w: conv_weights.pack_plain(w, weights.groups, sets), 0)
         strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
         inner = replace(place, before=(*place.before[:2], 0))
         self._conv_step(kernel, tile, inner, self.moves, packed, x, strides, weights.inputs)
@@ -209,11 +199,13 @@ class Task(Blocks):
         channels = weights.groups * weights.outputs
         blocks = -(-channels // block)
         kernel = window_kernel(self, "depthwise", weights.inputs)
+        array = weights.array
+        assert not isinstance(array, View)
         packed = self.ctx.packed(
             f"lanes:{block}:{weights.name}",
             dtypes.FLOAT32,
             (blocks, place.taps, weights.inputs, block),
-            lambda: conv_weights.pack_lanes(weights.array(), block),
+            lambda: conv_weights.pack_lanes(array(), block),
         )
         bias = self._bias(1, channels)
         window_step(self, kernel, x, packed, bias, blocks)
@@ -266,14 +258,32 @@ class Task(Blocks):
         )
         self.ctx.step(step)
 
-    def _bias(self, groups: int, outputs: int) -> View:
-        weights, block = self.weights, self.block
-        blocks = -(-outputs // block)
+    def _packed(self, how: str, sets: conv_weights.Sets, pack: Callable[[Array], Array], block: int) -> View:
+        """The weights as the kernel reads them: packed once, or by a step if they are computed."""
+        weights = self.weights
+        array, size = weights.array, self.place.taps * weights.inputs * sets.width
+        if isinstance(array, View):
+            return conv_weights.pack_computed(self.ctx, array, weights.groups, sets, block)
         return self.ctx.packed(
-            f"bias:{groups}:{block}:{weights.name if weights.bias is not None else outputs}",
+            f"{how}:{weights.groups}:{sets}:{weights.name}",
+            dtypes.FLOAT32,
+            (weights.groups * sets.count, size),
+            lambda: pack(array()),
+        )
+
+    def _bias(self, groups: int, outputs: int) -> View:
+        bias, block = self.weights.bias, self.block
+        blocks = -(-outputs // block)
+        if isinstance(bias, View):
+            padded = self.ctx.scratch(dtypes.FLOAT32, (groups, blocks * block), "bias")
+            target = View(padded.buffer, (groups, outputs), (blocks * block, 1))
+            self.ctx.copy(whole_view(bias, (groups, outputs)), target, "bias")
+            return padded
+        return self.ctx.packed(
+            f"bias:{groups}:{block}:{outputs}:{self.weights.name if bias is not None else ''}",
             dtypes.FLOAT32,
             (groups * blocks * block,),
-            lambda: conv_weights.pack_bias(None if weights.bias is None else weights.bias(), groups, outputs, block),
+            lambda: conv_weights.pack_bias(None if bias is None else bias(), groups, outputs, block),
         )
 
     def _blocked_input(self) -> View:

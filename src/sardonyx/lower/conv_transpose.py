@@ -52,9 +52,9 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     """A step for each phase."""
     node, source = root_of(group)
     attrs = attribute_values(node)
-    tensor = constant_tensor(node.inputs[1])
+    tensor = constant_tensor(node, 1)
     assert tensor is not None
-    bias = constant_tensor(node.inputs[2]) if len(node.inputs) > 2 else None
+    bias = constant_tensor(node, 2)
     groups = int(attrs.get("group") or 1)
     where = _where(node)
     fill = SPATIAL - len(where.strides)

@@ -1,4 +1,8 @@
-"""Weights of convolutions in the order kernels read them. Pure functions of arrays: what they make can be kept on disk."""
+"""Weights of convolutions in the order kernels read them.
+
+Constants are packed by pure functions of arrays: what they make can be kept on disk. Computed weights are packed by copy steps
+of the program.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sardonyx import dtypes
+from sardonyx.ir.dims import product
 from sardonyx.ir.tensor import Array
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.steps import View
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,8 @@ def pack_direct(w: Array, groups: int, block: int, sets: Sets) -> Array:
     """
     inputs, taps = w.shape[1], int(np.prod(w.shape[2:]))
     grouped = _grouped(w, groups, sets).reshape(groups, sets.count * sets.width, inputs, taps)
-    packed = np.zeros((groups, sets.count, taps * inputs * sets.width), np.float32)
+    packed = np.empty((groups, sets.count, taps * inputs * sets.width), np.float32)
+    packed[:, -1, taps * inputs * sets.last :] = 0
     whole = inputs // block * block
     for first, end, width in sets.ranges():
         start, count = first * sets.width, end - first
@@ -50,7 +59,8 @@ def pack_plain(w: Array, groups: int, sets: Sets) -> Array:
     """[O, I, planes, rows, columns] for plain input: in a set [input channel][plane][row][column][output channel of the set]."""
     inner = int(np.prod(w.shape[1:]))
     grouped = _grouped(w, groups, sets)
-    packed = np.zeros((groups, sets.count, inner * sets.width), np.float32)
+    packed = np.empty((groups, sets.count, inner * sets.width), np.float32)
+    packed[:, -1, inner * sets.last :] = 0
     for first, end, width in sets.ranges():
         start, count = first * sets.width, end - first
         lanes = grouped[:, start : start + count * width].reshape(groups, count, width, inner)
@@ -61,6 +71,8 @@ def pack_plain(w: Array, groups: int, sets: Sets) -> Array:
 def _grouped(w: Array, groups: int, sets: Sets) -> Array:
     """The kernels by group and output channel, with zeros for channels that are not there."""
     outputs, inner = w.shape[0] // groups, int(np.prod(w.shape[1:]))
+    if outputs == sets.count * sets.width:
+        return w.reshape(groups, outputs, inner)
     grouped = np.zeros((groups, sets.count * sets.width, inner), np.float32)
     grouped[:, :outputs] = w.reshape(groups, outputs, inner)
     return grouped
@@ -93,3 +105,45 @@ def transposed_phase(w: Array, groups: int, places: tuple[tuple[int, ...], ...])
         part = part.take(np.array(chosen, np.int64), axis=axis)
     grouped = part.reshape(groups, inputs // groups, outputs, *part.shape[2:]).swapaxes(1, 2)
     return np.ascontiguousarray(grouped).reshape(groups * outputs, inputs // groups, *part.shape[2:])
+
+
+def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: int) -> View:
+    """What `pack_direct` (or, without a block, `pack_plain`) does, for weights that are computed.
+
+    Output channels past the last are not written: they end in lanes nobody reads.
+    """
+    outputs, inputs = (int(str(dim)) for dim in (w.shape[0], w.shape[1]))
+    outputs //= groups
+    taps = int(str(product(list(w.shape[2:]))))
+    size = taps * inputs * sets.width
+    packed = ctx.scratch(dtypes.FLOAT32, (groups * sets.count, size), "packed weights")
+    whole = inputs // block * block if block else 0
+    group = outputs * inputs * taps
+
+    def copy(first: int, count: int, width: int, lanes: int) -> None:
+        """Some sets, of which so many channels exist."""
+        source, target = first * sets.width * inputs * taps, first * size
+        kernel = inputs * taps
+        if whole:
+            shape = (groups, count, inputs // block, taps, block, lanes)
+            given = View(w.buffer, shape, (group, width * kernel, block * taps, 1, taps, kernel), w.offset + source)
+            made = (sets.count * size, size, taps * block * width, block * width, width, 1)
+            ctx.copy(given, View(packed.buffer, shape, made, target), "pack weights")
+        if block and inputs > whole:
+            tail = (groups, count, taps, inputs - whole, lanes)
+            given = View(w.buffer, tail, (group, width * kernel, 1, taps, kernel), w.offset + source + whole * taps)
+            moves = (sets.count * size, size, (inputs - whole) * width, width, 1)
+            ctx.copy(given, View(packed.buffer, tail, moves, target + taps * whole * width), "pack weights")
+        if not block:
+            plain = (groups, count, kernel, lanes)
+            given = View(w.buffer, plain, (group, width * kernel, 1, kernel), w.offset + source)
+            ctx.copy(given, View(packed.buffer, plain, (sets.count * size, size, width, 1), target), "pack weights")
+
+    for first, end, width in sets.ranges():
+        left = outputs - first * sets.width
+        full = min(end - first, left // width)
+        if full:
+            copy(first, full, width, width)
+        if full < end - first:
+            copy(first + full, 1, width, left - full * width)
+    return packed

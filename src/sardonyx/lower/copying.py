@@ -9,6 +9,7 @@ from sardonyx.kernel.transpose import TransposeKernel, square, units
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
 from sardonyx.lower.steps import Address, KernelStep, View
 
+_TURNED_FROM = 4096  # elements
 OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes
 
 
@@ -31,6 +32,17 @@ def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tup
         step.units, step.work = step.units * (1 - share), step.work * (1 - share)
         steps.append(step)
     return steps
+
+
+def is_turned(view: View, lanes: int) -> bool:
+    """Whether a view is consecutive along another axis than its last, and so large that a loop would suffer from it."""
+    axes = [axis for axis, size in enumerate(view.shape) if size != 1]
+    count = product(list(view.shape))
+    if not axes or view.strides[axes[-1]] in (0, 1) or (isinstance(count, int) and count < _TURNED_FROM):
+        return False
+    least = square(BITS[view.buffer.dtype.name], lanes)
+    rows = [view.shape[axis] for axis in axes if view.strides[axis] == 1]
+    return bool(rows) and all(not isinstance(size, int) or size >= least for size in (rows[0], view.shape[axes[-1]]))
 
 
 def _transposition(

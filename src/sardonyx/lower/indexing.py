@@ -24,6 +24,7 @@ from sardonyx.lower.views import chosen, sliced
 from sardonyx.ops.infer import normalize_axis
 
 _OUT_OF_RANGE: Final = "index {{found}} is out of range for axis {axis} of size {{limit}}: expected {{low}} to {{high}}"
+_SHORT: Final = 16  # places on an axis that are too few to walk along
 FAR_AWAY: Final = 1 << 62  # an index no axis has
 
 
@@ -65,6 +66,10 @@ def index_step(
         row_size = [parallel.pop(row)]
         for move in moves:
             move.pop(row)
+    elif parallel and not ordered:
+        longest = _longest_axis(parallel)
+        for per_axis in (parallel, *moves):
+            per_axis.append(per_axis.pop(longest))
     in_order, order_moves = merge_axes([sizes[axis] for axis in ordered], [[one[axis] for axis in ordered] for one in strides])
     if in_order == [1]:
         in_order, order_moves = [], [[] for _ in strides]
@@ -107,6 +112,13 @@ def index_step(
             (label,),
         )
     )
+
+
+def _longest_axis(sizes: Sequence[Dim]) -> int:
+    """The axis to walk along without rows: the last one, unless it is short. A size that is not known counts as long enough."""
+    numbers = [size if isinstance(size, int) else _SHORT for size in sizes]
+    last = len(sizes) - 1
+    return last if numbers[last] >= _SHORT else max(range(len(sizes)), key=numbers.__getitem__)
 
 
 def _row_axis(moves: Sequence[Sequence[Dim]]) -> int | None:

@@ -123,7 +123,8 @@ def _join(ctx: LowerContext, node: Node, target: View, label: str) -> None:
                 ShiftKernel(block, first % block, channels % block or block),
                 (
                     Address(x.buffer, x.offset * 4), Address(target.buffer, part * 4),
-                    x.shape[0], x.shape[1], pixels, chunk, chunks, x.strides[0], x.strides[1], target.strides[0], target.strides[1],
+                    x.shape[0], x.shape[1], pixels, chunk, chunks,
+                    x.strides[0], x.strides[1], target.strides[0], target.strides[1],
                 ),
                 product([x.shape[0], x.shape[1], chunks]),
                 product([x.shape[0], x.shape[1], pixels]) * 2,

@@ -21,7 +21,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
 from sardonyx.kernel.write import WriteKernel
 from sardonyx.lower import registry
-from sardonyx.lower.copying import copy_steps
+from sardonyx.lower.copying import copy_steps, is_turned
 from sardonyx.lower.destinations import place_results
 from sardonyx.lower.groups import Group, Grouping, is_native
 from sardonyx.lower.loop_builder import loop_step
@@ -192,6 +192,11 @@ class LowerContext:
             self._contiguous[value] = found
         return found
 
+    def straight(self, value: Value) -> View:
+        """A view that a loop over the value's shape can walk along: a transposed one is copied, which is faster in the end."""
+        view = self.view(value)
+        return self.contiguous(value) if is_turned(view, self.lanes) else view
+
     def copy(self, source: View, target: View, label: str) -> View:
         """Write one view into another of the same shape."""
         for step in copy_steps(source, target, lanes=self.lanes, label=label):
@@ -354,7 +359,7 @@ def _lower_loop(ctx: LowerContext, group: Group) -> None:
     def operand(value: Value) -> int:
         if value not in numbers:
             numbers[value] = len(operands)
-            operands.append(ctx.view(value))
+            operands.append(ctx.straight(value))
         return numbers[value]
 
     made = ctx.expressions(group, {}, operand)

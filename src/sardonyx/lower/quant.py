@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear as expressions; they mean what `ops/quant.py` says.
+"""QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear as expressions; they mean what `ops/quant.py` says.
 
 With one scale they are elementwise nodes like others. With a scale for every slice of an axis they are loops of their own, in
 which elementwise nodes may follow.
@@ -10,11 +10,12 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.kernel.expr import BITS, INTEGERS, SIGNED, Expr, binary, const, load, unary
+from sardonyx.kernel.expr import BITS, INTEGERS, SIGNED, Expr, binary, const, load, select, unary
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import elementwise, template
+from sardonyx.lower.rows import Made, Rows, lower_rows
 from sardonyx.lower.steps import View
 from sardonyx.lower.views import with_axes
 from sardonyx.ops.infer import normalize_axis
@@ -126,3 +127,22 @@ def of_slices(ctx: LowerContext, group: Group) -> None:
 def _leaf(number: int, view: View) -> Expr:
     name = view.buffer.dtype.name
     return load(number, name).cast(compute_type(name))
+
+
+@template("DynamicQuantizeLinear", accepts=lambda node: "" if node.outputs[0].shape else "a tensor without axes", fuses=True)
+def dynamic_quantize_linear(ctx: LowerContext, group: Group) -> None:
+    """A scale and a zero point that fit the range of the tensor, widened to hold 0; and the tensor quantized by them."""
+    node = group.root
+    assert node is not None
+
+    def rule(rows: Rows) -> Made:
+        low = binary("minr", rows.total("minnum", rows.x), const(0.0, "f32"))
+        high = binary("maxr", rows.total("maxnum", rows.x), const(0.0, "f32"))
+        span = high - low
+        scale = select(span > 0.0, span / const(255.0, "f32"), const(1.0, "f32"))
+        zero_point = quantized(-low, scale, None, "u8")
+        values = (quantized(rows.x, scale, zero_point, "u8"), scale, zero_point)
+        made = dict(zip(node.outputs, values))
+        return Made({node.outputs[0]: made.pop(node.outputs[0])}, made)
+
+    lower_rows(ctx, group, rule, tuple(range(len(ctx.shape(node.outputs[0])))))

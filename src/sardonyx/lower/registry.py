@@ -33,6 +33,8 @@ FAMILIES: Final = (
     "rnn",
     "attention",
     "contrib_attention",
+    "rotary",
+    "grouped_attention",
     "pool",
     "quant",
     "conv",

@@ -377,7 +377,12 @@ def _linear_attention(
     for name, needed, given in (("decay", "gated" in update_rule, decay), ("beta", "delta" in update_rule, beta)):
         if needed and given is None:
             raise ValueError(f"update_rule {update_rule!r} needs the input {name}")
-    if query.ndim != 3 or query.shape[2] % q_num_heads or key.shape[2] % kv_num_heads or value.shape[2] % kv_num_heads:
+    if (
+        {query.ndim, key.ndim, value.ndim} != {3}
+        or query.shape[2] % q_num_heads
+        or key.shape[2] % kv_num_heads
+        or value.shape[2] % kv_num_heads
+    ):
         shapes = f"{query.shape}, {key.shape} and {value.shape}"
         raise ValueError(
             f"query, key and value of the shapes {shapes} cannot be divided into {q_num_heads} and {kv_num_heads} heads"

@@ -16,7 +16,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, SparseTensorType, format_shape
 from sardonyx.ops import elementwise_math
 from sardonyx.ops.contrib_attention import MICROSOFT
-from sardonyx.ops.conv import conv_attributes, conv_core, conv_shape
+from sardonyx.ops.conv import CONV, conv_core
 from sardonyx.ops.elementwise_math import gelu_exact, gelu_tanh
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, normalize_axis, same_as
 from sardonyx.ops.matmul import gemm_core, matmul_core, matmul_shape
@@ -239,33 +239,8 @@ def fused_conv(
         return narrow(activate(result, activation, activation_params), x.dtype)
 
 
-def _fused_conv(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    z: Array | None = None,
-    *,
-    activation: str | None,
-    activation_params: tuple[float, ...] | None,
-    auto_pad: str | None,
-    dilations: tuple[int, ...] | None,
-    group: int,
-    kernel_shape: tuple[int, ...] | None,
-    pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
-) -> Array:
-    return fused_conv(
-        x, w, b, z, activation=activation, activation_params=activation_params, auto_pad=auto_pad, dilations=dilations,
-        group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
-
-
-FUSED_CONV = op(
-    "FusedConv",
-    domain=MICROSOFT,
-    eval=_fused_conv,
-    infer=lambda ctx: conv_shape(ctx.shape(0), ctx.shape(1), **conv_attributes(ctx)),
-)
+FUSED_CONV_ATTRIBUTES: Final = ("activation", "activation_params", *CONV.attr_names)
+FUSED_CONV = op("FusedConv", domain=MICROSOFT, eval=fused_conv, infer=CONV.infer, keywords=FUSED_CONV_ATTRIBUTES)
 
 
 def _fast_gelu(x: Array, bias: Array | None = None) -> Array:

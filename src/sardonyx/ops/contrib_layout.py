@@ -30,8 +30,8 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops import conv_transpose, movement, norm, pool, sampling
 from sardonyx.ops.contrib_attention import MICROSOFT
-from sardonyx.ops.contrib_fused import activate, fused_conv
-from sardonyx.ops.conv import CONV, conv_attributes, conv_shape
+from sardonyx.ops.contrib_fused import FUSED_CONV_ATTRIBUTES, activate, fused_conv
+from sardonyx.ops.conv import CONV, conv_attributes, conv_shape, infer_conv
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import OpDef, op
@@ -115,50 +115,13 @@ for _standard in (
 op("Resize", domain=NHWC, since=11, eval=RESIZE.eval, infer=RESIZE.infer, keywords=RESIZE.attr_names)
 
 
-def _nhwc_conv(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    z: Array | None = None,
-    *,
-    activation: str | None,
-    activation_params: tuple[float, ...] | None,
-    auto_pad: str | None,
-    dilations: tuple[int, ...] | None,
-    group: int,
-    kernel_shape: tuple[int, ...] | None,
-    pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
-) -> Array:
-    result = fused_conv(
-        channels_first(x), w, b, None if z is None else channels_first(z), activation=activation,
-        activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
-        pads=pads, strides=strides,
-    )  # fmt: skip
-    return channels_back(result)
+def _nhwc_conv(x: Array, w: Array, b: Array | None = None, z: Array | None = None, **attrs: Any) -> Array:
+    return channels_back(fused_conv(channels_first(x), w, b, None if z is None else channels_first(z), **attrs))
 
 
-def _plain_nhwc_conv(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    *,
-    auto_pad: str | None,
-    dilations: tuple[int, ...] | None,
-    group: int,
-    kernel_shape: tuple[int, ...] | None,
-    pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
-) -> Array:
+def _plain_nhwc_conv(x: Array, w: Array, b: Array | None = None, **geometry: Any) -> Array:
     """NhwcConv has its kernels channels last as well: [M, kh, kw, C / group]."""
-    return _nhwc_conv(
-        x, channels_first(w), b, activation=None, activation_params=None, auto_pad=auto_pad, dilations=dilations, group=group,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
-
-
-def _infer_conv(ctx: InferContext) -> InferResult:
-    return conv_shape(ctx.shape(0), ctx.shape(1), **conv_attributes(ctx))
+    return _nhwc_conv(x, channels_first(w), b, activation=None, activation_params=None, **geometry)
 
 
 def _infer_plain_nhwc_conv(ctx: InferContext) -> InferResult:
@@ -166,31 +129,33 @@ def _infer_plain_nhwc_conv(ctx: InferContext) -> InferResult:
     return conv_shape(ctx.shape(0), None if kernels is None else _first(kernels), **conv_attributes(ctx))
 
 
-NHWC_FUSED_CONV = op("NhwcFusedConv", domain=MICROSOFT, eval=_nhwc_conv, infer=infer_channels_last(_infer_conv, always=True))
+NHWC_FUSED_CONV = op(
+    "NhwcFusedConv",
+    domain=MICROSOFT,
+    eval=_nhwc_conv,
+    infer=infer_channels_last(infer_conv, always=True),
+    keywords=FUSED_CONV_ATTRIBUTES,
+)
 NHWC_CONV = op(
-    "NhwcConv", domain=MICROSOFT, eval=_plain_nhwc_conv, infer=infer_channels_last(_infer_plain_nhwc_conv, always=True)
+    "NhwcConv",
+    domain=MICROSOFT,
+    eval=_plain_nhwc_conv,
+    infer=infer_channels_last(_infer_plain_nhwc_conv, always=True),
+    keywords=CONV.attr_names,
 )
 
 
-def _nhwc_max_pool(
-    x: Array,
-    *,
-    auto_pad: str | None,
-    ceil_mode: int | None,
-    dilations: tuple[int, ...] | None,
-    kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
-) -> Array:
+def _nhwc_max_pool(x: Array, *, kernel_shape: tuple[int, ...], **geometry: Any) -> Array:
     first = channels_first(x)
-    window = pool.pool_windows(
-        first, kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations, pads=pads, strides=strides
-    )
-    return channels_back(pool.max_of_windows(first, window))
+    return channels_back(pool.max_of_windows(first, pool.pool_windows(first, kernel_shape, **geometry)))
 
 
 NHWC_MAX_POOL = op(
-    "NhwcMaxPool", domain=MICROSOFT, eval=_nhwc_max_pool, infer=infer_channels_last(pool.pooled_shape, always=True)
+    "NhwcMaxPool",
+    domain=MICROSOFT,
+    eval=_nhwc_max_pool,
+    infer=infer_channels_last(pool.pooled_shape, always=True),
+    keywords=("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides"),
 )
 
 
@@ -223,26 +188,9 @@ def _unblocked(w: Array, block: int) -> Array:
     return np.ascontiguousarray(blocked.transpose(order)).reshape(w.shape)
 
 
-def _blocked_conv(
-    x: Array,
-    w: Array,
-    b: Array | None = None,
-    total: Array | None = None,
-    *,
-    activation: str | None,
-    activation_params: tuple[float, ...] | None,
-    auto_pad: str | None,
-    dilations: tuple[int, ...] | None,
-    group: int,
-    kernel_shape: tuple[int, ...] | None,
-    pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
-) -> Array:
-    return fused_conv(
-        _with_channels(x, w.shape[1] * group), _unblocked(w, _block_of(w)), b, total, activation=activation,
-        activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
-        pads=pads, strides=strides,
-    )  # fmt: skip
+def _blocked_conv(x: Array, w: Array, b: Array | None = None, total: Array | None = None, *, group: int, **attrs: Any) -> Array:
+    padded = _with_channels(x, w.shape[1] * group)
+    return fused_conv(padded, _unblocked(w, _block_of(w)), b, total, group=group, **attrs)
 
 
 def _with_channels(x: Array, channels: int) -> Array:
@@ -259,7 +207,7 @@ def _infer_blocked_conv(ctx: InferContext) -> InferResult:
     return conv_shape(padded, w, **conv_attributes(ctx))
 
 
-BLOCKED_CONV = op("Conv", domain=NCHWC, eval=_blocked_conv, infer=_infer_blocked_conv)
+BLOCKED_CONV = op("Conv", domain=NCHWC, eval=_blocked_conv, infer=_infer_blocked_conv, keywords=FUSED_CONV_ATTRIBUTES)
 
 for _standard in (pool.MAX_POOL, pool.AVERAGE_POOL, pool.GLOBAL_MAX_POOL, pool.GLOBAL_AVERAGE_POOL):
     op(

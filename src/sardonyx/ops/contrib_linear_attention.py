@@ -5,6 +5,8 @@ The standard took LinearAttention and CausalConvWithState over; these are the fo
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sardonyx.ir.tensor import Array
@@ -22,29 +24,19 @@ def _refuse_window(state_window: int) -> None:
         raise ValueError(f"state_window is {state_window}; only 0, the state after the last position, is supported")
 
 
-def _linear_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    past_state: Array | None = None,
-    decay: Array | None = None,
-    beta: Array | None = None,
-    *,
-    kv_num_heads: int,
-    q_num_heads: int,
-    scale: float,
-    state_window: int,
-    update_rule: str,
-) -> tuple[Array, Array]:
+def _linear_attention(*inputs: Array | None, state_window: int, **attrs: Any) -> tuple[Array, Array]:
     _refuse_window(state_window)
-    result: tuple[Array, Array] = LINEAR_ATTENTION.eval(
-        query, key, value, past_state, decay, beta, kv_num_heads=kv_num_heads, q_num_heads=q_num_heads, scale=scale,
-        update_rule=update_rule,
-    )  # fmt: skip
+    result: tuple[Array, Array] = LINEAR_ATTENTION.eval(*inputs, **attrs)
     return result
 
 
-OLD_LINEAR_ATTENTION = op("LinearAttention", domain=MICROSOFT, eval=_linear_attention, infer=LINEAR_ATTENTION.infer)
+OLD_LINEAR_ATTENTION = op(
+    "LinearAttention",
+    domain=MICROSOFT,
+    eval=_linear_attention,
+    infer=LINEAR_ATTENTION.infer,
+    keywords=("state_window", *LINEAR_ATTENTION.attr_names),
+)
 
 
 def _linear_attention_gate(a: Array, dt_bias: Array, decay_scale: Array, b: Array | None = None) -> tuple[Array, Array | None]:

@@ -19,9 +19,10 @@ from sardonyx.ops.contrib_layout import channels_back, channels_first, infer_cha
 from sardonyx.ops.conv import conv_attributes, conv_shape
 from sardonyx.ops.infer import InferContext, InferResult, broadcast_shapes, normalize_axis, same_as
 from sardonyx.ops.pool import mean_of_windows, pool_windows, pooled_shape
+from sardonyx.ops.quant import QLINEAR_CONV as STANDARD_QLINEAR_CONV
 from sardonyx.ops.quant import dequantize, quantize
 from sardonyx.ops.reduce import softmax
-from sardonyx.ops.registry import Trait, lookup, op
+from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.special import sigmoid
 
 
@@ -222,32 +223,8 @@ QLINEAR_GLOBAL_AVERAGE_POOL = op(
 )
 
 
-def _qlinear_conv(
-    x: Array,
-    x_scale: Array,
-    x_zero_point: Array,
-    w: Array,
-    w_scale: Array,
-    w_zero_point: Array,
-    y_scale: Array,
-    y_zero_point: Array,
-    bias: Array | None = None,
-    *,
-    auto_pad: str,
-    channels_last: int,
-    dilations: tuple[int, ...] | None,
-    group: int,
-    kernel_shape: tuple[int, ...] | None,
-    pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
-) -> Array:
-    standard = lookup("", "QLinearConv", 10)
-    assert standard is not None
-    result: Array = standard.eval(
-        channels_first(x, channels_last), x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, bias,
-        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
-    return channels_back(result, channels_last)
+def _qlinear_conv(x: Array, *others: Array | None, channels_last: int, **geometry: Any) -> Array:
+    return channels_back(STANDARD_QLINEAR_CONV.eval(channels_first(x, channels_last), *others, **geometry), channels_last)
 
 
 QLINEAR_CONV = op(
@@ -255,6 +232,7 @@ QLINEAR_CONV = op(
     domain=MICROSOFT,
     eval=_qlinear_conv,
     infer=infer_channels_last(lambda ctx: conv_shape(ctx.shape(0), ctx.shape(3), **conv_attributes(ctx))),
+    keywords=("channels_last", *STANDARD_QLINEAR_CONV.attr_names),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import widen
 from sardonyx.ops.quant import dynamic_parameters, quantize
 from sardonyx.ops.registry import op
-from sardonyx.ops.rnn import infer_recurrent, lstm_core
+from sardonyx.ops.rnn import LSTM, infer_recurrent, lstm_core
 
 
 def _qattention(
@@ -118,21 +119,12 @@ def _dynamic_quantize_lstm(
     w_zero_point: Array,
     r_scale: Array,
     r_zero_point: Array,
-    *,
-    activation_alpha: tuple[float, ...] | None,
-    activation_beta: tuple[float, ...] | None,
-    activations: tuple[str, ...] | None,
-    clip: float | None,
-    direction: str,
-    hidden_size: int | None,
-    input_forget: int | None,
+    **attrs: Any,
 ) -> tuple[Array, ...]:
     """LSTM with quantized weights, which quantizes its inputs, and the hidden state at every step."""
     return lstm_core(
         _rounded_dynamically(x), _real_weight(w, w_scale, w_zero_point), _real_weight(r, r_scale, r_zero_point), b,
-        sequence_lens, initial_h, initial_c, p, activation_alpha=activation_alpha, activation_beta=activation_beta,
-        activations=activations, clip=clip, direction=direction, hidden_size=hidden_size, input_forget=input_forget, layout=0,
-        recurrent_input=_rounded_dynamically,
+        sequence_lens, initial_h, initial_c, p, layout=0, recurrent_input=_rounded_dynamically, **attrs,
     )  # fmt: skip
 
 
@@ -147,5 +139,9 @@ def _infer_dynamic_quantize_lstm(ctx: InferContext) -> InferResult:
 
 
 DYNAMIC_QUANTIZE_LSTM = op(
-    "DynamicQuantizeLSTM", domain=MICROSOFT, eval=_dynamic_quantize_lstm, infer=_infer_dynamic_quantize_lstm
+    "DynamicQuantizeLSTM",
+    domain=MICROSOFT,
+    eval=_dynamic_quantize_lstm,
+    infer=_infer_dynamic_quantize_lstm,
+    keywords=tuple(name for name in LSTM.attr_names if name != "layout"),
 )

@@ -162,7 +162,8 @@ def conv_attributes(ctx: InferContext) -> dict[str, Any]:
     }
 
 
-def _infer_conv(ctx: InferContext) -> InferResult:
+def infer_conv(ctx: InferContext) -> InferResult:
+    """The shape of a convolution's result, from a node's inputs and attributes."""
     return conv_shape(ctx.shape(0), ctx.shape(1), **conv_attributes(ctx))
 
 
@@ -183,7 +184,7 @@ def _conv(
     )
 
 
-CONV = op("Conv", eval=_conv, infer=_infer_conv)
+CONV = op("Conv", eval=_conv, infer=infer_conv)
 
 
 def _causal_conv_with_state(

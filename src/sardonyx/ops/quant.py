@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.types import TensorType
-from sardonyx.ops.conv import conv_attributes, conv_core, conv_shape
+from sardonyx.ops.conv import CONV, conv_attributes, conv_core, conv_shape
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.matmul import integer_matmul, matmul_shape
 from sardonyx.ops.registry import op
@@ -346,23 +346,12 @@ def _conv_integer(
     w: Array,
     x_zero_point: Array | None = None,
     w_zero_point: Array | None = None,
-    *,
-    auto_pad: str,
-    dilations: tuple[int, ...] | None,
-    group: int,
-    kernel_shape: tuple[int, ...] | None,
-    pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
+    **geometry: Any,
 ) -> Array:
     return conv_core(
         _centred(x, None if x_zero_point is None else x_zero_point.reshape(())),
         _centred(w, None if w_zero_point is None else _per_kernel(w_zero_point, w.ndim - 1)),
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
+        **geometry,
     )
 
 
@@ -376,25 +365,9 @@ def _qlinear_conv(
     y_scale: Array,
     y_zero_point: Array,
     bias: Array | None = None,
-    *,
-    auto_pad: str,
-    dilations: tuple[int, ...] | None,
-    group: int,
-    kernel_shape: tuple[int, ...] | None,
-    pads: tuple[int, ...] | None,
-    strides: tuple[int, ...] | None,
+    **geometry: Any,
 ) -> Array:
-    total = conv_core(
-        _centred(x, x_zero_point.reshape(())),
-        _centred(w, _per_kernel(w_zero_point, w.ndim - 1)),
-        bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    total = conv_core(_centred(x, x_zero_point.reshape(())), _centred(w, _per_kernel(w_zero_point, w.ndim - 1)), bias, **geometry)
     return requantize(total, x_scale.reshape(()), _per_kernel(w_scale, w.ndim - 2), y_scale.reshape(()), y_zero_point.reshape(()))
 
 
@@ -402,5 +375,5 @@ def _infer_conv(ctx: InferContext, kernels: int) -> InferResult:
     return conv_shape(ctx.shape(0), ctx.shape(kernels), **conv_attributes(ctx))
 
 
-op("ConvInteger", since=10, eval=_conv_integer, infer=lambda ctx: _infer_conv(ctx, 1))
-op("QLinearConv", since=10, eval=_qlinear_conv, infer=lambda ctx: _infer_conv(ctx, 3))
+op("ConvInteger", since=10, eval=_conv_integer, infer=lambda ctx: _infer_conv(ctx, 1), keywords=CONV.attr_names)
+QLINEAR_CONV = op("QLinearConv", since=10, eval=_qlinear_conv, infer=lambda ctx: _infer_conv(ctx, 3), keywords=CONV.attr_names)

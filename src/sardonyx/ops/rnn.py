@@ -292,7 +292,9 @@ def lstm_core(
     recurrent_input: Activation = lambda h: h,
 ) -> tuple[Array, ...]:
     """LSTM; `recurrent_input` stands between the hidden state of a step and the product with R in the next."""
-    data = prepare(x, w, r, b, sequence_lens, (initial_h, initial_c), direction=direction, gates=4, hidden_size=hidden_size, layout=layout)
+    data = prepare(
+        x, w, r, b, sequence_lens, (initial_h, initial_c), direction=direction, gates=4, hidden_size=hidden_size, layout=layout
+    )
     functions = _activations(activations, ("Sigmoid", "Tanh", "Tanh"), activation_alpha, activation_beta, len(data.backwards))
     bounded, hidden = _clipped(clip), data.hidden
     if p is not None and p.shape != (len(data.backwards), 3 * hidden):
@@ -325,31 +327,6 @@ def lstm_core(
         return _results(*run(data, data.b[:, : 4 * hidden] + data.b[:, 4 * hidden :], make_step), layout, x.dtype)
 
 
-def _lstm(
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    sequence_lens: Array | None = None,
-    initial_h: Array | None = None,
-    initial_c: Array | None = None,
-    p: Array | None = None,
-    *,
-    activation_alpha: tuple[float, ...] | None,
-    activation_beta: tuple[float, ...] | None,
-    activations: tuple[str, ...] | None,
-    clip: float | None,
-    direction: str,
-    hidden_size: int | None,
-    input_forget: int | None,
-    layout: int | None,
-) -> tuple[Array, ...]:
-    return lstm_core(
-        x, w, r, b, sequence_lens, initial_h, initial_c, p, activation_alpha=activation_alpha, activation_beta=activation_beta,
-        activations=activations, clip=clip, direction=direction, hidden_size=hidden_size, input_forget=input_forget, layout=layout,
-    )  # fmt: skip
-
-
 def infer_recurrent(ctx: InferContext) -> InferResult:
     """All hidden states, then one final state after the other."""
     x, r = ctx.shape(0, rank=3), ctx.shape(2, rank=3)
@@ -368,4 +345,11 @@ def infer_recurrent(ctx: InferContext) -> InferResult:
 
 RNN = op("RNN", eval=_rnn, infer=infer_recurrent)
 GRU = op("GRU", eval=_gru, infer=infer_recurrent)
-LSTM = op("LSTM", eval=_lstm, infer=infer_recurrent)
+LSTM = op(
+    "LSTM",
+    eval=lstm_core,
+    infer=infer_recurrent,
+    keywords=(
+        "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget", "layout",
+    ),
+)  # fmt: skip

@@ -58,8 +58,7 @@ class FormGemm(Rule[_Sum]):
         return None
 
     def rewrite(self, g: Rewriter, found: _Sum, facts: Any) -> None:
-        since = 13 if dtype_of(found.addend) is dtypes.BFLOAT16 else 7
-        g.replace(g.anchor.outputs[0], g.op("Gemm", *found.product.inputs, found.addend, since=since))
+        g.replace(g.anchor.outputs[0], g.op("Gemm", *found.product.inputs, found.addend))
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class FormFusedMatMul(Rule[_Product]):
 
     def match(self, g: Rewriter, node: Node) -> _Product | Reject | None:
         a, b = node.inputs
-        if a is None or b is None or dtype_of(a) not in _FLOATS or not a.shape or not b.shape:
+        if a is None or b is None or dtype_of(a) not in _FLOATS or min(len(a.shape or ()), len(b.shape or ())) < 2:
             return None
         found = _Product(node, [a, b])
         for place in (0, 1):

@@ -21,6 +21,9 @@ from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 
 _X: Final = var("x")
 _SIXTH: Final = 1 / 6
+_HARD_SWISH: Final = 14  # the opset versions since which there are these operators
+_MISH: Final = 18
+_GELU: Final = 20
 
 
 class _Formula(Rule[Match]):
@@ -58,7 +61,7 @@ class FuseGelu(_Formula):
     formula: ClassVar[Pattern] = product(_X, op("Add", op("Erf", product(_X, scale=sqrt(0.5))), number(1.0)), scale=0.5)
 
     def fused(self, g: Rewriter, x: Value, m: Match) -> Value:
-        return g.op("Gelu", x) if g.version >= 20 else g.op("Gelu", x, domain=MICROSOFT)
+        return g.op("Gelu", x) if g.version >= _GELU else g.op("Gelu", x, domain=MICROSOFT)
 
 
 _CUBIC: Final = one_of(
@@ -86,7 +89,7 @@ class FuseTanhGelu(_Formula):
     formula: ClassVar[Pattern] = product(_X, op("Add", op("Tanh", _CUBIC), number(1.0)), scale=0.5)
 
     def fused(self, g: Rewriter, x: Value, m: Match) -> Value:
-        return g.op("Gelu", x, approximate="tanh") if g.version >= 20 else g.op("FastGelu", x, domain=MICROSOFT)
+        return g.op("Gelu", x, approximate="tanh") if g.version >= _GELU else g.op("FastGelu", x, domain=MICROSOFT)
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,10 @@ class FuseHardSigmoid(_Formula):
 
 @dataclass(frozen=True)
 class FuseHardSwish(_Formula):
-    """x * clip(x / 6 + 0.5, 0, 1) is HardSwish, also with the gate as HardSigmoid or as clip(x + 3, 0, 6) / 6."""
+    """x * clip(x / 6 + 0.5, 0, 1) is HardSwish, also with the gate as HardSigmoid or as clip(x + 3, 0, 6) / 6.
+
+    Older opsets have no HardSwish; there the gate becomes a HardSigmoid.
+    """
 
     name: ClassVar[str] = "FuseHardSwish"
     ort_names: ClassVar[tuple[str, ...]] = ("HardSwishFusion",)
@@ -146,6 +152,11 @@ class FuseHardSwish(_Formula):
         product(_X, clip(op("Add", product(_X, scale=_SIXTH), number(0.5)), number(0.0), number(1.0))),
     )
 
+    def match(self, g: Rewriter, node: Node) -> Match | Reject | None:
+        found = super().match(g, node)
+        done = isinstance(found, Match) and g.version < _HARD_SWISH and any(each.op_type == "HardSigmoid" for each in found.nodes)
+        return None if done else found
+
     def check(self, g: Rewriter, found: Match) -> Any:
         gate = next((node for node in found.nodes if node.op_type == "HardSigmoid"), None)
         if gate is not None:
@@ -155,7 +166,9 @@ class FuseHardSwish(_Formula):
         return super().check(g, found)
 
     def fused(self, g: Rewriter, x: Value, m: Match) -> Value:
-        return g.op("HardSwish", x, since=14)
+        if g.version >= _HARD_SWISH:
+            return g.op("HardSwish", x)
+        return g.op("Mul", x, g.op("HardSigmoid", x, alpha=_SIXTH, beta=0.5))
 
 
 @dataclass(frozen=True)
@@ -169,5 +182,8 @@ class FuseMish(_Formula):
         _X, op("Tanh", one_of(op("Softplus", _X), op("Log", op("Add", op("Exp", _X), number(1.0)))))
     )
 
+    def check(self, g: Rewriter, found: Match) -> Any:
+        return Reject(f"Mish exists since opset {_MISH}") if g.version < _MISH else super().check(g, found)
+
     def fused(self, g: Rewriter, x: Value, m: Match) -> Value:
-        return g.op("Mish", x, since=18)
+        return g.op("Mish", x)

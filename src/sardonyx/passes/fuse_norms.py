@@ -158,7 +158,7 @@ class FuseLayerNorm(_Norm):
     takes_bias: ClassVar[bool] = True
 
     def fused(self, g: Rewriter, x: Value, scale: Value, bias: Value | None, axis: int, epsilon: float) -> Value:
-        return g.op("LayerNormalization", x, scale, *([] if bias is None else [bias]), since=17, axis=axis, epsilon=epsilon)
+        return g.op("LayerNormalization", x, scale, *([] if bias is None else [bias]), axis=axis, epsilon=epsilon)
 
 
 @dataclass(frozen=True)

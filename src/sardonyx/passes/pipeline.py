@@ -28,7 +28,7 @@ from sardonyx.passes.merge_reshapes import MergeReshapes, ReshapeInsteadOfTransp
 from sardonyx.passes.merge_siblings import MergeSiblings
 from sardonyx.passes.merge_subexpressions import MergeSubexpressions
 from sardonyx.passes.merge_transposes import MergeTransposes
-from sardonyx.passes.protocol import Pass
+from sardonyx.passes.protocol import Optimization
 from sardonyx.passes.push_transposes import PushTransposes
 from sardonyx.passes.remove_no_ops import RemoveCastBeforeShape, RemoveDropout, RemoveIdentity, RemoveNoOps
 from sardonyx.passes.remove_unused import RemoveUnused
@@ -37,10 +37,10 @@ from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseRe
 
 FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
 
-_PREPARE: Final[tuple[Pass, ...]] = (
+_PREPARE: Final[tuple[Optimization, ...]] = (
     FoldShapeValues(),  # sets the types all others rely on; they keep them up to date
 )
-_SIMPLIFY: Final[tuple[Pass, ...]] = (
+_SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),  # no time for what nobody needs
     RemoveIdentity(),  # nodes that hide others from patterns
     RemoveDropout(),
@@ -65,7 +65,7 @@ _SIMPLIFY: Final[tuple[Pass, ...]] = (
     AbsorbTransposesInGemm(),
     RemoveUnused(),  # what the folding left behind
 )
-_FUSE: Final[tuple[Pass, ...]] = (
+_FUSE: Final[tuple[Optimization, ...]] = (
     FuseLayerNorm(),  # before FuseRmsNorm, which is a part of it
     FuseRmsNorm(),
     FuseGelu(),
@@ -80,7 +80,8 @@ _FUSE: Final[tuple[Pass, ...]] = (
     MultiplyByInverse(),  # late: the patterns above know divisions
     RemoveUnused(),
 )
-_LAYOUT: Final[tuple[Pass, ...]] = ()
+# The layout of convolutions is chosen after all this, when the target is known: see `assign_layout`.
+_LAYOUT: Final[tuple[Optimization, ...]] = ()
 
 BASIC: Final = (*_PREPARE, *_SIMPLIFY)
 EXTENDED: Final = (*BASIC, *_FUSE)
@@ -93,7 +94,7 @@ class Stage:
     """Passes that run in turn, at most `rounds` times."""
 
     level: GraphOptimizationLevel  # the lowest that has them
-    passes: tuple[Pass, ...]
+    passes: tuple[Optimization, ...]
     rounds: int
 
 
@@ -161,7 +162,7 @@ def stages_for(options: CompileOptions) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def _limited(pass_: Pass, limit: str) -> Pass:
+def _limited(pass_: Optimization, limit: str) -> Optimization:
     if not isinstance(pass_, FoldConstants):
         return pass_
     if not limit.strip().isdigit():
@@ -203,7 +204,7 @@ def run_stage(stage: Stage, model: Model, check: bool) -> Iterator[PassReport]:
             break
 
 
-def _run(pass_: Pass, model: Model, level: GraphOptimizationLevel, number: int, check: bool) -> PassReport:
+def _run(pass_: Optimization, model: Model, level: GraphOptimizationLevel, number: int, check: bool) -> PassReport:
     start = time.perf_counter()
     result = pass_.run(model)
     seconds = time.perf_counter() - start

@@ -31,14 +31,19 @@ class PassResult:
 
 
 class Pass(Protocol):
-    """A change of a model. `name` is what the command line and reports call it; `ort_names` what ONNX Runtime does."""
+    """A change of a model. `name` is what the command line and reports call it."""
 
     name: ClassVar[str]
-    ort_names: ClassVar[tuple[str, ...]]
 
     def run(self, model: Model) -> PassResult:
         """Change the model in place."""
         ...
+
+
+class Optimization(Pass, Protocol):
+    """A pass that may be left out; `ort_names` are what ONNX Runtime calls the same thing, for `disabled_optimizers`."""
+
+    ort_names: ClassVar[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Rule(Generic[M]):
     """A pass that rewrites one place at a time. `roots` names the operators (of ONNX) a pattern can end with."""
 
     name: ClassVar[str]
-    ort_names: ClassVar[tuple[str, ...]] = ()  # what ONNX Runtime calls it, for `disabled_optimizers`
+    ort_names: ClassVar[tuple[str, ...]] = ()
     roots: ClassVar[frozenset[str]]
     rounds: ClassVar[int] = 1  # walks over the graph while there are changes
 

@@ -91,7 +91,7 @@ class Rewriter:
 
     @property
     def version(self) -> int:
-        """The ai.onnx version new nodes have at least."""
+        """The ai.onnx version of new nodes."""
         if self.anchor.domain == ONNX_DOMAIN:
             return self.anchor.version
         return self.model.opset_imports.get(ONNX_DOMAIN) or max_version(self.graph)
@@ -150,27 +150,17 @@ class Rewriter:
         held = data if isinstance(data, Tensor) else tensor.from_numpy(np.asarray(data))
         return self.graph.add_initializer(self.fresh_name(hint), held)
 
-    def op(self, op_type: str, *inputs: Value | None, domain: str = "", since: int = 1, hint: str = "", **attrs: Any) -> Value:
-        """A new node with one output; attributes that are None are left off. `since` is the first version that has this form."""
-        return self.node(op_type, inputs, 1, domain=domain, since=since, hint=hint, **attrs)[0]
+    def op(self, op_type: str, *inputs: Value | None, domain: str = "", **attrs: Any) -> Value:
+        """A new node with one output; attributes that are None are left off."""
+        return self.node(op_type, inputs, 1, domain=domain, **attrs)[0]
 
-    def node(
-        self,
-        op_type: str,
-        inputs: Sequence[Value | None],
-        outputs: int,
-        *,
-        domain: str = "",
-        since: int = 1,
-        hint: str = "",
-        **attrs: Any,
-    ) -> list[Value]:
-        """A new node with several outputs."""
-        version = max(since, self.version) if domain == ONNX_DOMAIN else 1
+    def node(self, op_type: str, inputs: Sequence[Value | None], outputs: int, *, domain: str = "", **attrs: Any) -> list[Value]:
+        """A new node with several outputs. It is of the opset version of its place, so that the model stays one of its opset."""
+        version = self.version if domain == ONNX_DOMAIN else 1
         if domain:
             self.model.opset_imports.setdefault(domain, 1)
         made = [make_attr(key, value) for key, value in attrs.items() if value is not None]
-        results = [Value(self.fresh_name(hint or op_type)) for _ in range(outputs)]
+        results = [Value(self.fresh_name(op_type)) for _ in range(outputs)]
         node = Node(op_type, inputs, results, made, domain=domain, version=version, name=self.anchor.name)
         self.graph.insert_before(self.anchor, node)
         self._fresh.update(results)

@@ -1,0 +1,60 @@
+"""How attention is cut into blocks of queries and tiles of rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sardonyx.ir.dims import evaluate, symbol
+from sardonyx.kernel.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors, units
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import load
+from sardonyx.kernel.loops import Operand
+
+KERNEL = AttentionKernel("f32", True, accumulator("f32"), (), False, "", 0, False, None, None, None)
+
+
+@given(st.integers(1, 500))
+def test_tiles_of_every_height_that_occurs_exist(queries: int) -> None:
+    heights = replace(KERNEL, queries=queries).heights
+    blocks = -(-queries // QUERIES)
+    for rows in {queries // blocks, -(-queries // blocks)}:
+        tiles = -(-rows // 6)
+        assert {rows // tiles, -(-rows // tiles)} <= set(heights)
+    assert set(heights) <= set(KERNEL.heights)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_parts_of_the_keys_are_whole_strips(lanes: int) -> None:
+    assert KEYS % (strip_vectors(lanes) * lanes) == 0
+
+
+def test_units_count_blocks_of_queries() -> None:
+    assert units(2, 3, QUERIES) == 6
+    assert units(2, 3, QUERIES + 1) == 12
+    assert evaluate(units(1, symbol("h"), symbol("q")), {"h": 4, "q": 0}) == 0
+
+
+def test_kernels_with_other_code_have_other_keys() -> None:
+    masked = accumulator("f32") + load(0, "f32")
+    others = [
+        replace(KERNEL, packed=False),
+        replace(KERNEL, banded=True),
+        replace(KERNEL, lengths="i64"),
+        replace(KERNEL, lengths="i64", more=1),
+        replace(KERNEL, lengths="i64", placed=True),
+        replace(KERNEL, columns=64),
+        replace(KERNEL, queries=1),
+        replace(KERNEL, score=masked, operands=(Operand("f32", "unit"),)),
+        replace(KERNEL, score=masked, operands=(Operand("f32", "zero"),)),
+    ]
+    assert len({one.key for one in (KERNEL, *others)}) == len(others) + 1
+
+
+def test_a_score_with_a_mask_is_not_plain() -> None:
+    assert KERNEL.plain
+    assert not replace(KERNEL, banded=True).plain
+    assert not replace(KERNEL, score=accumulator("f32") + (key() + query()).cast("f32")).plain

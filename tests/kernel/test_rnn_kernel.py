@@ -1,0 +1,50 @@
+"""What tells recurrent kernels apart, and how large their tiles are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sardonyx.kernel.math import tanh
+from sardonyx.kernel.matmul import registers_of
+from sardonyx.kernel.rnn import Pass, RecurrentKernel, projected, running, state, tile_sizes, total, vector
+
+SUM = projected(0, "f32") + total(0, "f32")
+KERNEL = RecurrentKernel("f32", "f32", 1, 0, 1, (Pass(0, 1, ((0, tanh(SUM)),), tanh(SUM)),), (True,), (True,), True, False, False)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("gates", [1, 2, 3, 4])
+def test_sums_of_a_tile_fit_the_registers(gates: int, lanes: int) -> None:
+    alone, together, rows = tile_sizes(gates, lanes)
+    spare = registers_of(lanes) - 4
+    assert alone * gates <= spare
+    assert rows * together * gates <= spare
+    assert rows > 1
+
+
+def test_kernels_with_other_code_have_other_keys() -> None:
+    others = [
+        replace(KERNEL, outside="f16"),
+        replace(KERNEL, initial=(False,)),
+        replace(KERNEL, final=(False,)),
+        replace(KERNEL, output=False),
+        replace(KERNEL, ragged=True),
+        replace(KERNEL, single=True),
+        replace(KERNEL, passes=(Pass(0, 1, ((0, SUM),), SUM),)),
+        replace(KERNEL, passes=(Pass(0, 1, ((0, tanh(SUM)),)),)),
+    ]
+    assert len({one.key for one in (KERNEL, *others)}) == len(others) + 1
+    assert replace(KERNEL).key == KERNEL.key
+
+
+def test_leaves_of_expressions_are_told_apart() -> None:
+    leaves = {total(0, "f32"), total(1, "f32"), projected(0, "f32"), state(0, "f32"), vector(0, "f32"), running()}
+    assert len(leaves) == 6
+
+
+def test_arguments_follow_what_a_kernel_has() -> None:
+    assert KERNEL.argument_count() == 4 + 4 + 2 + 1 + 4 + 3 + 3
+    assert replace(KERNEL, ragged=True).argument_count() == KERNEL.argument_count() + 3
+    assert replace(KERNEL, output=False).argument_count() == KERNEL.argument_count() - 4

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from mpmath import mp, mpf
+from mpmath import mp, mpf  # type: ignore[import-untyped]
 
 mp.dps = 120
 
@@ -164,7 +164,7 @@ def main() -> None:
     low, high = float(mp.sqrt(mpf(1) / 2) - 1), float(mp.sqrt(2) - 1)
     log1p = lambda x: mp.log(1 + x)  # noqa: E731
     show("LOG32", polynomial(quotient(log1p, 3, (0, 1, -0.5)), low, high, 8, "f32"), "(log(1 + f) - f + f**2 / 2) / f**3")
-    atanh_tail = lambda z: (root(mp.atanh)(z) - 1) / z if z > mpf("1e-40") else mpf(1) / 3  # noqa: E731
+    atanh_tail: Function = lambda z: (root(mp.atanh)(z) - 1) / z if z > mpf("1e-40") else mpf(1) / 3  # noqa: E731
     show(
         "LOG64",
         [2 * c for c in polynomial(atanh_tail, 0.0, float((high / (2 + high)) ** 2), 7, "f64")],

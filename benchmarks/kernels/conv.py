@@ -75,6 +75,8 @@ CASES = (
     Case(64, 64, 56, 3, spread=2),
     Case(24, 24, 56, 3),
     Case(40, 40, 28, 1),
+    Case(64, 1, 56, 3, layers=1),
+    Case(32, 3, 112, 3, layers=1),
 )
 
 

@@ -427,7 +427,7 @@ def test_five_thousand_nodes_take_well_under_a_second() -> None:
         x = g.Reshape(x, g.Concat(g.Slice(g.Shape(x), zero, one), rest, axis=0))
     g.output(x)
     infer_shapes(parse_graph("graph (x: f32[1]) -> () {\n y = Relu(x) @18\n}"))  # operators are loaded
-    start = time.perf_counter()
+    start = time.process_time()
     assert infer_shapes(g.graph).problems == []
-    assert time.perf_counter() - start < 2  # about 0.15 s on an idle machine
+    assert time.process_time() - start < 2  # about 0.15 s on an idle machine
     assert str(x.type) == "f32[N,S,128]"

@@ -11,7 +11,7 @@ from sardonyx.kernel.expr import clamp
 from sardonyx.kernel.layout import LayoutKernel, ShiftKernel, SurroundKernel
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.resize import ResizeKernel
-from sardonyx.kernel.window import GlobalPoolKernel, Row, WindowKernel
+from sardonyx.kernel.window import GlobalPoolKernel, NarrowKernel, Row, WindowKernel
 
 STORE = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
 RELU = Epilogue((Operand("f32", "unit"),), ((0, clamp(accumulator("f32"), 0.0, None)),))
@@ -33,6 +33,16 @@ def test_every_field_of_a_window_is_part_of_its_key() -> None:
         "epilogue": RELU,
     }  # fmt: skip
     assert set(others) == {field.name for field in fields(WindowKernel)}
+    keys = {replace(kernel, **{name: other}).key for name, other in others.items()}
+    assert len(keys | {kernel.key}) == len(others) + 1
+
+
+def test_every_field_of_a_narrow_convolution_is_part_of_its_key() -> None:
+    kernel = NarrowKernel(16, 1, 0, 7, 3, 1, 1, Row(14, 14, 1, 16), STORE)
+    others: dict[str, Any] = {
+        "block": 8, "outputs": 2, "tail": 4, "pixels": 5, "taps": 5, "stride": 2, "spread": 2, "row": None, "epilogue": RELU,
+    }  # fmt: skip
+    assert set(others) == {field.name for field in fields(NarrowKernel)}
     keys = {replace(kernel, **{name: other}).key for name, other in others.items()}
     assert len(keys | {kernel.key}) == len(others) + 1
 

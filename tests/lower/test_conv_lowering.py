@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from conv_support import assert_blocked_agrees, blocked, compiled, model, numbers
 from native_support import assert_native_agrees, run_native
+from sardonyx.kernel.window import NarrowKernel
 from sardonyx.lower.conv_task import choose_tile
 from sardonyx.ops.conv import conv_core
 
@@ -94,6 +95,23 @@ def test_a_plain_convolution_gives_what_it_gives_in_numpy(layer: Layer) -> None:
 def test_kernels_read_only_what_is_theirs(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
     content, feeds = Layer(x, w, True, attrs, False).parts()
     assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    ("x", "w", "attrs"),
+    [
+        ((2, 32, 12, 13), (1, 32, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 20, 9, 30), (3, 20, 5, 5), {"pads": [2, 2, 2, 2], "strides": [2, 2]}),
+        ((1, 70, 11, 11), (4, 70, 3, 3), {"dilations": [2, 2]}),
+        ((1, 64, 40), (2, 64, 7), {"pads": [3, 3]}),
+        ((1, 24, 4, 5, 6), (1, 24, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    ],
+)
+def test_few_outputs_are_sums_over_lanes(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], named: bool) -> None:
+    content, feeds = Layer(x, w, True, attrs, named).parts()
+    program = assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
+    assert any(isinstance(step.kernel, NarrowKernel) for step in program.plan.steps)
 
 
 def test_an_empty_batch_gives_an_empty_result() -> None:

@@ -17,6 +17,8 @@ from sardonyx import assemble, errors
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
 from sardonyx.ir.tensor import Array
+from sardonyx.kernel.rnn import RecurrentKernel
+from sardonyx.lower.steps import KernelStep
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 TOLERANCE = {"float32": 2e-5, "float64": 1e-10, "float16": 4e-3}
@@ -47,6 +49,7 @@ class Layer:
         rng = np.random.default_rng(7)
         gates, directions = GATES[self.op], 2 if self.direction == "bidirectional" else 1
         layout = self.attrs.get("layout", 0)
+        spread = 1.2 / max(self.hidden, 9) ** 0.5  # large weights would make small differences grow from step to step
         feeds: dict[str, Array] = {}
         constants: dict[str, Array] = {}
 
@@ -60,8 +63,8 @@ class Layer:
         state = (self.batch, directions, self.hidden) if layout else (directions, self.batch, self.hidden)
         names = [
             put("X", numbers(*((self.batch, self.steps) if layout else (self.steps, self.batch)), self.inputs)),
-            put("W", numbers(directions, gates * self.hidden, self.inputs, scale=0.4), self.constant),
-            put("R", numbers(directions, gates * self.hidden, self.hidden, scale=0.4), self.constant),
+            put("W", numbers(directions, gates * self.hidden, self.inputs, scale=spread), self.constant),
+            put("R", numbers(directions, gates * self.hidden, self.hidden, scale=spread), self.constant),
             put("B", numbers(directions, 2 * gates * self.hidden), self.constant) if self.bias else "",
             put("lengths", rng.integers(0, self.steps + 1, self.batch).astype(np.int32)) if self.lengths else "",
             put("h", numbers(*state)) if self.initial else "",
@@ -200,3 +203,21 @@ def test_machines_with_narrower_vectors_agree(op: str, lanes: int, monkeypatch: 
     library = KernelLibrary(Target(target.triple, target.cpu, features, lanes, 16), None)
     monkeypatch.setattr(assemble, "library", lambda folder: library)
     Layer(op, batch=7, hidden=21, lengths=True, initial=True, direction="bidirectional").check()
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+@pytest.mark.parametrize("op", GATES)
+def test_workers_share_the_hidden_units_of_one_long_sequence(op: str, direction: str) -> None:
+    layer = Layer(op, steps=5, batch=1, inputs=9, hidden=440, direction=direction, lengths=True, initial=True)
+    layer.check()
+    content, feeds = layer.model()
+    results = []
+    for workers in (1, 2, 3):
+        graph, compiled = compile_native(content, workers)
+        results.append(run_native(graph, compiled, feeds))
+    passes = 2 if op == "GRU" else 1
+    kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+    assert sum(isinstance(kernel, RecurrentKernel) for kernel in kernels) == 2 + 5 * passes
+    for other in results[1:]:
+        for first, second in zip(results[0], other):
+            np.testing.assert_array_equal(first, second)

@@ -13,29 +13,15 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from op_case import Array, attributes, inferred, onnxruntime_session
 
 from sardonyx import dtypes
-from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.types import SequenceType, TensorType, Type
-from sardonyx.ops import registry, signature
-from sardonyx.ops.infer import InferContext
+from sardonyx.ir.types import SequenceType, TensorType
+from sardonyx.ops import registry
 from sardonyx.ops.registry import EvalContext
 
-Array = NDArray[Any]
 MICROSOFT = "com.microsoft"
-
-
-def attributes(domain: str, name: str, version: int, given: dict[str, Any]) -> dict[str, Any]:
-    """All attributes of an operator as `eval` gets them."""
-    form = signature.signature(domain, name, version)
-    assert form is not None, f"no signature for {domain}::{name}-{version}"
-    unknown = set(given) - set(form.attributes)
-    assert not unknown, f"{name} has no attribute {unknown}"
-    merged = {key: attribute.default for key, attribute in form.attributes.items()}
-    return merged | {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
 
 
 def evaluate(
@@ -91,12 +77,7 @@ def as_onnxruntime(
         ],
     )
     opsets = [helper.make_opsetid(domain, version)] + ([] if not domain else [helper.make_opsetid("", 21)])
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(helper.make_model(graph, opset_imports=opsets, ir_version=10))
     feeds = {}
     for index, array in enumerate(inputs):
         if array is not None:
@@ -127,24 +108,7 @@ def infer(
     """The shapes the shape rule gives for these inputs."""
     definition = registry.lookup(domain, name, version)
     assert definition is not None
-    assert definition.infer is not None, f"{name} has no shape rule"
-    values = [None if array is None else Value(f"x{index}") for index, array in enumerate(inputs)]
-    node = Node(name, values, [Value(f"y{index}") for index in range(outputs)], domain=domain, version=version)
-    types: list[Type | None] = [
-        None if array is None else TensorType(dtypes.from_numpy(array.dtype), tuple(array.shape)) for array in inputs
-    ]
-
-    def value_of(index: int) -> tuple[tuple[Dim, ...], tuple[Dim, ...]] | None:
-        array = inputs[index]
-        if array is None or array.dtype.kind not in "iu" or array.size > 64:
-            return None
-        return tuple(int(item) for item in array.reshape(-1)), tuple(array.shape)
-
-    ctx = InferContext(
-        node, types, attributes(domain, name, version, attrs), value_of, lambda index: inputs[index], lambda graph, given: []
-    )
-    found = definition.infer(ctx)
-    return found if isinstance(found, list) else [found]
+    return inferred(definition, inputs, attributes(domain, name, version, attrs), version, outputs)
 
 
 def assert_inferred(shapes: Sequence[Any], arrays: Sequence[Any]) -> None:

@@ -44,21 +44,29 @@ def i64(*items: int) -> Array:
     return np.array(items, np.int64)
 
 
+def attributes(domain: str, name: str, version: int, given: dict[str, Any]) -> dict[str, Any]:
+    """All attributes of an operator as its definition gets them."""
+    form = signature.signature(domain, name, version)
+    assert form is not None, f"no signature for {domain}::{name}-{version}"
+    assert set(given) <= set(form.attributes), f"{name}-{form.since} has no attribute {set(given) - set(form.attributes)}"
+    merged = {key: attribute.default for key, attribute in form.attributes.items()}
+    return merged | {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+
+
 def run(name: str, *inputs: Array | None, version: int = NEWEST, outputs: int = 1, **attrs: Any) -> Any:
     """The output (a list of them if there are several), checked against signature and shape rule."""
     definition = registry.lookup("", name, version)
     form = signature.signature("", name, version)
     assert definition is not None
     assert form is not None
-    assert set(attrs) <= set(form.attributes), f"{name}-{form.since} has no attribute {set(attrs) - set(form.attributes)}"
-    merged = {key: attribute.default for key, attribute in form.attributes.items()} | attrs
+    merged = attributes("", name, version, attrs)
     given = {key: merged.get(key) for key in definition.attr_names}
     before = [None if array is None else array.copy() for array in inputs]
     results = registry.call(definition, inputs, given, registry.EvalContext(version, (True,) * outputs))[:outputs]
     for old, new in zip(before, inputs, strict=True):
         assert old is None or new is None or _same_bits(old, new), f"{name} changed its input"
     for symbolic in (False, True):
-        _check_types(name, form, inputs, results, _infer(name, definition, inputs, merged, version, outputs, symbolic))
+        _check_types(name, form, inputs, results, inferred(definition, inputs, merged, version, outputs, symbolic))
     return results[0] if outputs == 1 else list(results)
 
 
@@ -70,17 +78,18 @@ def _symbolic(size: int) -> dims.Dim:
     return size if size < 2 else dims.symbol(f"d{size}")
 
 
-def _infer(
-    name: str,
+def inferred(
     definition: registry.OpDef,
     inputs: Sequence[Array | None],
     attrs: dict[str, Any],
     version: int,
     outputs: int,
-    symbolic: bool,
+    symbolic: bool = False,
 ) -> list[Any]:
+    """What the shape rule says about every output, for the shapes of these arrays or for symbols in their place."""
     values = [None if array is None else Value(f"x{index}") for index, array in enumerate(inputs)]
-    node = Node(name, values, [Value(f"y{index}") for index in range(outputs)], version=version)
+    results = [Value(f"y{index}") for index in range(outputs)]
+    node = Node(definition.name, values, results, domain=definition.domain, version=version)
     types: list[Type | None] = []
     for array in inputs:
         if array is None:
@@ -95,7 +104,7 @@ def _infer(
             return None
         return tuple(int(item) for item in array.reshape(-1)), tuple(array.shape)
 
-    assert definition.infer is not None, f"{name} has no shape rule"
+    assert definition.infer is not None, f"{definition.label} has no shape rule"
     context = InferContext(node, types, attrs, value_of, lambda index: inputs[index], lambda graph, given: [])
     found = definition.infer(context)
     return found if isinstance(found, list) else [found]
@@ -131,10 +140,8 @@ def _check_types(
 def known_shape(name: str, inputs: Sequence[Any], *, version: int = NEWEST, outputs: int = 1, **attrs: Any) -> Any:
     """What the shape rule says; an input is a TensorType, an array, or a tuple of dimensions that are its value."""
     definition = registry.lookup("", name, version)
-    form = signature.signature("", name, version)
     assert definition is not None
     assert definition.infer is not None
-    assert form is not None
     node = Node(
         name, [None if item is None else Value(f"x{i}") for i, item in enumerate(inputs)], [Value("y")] * outputs, version=version
     )
@@ -156,7 +163,7 @@ def known_shape(name: str, inputs: Sequence[Any], *, version: int = NEWEST, outp
     def constant_of(index: int) -> Array | None:
         return inputs[index] if isinstance(inputs[index], np.ndarray) else None
 
-    merged = {key: attribute.default for key, attribute in form.attributes.items()} | attrs
+    merged = attributes("", name, version, attrs)
     found = definition.infer(InferContext(node, types, merged, value_of, constant_of, lambda graph, given: []))
     return [list(shape) if isinstance(shape, tuple) else shape for shape in found] if isinstance(found, list) else found
 
@@ -190,14 +197,18 @@ def by_reference(name: str, *inputs: Array | None, version: int = 24, outputs: i
     return results[0] if outputs == 1 else results
 
 
-def by_onnxruntime(name: str, *inputs: Array | None, like: Sequence[Array], version: int = 21, **attrs: Any) -> list[Any]:
-    """What onnxruntime gives; `like` are arrays of the output types."""
+def onnxruntime_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """The model as it stands: nothing is optimised, one thread, no log."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    model = one_node(name, inputs, version, len(like), like, attrs).SerializeToString()
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def by_onnxruntime(name: str, *inputs: Array | None, like: Sequence[Array], version: int = 21, **attrs: Any) -> list[Any]:
+    """What onnxruntime gives; `like` are arrays of the output types."""
+    session = onnxruntime_session(one_node(name, inputs, version, len(like), like, attrs))
     feeds = {
         f"x{index}": np.ascontiguousarray(array).reshape(array.shape) for index, array in enumerate(inputs) if array is not None
     }

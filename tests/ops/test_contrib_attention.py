@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contrib_oracle import Array, as_onnxruntime, check, evaluate, normal
+from contrib_oracle import as_onnxruntime, check, evaluate, normal
+from op_case import Array
 
 
 def _mask(kind: str, rng: np.random.Generator, batch: int, queries: int, keys: int) -> Array | None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contrib_oracle import Array, check, evaluate, normal, optimized, quantized, run_model
+from contrib_oracle import check, evaluate, normal, optimized, quantized, run_model
 from onnx import helper
+from op_case import Array
 
 from sardonyx.ops import contrib_layout
 

@@ -9,10 +9,11 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from contrib_oracle import Array, check, evaluate, infer, normal, optimized, quantized, run_model
+from contrib_oracle import check, evaluate, infer, normal, optimized, quantized, run_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
+from op_case import Array
 
 from sardonyx.ir.dims import symbol
 

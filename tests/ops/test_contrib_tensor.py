@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contrib_oracle import Array, check, evaluate, infer, normal
+from contrib_oracle import check, evaluate, infer, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from op_case import Array
 
 from sardonyx.ir.dims import symbol
 from sardonyx.ops import signature

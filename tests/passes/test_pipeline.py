@@ -143,6 +143,57 @@ def test_verify_names_the_pass_that_broke_the_graph(monkeypatch: pytest.MonkeyPa
         run_passes(model_of(SILU), options())
 
 
+def test_nodes_keep_names_of_their_own() -> None:
+    text = """graph main(x: f32[N,4], z: f32[N,4]) -> (y: f32[N,4]) {
+      const three: f32[] = 3.0
+      const zero: f32[] = 0.0
+      const six: f32[] = 6.0
+      a = Add(x, three) @13 "shift"
+      c = Clip(a, zero, six) @13 "clip"
+      m = Mul(x, c) @13 "gate"
+      s = Div(m, six) @13 "scale"
+      y = Add(s, z) @13 "sum"
+    }"""
+    model = model_of(text)
+    run_passes(model, options())
+    assert [(node.op_type, node.name) for node in model.graph.nodes] == [
+        ("HardSigmoid", "scale"),
+        ("Mul", "scale_1"),
+        ("Add", "sum"),
+    ]
+
+
+def test_sizes_that_nobody_named_are_called_the_same_by_all_readers() -> None:
+    text = """graph main(n: f32[], x: f32[...]) -> (y: f32[...], z: f32[...]) {
+      const zero: f32[] = 0.0
+      const one: f32[] = 1.0
+      a = Range(zero, n, one) @22
+      b = Range(zero, n, one) @22
+      y = Neg(a) @22
+      z = Abs(b) @22
+    }"""
+    model = model_of(text)
+    run_passes(model, options())
+    assert operators(model) == ["Range", "Neg", "Abs"]
+    assert len({str(node.outputs[0].shape) for node in model.graph.nodes}) == 1
+
+
+def test_what_changes_in_a_loop_is_not_taken_for_known() -> None:
+    text = """graph main(x: f32[2], trips: i64[]) -> (y: f32[...], n: i64[...]) {
+      const go: bool[] = true
+      y, n = Loop(trips, go, x) {body = graph body(i: i64[], c: bool[], h: f32[...]) -> (d: bool[], g: f32[...], s: i64[1]) {
+        d = Identity(c) @22
+        s = Shape(h) @22
+        g = Concat(h, h) {axis = 0} @22
+      }} @22
+    }"""
+    model, original = model_of(text), model_of(text)
+    run_passes(model, options())
+    feeds = {"x": np.array([1.0, 2.0], np.float32), "trips": np.asarray(3)}
+    assert_same(evaluate(model, feeds), evaluate(original, feeds))
+    assert evaluate(model, feeds)[1].tolist() == [[2], [4], [8]]
+
+
 def test_constants_that_are_inputs_are_defaults_only() -> None:
     text = """graph main(x: f32[2], w: f32[]) -> (y: f32[2]) {
       const w: f32[] = 1.0
@@ -214,11 +265,13 @@ def test_a_residual_network_means_the_same_afterwards() -> None:
     assert_same(evaluate(changed, feeds), evaluate(model, feeds))
 
 
-def test_a_long_chain_of_products_is_no_trap() -> None:
+@pytest.mark.parametrize("operand", ["itself", "a number", "a vector"])
+def test_a_long_chain_of_products_is_no_trap(operand: str) -> None:
     g = GraphBuilder(Graph("main"), 22)
     h = g.input("x", TensorType(dtypes.FLOAT32, (4,)))
+    other = {"a number": g.constant(np.float32(1.5)), "a vector": g.constant(np.ones(4, np.float32) * 2)}.get(operand)
     for _ in range(3000):
-        h = g.Mul(h, h)
+        h = g.Mul(h, h if other is None else other)
     g.output(h, "y")
     model = model_of(g.graph)
     start = time.process_time()

@@ -361,7 +361,7 @@ def optimised(model: Model, level: GraphOptimizationLevel) -> Model:
     ],
     ids=lambda level: level.name,
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(st.integers(0, 1 << 16), min_size=6, max_size=90))
 def test_a_random_graph_gives_the_same_results_after_the_passes(level: GraphOptimizationLevel, numbers: list[int]) -> None:
     graph, feeds = random_graph(numbers)

@@ -53,8 +53,9 @@ def _probe(
     """Run the probe and return its report."""
     with tempfile.TemporaryDirectory(prefix="sardonyx-bench-") as folder:
         path = Path(folder, "feeds.pickle")
-        path.write_bytes(pickle.dumps([dict(each) for each in feeds]))
+        path.write_bytes(b"".join(pickle.dumps(dict(each)) for each in feeds))
         request = {"engine": engine, "model": str(model), "feeds": str(path), "threads": threads, "runs": runs}
+        request["more"] = len(feeds) - 1
         environment = dict(os.environ)
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process would compile all of our Python source
         if cache_folder is not None:
@@ -74,14 +75,20 @@ def _probe(
     return report
 
 
+def _warm_up(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int) -> None:
+    """From now on files are in memory, kernels in the cache, and Python has compiled all of our source."""
+    _probe(engine, model, [feeds], threads, 1)
+
+
 def peak_memory(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, runs: int = 10) -> int:
     """The most bytes a process has that opens a model and runs it some times; compiled code comes from the cache."""
+    _warm_up(engine, model, feeds, threads)
     return int(_probe(engine, model, [feeds], threads, runs)["peak"])
 
 
 def creation(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 3) -> Creation:
     """How long opening a model takes; warm is the best of some attempts. Engines without a cache are equally fast in both."""
-    _probe(engine, model, [feeds], threads, 1)  # files are in memory and Python's own compiling is done from now on
+    _warm_up(engine, model, feeds, threads)
     with tempfile.TemporaryDirectory(prefix="sardonyx-bench-cache-") as folder:
         cold = _probe(engine, model, [feeds], threads, 1, Path(folder))["create"]
         warm = min(_probe(engine, model, [feeds], threads, 1, Path(folder))["create"] for _ in range(attempts))
@@ -90,7 +97,7 @@ def creation(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: 
 
 def fresh_start(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 5) -> FreshStart:
     """The fastest of some processes that import an engine, open a model and run it once, with a warm cache."""
-    _probe(engine, model, [feeds], threads, 1)
+    _warm_up(engine, model, feeds, threads)
     reports = [_probe(engine, model, [feeds], threads, 1) for _ in range(attempts)]
     best = min(reports, key=lambda report: report["total"])
     return FreshStart(best["import"], best["create"], best["first_run"], best["total"])
@@ -99,6 +106,7 @@ def fresh_start(engine: str, model: str | Path, feeds: Mapping[str, Any], thread
 def shapes_memory(engine: str, model: str | Path, many: Sequence[Mapping[str, Any]], threads: int = 0) -> tuple[int, int]:
     """Bytes a process has after runs with inputs of many shapes, and after runs with the largest alone."""
     largest = max(many, key=lambda feeds: sum(value.nbytes for value in feeds.values()))
+    _warm_up(engine, model, largest, threads)
     alone = _probe(engine, model, [largest], threads, 3)["at_end"]
     varied = _probe(engine, model, [*many, largest], threads, 1)["at_end"]
     return int(varied), int(alone)

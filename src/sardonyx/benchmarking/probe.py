@@ -1,6 +1,6 @@
 """Runs in a process of its own, as text: opens a model with one engine, runs it, prints what that took as JSON.
 
-    python -c PROBE_TEXT '{"engine": "onnxruntime", "model": "m.onnx", "feeds": "feeds.pickle", "threads": 2, "runs": 10}'
+    python -c PROBE_TEXT '{"engine": "onnxruntime", "model": "m.onnx", "feeds": "f.pickle", "threads": 2, "runs": 10, "more": 0}'
 
 It imports nothing but the engine and what the feeds are made of, so that the memory it reports is the engine's.
 """
@@ -45,8 +45,8 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     import pickle  # the feeds were written by the process that started this one
 
-    with open(request["feeds"], "rb") as file:
-        all_feeds = pickle.load(file)
+    file = open(request["feeds"], "rb")  # noqa: SIM115 - read from as it goes on: only one set of feeds is in memory
+    feeds = pickle.load(file)
     base = resident_peak()
     start = time.perf_counter()
     engine = importlib.import_module(request["engine"])
@@ -56,12 +56,13 @@ def main() -> None:
     options.log_severity_level = 3
     session = engine.InferenceSession(request["model"], options, providers=["CPUExecutionProvider"])
     opened = time.perf_counter()
-    session.run(None, all_feeds[0])
+    session.run(None, feeds)
     first = time.perf_counter()
     after_first = resident_now()
     for _ in range(request["runs"] - 1):
-        session.run(None, all_feeds[0])
-    for feeds in all_feeds[1:]:
+        session.run(None, feeds)
+    for _ in range(request["more"]):
+        feeds = pickle.load(file)
         session.run(None, feeds)
     report = {
         "import": imported - start,

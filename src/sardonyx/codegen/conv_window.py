@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from sardonyx.codegen.conv_tile import Counter, Operands, TileStore, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
@@ -21,7 +21,7 @@ from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant
-from sardonyx.kernel.window import GLOBAL_ARGUMENTS, WINDOW_ARGUMENTS, GlobalPoolKernel, Row, WindowKernel
+from sardonyx.kernel.window import GLOBAL_ARGUMENTS, WINDOW_ARGUMENTS, GlobalPoolKernel, NarrowKernel, Row, WindowKernel
 
 _POINTERS = 4
 _GLOBAL_SUMS = 8  # partial results of a global pool, so that one addition need not wait for the one before
@@ -61,7 +61,9 @@ def row_tiles(row: Row, pixels: int, taps: int, stride: int, spread: int) -> lis
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
+    """Where a unit of work lies: names of i64 values and a pointer."""
+
     image: str
     block: str
     plane: str
@@ -73,9 +75,14 @@ class _Place:
     source: str
 
 
-class _WindowEmitter:
-    def __init__(self, kernel: WindowKernel, function: Function) -> None:
-        self.k = kernel
+K = TypeVar("K", WindowKernel, NarrowKernel)
+
+
+class RowEmitter(Generic[K]):
+    """Walks over rows of the result in tiles; how a tile is computed is up to `_tile`."""
+
+    def __init__(self, kernel: K, function: Function) -> None:
+        self.k: K = kernel
         self.f = f = function
         self.vector = f"<{kernel.block} x float>"
         self.e = VectorEmitter(f, kernel.block)
@@ -92,7 +99,7 @@ class _WindowEmitter:
         row, plane, image, block = units.indices
         first_plane = f.sub(f.mul(plane, a["plane_step"]), a["front"])
         first_row = f.sub(f.mul(row, a["row_step"]), a["top"])
-        place = _Place(
+        place = Place(
             image,
             block,
             plane,
@@ -109,7 +116,7 @@ class _WindowEmitter:
             self._any_row(place)
         units.end()
 
-    def _known_row(self, row: Row, place: _Place) -> None:
+    def _known_row(self, row: Row, place: Place) -> None:
         k = self.k
         tiles = row_tiles(row, k.pixels, k.taps, k.stride, k.spread)
         for _, alike in groupby(tiles, key=lambda tile: (tile.pixels, tile.inside)):
@@ -122,7 +129,7 @@ class _WindowEmitter:
                 self._tile(tile.pixels, place, loop.index, tile.inside, None)
                 self.f.end(loop)
 
-    def _any_row(self, place: _Place) -> None:
+    def _any_row(self, place: Place) -> None:
         f, a, k = self.f, self.a, self.k
         loop = f.loop(0, a["columns"], k.pixels)
         first = f.sub(f.mul(loop.index, k.stride), a["left"])
@@ -147,8 +154,29 @@ class _WindowEmitter:
         f.label(after)
         f.end(loop)
 
-    def _tile(self, pixels: int, place: _Place, column: str, within: Inside | None, count: str | None) -> None:
-        """A tile; without `within`, every pixel is looked at when the code runs."""
+    def _tile(self, pixels: int, place: Place, column: str, within: Inside | None, count: str | None) -> None:
+        """A tile; without `within`, every pixel is looked at when the code runs. With `count`, only so many pixels exist."""
+        raise NotImplementedError
+
+    def _meetings(self, pixels: int, within: Inside | None) -> dict[int, list[tuple[int, int]]]:
+        """Which pixels and taps meet at each input column, counted from the first of the tile."""
+        k = self.k
+        meetings: dict[int, list[tuple[int, int]]] = {}
+        for p in range(pixels):
+            for tap in range(k.taps):
+                if within is None or (p, tap) in within:
+                    meetings.setdefault(p * k.stride + tap * k.spread, []).append((p, tap))
+        return dict(sorted(meetings.items()))
+
+    def _store(self, sums: list[str], place: Place, column: str, count: str | None) -> None:
+        def pointers(v: int) -> list[str]:
+            return self.operands.at(place.image, place.block, place.plane, place.row, column)
+
+        self.tiles.store([sums], pointers, self.operands.columns, count)
+
+
+class _WindowEmitter(RowEmitter[WindowKernel]):
+    def _tile(self, pixels: int, place: Place, column: str, within: Inside | None, count: str | None) -> None:
         f, a, k = self.f, self.a, self.k
         if k.kind == "depthwise":
             at = f.element(a["bias"], "float", f.mul(place.block, k.block))
@@ -164,13 +192,8 @@ class _WindowEmitter:
         source = f.element(plane, "float", at)
         combine = self._combine(place, deep.index, high.index)
         base = f.element(source, "float", f.mul(first, k.block))
-        meetings: dict[int, list[tuple[int, int]]] = {}
-        for p in range(pixels):
-            for tap in range(k.taps):
-                if within is None or (p, tap) in within:
-                    meetings.setdefault(p * k.stride + tap * k.spread, []).append((p, tap))
         sums = list(high.carry)
-        for offset in sorted(meetings):
+        for offset, meeting in self._meetings(pixels, within).items():
             at, valid = f.element(base, "float", offset * k.block), ""
             if within is None:
                 valid = f.let(f"icmp ult i64 {f.add(first, offset)}, {a['width']}", "c")
@@ -179,17 +202,13 @@ class _WindowEmitter:
             if valid and k.kind == "max":
                 lowest = constant("f32", float("-inf"), k.block)
                 x = f.let(f"select i1 {valid}, {self.vector} {x}, {self.vector} {lowest}", "x")
-            combine(x, meetings[offset], sums)
+            combine(x, meeting, sums)
         sums = f.end(deep, f.end(high, sums))
         if k.kind == "average":
             sums = self._means(sums, place, column, within)
+        self._store(sums, place, column, count)
 
-        def pointers(v: int) -> list[str]:
-            return self.operands.at(place.image, place.block, place.plane, place.row, column)
-
-        self.tiles.store([sums], pointers, self.operands.columns, count)
-
-    def _combine(self, place: _Place, plane: str, row: str) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
+    def _combine(self, place: Place, plane: str, row: str) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
         """What a loaded column does to the sums of the pixels it belongs to."""
         f, a, k = self.f, self.a, self.k
         if k.kind == "average":
@@ -232,7 +251,7 @@ class _WindowEmitter:
 
         return multiply
 
-    def _means(self, sums: list[str], place: _Place, column: str, within: Inside | None) -> list[str]:
+    def _means(self, sums: list[str], place: Place, column: str, within: Inside | None) -> list[str]:
         f, a, k = self.f, self.a, self.k
         planes, rows = place.planes, place.rows
         if k.padded:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sardonyx.codegen.attention import emit_attention
 from sardonyx.codegen.conv import emit_conv
 from sardonyx.codegen.conv_layout import emit_layout, emit_shift, emit_surround
+from sardonyx.codegen.conv_narrow import emit_narrow
 from sardonyx.codegen.conv_resize import emit_resize
 from sardonyx.codegen.conv_window import emit_global_pool, emit_window
 from sardonyx.codegen.dot import emit_dot_kernel
@@ -42,7 +43,7 @@ from sardonyx.kernel.rnn import RecurrentKernel
 from sardonyx.kernel.scan import ScanKernel
 from sardonyx.kernel.topk import TopKKernel
 from sardonyx.kernel.transpose import TransposeKernel
-from sardonyx.kernel.window import GlobalPoolKernel, WindowKernel
+from sardonyx.kernel.window import GlobalPoolKernel, NarrowKernel, WindowKernel
 from sardonyx.kernel.write import WriteKernel
 
 Emitter = Callable[[Any, str, Target], Function]
@@ -64,6 +65,7 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     DotKernel: emit_dot_kernel,
     ConvKernel: emit_conv,
     WindowKernel: emit_window,
+    NarrowKernel: emit_narrow,
     GlobalPoolKernel: emit_global_pool,
     ResizeKernel: emit_resize,
     LayoutKernel: emit_layout,

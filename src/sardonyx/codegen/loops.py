@@ -191,6 +191,7 @@ class _LoopEmitter:
     ) -> None:
         """Walk the row once for all reductions of a level; their scalar results go to `reduced`."""
         accumulators = [Accumulator(self.e, node) for node in found.reductions]
+        kept = {value for _, value in found.stash}  # computed anyway
         types = [kind for acc in accumulators for kind in acc.types]
         initial = [value for acc in accumulators for value in acc.initial]
 
@@ -200,7 +201,7 @@ class _LoopEmitter:
             following: list[str] = []
             for acc, value in zip(accumulators, found.values):
                 state = carried[len(following) : len(following) + len(acc.types)]
-                if acc.adds_products and value.op == "mul":
+                if acc.adds_products and value.op == "mul" and value not in kept:
                     a, b = self.e.emit(value.args, known)
                     following += acc.step_product(a, b, state, mask)
                 else:
@@ -344,6 +345,7 @@ class _LoopEmitter:
 
         for found in self.walks:
             accumulators = [Accumulator(self.e, node) for node in found.reductions]
+            kept = {value for _, value in found.stash}  # computed anyway
             carry = [(kind, value) for acc in accumulators for kind, value in zip(acc.types, acc.initial)]
             width = len(carry)
             constants = self._constants_of(found, reduced, positions)
@@ -354,14 +356,14 @@ class _LoopEmitter:
                 known.update(constants[number])
                 state = loop.carry[number * width : (number + 1) * width]
                 for acc, value in zip(accumulators, found.values):
-                    if acc.adds_products and value.op == "mul":
+                    if acc.adds_products and value.op == "mul" and value not in kept:
                         a, b = self.e.emit(value.args, known)
                         following += acc.step_product(a, b, state, None)
                     else:
                         following += acc.step_uniform(self.e.emit([value], known)[0], state[: len(acc.types)], loop.index)
                     state = state[len(acc.types) :]
-                for operand, value in zip(found.stores, self.e.emit(found.values, known) if found.stores else ()):
-                    self._write(operand, value, moved, i, mask, count)
+                for operand, made in zip(found.stores, self.e.emit(found.values, known) if found.stores else ()):
+                    self._write(operand, made, moved, i, mask, count)
                 for operand, value in found.stash:
                     self._write(operand, self.e.emit([value], known)[0], moved, i, mask, count)
             states = f.end(loop, following)
@@ -372,8 +374,8 @@ class _LoopEmitter:
         if self.k.results:
             values = [value for _, value in self.k.results]
             for known, i in zip(known_at("0", pointers, values), positions):
-                for (operand, _), value in zip(self.k.results, self.e.emit(values, known)):
-                    self._write(operand, value, pointers, i, mask, count)
+                for (operand, _), made in zip(self.k.results, self.e.emit(values, known)):
+                    self._write(operand, made, pointers, i, mask, count)
 
     def _constants_of(self, found: Walk, reduced: list[dict[Expr, str]], positions: list[str]) -> list[dict[Expr, str]]:
         """What follows from finished reductions alone, computed once for each column."""

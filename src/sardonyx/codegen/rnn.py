@@ -15,13 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sardonyx.codegen.fault import report
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import Function, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.tile import Place, Tile, Tiles
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, Expr, walk
-from sardonyx.kernel.rnn import Pass, RecurrentKernel, tile_sizes, vector_lanes
+from sardonyx.kernel.matmul import vector_lanes
+from sardonyx.kernel.rnn import Pass, RecurrentKernel, tile_sizes
 
 
 def emit_recurrent(kernel: RecurrentKernel, name: str, target: Target) -> Function:
@@ -83,13 +84,15 @@ class _RecurrentEmitter:
         self.initial = [moving(2) if given else None for given in kernel.initial]
         self.final = [moving(2) if wanted else None for wanted in kernel.final]
         self.lengths, self.record, self.code = (address(), address(), number()) if kernel.ragged else ("", "", "")
+        self.time = number() if kernel.part != "all" else ""
         self.blocks = f.let(f"udiv i64 {f.add(self.hidden, self.lanes - 1)}, {self.lanes}", "i")
         self.width = f.mul(self.blocks, self.lanes)  # of a row of state
         most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])
         self.tile = f.let(f"alloca [{most} x {self.e.type(kernel.type)}], align 64", "tile")
 
     def _sizes(self, one: Pass) -> tuple[int, int, int]:
-        return tile_sizes(one.gates, self.target_lanes)
+        alone, together, rows = tile_sizes(one.gates, self.target_lanes)
+        return alone, together, min(rows, self.k.rows)
 
     def _max(self, a: str, b: str | int) -> str:
         more = self.f.let(f"icmp sgt i64 {a}, {b}", "c")
@@ -99,25 +102,55 @@ class _RecurrentEmitter:
         return self.f.let(f"select i1 {condition}, i64 {yes}, i64 {no}", "i")
 
     def emit(self) -> None:
+        if self.k.part.isdigit():
+            self._emit_pass(int(self.k.part))
+            return
         f = self.f
-        rows = self._max(self.rows, 1)  # without rows there is nothing to do, and nothing to divide by
-        first = f.let(f"udiv i64 %begin, {rows}", "i")
-        stop = f.let(f"udiv i64 {f.add('%end', f.sub(rows, 1))}, {rows}", "i")
-        direction = f.loop(first, stop)
-        start = f.mul(direction.index, self.rows)
-        low = self._max(f.sub("%begin", start), 0)
-        high = f.min(f.sub("%end", start), self.rows)
-        turned = f.let(f"icmp ne i64 {f.add(self.backwards, direction.index)}, 0", "c")
-        planes = [self._plane(number, start) for number in range(self.k.slots + 1)]
-        self._enter(direction.index, low, high, planes)
-        time = f.loop(0, self.steps, 1, [("ptr", planes[0]), ("ptr", planes[1])])
-        read, written = time.carry
-        step = _Step(direction.index, turned, low, f.sub(high, low), time.index, read, written)
-        for number, one in enumerate(self.k.passes):
-            self._pass(number, one, step, planes)
-        (last, _) = f.end(time, [written, read])
-        self._leave(direction.index, low, high, [last, *planes[2:]])
+        direction, low, high, planes = self._directions(self.rows)
+        if self.k.part in ("all", "enter"):
+            self._enter(direction.index, low, high, planes)
+        last = planes[0]
+        if self.k.part == "all":
+            time = f.loop(0, self.steps, 1, [("ptr", planes[0]), ("ptr", planes[1])])
+            read, written = time.carry
+            step = _Step(direction.index, self._turned(direction.index), low, f.sub(high, low), time.index, read, written)
+            for number, one in enumerate(self.k.passes):
+                self._pass(number, one, step, planes, "0", self.blocks)
+            last = f.end(time, [written, read])[0]
+        elif self.k.part == "leave":
+            last = self._plane_at(planes, 0)
+        if self.k.part in ("all", "leave"):
+            self._leave(direction.index, low, high, [last, *planes[2:]])
         f.end(direction)
+
+    def _emit_pass(self, number: int) -> None:
+        """One pass at one time, for some blocks."""
+        direction, low, high, planes = self._directions(self.blocks)
+        read, written = self._plane_at(planes, 0), self._plane_at(planes, 1)
+        step = _Step(direction.index, self._turned(direction.index), "0", self.rows, self.time, read, written)
+        self._pass(number, self.k.passes[number], step, planes, low, high)
+        self.f.end(direction)
+
+    def _directions(self, size: str) -> tuple[Loop, str, str, list[str]]:
+        """Open a loop over directions of `size` units each: the loop, its units here, the planes of the state."""
+        f = self.f
+        units = self._max(size, 1)  # without rows there is nothing to do, and nothing to divide by
+        first = f.let(f"udiv i64 %begin, {units}", "i")
+        stop = f.let(f"udiv i64 {f.add('%end', f.sub(units, 1))}, {units}", "i")
+        direction = f.loop(first, stop)
+        start = f.mul(direction.index, size)
+        low = self._max(f.sub("%begin", start), 0)
+        high = f.min(f.sub("%end", start), size)
+        rows = f.mul(direction.index, self.rows)
+        return direction, low, high, [self._plane(number, rows) for number in range(self.k.slots + 1)]
+
+    def _turned(self, direction: str) -> str:
+        return self.f.let(f"icmp ne i64 {self.f.add(self.backwards, direction)}, 0", "c")
+
+    def _plane_at(self, planes: list[str], other: int) -> str:
+        """The plane of the hidden state that is read at this time, or the other one."""
+        odd = self.f.let(f"trunc i64 {self.time} to i1")
+        return self.f.let(f"select i1 {odd}, ptr {planes[1 - other]}, ptr {planes[other]}", "p")
 
     def _plane(self, number: int, first_row: str) -> str:
         f = self.f
@@ -194,22 +227,22 @@ class _RecurrentEmitter:
 
     # One pass over the hidden units
 
-    def _pass(self, number: int, one: Pass, step: _Step, planes: list[str]) -> None:
+    def _pass(self, number: int, one: Pass, step: _Step, planes: list[str], low: str, high: str) -> None:
         f = self.f
         alone, together, most = self._sizes(one)
         source = step.read if one.source == 0 else planes[one.source + 1]
         strip = f.mul(self.hidden, one.gates * self.lanes)  # elements of a block's weights
         weights = f.element(self.weights[number], self.element, f.mul(f.mul(step.direction, self.blocks), strip))
-        if self.k.single:
-            self._blocks(one, step, planes, source, weights, strip, alone, 1)
+        if self.k.rows == 1:
+            self._blocks(one, step, planes, source, weights, strip, (low, high), alone, 1)
             return
         single, several, done = f.fresh("single"), f.fresh("several"), f.fresh("passed")
         f.branch_if(f.let(f"icmp eq i64 {step.rows}, 1", "c"), single, several)
         f.label(single)
-        self._blocks(one, step, planes, source, weights, strip, alone, 1)
+        self._blocks(one, step, planes, source, weights, strip, (low, high), alone, 1)
         f.branch(done)
         f.label(several)
-        self._blocks(one, step, planes, source, weights, strip, together, most)
+        self._blocks(one, step, planes, source, weights, strip, (low, high), together, most)
         f.branch(done)
         f.label(done)
 
@@ -221,14 +254,15 @@ class _RecurrentEmitter:
         source: str,
         weights: str,
         strip: str,
+        blocks: tuple[str, str],
         width: int,
         most: int,
     ) -> None:
-        """All blocks, `width` at a time, then those that are left one at a time."""
+        """Blocks from one to another, `width` at a time, then those that are left one at a time."""
         f = self.f
-        whole = f.let(f"udiv i64 {self.blocks}, {width}", "i")
-        whole = f.mul(whole, width)
-        for start, stop, count in (("0", whole, width), (whole, self.blocks, 1)) if width > 1 else (("0", self.blocks, 1),):
+        low, high = blocks
+        whole = f.add(low, f.mul(f.let(f"udiv i64 {f.sub(high, low)}, {width}", "i"), width))
+        for start, stop, count in ((low, whole, width), (whole, high, 1)) if width > 1 else ((low, high, 1),):
             block = f.loop(start, stop, count)
             at = f.element(weights, self.element, f.mul(block.index, strip))
             self._row_tiles(one, step, planes, source, at, strip, block.index, count, most)

@@ -1,8 +1,8 @@
 """Mathematical functions as expressions: one implementation for every machine.
 
 Functions take and give f32 or f64. The largest error over all inputs, in units of the last place (ulp), is stated in the
-table ULP and held by a test; results smaller than the smallest normal number may be off by 2 of their steps. NaN, infinities and
-signs of zeros are those of IEEE 754 and C, except where a function says otherwise.
+table ULP and held by a test, for machines that multiply and add with one rounding; others lose a little more. NaN, infinities
+and signs of zeros are those of IEEE 754 and C, except where a function says otherwise.
 
 f32 versions of what models spend time in (exp, log, tanh, sigmoid, erf, sin, cos) work in f32; the others compute in f64 and
 round, which vector code does faster than a scalar library.

@@ -10,7 +10,11 @@ Slot 0 is the hidden state; it has two planes, one that is read and one that is 
 step. All other slots are read and written in place. Rows (sequences) do not depend on each other; the parallel range counts
 directions * rows, and a worker takes all its rows through a pass together, so that they share the weights.
 
-Sums run over the depth in one order, whatever the number of rows: the result does not depend on how rows are divided.
+A layer with so few rows that workers would have nothing to do, but many hidden units, can be cut the other way: kernels that do
+one part each (values enter the state; one pass at one time; values leave). Then the parallel range of a pass counts directions *
+blocks, and that of the others directions * rows.
+
+Sums run over the depth in one order, whatever the number of rows: the result does not depend on how rows or blocks are divided.
 
 Layouts (lanes = elements of a vector; the last block is filled up):
 
@@ -29,11 +33,13 @@ code to report. Strides count elements.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from sardonyx.kernel.expr import Expr, canonical
-from sardonyx.kernel.matmul import registers_of, vector_lanes
+from sardonyx.kernel.matmul import registers_of
 
-__all__ = ["Pass", "RecurrentKernel", "projected", "running", "state", "tile_sizes", "total", "vector", "vector_lanes"]
+MOST_SUMS: Final = 24  # vectors of sums in a tile: more gain nothing
+MOST_ROWS: Final = MOST_SUMS  # no tile is higher
 
 
 def total(gate: int, type: str) -> Expr:
@@ -92,24 +98,27 @@ class RecurrentKernel:
     final: tuple[bool, ...]  # for each of them, whether its last value is wanted
     output: bool  # whether the values of all times are wanted
     ragged: bool  # whether sequences have lengths
-    single: bool  # there is one row only
+    rows: int  # the most there can be, as far as it matters (at most MOST_ROWS): tiles are not higher
+    part: str = "all"  # or "enter", "leave", or the number of a pass: one more argument, the time (for "leave", after the last)
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         fields = (self.type, self.outside, self.gates, self.vectors, self.slots, self.initial, self.final)
-        flags = (self.output, self.ragged, self.single)
+        flags = (self.output, self.ragged, self.rows, self.part)
         return f"rnn|{'|'.join(map(str, (*fields, *flags)))}|{'|'.join(one.key for one in self.passes)}"
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""
         kept = 3 * (sum(self.initial) + sum(self.final))
-        return 4 + 4 + 2 + len(self.passes) + self.vectors + 4 * self.output + kept + 3 * self.ragged
+        return 4 + 4 + 2 + len(self.passes) + self.vectors + 4 * self.output + kept + 3 * self.ragged + (self.part != "all")
 
 
 def tile_sizes(gates: int, lanes: int) -> tuple[int, int, int]:
     """(blocks at once for one row; blocks at once for more rows; the most rows of a tile) that registers have room for."""
-    sums = 24 if registers_of(lanes) == 32 else 12
+    registers = registers_of(lanes)
     alone = max(8 // gates, 1)
     together = 2 if gates == 1 else 1
-    return alone, together, max(sums // (gates * together), 1)
+    vectors = gates * together
+    # Besides the sums a tile holds one row of weights, and an element of the state.
+    return alone, together, min((registers - 1 - vectors) // vectors, MOST_SUMS // vectors)

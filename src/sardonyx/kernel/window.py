@@ -67,6 +67,32 @@ class WindowKernel:
 
 
 @dataclass(frozen=True)
+class NarrowKernel:
+    """A convolution with so few output channels that they would leave most lanes idle: the lanes are input channels instead.
+
+    Every output is the sum over the lanes of a sum over blocks of input channels and taps. The arguments are those of a window
+    kernel, with the number of full blocks in the place of `blocks`; weights lie as [block][plane][row][tap][output][lane].
+    """
+
+    block: int
+    outputs: int
+    tail: int  # channels of one more block of input at the end; 0 if there is none
+    pixels: int
+    taps: int
+    stride: int
+    spread: int
+    row: Row | None
+    epilogue: Epilogue
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
+        fields = (self.block, self.outputs, self.tail, self.pixels, self.taps, self.stride, self.spread, row)
+        return f"narrow|{'|'.join(map(str, fields))}|{self.epilogue.key}"
+
+
+@dataclass(frozen=True)
 class GlobalPoolKernel:
     """One vector for each image and block: the mean or the maximum of all pixels."""
 

@@ -31,6 +31,9 @@ from sardonyx.lower.registry import template
 from sardonyx.lower.steps import View
 from sardonyx.ops.layout import DOMAIN
 
+_LANE_SUM: Final = 10  # operations that add up the lanes of a vector
+_NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels instead
+_LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the code
 _KINDS: Final = ("f32", "f16", "bf16")  # half-precision floats are computed in float32
 
 
@@ -123,13 +126,18 @@ def convert(ctx: LowerContext, source: View, target: View) -> None:
     ctx.step(loop_step(target.shape, [source, target], kinds, stores, lanes=ctx.lanes, label="convert", nodes=("convert",)))
 
 
-def choose_algorithm(weights: Weights, block: int, plain: bool) -> Algorithm:
-    """How a convolution is computed."""
+def choose_algorithm(weights: Weights, place: Geometry, block: int, plain: bool) -> Algorithm:
+    """How a convolution is computed, by a simple count of vector operations for a pixel."""
     if plain:
         return "plain"
     if weights.groups > 1 and weights.inputs == weights.outputs and block % weights.inputs == 0 and weights.inputs < block:
         return "lanes"
-    return "direct"
+    if weights.groups > 1 or place.kernel[2] > _LONGEST_NARROW_ROW:
+        return "direct"
+    blocks = ceildiv_int(2 * weights.outputs, block) / 2
+    wide = blocks * weights.inputs * place.taps
+    narrow = weights.outputs * (ceildiv_int(weights.inputs, block) * place.taps + _LANE_SUM)
+    return "narrow" if weights.outputs <= _NARROW_OUTPUTS and narrow < wide else "direct"
 
 
 @template("BlockedConv", domain=DOMAIN, accepts=accepts_conv, fuses=True)
@@ -156,7 +164,7 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
         weights=weights,
         x=x,
     )
-    task.lower(choose_algorithm(weights, task.block, plain))
+    task.lower(choose_algorithm(weights, place, task.block, plain))
 
 
 def root_of(group: Group) -> tuple[Node, Value]:

@@ -14,7 +14,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.layout import SurroundKernel
-from sardonyx.kernel.window import Row, WindowKernel, WindowKind
+from sardonyx.kernel.window import NarrowKernel, Row, WindowKernel, WindowKind
 from sardonyx.lower import conv_weights
 from sardonyx.lower.conv_geometry import Geometry, blocked_view, flattened
 from sardonyx.lower.epilogue import GroupEpilogue
@@ -22,7 +22,7 @@ from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View, whole
 
-Algorithm: TypeAlias = Literal["direct", "plain", "lanes"]
+Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow"]
 
 _FLOPS_PER_NS: Final = 80  # of one core, about
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
@@ -30,6 +30,7 @@ _ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
 _HALVED_BLOCK: Final = 16  # lanes of vectors that machines compute in two halves, or no faster than two of half the size
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _LARGE_WEIGHTS: Final = 1 << 20  # bytes
+_NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
 
@@ -119,6 +120,8 @@ class Task(Blocks):
         """Write the steps."""
         if algorithm == "lanes":
             self._lanes()
+        elif algorithm == "narrow":
+            self._narrow()
         elif algorithm == "plain":
             self._plain()
         else:
@@ -209,6 +212,32 @@ class Task(Blocks):
         )
         bias = self._bias(1, channels)
         window_step(self, kernel, x, packed, bias, blocks)
+
+    def _narrow(self) -> None:
+        """Few output channels: lanes are input channels."""
+        weights, place, block = self.weights, self.place, self.block
+        array = weights.array
+        assert not isinstance(array, View)
+        turns, tail = divmod(weights.inputs, block)
+        pixels, row = row_tile(place, max(_NARROW_SUMS // weights.outputs, 1), weights.outputs)
+        kernel = NarrowKernel(
+            block,
+            weights.outputs,
+            tail,
+            pixels,
+            place.kernel[2],
+            place.step[2],
+            place.spread[2],
+            row,
+            self.epilogue.for_kernel([move[-1] for move in self.moves]),
+        )
+        packed = self.ctx.packed(
+            f"narrow:{block}:{weights.name}",
+            dtypes.FLOAT32,
+            (ceildiv_int(weights.inputs, block), place.taps, weights.outputs, block),
+            lambda: conv_weights.pack_narrow(array(), block),
+        )
+        window_step(self, kernel, self._blocked_input(), packed, self._bias(1, weights.outputs), turns, 1)
 
     # Parts of the steps
 
@@ -390,25 +419,27 @@ def dense_blocks(ctx: LowerContext, x: View) -> View:
     return blocked_view(ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy"))
 
 
+def row_tile(place: Geometry, most: int, group: int) -> tuple[int, Row | None]:
+    """How many pixels a tile has whose taps are written out, and the row if its sizes are known."""
+    columns, taps = place.out[2], place.kernel[2]
+    most = max(min(most, _LANE_TAPS // (taps * group)), 1)
+    if not place.known_row:
+        return min(_ANY_WIDTH_PIXELS, most), None
+    width, out, left, right = (int(str(dim)) for dim in (place.size[2], columns, place.before[2], place.after[2]))
+    tiles = ceildiv_int(out, most) or 1
+    return max(ceildiv_int(out, tiles), 1), Row(width, out, left, left + width + right)
+
+
 def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool = False) -> WindowKernel:
     """The kernel of a depthwise convolution or a pool."""
     place = result.place
-    columns, taps = place.out[2], place.kernel[2]
-    most = 14 if result.ctx.lanes >= 16 else 8
-    most = max(min(most, _LANE_TAPS // (taps * group)), 1)
-    row = None
-    pixels = min(_ANY_WIDTH_PIXELS, most)
-    if place.known_row:
-        width, out, left, right = (int(str(dim)) for dim in (place.size[2], columns, place.before[2], place.after[2]))
-        row = Row(width, out, left, left + width + right)
-        tiles = ceildiv_int(out, most) or 1
-        pixels = max(ceildiv_int(out, tiles), 1)
+    pixels, row = row_tile(place, 14 if result.ctx.lanes >= 16 else 8, group)
     return WindowKernel(
         kind,
         result.block,
         group,
         pixels,
-        taps,
+        place.kernel[2],
         place.step[2],
         place.spread[2],
         row,
@@ -417,8 +448,17 @@ def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool 
     )
 
 
-def window_step(result: Blocks, kernel: WindowKernel, x: View, packed: View, bias: View, blocks: Dim) -> None:
-    """The step of a window kernel."""
+def window_step(
+    result: Blocks,
+    kernel: WindowKernel | NarrowKernel,
+    x: View,
+    packed: View,
+    bias: View,
+    blocks: Dim,
+    output_blocks: Dim | None = None,
+) -> None:
+    """The step of a window kernel over blocks of input, which are those of the output if nothing else is said."""
+    made = blocks if output_blocks is None else output_blocks
     place, ctx = result.place, result.ctx
     batch = x.shape[0]
     nothing = zeros(ctx, result.block)
@@ -439,8 +479,8 @@ def window_step(result: Blocks, kernel: WindowKernel, x: View, packed: View, bia
         KernelStep(
             kernel,
             tuple(arguments),
-            product([blocks, batch, place.out[0], place.out[1]]),
-            vectors * (place.taps * kernel.group + 2) // 2,
+            product([made, batch, place.out[0], place.out[1]]),
+            vectors * (place.taps * (kernel.group if isinstance(kernel, WindowKernel) else kernel.outputs) + 2) // 2,
             (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
             result.epilogue.writes,
             result.group.label,

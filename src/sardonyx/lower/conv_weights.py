@@ -88,6 +88,15 @@ def pack_lanes(w: Array, block: int) -> Array:
     return np.ascontiguousarray(padded.reshape(blocks, block, group, taps).transpose(0, 3, 2, 1))
 
 
+def pack_narrow(w: Array, block: int) -> Array:
+    """[O, I, planes, rows, columns] with input channels as lanes: [block][plane][row][column][output][lane]."""
+    outputs, inputs = w.shape[:2]
+    blocks = -(-inputs // block)
+    padded = np.zeros((outputs, blocks * block, int(np.prod(w.shape[2:]))), np.float32)
+    padded[:, :inputs] = w.reshape(outputs, inputs, -1)
+    return np.ascontiguousarray(padded.reshape(outputs, blocks, block, -1).transpose(1, 3, 0, 2))
+
+
 def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
     """A bias for every lane: zero where there is no channel. `outputs` counts the channels of a group."""
     blocks = -(-outputs // block)

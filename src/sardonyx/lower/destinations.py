@@ -28,7 +28,7 @@ _ANYWHERE: Final = frozenset(
     ("Concat", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Tile", "Pad", "OneHot", "Trilu", "MatMul",
      "Gemm", "FusedMatMul", "DepthToSpace", "SpaceToDepth", "Range", "EyeLike", "ReverseSequence", "TopK", "BlockedConv")
 )  # fmt: skip
-_DOMAINS: Final = frozenset(("", "com.microsoft", "sardonyx"))
+_DOMAINS: Final = frozenset(("", "com.microsoft", DOMAIN))
 _RESHAPING: Final = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
 
 
@@ -138,12 +138,6 @@ class _Placement:
     def _sizes_are_fed(self, value: Value) -> bool:
         """Whether the memory can be there before the first step: no size depends on what a host step finds."""
         return all(symbols_of(dim) <= self._fed for dim in self._ctx.shape(value))
-
-
-def _writes_anywhere(node: Node) -> bool:
-    if node.domain == DOMAIN:
-        return node.op_type in _BLOCKED_ANYWHERE
-    return not node.domain and node.op_type in _ANYWHERE
 
 
 def _writes_anywhere(node: Node) -> bool:

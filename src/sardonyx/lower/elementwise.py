@@ -9,7 +9,7 @@ import math
 from typing import Final
 
 from sardonyx.ir.graph import Node
-from sardonyx.kernel.expr import BITS, FLOATS, UNSIGNED, Expr, clamp, const, maximum, minimum, select, sqrt, unary
+from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, UNSIGNED, Expr, clamp, const, maximum, minimum, select, sqrt, unary
 from sardonyx.kernel.math import power
 from sardonyx.lower.cast import as_processor
 from sardonyx.lower.registry import elementwise
@@ -155,7 +155,12 @@ def not_(x: Expr) -> Expr:
 
 @elementwise("BitShift", since=11)
 def bit_shift(x: Expr, amount: Expr, *, direction: str) -> Expr:
-    return x << amount if direction == "LEFT" else x >> amount
+    """A shift by a negative amount, or by all bits or more, leaves only copies of the sign."""
+    if direction == "LEFT":
+        return x << amount
+    if x.type in SIGNED:
+        amount = select((amount >= 0) & (amount < BITS[x.type]), amount, const(BITS[x.type] - 1, x.type))
+    return x >> amount
 
 
 @elementwise("Sum", since=8)

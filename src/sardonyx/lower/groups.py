@@ -5,8 +5,8 @@
     u = Relu(z)
 
 Nodes are taken in order. An elementwise node joins the group that produces the latest of its inputs, if that group works on the
-same shape: all other inputs then exist before the group runs. A reduction takes the elementwise group that computes its input into
-its own, if no group in between uses a value of it. Values of a group that are used outside it are stored as well.
+same shape: all other inputs then exist before the group runs. A reduction takes the elementwise group that computes its input
+into its own, if no group in between uses a value of it. Values of a group that are used outside it are stored as well.
 The reason why a node did not join is kept for `explain`.
 """
 

@@ -127,7 +127,9 @@ def _skip_fits(node: Node) -> str:
     return ""
 
 
-@template("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=_MICROSOFT, accepts=_skip_fits, fuses=True, absorbs=True)
+@template(
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=_MICROSOFT, accepts=_skip_fits, fuses=True, absorbs=True
+)
 def skip_layer_normalization(ctx: LowerContext, group: Group) -> None:
     """The sum of input, skip and bias is the fourth output."""
     node = _root(group)

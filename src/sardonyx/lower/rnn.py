@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel import math
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, Expr, clamp, const, load, select, unary
-from sardonyx.kernel.rnn import Pass, RecurrentKernel, projected, running, state, total, vector, vector_lanes
+from sardonyx.kernel.matmul import vector_lanes
+from sardonyx.kernel.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, total, vector
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
@@ -31,6 +32,10 @@ _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DIRECTIONS: Final = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}
 _FUNCTIONS: Final = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _KEPT: Final = {"RNN": 1, "GRU": 1, "LSTM": 2}  # states that live on from step to step
+
+_SHARED_FROM: Final = 190_000  # multiply-adds of a pass from which on workers share them: less is over before they have met
+_MOST_STEPS: Final = 256  # times that may become steps of the program
+_AWAKE: Final = 8  # how much less it costs to share work with workers that are not asleep
 
 Activation = Callable[[Expr], Expr]
 
@@ -273,10 +278,8 @@ class _Layer:
         buffers = dict.fromkeys(view.buffer for part in parts for view in part.views)
         if all(buffer.kind == "constant" and buffer.load is not None for buffer in buffers):
             sizes = tuple(size for size in shape if isinstance(size, int))
-            key = (
-                f"{self.op} {label}|{gates}|{self.linear}|{self.lanes}|{depth_first}|{[id(b) for b in buffers]}|{parts[0].first}"
-            )
-            key += "|".join(f"{part.first}:{[view.offset for view in part.views]}" for part in parts)
+            sources = [f"{part.first}: {[(view.buffer.label, view.offset) for view in part.views]}" for part in parts]
+            key = f"{label} of {self.op}, {gates} gates, {self.lanes} lanes{', depth first' if depth_first else ''}: {sources}"
             return self.ctx.packed(key, dtypes.from_name(self.type), sizes, lambda: self._array(gates, depth_first, parts))
         target = self.ctx.scratch(dtypes.from_name(self.type), shape, label)
         axes = (1, 2, 3, 4, 0) if depth_first else (0, 1, 3, 4, 2)
@@ -388,7 +391,7 @@ class _Layer:
             tuple(value is not None for value in finals),
             self.outputs[0] is not None,
             self.lengths is not None,
-            self.batch == 1,
+            min(max(self.batch, 1), MOST_ROWS) if isinstance(self.batch, int) else MOST_ROWS,
         )
         memory = ctx.scratch(dtypes.from_name(self.type), (cell.slots + 1, self.directions, self.batch, self.width), "states")
         size = BITS[self.type] // 8
@@ -416,19 +419,50 @@ class _Layer:
             view = ctx.contiguous(self.lengths)
             arguments += [_address(view), *ctx.fault(node, "sequence_lens holds {found}: expected lengths from 0 to {limit}")]
             reads.append(view.buffer)
-        operations = product([self.steps, count, self.gates * self.hidden * self.hidden])
-        ctx.step(
-            KernelStep(
-                kernel,
-                tuple(arguments),
-                self.batch * count,
-                operations * (self.batch + 3) * 25 // 1000,
-                _distinct(reads),
-                _distinct(writes),
-                self.group.label,
-                self._labels,
-            )
-        )
+        operations = self.gates * self.hidden * self.hidden
+        if self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
+            self._steps(kernel, arguments, count, reads, writes, memory.buffer)
+            return
+        work = product([self.steps, count, operations]) * (self.batch + 3) * 25 // 1000
+        self._step(kernel, arguments, self.batch * count, work, reads, writes)
+
+    def _step(
+        self,
+        kernel: RecurrentKernel,
+        arguments: Sequence[Argument],
+        units: Dim,
+        work: Dim,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+    ) -> None:
+        label, nodes = self.group.label, self._labels
+        self.ctx.step(KernelStep(kernel, tuple(arguments), units, work, _distinct(reads), _distinct(writes), label, nodes))
+
+    def _is_stepwise(self, operations: int) -> bool:
+        """Whether workers had better share the hidden units of one sequence, step by step."""
+        one = self.directions == 1 and self.batch == 1
+        return one and isinstance(self.steps, int) and 2 <= self.steps <= _MOST_STEPS and operations >= _SHARED_FROM
+
+    def _steps(
+        self,
+        kernel: RecurrentKernel,
+        arguments: list[Argument],
+        count: int,
+        reads: list[Buffer],
+        writes: list[Buffer],
+        memory: Buffer,
+    ) -> None:
+        """A step for every pass at every time."""
+        assert isinstance(self.steps, int)
+        self._step(replace(kernel, part="enter"), [*arguments, 0], count, self.hidden, reads, [memory])
+        for time in range(self.steps):
+            for number, one in enumerate(kernel.passes):
+                # Workers are awake between these steps: they are worth sharing from far less work on than others.
+                work = one.gates * self.hidden * self.hidden * _AWAKE // 25
+                step = replace(kernel, part=str(number))
+                self._step(step, [*arguments, time], count * self.blocks, work, [*reads, memory], writes)
+        if any(kernel.final):
+            self._step(replace(kernel, part="leave"), [*arguments, self.steps], count, self.hidden, [memory], writes)
 
 
 def _address(view: View, offset: Dim = 0) -> Address:

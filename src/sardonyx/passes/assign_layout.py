@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -31,6 +32,8 @@ from sardonyx.passes.layout_region import STANDARD_VERSION, Region, carried_on, 
 from sardonyx.passes.protocol import PassResult
 
 _NOT_ELEMENTWISE: Final = frozenset(("SwiGLU", "Cast", "BitCast"))
+_LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: they are written out in the code
+_MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every place of its stride
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
 _POOL_ATTRS: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
@@ -59,13 +62,13 @@ def assign_layout(graph: Graph, lanes: int) -> PassResult:
         if rule is not None:
             rule(region, node)
     region.give_back()
-    modified, reasons = region.modified, list(region.reasons)
+    changes, reasons = region.changes, list(region.reasons)
     for node in list(graph.nodes):
         for subgraph in node.subgraphs():
             inner = assign_layout(subgraph, lanes)
-            modified |= inner.modified
+            changes += inner.changes
             reasons += inner.reasons
-    return PassResult(modified, tuple(reasons))
+    return PassResult(changes > 0, tuple(reasons), changes)
 
 
 def _is_elementwise(node: Node) -> bool:
@@ -109,6 +112,9 @@ def _conv(region: Region, node: Node) -> None:
     if not fits_blocks(groups, inputs, outputs, block):
         region.refuse(node, f"{groups} groups of {inputs} and {outputs} channels do not fit blocks of {block}")
         return
+    if groups > 1 and inputs < block and weights.shape[-1] * inputs > _LONGEST_ROW:
+        region.refuse(node, f"kernels of {weights.shape[-1]} columns are too long for kernels that stay in their lanes")
+        return
     pads = node.attr("pads") or ()
     few = x not in region.known and groups == 1 and inputs <= block // 2 and all(pad >= 0 for pad in pads)
     if few:
@@ -147,6 +153,9 @@ def _conv_transpose(region: Region, node: Node) -> None:
     if any(step != 1 for step in node.attr("dilations") or ()):
         region.refuse(node, "there is no kernel for transposed convolutions with dilations")
         return
+    if prod(node.attr("strides") or ()) > _MOST_PHASES:
+        region.refuse(node, f"strides {list(node.attr('strides'))} would make more than {_MOST_PHASES} convolutions of it")
+        return
     blocked = region.blocked(x, node)
     assert blocked is not None
     made = region.add(
@@ -171,6 +180,9 @@ def _pool(region: Region, node: Node) -> None:
     x, shape = start
     if len(shape) > 5:
         region.refuse(node, f"there is no blocked pool for {len(shape) - 2} spatial axes")
+        return
+    if node.attr("kernel_shape")[-1] > _LONGEST_ROW:
+        region.refuse(node, f"a window of {node.attr('kernel_shape')[-1]} columns is too long")
         return
     kind = "max" if node.op_type == "MaxPool" else "average"
     made = region.add(node, "BlockedPool", [x.value], shape, domain=DOMAIN, kind=kind, **_attrs(node, _POOL_ATTRS))

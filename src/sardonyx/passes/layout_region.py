@@ -34,7 +34,7 @@ class Region:
     block: int
     known: dict[Value, Blocked] = field(default_factory=dict)  # plain value -> the same in blocks
     reasons: list[str] = field(default_factory=list)
-    modified: bool = False
+    changes: int = 0  # nodes that were replaced
     _constants: dict[tuple[Value, int], Value] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
@@ -125,7 +125,7 @@ class Region:
         self.graph.detach(node)
         for index in range(len(node.inputs)):
             node.set_input(index, None)
-        self.modified = True
+        self.changes += 1
 
     def operand(self, value: Value, channels: int, rank: int, before: Node) -> Value | None:
         """An input of an elementwise node of so many channels, in blocks or as something that broadcasts to them."""

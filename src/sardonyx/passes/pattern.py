@@ -30,6 +30,7 @@ from sardonyx.passes.rewriter import Rewriter, dtype_of
 
 _COMMUTATIVE: Final = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"))
 _MOST_FACTORS: Final = 5  # of a product; longer ones are no formula anybody knows
+_MOST_NODES: Final = 8
 # How far a number in a model may be from the one meant: a few roundings of its type.
 _TOLERANCE: Final = {dtypes.FLOAT64: 1e-6, dtypes.FLOAT32: 1e-6, dtypes.FLOAT16: 2e-3, dtypes.BFLOAT16: 1.6e-2}
 
@@ -187,7 +188,7 @@ def _flatten(value: Value, g: Rewriter) -> tuple[float, list[Value], list[Node]]
             nodes.append(node)
         else:
             factors.append(current)
-        if len(factors) + len(pending) > _MOST_FACTORS:
+        if len(factors) + len(pending) > _MOST_FACTORS or len(nodes) > _MOST_NODES:
             return None
     return scale, factors, nodes
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sardonyx import errors
+from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
 from sardonyx.options import CompileOptions, GraphOptimizationLevel
@@ -32,6 +33,7 @@ from sardonyx.passes.protocol import Optimization
 from sardonyx.passes.push_transposes import PushTransposes
 from sardonyx.passes.remove_no_ops import RemoveCastBeforeShape, RemoveDropout, RemoveIdentity, RemoveNoOps
 from sardonyx.passes.remove_unused import RemoveUnused
+from sardonyx.passes.rewriter import all_graphs
 from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
 
@@ -183,7 +185,16 @@ def run_passes(model: Model, options: CompileOptions) -> PipelineReport:
     if FoldShapeValues.name in disabled:
         infer_from_inputs(model)
     reports = [report for stage in stages for report in run_stage(stage, model, options.verify)]
-    return PipelineReport(tuple(reports), frozenset(disabled))
+    report = PipelineReport(tuple(reports), frozenset(disabled))
+    if report.modified and _has_anonymous_sizes(model):
+        # Two values that became one had a name each for a size nobody named; readers may know it by the lost one.
+        infer_from_inputs(model)
+    return report
+
+
+def _has_anonymous_sizes(model: Model) -> bool:
+    values = (value for graph in all_graphs(model) for node in graph.nodes for value in node.outputs)
+    return any(isinstance(dim, Expr) and dim.is_anonymous for value in values for dim in value.shape or ())
 
 
 def run_stage(stage: Stage, model: Model, check: bool) -> Iterator[PassReport]:

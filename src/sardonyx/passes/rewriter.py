@@ -43,7 +43,10 @@ class Rewriter:
         self.refresh(graphs)
         self._names: set[str] | None = None
         self._numbers: dict[str, int] = {}
+        self._numbers_of: dict[Tensor, float | None] = {}
+        self._node_names: set[str] | None = None
         self._anchor: Node | None = None
+        self._name_is_free = False
         self._fresh: set[Value] = set()  # made by this rewriter: they have no name anybody knows
 
     def refresh(self, graphs: list[Graph] | None = None) -> None:
@@ -73,8 +76,9 @@ class Rewriter:
         return True
 
     def at(self, node: Node) -> Rewriter:
-        """Insert before this node from now on."""
+        """Insert before this node from now on; the first new node takes its name, for it will take its place."""
         self._anchor = node
+        self._name_is_free = True
         return self
 
     @property
@@ -128,10 +132,24 @@ class Rewriter:
         held = self.constant_of(value)
         if held is None or held.size != 1 or held.dtype is dtypes.STRING:
             return None
-        data = load(held)
-        if data is None or data.dtype.kind == "c":
-            return None
-        return float(data.reshape(())[()])
+        if held not in self._numbers_of:  # patterns ask for the same constants again and again
+            data = load(held)
+            self._numbers_of[held] = None if data is None or data.dtype.kind == "c" else float(data.reshape(())[()])
+        return self._numbers_of[held]
+
+    def _node_name(self) -> str:
+        """A name for a new node: that of the anchor, or one made of it that no node has."""
+        name = self.anchor.name
+        if self._name_is_free or not name:
+            self._name_is_free = False
+            return name
+        if self._node_names is None:
+            self._node_names = {node.name for graph in self._graphs for node in graph.nodes}
+        number = 1
+        while f"{name}_{number}" in self._node_names:
+            number += 1
+        self._node_names.add(f"{name}_{number}")
+        return f"{name}_{number}"
 
     def fresh_name(self, hint: str) -> str:
         """A name no value of the model has."""
@@ -161,7 +179,7 @@ class Rewriter:
             self.model.opset_imports.setdefault(domain, 1)
         made = [make_attr(key, value) for key, value in attrs.items() if value is not None]
         results = [Value(self.fresh_name(op_type)) for _ in range(outputs)]
-        node = Node(op_type, inputs, results, made, domain=domain, version=version, name=self.anchor.name)
+        node = Node(op_type, inputs, results, made, domain=domain, version=version, name=self._node_name())
         self.graph.insert_before(self.anchor, node)
         self._fresh.update(results)
         set_types(node, self)
@@ -173,7 +191,14 @@ class Rewriter:
         attrs = {**node.attrs, **{key: make_attr(key, value) for key, value in changes.items() if value is not None}}
         kept = [attr for key, attr in attrs.items() if key not in changes or changes[key] is not None]
         new = Node(
-            node.op_type, inputs, results, kept, domain=node.domain, version=node.version, name=node.name, overload=node.overload
+            node.op_type,
+            inputs,
+            results,
+            kept,
+            domain=node.domain,
+            version=node.version,
+            name=self._node_name(),
+            overload=node.overload,
         )
         new.doc, new.metadata, new.priority = node.doc, dict(node.metadata), node.priority
         self.graph.insert_before(self.anchor, new)

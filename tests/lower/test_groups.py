@@ -1,0 +1,77 @@
+"""Which nodes share a kernel, and why others do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from lowering_case import Array, model
+from native_support import compile_native
+from sardonyx.lower.groups import Grouping
+
+X = np.ones((4, 6), np.float32)
+AXES = {"axes": np.array([1], np.int64)}
+
+
+def grouping(nodes: list[NodeProto], outputs: list[str], feeds: dict[str, Array] | None = None) -> Grouping:
+    made: Any = model(nodes, feeds or {"x": X}, dict.fromkeys(outputs, np.float32), constants=AXES)
+    _, compiled = compile_native(made.SerializeToString())
+    return compiled.grouping
+
+
+def labels(nodes: list[NodeProto], outputs: list[str], feeds: dict[str, Array] | None = None) -> list[str]:
+    return [group.label for group in grouping(nodes, outputs, feeds).groups]
+
+
+def test_elementwise_nodes_of_one_shape_share_a_kernel() -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Exp", ["a"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    assert labels(nodes, ["y"]) == ["Neg+Exp+Add"]
+
+
+def test_a_node_of_another_shape_starts_a_kernel_and_the_reason_is_kept() -> None:
+    feeds = {"x": X, "z": np.ones((3, 4, 6), np.float32)}
+    nodes = [helper.make_node("Neg", ["x"], ["a"]), helper.make_node("Add", ["a", "z"], ["y"])]
+    found = grouping(nodes, ["y"], feeds)
+    assert [group.label for group in found.groups] == ["Neg", "Add"]
+    reasons = {node.op_type: why for node, why in found.refusals.items()}
+    assert reasons["Neg"] == "all inputs come from outside"
+    assert reasons["Add"] == "works on [3,4,6], the kernel of Neg on [4,6]"
+
+
+def test_a_reduction_takes_what_computes_its_input_and_what_uses_its_result() -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("ReduceSum", ["a", "axes"], ["b"], keepdims=1),
+        helper.make_node("Exp", ["b"], ["y"]),
+    ]
+    (group,) = grouping(nodes, ["y", "a"]).groups
+    assert group.label == "Neg+ReduceSum+Exp"
+    assert group.root is not None
+    assert [node.op_type for node in group.before] == ["Neg"]
+    assert [node.op_type for node in group.after] == ["Exp"]
+
+
+def test_a_second_reduction_of_the_same_value_reads_what_the_first_stored() -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("ReduceMax", ["a", "axes"], ["b"]),
+        helper.make_node("ReduceMin", ["a", "axes"], ["c"]),
+    ]
+    assert labels(nodes, ["b", "c"]) == ["Neg+ReduceMax", "ReduceMin"]
+
+
+def test_nodes_that_another_kernel_in_between_needs_are_not_moved() -> None:
+    feeds = {"x": X, "w": np.ones((6, 6), np.float32)}
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("ReduceMax", ["a", "axes"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["y"]),
+    ]
+    assert labels(nodes, ["y"], feeds)[:3] == ["Neg", "MatMul", "ReduceMax"]

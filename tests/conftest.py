@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
+
+# Object code and saved programs of tests stay in the project, not among the user's.
+os.environ.setdefault("SARDONYX_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "tests"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import onnx.defs
 
 from sardonyx.ops import registry, signature
@@ -73,3 +77,9 @@ def test_eval_names_only_attributes_that_exist() -> None:
 def test_every_operator_of_the_standard_has_a_signature() -> None:
     standard = {(schema.domain, schema.name) for schema in onnx.defs.get_all_schemas_with_history()}
     assert sorted(standard - signature_names()) == []
+
+
+def test_the_index_of_operators_is_up_to_date() -> None:
+    tool = Path(__file__).parent.parent / "tools" / "generate_op_index.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

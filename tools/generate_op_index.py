@@ -1,7 +1,7 @@
 """Write the index that says which module defines which operator, so that a session imports only what its model uses.
 
-    python tools/generate_op_index.py            writes src/sardonyx/{ops,lower}/index.txt
-    python tools/generate_op_index.py --check    exits 1 if an index is out of date
+python tools/generate_op_index.py            writes src/sardonyx/{ops,lower}/index.txt
+python tools/generate_op_index.py --check    exits 1 if an index is out of date
 """
 
 from __future__ import annotations

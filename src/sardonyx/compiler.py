@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Mapping
 
 from sardonyx import errors
@@ -23,7 +24,7 @@ from sardonyx.passes.apply_overrides import override_dimensions, override_initia
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
-from sardonyx.passes.pipeline import PipelineReport, run_passes
+from sardonyx.passes.pipeline import PassReport, PipelineReport, run_passes
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
 from sardonyx.providers.reference import ReferenceProvider
@@ -80,9 +81,12 @@ def _optimise(model: Model, options: CompileOptions, settings: NativeSettings) -
     report = run_passes(model, options)
     if not report.passes:
         infer_from_inputs(model)
-    if (
-        options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT
-        and AssignLayout.name not in options.disabled_optimizers
-    ):
-        AssignLayout(library(settings.cache_folder).target.lanes).run(model)
+    wanted = options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT
+    if wanted and not options.disabled_optimizers.intersection((AssignLayout.name, *AssignLayout.ort_names)):
+        start = time.perf_counter()
+        layout = AssignLayout(library(settings.cache_folder).target.lanes).run(model)
+        spent = time.perf_counter() - start
+        level = GraphOptimizationLevel.ORT_ENABLE_LAYOUT
+        done = PassReport(AssignLayout.name, level, 0, int(layout.modified), layout.reasons, spent)
+        report = dataclasses.replace(report, passes=(*report.passes, done))
     return report

@@ -13,6 +13,7 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, needed_nodes
 from sardonyx.ir.graph import Graph, Model, Value
+from sardonyx.ir.tensor import Tensor, release_pages
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.pipeline import PipelineReport
 from sardonyx.plan.build import Order, constant_array, ports_of
@@ -62,6 +63,8 @@ class NativeModel:
         self._names = tuple(value.name for value in graph.outputs)
         self.main = self._compile(graph, graph.outputs)
         self._fast = fast_path(self.main, graph.inputs, graph.outputs)
+        # What was packed lies in memory of its own now.
+        release_pages(value.constant for value in original.initializers.values() if isinstance(value.constant, Tensor))
         self._specialise = specialise if self._fast is None else None
         self._seen: dict[Shapes, int] = {}
         self._special: dict[Shapes, NativeModel] = {}

@@ -7,7 +7,8 @@ fields that had to be decoded are converted on each call, unless the caller keep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import mmap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -102,6 +103,19 @@ def from_numpy(array: Any, name: str = "") -> Tensor:
         return Tensor(dtype, array.shape, lambda: packed.data, name=name)
     flat = contiguous.reshape(-1)
     return Tensor(dtype, array.shape, lambda: flat.view(np.uint8).data, name=name)
+
+
+def release_pages(tensors: Iterable[Tensor]) -> None:
+    """Tell the system that the mapped files behind these constants are not needed in memory now; they are read again on use."""
+    maps = set()
+    for tensor in tensors:
+        if tensor.dtype is not dtypes.STRING:
+            owner = tensor.raw().obj
+            if isinstance(owner, mmap.mmap):
+                maps.add(owner)
+    for each in maps:
+        if hasattr(each, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
+            each.madvise(mmap.MADV_DONTNEED)
 
 
 def unpack(packed: NDArray[np.uint8], dtype: DType, count: int) -> Array:

@@ -17,8 +17,8 @@ in groups.
 
 Arguments: batch, heads, queries, keys, depth, columns of V, heads of a group, offset, left, right, scale (bits of an f64);
 addresses with strides: Q (batch, head, query), K (batch, head; key if not packed), V (batch, head, key), O (batch, head, query);
-each operand (batch, head, query, key); the addresses of the lengths and of the places, if there are any. Strides count elements; all lie
-consecutively along depth or columns. The parallel range counts batch * heads * blocks of queries.
+each operand (batch, head, query, key); the addresses of the lengths and of the places, if there are any. Strides count elements;
+all lie consecutively along depth or columns. The parallel range counts batch * heads * blocks of queries.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class AttentionKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
-        fields = (self.type, self.packed, operands, self.banded, self.lengths, self.more, self.placed, self.heights, self.columns, self.keys)
+        keys = (self.banded, self.lengths, self.more, self.placed, self.keys)
+        fields = (self.type, self.packed, operands, *keys, self.heights, self.columns)
         return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
 
     @property

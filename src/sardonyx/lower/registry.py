@@ -4,16 +4,18 @@
     def hard_swish(x: Expr) -> Expr:
         return x * clamp(x * (1 / 6) + 0.5, 0.0, 1.0)
 
-An elementwise rule gets one expression per input (no more than it takes) and the node's attributes as keywords (those it names), and returns the
-expression of the output; half-precision floats arrive as f32 and the result is rounded on store. A template rule
-(`@template`) gets the lowering context and the group and writes steps. What has neither is computed by the host.
+An elementwise rule gets one expression per input (no more than it takes) and the node's attributes as keywords (those it
+names), and returns the expression of the output; half-precision floats arrive as f32 and the result is rounded on store. A
+template rule (`@template`) gets the lowering context and the group and writes steps. What has neither is computed by the host.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sardonyx.ir.graph import Node
@@ -112,35 +114,51 @@ def view(*names: str, domain: str = "") -> Callable[[ViewRule], ViewRule]:
 
 
 @cache
-def _load_families() -> None:
-    import importlib
+def _index() -> dict[tuple[str, str], tuple[str, ...]]:
+    """Which families have rules for which operator; importing all of them takes longer than opening a small model."""
+    found = {}
+    for line in resources.files(__package__).joinpath("index.txt").read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            label, *families = line.split()
+            domain, _, name = label.rpartition("::")
+            found[domain, name] = tuple(families)
+    return found
 
-    for family in FAMILIES:
+
+@cache
+def _load_for(domain: str, name: str) -> None:
+    for family in _index().get((domain, name), ()):
         importlib.import_module(f"sardonyx.lower.{family}")
+
+
+def defined() -> set[tuple[str, str, int]]:
+    """Domain and name of the operators whose rules are imported so far, with the version they hold from."""
+    elementwise_rules = {(domain, name, since) for (domain, name), (_, since, _) in _ELEMENTWISE.items()}
+    return elementwise_rules | {(domain, name, 0) for domain, name in (*_TEMPLATES, *_VIEWS)}
 
 
 def elementwise_rule(node: Node) -> ElementwiseRule | None:
     """The rule for a node, if it is an elementwise operator that has one."""
-    _load_families()
+    _load_for(node.domain, node.op_type)
     found = _ELEMENTWISE.get((node.domain, node.op_type))
     return found[0] if found is not None and node.version >= found[1] and found[2](node) else None
 
 
 def template_rule(node: Node) -> Template | None:
     """The template for a node's operator."""
-    _load_families()
+    _load_for(node.domain, node.op_type)
     return _TEMPLATES.get((node.domain, node.op_type))
 
 
 def view_rule(node: Node) -> ViewRule | None:
     """The view rule for a node's operator."""
-    _load_families()
+    _load_for(node.domain, node.op_type)
     return _VIEWS.get((node.domain, node.op_type))
 
 
 def has_rule(domain: str, name: str, version: int) -> bool:
     """Whether an operator can be lowered at all; whether a node is depends on its types, shapes and attributes, too."""
-    _load_families()
+    _load_for(domain, name)
     key = (domain, name)
     rule = _ELEMENTWISE.get(key)
     return key in _TEMPLATES or key in _VIEWS or (rule is not None and version >= rule[1])

@@ -7,7 +7,7 @@ by `choose_algorithm`. A plain Conv (one the layout pass left alone) is brought 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
-from sardonyx.lower.conv_geometry import SPATIAL, Geometry, blocked_moves, geometry
+from sardonyx.lower.conv_geometry import SPATIAL, Geometry, blocked_moves, blocked_view, geometry
 from sardonyx.lower.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
@@ -164,7 +164,30 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
         weights=weights,
         x=x,
     )
-    task.lower(choose_algorithm(weights, place, task.block, plain))
+    if not plain:
+        task = _lying(task)
+    task.lower(choose_algorithm(task.weights, task.place, task.block, plain))
+
+
+def _lying(task: Task) -> Task:
+    """A convolution of a column of pixels as one of a row: kernels work on several pixels of a row at once."""
+    place, array = task.place, task.weights.array
+    column = place.size[2] == place.out[2] == place.kernel[2] == 1 and place.before[2] == place.after[2] == 0
+    if not column or place.size[1] == 1 or not callable(array):
+        return task
+
+    def turned(values: tuple[Any, ...], first: int = 1) -> tuple[Any, ...]:
+        return (*values[:first], values[first + 1], values[first], *values[first + 2 :])
+
+    make = array
+    view = blocked_view(task.x)
+    return replace(
+        task,
+        place=Geometry(*(turned(getattr(place, each.name)) for each in fields(place))),
+        moves=[turned(move, 3) for move in task.moves],
+        weights=replace(task.weights, name=f"{task.weights.name}/lying", array=lambda: make().swapaxes(3, 4)),
+        x=View(view.buffer, turned(view.shape, 3), turned(view.strides, 3), view.offset),
+    )
 
 
 def root_of(group: Group) -> tuple[Node, Value]:

@@ -1,4 +1,4 @@
-"""More of what ONNX Runtime's own tests cover, on both runtimes: descriptions, external data, allocators, nested control flow, ML."""
+"""More of what ONNX Runtime's own tests cover, on both runtimes: descriptions, external data, allocators, control flow, trees."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def test_bytes_have_their_external_data_in_the_current_folder(ort: Any, external
 def test_external_data_that_is_not_there_says_where_it_was_looked_for(external: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (external.parent / "empty").mkdir()
     monkeypatch.chdir(external.parent / "empty")
-    with pytest.raises(sardonyx.NoSuchFile, match=r"tensor 'W' .*empty/w\.bin(.|\n)*hint: .*external_initializers_file_folder_path"):
+    with pytest.raises(
+        sardonyx.NoSuchFile, match=r"tensor 'W' .*empty/w\.bin(.|\n)*hint: .*external_initializers_file_folder_path"
+    ):
         sardonyx.InferenceSession(external.read_bytes())
 
 

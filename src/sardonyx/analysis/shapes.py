@@ -310,6 +310,8 @@ def _normalise(result: Any, by_signature: list[Type | None], node: Node) -> list
             types.append(from_signature)
         elif isinstance(one, tuple):
             types.append(_with_shape(from_signature or output.type, tuple(_plain_dims(one))))
+        elif isinstance(one, TensorType) and one.shape is not None:
+            types.append(TensorType(one.dtype, tuple(_plain_dims(one.shape))))
         else:
             types.append(one)
     return types

@@ -155,7 +155,7 @@ def conv_attributes(ctx: InferContext) -> dict[str, Any]:
     return {
         "auto_pad": ctx.attr("auto_pad"),
         "dilations": ctx.attr("dilations"),
-        "group": ctx.attr("group") or 1,
+        "group": 1 if ctx.attr("group") is None else ctx.attr("group"),
         "kernel_shape": ctx.attr("kernel_shape"),
         "pads": ctx.attr("pads"),
         "strides": ctx.attr("strides"),

@@ -151,7 +151,7 @@ def _infer_conv_transpose(ctx: InferContext) -> InferResult:
     x, w = ctx.shape(0, least=3), ctx.shape(1)
     if x is None:
         return None
-    group = ctx.attr("group") or 1
+    group = 1 if ctx.attr("group") is None else ctx.attr("group")
     if w is not None:
         _check(x, w, group, ctx.attr("kernel_shape"))
     kernel: Any = ctx.attr("kernel_shape") or (None if w is None else w[2:])

@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.elementwise import truncated_division
-from sardonyx.ops.infer import InferContext, InferResult, normalize_axis, same_as
+from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import rounded_once, widen
 from sardonyx.ops.registry import op
 
@@ -178,8 +178,15 @@ def _cumulative(accumulate: Callable[..., Any], first: int) -> Callable[..., Arr
     return compute
 
 
-CUM_SUM = op("CumSum", eval=_cumulative(np.cumsum, 0), infer=same_as(0), since=11)
-CUM_PROD = op("CumProd", eval=_cumulative(np.cumprod, 1), infer=same_as(0), since=26)
+def _infer_cumulative(ctx: InferContext) -> InferResult:
+    shape, axis = ctx.shape(0), ctx.ints(1)
+    if shape is not None and axis is not None and len(axis) == 1:
+        normalize_axis(axis[0], len(shape))
+    return shape
+
+
+CUM_SUM = op("CumSum", eval=_cumulative(np.cumsum, 0), infer=_infer_cumulative, since=11)
+CUM_PROD = op("CumProd", eval=_cumulative(np.cumprod, 1), infer=_infer_cumulative, since=26)
 
 
 def softmax(x: Array, axis: int) -> Array:

@@ -69,6 +69,7 @@ class NativeSettings:
     cache_folder: Path | None = None
     workers: int = 0  # 0: as many as this process may use
     spinning: bool = True
+    eager: bool = True  # pack weights now, not in the first run
 
 
 def compile_graph(
@@ -100,7 +101,10 @@ def compile_graph(
         failed |= broken
     host_calls = {step: _host_call(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
     workers = pool(settings.cache_folder, settings.workers, settings.spinning)
-    return Compiled(NativeProgram(plan, addresses, workers, host_calls), grouping, lowered, plan)
+    program = NativeProgram(plan, addresses, workers, host_calls)
+    if settings.eager:
+        _ = program.constants
+    return Compiled(program, grouping, lowered, plan)
 
 
 def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node] | None, list[int]]:

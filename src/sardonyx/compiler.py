@@ -59,6 +59,8 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
         environment().cache_folder,
         options.intra_op_num_threads,
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
+        # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
+        eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
     )
 
     def specialised(shapes: Mapping[str, tuple[int, ...]]) -> NativeModel:

@@ -151,7 +151,7 @@ class NativeModel:
 
     def record(self, about: Any) -> Record | None:
         """What can be saved of this model, with something to remember beside it; None if only a part of it is native."""
-        if self._fast is None:
+        if self._fast is None or not self._settings.eager:
             return None
         kernels = library(self._settings.cache_folder)
         plan, inputs, outputs = stripped(self.main.plan, self.graph.inputs, self.graph.outputs)

@@ -175,7 +175,9 @@ print(resident() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux reports it")
-@pytest.mark.parametrize(("provider", "layers"), [(REFERENCE, 32)], ids=["2 GB, reference"])
+@pytest.mark.parametrize(
+    ("provider", "layers"), [(REFERENCE, 32), ("CPUExecutionProvider", 32)], ids=["2 GB, reference", "2 GB, native"]
+)
 def test_a_session_does_not_read_the_weights_it_opens(tmp_path: Path, provider: str, layers: int) -> None:
     side, size = 4096, 4096 * 4096 * 4
     with (tmp_path / "w.bin").open("wb") as file:

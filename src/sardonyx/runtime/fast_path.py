@@ -55,7 +55,7 @@ class FastPath:
         self._program = program
         self._inputs = list(inputs)
         self._outputs = list(outputs)
-        self._entries = program.address_entries([*inputs, *outputs])
+        self._entries = program.address_entries(inputs, outputs)
         self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
         self._free: list[_Prepared] = []
 

@@ -80,12 +80,11 @@ class NativeProgram:
         self._address_slots, self._address_buffers, self._address_offsets = (np.ascontiguousarray(c) for c in addressed.T)
         numbers = {id(buffer): number for number, buffer in enumerate(plan.buffers)}
         self._number = numbers
-        self._constants = {
-            number: np.ascontiguousarray(buffer.load())
-            for number, buffer in enumerate(plan.buffers)
-            if buffer.kind == "constant" and buffer.load is not None
-        }
+        self._constants: dict[int, Array] | None = None
         self._by_value = {buffer.value: number for number, buffer in enumerate(plan.buffers) if buffer.value is not None}
+        self._by_value.update(
+            {view.buffer.value: numbers[id(view.buffer)] for view in plan.outputs if view.buffer.value is not None}
+        )
         self._input_numbers = [numbers[id(view.buffer)] for view in plan.inputs]
         self._free: list[Context] = []
         self._lock = threading.Lock()
@@ -101,8 +100,6 @@ class NativeProgram:
         self._layout = ArenaLayout(plan, self._late_buffers, self._sizes)
         self._fault_buffers = np.array([n for n, buffer in enumerate(plan.buffers) if buffer.kind == "fault"], np.int64)
         self._fixed_bases = np.zeros(len(plan.buffers), np.int64)
-        for number, array in self._constants.items():
-            self._fixed_bases[number] = array.ctypes.data
 
     def _symbols_of(self, segment: NativeSegment | HostNodeStep) -> frozenset[str]:
         """The sizes that must be known before a segment runs."""
@@ -115,9 +112,7 @@ class NativeProgram:
             sizes += [buffer.size for buffer in (*step.reads, *step.writes)]
         return frozenset().union(*(symbols_of(size) for size in set(sizes)))
 
-    def run(
-        self, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int] | None = None
-    ) -> dict[Value, Any]:
+    def run(self, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int] | None = None) -> dict[Value, Any]:
         """The values of the graph's outputs, and of all host steps' results, for feeds by graph value.
 
         `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
@@ -154,9 +149,15 @@ class NativeProgram:
         self._fill_addresses(context)
         return known
 
-    def address_entries(self, values: Sequence[Value]) -> Array:
-        """Where the addresses of inputs and outputs stand in the table: rows of (slot, position in `values`, offset's dim)."""
-        positions = {self._by_value[value]: position for position, value in enumerate(values)}
+    def address_entries(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Array:
+        """Where the addresses of inputs and outputs stand in the table: rows of (slot, position, offset's dim).
+
+        Positions count the inputs, then the outputs. A value may be both, and has a buffer for each then.
+        """
+        fed = {view.buffer.value: self._number[id(view.buffer)] for view in self.plan.inputs}
+        given = {view.buffer.value: self._number[id(view.buffer)] for view in self.plan.outputs}
+        numbers = [*(fed[value] for value in inputs), *(given[value] for value in outputs)]
+        positions = {number: position for position, number in enumerate(numbers)}
         rows = [
             (slot, positions[buffer], offset)
             for slot, buffer, offset in zip(
@@ -177,8 +178,22 @@ class NativeProgram:
 
     @property
     def constants(self) -> dict[int, Array]:
-        """The arrays of constant buffers, by number."""
-        return self._constants
+        """The arrays of constant buffers, by number; made when they are first needed."""
+        return self._load_constants()
+
+    def _load_constants(self) -> dict[int, Array]:
+        loaded = self._constants
+        if loaded is None:
+            with self._lock:
+                loaded = {
+                    number: np.ascontiguousarray(buffer.load())
+                    for number, buffer in enumerate(self.plan.buffers)
+                    if buffer.kind == "constant" and buffer.load is not None
+                }
+                for number, array in loaded.items():
+                    self._fixed_bases[number] = array.ctypes.data
+                self._constants = loaded
+        return loaded
 
     @property
     def sizes(self) -> Callable[..., tuple[int, ...]]:
@@ -195,9 +210,7 @@ class NativeProgram:
         with self._lock:
             self._free.clear()
 
-    def _run(
-        self, context: Context, feeds: Mapping[Value, Any], control: RunControl, known: dict[str, int]
-    ) -> dict[Value, Any]:
+    def _run(self, context: Context, feeds: Mapping[Value, Any], control: RunControl, known: dict[str, int]) -> dict[Value, Any]:
         plan = self.plan
         values: dict[Value, Any] = dict(feeds)
         arrays = []
@@ -294,8 +307,8 @@ class NativeProgram:
         number = self._number[id(view.buffer)]
         dtype = view.buffer.dtype.numpy
         shape = tuple(evaluate(dim, known) for dim in view.shape)
-        if number in self._constants:
-            flat = self._constants[number].reshape(-1)
+        if number in self.constants:
+            flat = self.constants[number].reshape(-1)
         else:
             count = max(evaluate(view.buffer.size, known), 1)
             raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(int(context.bases[number]))
@@ -350,6 +363,7 @@ class NativeProgram:
         if not total <= context.arena.nbytes - ALIGNMENT <= 4 * total + (1 << 20):  # too small, or far larger than needed
             context.arena = np.empty(total + ALIGNMENT, np.uint8)
         start = aligned(context.arena)
+        self._load_constants()
         bases = context.bases = self._fixed_bases.copy()
         bases[self._layout.buffers] = start + offsets
         bases[self._layout.shared] = bases[self._layout.roots]

@@ -73,7 +73,13 @@ def test_a_summary_counts_subgraphs_functions_and_all_kinds_of_weights() -> None
     assert summary.weight_bytes == 24 + 4 * 9 + (8 + 16)
     assert summary.largest_weights[0].name in ("c", "s")
     uses = {use.name: (use.count, use.execution) for use in summary.operators}
-    assert uses == {"Add": (3, "native"), "Double": (1, "function"), "If": (1, "host"), "Constant": (1, "host"), "Mul": (1, "native")}
+    assert uses == {
+        "Add": (3, "native"),
+        "Double": (1, "function"),
+        "If": (1, "host"),
+        "Constant": (1, "host"),
+        "Mul": (1, "native"),
+    }
     assert summary.nodes == 7
 
 

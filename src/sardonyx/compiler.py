@@ -70,10 +70,10 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
                 value.type = TensorType(value.type.dtype, shapes[value.name])
         return NativeModel(special.graph, original, reference, order, settings, _optimise(special, options, settings))
 
-    report = _optimise(model, options, settings)
     try:
+        report = _optimise(model, options, settings)
         return NativeModel(model.graph, original, reference, order, settings, report, specialised)
-    except errors.EngineError as error:
+    except (errors.EngineError, MemoryError, OverflowError) as error:  # the last two: sizes nobody can have meant
         _log.warning("the model cannot be compiled, NumPy runs it: %s", error)
         return reference()
 

@@ -113,6 +113,8 @@ class NativeModel:
             return _results(compiled, self._original, [self._values[name] for name in names], feeds, control)
         except SizeConflict as conflict:
             _log.info("sizes do not fit the compiled program, NumPy runs instead: %s", conflict)
+        except (MemoryError, OverflowError) as error:  # NumPy finds out which node asks for that much
+            _log.info("sizes are too large for the compiled program, NumPy runs instead: %s", error)
         except errors.EngineError as error:
             _log.warning("%s cannot be compiled, NumPy computes them: %s", ", ".join(names), error)
         return self.reference.run(feeds, fetches, control)

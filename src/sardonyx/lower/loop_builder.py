@@ -120,6 +120,7 @@ def _in_place(
     written: Sequence[int],
 ) -> list[tuple[Buffer, Buffer]]:
     """Pairs of operands that walk through memory alike, so that one element is read before it is overwritten."""
+
     def alike(one: int, other: int) -> bool:
         same_walk = list(moves[one]) == list(moves[other]) and operands[one].offset == operands[other].offset == 0
         return same_walk and BITS[types[one]] == BITS[types[other]] and may_overwrite(kernel, one, other)

@@ -197,6 +197,18 @@ class LowerContext:
         view = self.view(value)
         return self.contiguous(value) if is_turned(view, self.lanes) else view
 
+    def spread_out(self, group: Group) -> None:
+        """Give the inputs of a template memory for every element of their last axis.
+
+        A constant that an Expand or ConstantOfShape repeats is one element seen many times: loops can walk over that, kernels
+        that load vectors of the last axis cannot.
+        """
+        assert group.root is not None
+        for value in group.root.inputs:
+            view = self._views.get(value) if value is not None else None
+            if value is not None and view is not None and view.shape and view.strides[-1] == 0 and view.shape[-1] != 1:
+                self._views[value] = self.contiguous(value)
+
     def copy(self, source: View, target: View, label: str) -> View:
         """Write one view into another of the same shape."""
         for step in copy_steps(source, target, lanes=self.lanes, label=label):
@@ -320,6 +332,7 @@ def _lower_group(ctx: LowerContext, group: Group) -> None:
         _lower_loop(ctx, group)
     elif group.kind == "template":
         assert group.template is not None
+        ctx.spread_out(group)
         group.template.rule(ctx, group)
     elif group.kind == "view":
         (node,) = group.nodes

@@ -339,6 +339,11 @@ class _Layer:
             ]
         return self._arranged("bias", self.gates, False, parts)
 
+    def _rows(self, value: Value) -> View:
+        """A value whose last axis lies in consecutive elements: the kernel loads vectors of it."""
+        view = self.ctx.view(value)
+        return view if view.strides[-1] == 1 or view.shape[-1] == 1 else self.ctx.contiguous(value)
+
     def _vectors(self) -> list[View]:
         """Weights of single hidden units: peepholes, or the recurrent bias of a linear GRU's hidden gate."""
         if self.op == "LSTM" and (value := _input(self.node, 7)) is not None:
@@ -408,7 +413,7 @@ class _Layer:
             row, time, turn = (0, 1, 2) if self.layout else (2, 0, 1)
             arguments += [_address(view, first * view.strides[turn]), *(view.strides[axis] for axis in (time, turn, row))]
             writes.append(view.buffer)
-        for values, buffers, look in ((states, reads, ctx.view), (finals, writes, ctx.output)):
+        for values, buffers, look in ((states, reads, self._rows), (finals, writes, ctx.output)):
             for value in values:
                 if value is not None:
                     view = look(value)

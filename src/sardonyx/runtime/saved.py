@@ -254,7 +254,7 @@ class SavedModel:
         if tuple(fetches) == self._names and (control is None or control.is_idle):
             try:
                 return self._fast.run_checked(feeds)
-            except SizeConflict:
+            except (SizeConflict, MemoryError, OverflowError):
                 pass  # the full model knows what to do
         results: list[Any] = self.full.run(feeds, fetches, control)
         return results

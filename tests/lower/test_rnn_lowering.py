@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
@@ -221,3 +221,29 @@ def test_workers_share_the_hidden_units_of_one_long_sequence(op: str, direction:
     for other in results[1:]:
         for first, second in zip(results[0], other):
             np.testing.assert_array_equal(first, second)
+
+
+def test_an_initial_state_that_is_one_number_repeated_is_spread_out() -> None:
+    hidden, rng = 24, np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["batch"]),
+        helper.make_node("Concat", ["one", "batch", "hidden"], ["state"], axis=0),
+        helper.make_node("ConstantOfShape", ["state"], ["h"]),
+        helper.make_node("GRU", ["x", "w", "r", "", "", "h"], ["y"], hidden_size=hidden),
+    ]
+    weights = {
+        "one": np.array([1]),
+        "hidden": np.array([hidden]),
+        "w": rng.normal(size=(1, 3 * hidden, 5)).astype(np.float32),
+        "r": rng.normal(size=(1, 3 * hidden, hidden)).astype(np.float32),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["T", "N", 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert_native_agrees(model, {"x": rng.normal(size=(4, 3, 5)).astype(np.float32)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,3 +171,67 @@ def resident() -> int:
     """Bytes of memory this process holds."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("outputs", [["y", "x"], ["x"], ["x", "y"], ["w", "y"]])
+def test_an_output_may_be_an_input_or_a_weight(outputs: list[str]) -> None:
+    content = model([helper.make_node("Mul", ["x", "w"], ["y"])], {"x": ["N", 2]}, outputs, {"w": np.array([2, 3], F32)})
+    session = sardonyx.InferenceSession(content)
+    x = np.array([[1, 2], [3, 4]], F32)
+    expected_values = {"x": x, "y": x * np.array([2, 3], F32), "w": np.array([2, 3], F32)}
+    for _ in range(3):
+        results = session.run(None, {"x": x})
+        for name, result in zip(outputs, results):
+            np.testing.assert_array_equal(result, expected_values[name])
+            result[...] = -1  # it belongs to the caller
+    assert x.tolist() == [[1, 2], [3, 4]]
+
+
+def test_a_size_that_cannot_be_had_is_an_error_that_names_the_node() -> None:
+    weights = {"s": np.array([1 << 40, 1 << 10])}
+    content = model([helper.make_node("ConstantOfShape", ["s"], ["y"], name="huge")], {}, ["y"], weights)
+    with pytest.raises(errors.SardonyxError, match="ConstantOfShape 'huge'"):
+        sardonyx.InferenceSession(content).run(None, {})
+
+
+def test_a_second_session_opens_the_saved_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    x = np.random.default_rng(0).normal(size=(3, 8)).astype(F32)
+    first = sardonyx.InferenceSession(chain())
+    (saved,) = tmp_path.glob("*.program")
+    second = sardonyx.InferenceSession(chain())
+    assert type(second._opened.program).__name__ == "SavedModel"
+    np.testing.assert_array_equal(first.run(None, {"x": x})[0], second.run(None, {"x": x})[0])
+    assert [port.shape for port in second.get_inputs()] == [["N", 8]]
+    np.testing.assert_allclose(second.run(["r"], {"x": x})[0], np.maximum(x + (np.arange(8, dtype=F32) - 4), 0))
+    damaged = bytearray(saved.read_bytes())
+    damaged[-60] ^= 0xFF  # the constants come last, each filled up to a cache line
+    saved.write_bytes(damaged)
+    third = sardonyx.InferenceSession(chain())
+    assert type(third._opened.program).__name__ == "NativeModel"
+    np.testing.assert_array_equal(third.run(None, {"x": x})[0], first.run(None, {"x": x})[0])
+
+
+def test_branches_on_sizes_are_compiled_for_shapes_that_come_again() -> None:
+    squeeze = helper.make_graph(
+        [helper.make_node("Squeeze", ["x", "last"], ["s"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("s", TensorProto.FLOAT, None)],
+    )
+    keep = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["k"])], "else", [], [helper.make_tensor_value_info("k", TensorProto.FLOAT, None)]
+    )
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "last"], ["size"]),
+        helper.make_node("Equal", ["size", "one"], ["is_one"]),
+        helper.make_node("If", ["is_one"], ["v"], then_branch=squeeze, else_branch=keep),
+        helper.make_node("Exp", ["v"], ["y"]),
+    ]
+    weights = {"last": np.array([1]), "one": np.array([1])}
+    session = sardonyx.InferenceSession(model(nodes, {"x": ["N", "M"]}, ["y"], weights))
+    for shape in [(4, 1), (4, 3), (4, 1), (4, 1), (4, 3), (4, 3)]:
+        x = np.random.default_rng(0).normal(size=shape).astype(F32)
+        wanted = np.exp(x[:, 0] if shape[1] == 1 else x)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5)

@@ -431,7 +431,7 @@ class InferenceSession:
 
     def _fetches(self, output_names: Sequence[str] | None) -> list[str]:
         if not output_names:
-            return list(self._opened.output_types)
+            return [port.name for port in self._opened.outputs]
         if isinstance(output_names, str):
             raise TypeError(f"output_names: expected a list of names, got the string {output_names!r}")
         for name in output_names:

@@ -235,3 +235,10 @@ def test_branches_on_sizes_are_compiled_for_shapes_that_come_again() -> None:
         x = np.random.default_rng(0).normal(size=shape).astype(F32)
         wanted = np.exp(x[:, 0] if shape[1] == 1 else x)
         np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5)
+
+
+def test_a_value_listed_twice_as_output_comes_twice() -> None:
+    session = sardonyx.InferenceSession(model([helper.make_node("Neg", ["x"], ["y"])], {"x": ["N"]}, ["y", "y"]))
+    first, second = session.run(None, {"x": np.ones(2, F32)})
+    assert first.tolist() == second.tolist() == [-1, -1]
+    assert not np.shares_memory(first, second)

@@ -54,6 +54,7 @@ class ObjectCache:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self._trusted = is_private(folder)
+        self._total: int | None = None  # bytes in the folder, counted at the first `put`
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
@@ -89,7 +90,11 @@ class ObjectCache:
         """Keep an entry; old ones make room if the folder grows past its limit."""
         if self._trusted:
             write_atomically(self._path(key), _HEADER.pack(_MAGIC, len(body), hashlib.sha256(body).digest()) + body)
-            self._evict()
+            # Looking through the folder for every kernel of a model would take longer than some kernels take to compile.
+            size = _HEADER.size + len(body)
+            self._total = sum(entry[1] for entry in self.entries()) if self._total is None else self._total + size
+            if self._total > self.limit_bytes:
+                self._evict()
 
     def entries(self) -> list[tuple[str, int, float]]:
         """Key, size and time of last use of every entry, oldest first."""
@@ -107,9 +112,10 @@ class ObjectCache:
         total = sum(size for _, size, _ in entries)
         for key, size, _ in entries:
             if total <= self.limit_bytes:
-                return
+                break
             self._path(key).unlink(missing_ok=True)
             total -= size
+        self._total = total
 
     def clear(self) -> int:
         """Delete all entries; how many there were."""

@@ -15,11 +15,11 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.expr import Expr
+from sardonyx.ops.index import read_index
 
 if TYPE_CHECKING:
     from sardonyx.lower.groups import Group
@@ -114,20 +114,8 @@ def view(*names: str, domain: str = "") -> Callable[[ViewRule], ViewRule]:
 
 
 @cache
-def _index() -> dict[tuple[str, str], tuple[str, ...]]:
-    """Which families have rules for which operator; importing all of them takes longer than opening a small model."""
-    found = {}
-    for line in resources.files(__package__).joinpath("index.txt").read_text("utf-8").splitlines():
-        if not line.startswith("#"):
-            label, *families = line.split()
-            domain, _, name = label.rpartition("::")
-            found[domain, name] = tuple(families)
-    return found
-
-
-@cache
 def _load_for(domain: str, name: str) -> None:
-    for family in _index().get((domain, name), ()):
+    for family in read_index("sardonyx.lower").get((domain, name), ()):
         importlib.import_module(f"sardonyx.lower.{family}")
 
 

@@ -24,11 +24,9 @@ import importlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from sardonyx.ir.graph import Graph
+from sardonyx.ops.index import read_index
 
 if TYPE_CHECKING:
     from sardonyx.ops.infer import InferContext, InferResult
@@ -115,21 +113,9 @@ def op(
     return definition
 
 
-@cache
-def _index() -> dict[tuple[str, str], tuple[str, ...]]:
-    """Which families define which operator: importing all of them takes longer than opening a small model."""
-    found = {}
-    for line in resources.files(__package__).joinpath("index.txt").read_text("utf-8").splitlines():
-        if not line.startswith("#"):
-            label, *families = line.split()
-            domain, _, name = label.rpartition("::")
-            found[domain, name] = tuple(families)
-    return found
-
-
 def lookup(domain: str, name: str, version: int) -> OpDef | None:
     """The definition of an operator that holds in an opset version, or None."""
-    for family in _index().get((domain, name), ()):
+    for family in read_index("sardonyx.ops").get((domain, name), ()):
         importlib.import_module(f"sardonyx.ops.{family}")
     known = _OPS.get((domain, name), ())
     position = bisect_right(known, version, key=lambda definition: definition.since)
@@ -155,7 +141,3 @@ def call(definition: OpDef, inputs: Sequence[Any], attrs: dict[str, Any], ctx: E
     else:
         result = definition.eval(*inputs, **attrs)
     return result if isinstance(result, tuple) else (result,)
-
-
-SubgraphRunner = Callable[..., list[Any]]
-GraphRunnerFactory = Callable[[Graph], SubgraphRunner]

@@ -46,14 +46,13 @@ def build_plan(graph: Graph, make_step: StepMaker, order: Order, enclosing: Mapp
         input_ports,
         output_ports,
         overridable,
-        {value.name: value.type for value in slots if value.name},
     )
 
 
 def ports_of(graph: Graph) -> tuple[tuple[Port, ...], tuple[Port, ...], tuple[Port, ...]]:
     """What must be fed, what comes out, and the weights that a feed may replace."""
     fed = [Port(value.name, value.type) for value in graph.inputs if value.name not in graph.initializers]
-    replaceable = [Port(value.name, value.type, True) for value in graph.inputs if value.name in graph.initializers]
+    replaceable = [Port(value.name, value.type) for value in graph.inputs if value.name in graph.initializers]
     return tuple(fed), tuple(Port(value.name, value.type) for value in graph.outputs), tuple(replaceable)
 
 

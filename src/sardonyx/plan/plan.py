@@ -25,7 +25,6 @@ class Port:
 
     name: str
     type: Type | None
-    has_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,6 @@ class ExecutionPlan:
     input_ports: tuple[Port, ...] = ()
     output_ports: tuple[Port, ...] = ()
     overridable_ports: tuple[Port, ...] = ()  # initializers that a feed may replace
-    value_types: Mapping[str, Type | None] = field(default_factory=dict)
 
 
 def schedule(steps: Sequence[HostStep], constants: Sequence[tuple[int, Constant]], wanted: Sequence[int]) -> Schedule:

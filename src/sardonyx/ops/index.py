@@ -1,0 +1,21 @@
+"""Which modules define which operator: importing all of them takes longer than opening a small model.
+
+The indices (`ops/index.txt`, `lower/index.txt`) are written by tools/generate_op_index.py; a line is `domain::Name module ...`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+
+@cache
+def read_index(package: str) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The index of a package: (domain, operator) -> its modules."""
+    found = {}
+    for line in resources.files(package).joinpath("index.txt").read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            label, *families = line.split()
+            domain, _, name = label.rpartition("::")
+            found[domain, name] = tuple(families)
+    return found

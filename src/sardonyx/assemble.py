@@ -26,7 +26,8 @@ from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
 from sardonyx.runtime.fast_path import USABLE, FastPath
-from sardonyx.runtime.native_program import HostCall, NativeProgram, SizeConflict
+from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.native_program import HostCall, NativeProgram
 from sardonyx.runtime.pool import Pool, usable_cores
 
 _log = logging.getLogger("sardonyx")
@@ -198,17 +199,16 @@ class Body:
 
 def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> FastPath | None:
     """The short way through a program, if there is one: all native, and outputs that are different values."""
-    program = compiled.program
-    native_inputs = {view.buffer.value for view in program.plan.inputs}
-    native_outputs = {view.buffer.value for view in program.plan.outputs}
+    plan = compiled.plan
     fits = (
         USABLE
-        and program.is_all_native
-        and len(set(outputs)) == len(outputs)
-        and all(value in native_inputs and value.constant is None for value in inputs)
-        and all(value in native_outputs and _is_plain(value) for value in outputs)
+        and compiled.program.is_all_native
+        and [view.buffer.value for view in plan.inputs] == list(inputs)
+        and [view.buffer.value for view in plan.outputs] == list(outputs)
+        and all(value.constant is None for value in inputs)
+        and all(_is_plain(value) for value in outputs)
     )
-    return FastPath(program, inputs, outputs) if fits else None
+    return FastPath(compiled.program.core) if fits else None
 
 
 def _is_plain(value: Value) -> bool:

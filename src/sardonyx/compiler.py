@@ -10,16 +10,18 @@ import dataclasses
 import logging
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from sardonyx import errors
 from sardonyx.analysis.check import check_model
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.assemble import NativeSettings, library
+from sardonyx.compile_options import CompileOptions
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node
 from sardonyx.ir.types import TensorType
 from sardonyx.native_model import NativeModel
-from sardonyx.options import REFERENCE_PROVIDER, CompileOptions, GraphOptimizationLevel, environment
+from sardonyx.options import REFERENCE_PROVIDER, GraphOptimizationLevel, environment
 from sardonyx.passes.apply_overrides import override_dimensions, override_initializers
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.fold_shape_values import infer_from_inputs
@@ -55,8 +57,9 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
 
     if options.providers[:1] == (REFERENCE_PROVIDER,):
         return reference()
+    folder = environment().cache_folder
     settings = NativeSettings(
-        environment().cache_folder,
+        None if folder is None else Path(folder),
         options.intra_op_num_threads,
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
         # A session that rewrites nothing is asked to open at once, whatever the size of the weights.

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from sardonyx import errors
 from sardonyx.assemble import Compiled
+from sardonyx.compile_options import CompileOptions
 from sardonyx.compiler import compile_model
 from sardonyx.inspection import Source, load_model
 from sardonyx.ir.clone import Cloner
@@ -22,12 +23,13 @@ from sardonyx.ir.graph import Model, Node, walk
 from sardonyx.lower.groups import Group
 from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep
 from sardonyx.native_model import NativeModel
-from sardonyx.options import CompileOptions, SessionOptions
+from sardonyx.options import SessionOptions
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import run_stage, stages_for
+from sardonyx.plan.image import PARALLEL_FROM
 from sardonyx.plan.memory import Lifetime, lower_bound, plan_offsets
-from sardonyx.plan.native import PARALLEL_FROM, NativePlan
+from sardonyx.plan.native import NativePlan
 from sardonyx.runtime.ports import NodeArg
 from sardonyx.sample_inputs import input_shapes
 
@@ -119,7 +121,7 @@ def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = N
     if model is source:
         model = replace(model, graph=Cloner().graph(model.graph), functions=dict(model.functions))
     InlineFunctions().run(model)
-    options = SessionOptions().compile_options()
+    options = CompileOptions.of(SessionOptions())
     passes, touched = _trace(replace(model, graph=Cloner().graph(model.graph)), options)
     program = compile_model(model, options)
     if not isinstance(program, NativeModel):

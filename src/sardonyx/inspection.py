@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, Union
 
 from sardonyx import dtypes, errors
@@ -145,7 +146,7 @@ def operators(domain: str | None = None) -> list[OperatorInfo]:
 def object_cache() -> ObjectCache | None:
     """The compiled kernels on disk, in the folder SARDONYX_CACHE_DIR names; None if it is empty, which turns the cache off."""
     folder = environment().cache_folder
-    return None if folder is None else ObjectCache(folder)
+    return None if folder is None else ObjectCache(Path(folder))
 
 
 def summarize_model(source: Source, largest: int = 5) -> ModelSummary:

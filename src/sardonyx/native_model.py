@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import marshal
+import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -19,8 +19,8 @@ from sardonyx.passes.pipeline import PipelineReport
 from sardonyx.plan.build import Order, constant_array, ports_of
 from sardonyx.plan.plan import ExecutionPlan
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
-from sardonyx.runtime.native_program import SizeConflict
-from sardonyx.runtime.saved import Record, stripped
+from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.saved import Record
 
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
@@ -103,7 +103,9 @@ class NativeModel:
             return self.reference.run(feeds, fetches, control)  # says what is wrong
         try:
             if names == self._names:
-                if self._fast is not None and control.is_idle:
+                if self._fast is not None and control.on_node is None:
+                    if control.terminate():
+                        raise errors.Fail("Exiting due to terminate flag being set to true.")
                     return self._fast.run_checked(feeds)
                 special = self._specialised(feeds)
                 if special is not None:
@@ -151,27 +153,22 @@ class NativeModel:
                 found = self._programs[names] = self._compile(self._original, [self._values[name] for name in names])
             return found
 
-    def record(self, about: Any) -> Record | None:
+    def record(self, description: Any) -> Record | None:
         """What can be saved of this model, with something to remember beside it; None if only a part of it is native."""
         if self._fast is None or not self._settings.eager:
             return None
         kernels = library(self._settings.cache_folder)
-        plan, inputs, outputs = stripped(self.main.plan, self.graph.inputs, self.graph.outputs)
-        keys = [step.kernel.key for step in self.main.plan.steps]
-        places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        objects = {step.kernel.key: kernels.object_of(step.kernel) for step in self.main.plan.steps}
+        steps = self.main.plan.steps
+        objects = {step.kernel.key: kernels.object_of(step.kernel) for step in steps}
+        places = {key: number for number, key in enumerate(objects)}
+        ports = (self.inputs, self.outputs, self.overridable_initializers)
         return Record(
-            plan,
-            inputs,
-            outputs,
-            (self.inputs, self.outputs, self.overridable_initializers),
-            self.node_count,
-            [objects[key] for key in places],
-            [places[key] for key in keys],
+            self.main.program.core.image,
+            list(objects.values()),
+            [places[step.kernel.key] for step in steps],
             kernels.driver_object(),
-            marshal.dumps(self.main.program.sizes.__code__),
-            {},
-            about,
+            self.node_count,
+            pickle.dumps((ports, description)),
         )
 
     def shrink(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sardonyx.plan.memory import ALIGNMENT, Lifetime, lower_bound, plan_offsets
+from sardonyx.plan.image import ALIGNMENT
+from sardonyx.plan.memory import Lifetime, lower_bound, plan_offsets
 
 
 @st.composite

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sardonyx.compile_options import CompileOptions
 from sardonyx.compiler import compile_model
 from sardonyx.formats.onnx import load
 from sardonyx.lower.steps import HostNodeStep
@@ -31,7 +32,7 @@ def step_times(model: str | Path, feeds: Mapping[str, Any], threads: int = 0, ru
     """Run a model with every step watched; slowest first. What bodies of control flow do belongs to the node that holds them."""
     options = SessionOptions()
     options.intra_op_num_threads = threads
-    program = compile_model(load(model), options.compile_options())
+    program = compile_model(load(model), CompileOptions.of(options))
     fetches = tuple(port.name for port in program.outputs)
     at_host: dict[str, str] = {}
     native: set[str] = set()

@@ -15,7 +15,7 @@ from sardonyx.codegen.dot import emit_dot_kernel
 from sardonyx.codegen.function import Function, module
 from sardonyx.codegen.indexing import emit_index_kernel
 from sardonyx.codegen.interleave import emit_interleave_kernel
-from sardonyx.codegen.library import ENTRY
+from sardonyx.codegen.loader import ENTRY
 from sardonyx.codegen.loops import emit_loop_kernel
 from sardonyx.codegen.matmul import emit_matmul_kernel
 from sardonyx.codegen.pack import emit_pack_kernel

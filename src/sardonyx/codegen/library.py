@@ -9,14 +9,12 @@ import hashlib
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from sardonyx.codegen.driver import driver_ir
-from sardonyx.codegen.loader import LoadedCode, load
+from sardonyx.codegen.loader import ENTRY, LoadedCode, load
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import Target
-
-ENTRY: Final = "kernel"  # the name of every kernel's function
 
 
 @cache

@@ -10,41 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import threading
 import time
 from pathlib import Path
+
+from sardonyx.cache_folder import is_private, write_atomically
 
 _MAGIC = b"SDXOBJ1\0"
 _HEADER = struct.Struct("<8sQ32s")
 _SUFFIX = ".obj"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that others see all of it or nothing; a folder that cannot be written is not an error."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.parent / f".new-{os.getpid()}-{threading.get_ident()}-{path.name}"
-        try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(content)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError:
-        pass  # a read-only or full disk costs the next start time, not this one its answer
-
-
-def is_private(folder: Path) -> bool:
-    """Whether code may be run from here: a folder that others may write to, or that somebody else owns, is not used."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError:
-        return False
-    if not hasattr(os, "getuid"):
-        return True
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 class ObjectCache:
@@ -89,7 +62,7 @@ class ObjectCache:
     def put(self, key: str, body: bytes) -> None:
         """Keep an entry; old ones make room if the folder grows past its limit."""
         if self._trusted:
-            write_atomically(self._path(key), _HEADER.pack(_MAGIC, len(body), hashlib.sha256(body).digest()) + body)
+            write_atomically(self._path(key), _HEADER.pack(_MAGIC, len(body), hashlib.sha256(body).digest()), body)
             # Looking through the folder for every kernel of a model would take longer than some kernels take to compile.
             size = _HEADER.size + len(body)
             self._total = sum(entry[1] for entry in self.entries()) if self._total is None else self._total + size

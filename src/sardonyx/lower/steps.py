@@ -105,11 +105,6 @@ class Fault:
     node: str
     text: str
 
-    def message(self, found: int, limit: int) -> str:
-        """What to tell."""
-        text = self.text.format(found=found, limit=limit, low=-limit, high=limit - 1)
-        return f"{self.node}: {text}"
-
 
 @dataclass(slots=True)
 class Lowered:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sardonyx import errors
+from sardonyx.compile_options import CompileOptions
 from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
-from sardonyx.options import CompileOptions, GraphOptimizationLevel
+from sardonyx.options import GraphOptimizationLevel
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad

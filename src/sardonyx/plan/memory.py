@@ -7,13 +7,12 @@ its own. Lifetimes are step numbers, both ends included.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-ALIGNMENT = 64  # a cache line, and the widest vector
+from sardonyx.plan.image import ALIGNMENT
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """A buffer that needs `size` bytes from step `first` to step `last`."""
 
     size: int

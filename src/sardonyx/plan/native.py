@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
-from sardonyx.lower.steps import Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, View
-
-PARALLEL_FROM = 20_000  # nanoseconds of work from which on a step is worth two workers
+from sardonyx.lower.steps import FAULT_ENTRIES, Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, View
+from sardonyx.plan.image import Image, Port
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +55,7 @@ class NativePlan:
     checks: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim): the first must be 1 or the second
     equalities: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim) that must be equal
     faults: list[Fault] = field(default_factory=list)  # bad data that kernels may report
+    ports: dict[Buffer, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # inputs and outputs: number, dims
 
     def root(self, number: int) -> int:
         """The buffer whose memory this one finally shares."""
@@ -123,7 +123,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
             else:
                 plan.dim_slots.append((at, dim_of(argument)))
     for view in (*lowered.inputs, *lowered.outputs):
-        number_of(view.buffer)
+        plan.ports[view.buffer] = (number_of(view.buffer), tuple(dim_of(dim) for dim in view.shape))
     _share(plan, numbers, lowered)
     plan.checks = [(dim_of(size), dim_of(target)) for size, target in dict.fromkeys(lowered.checks)]
     plan.equalities = [(dim_of(size), dim_of(other)) for size, other in dict.fromkeys(lowered.equalities)]
@@ -145,6 +145,47 @@ def _share(plan: NativePlan, numbers: dict[Buffer, int], lowered: Lowered) -> No
             if plan.lifetimes[source][1] == position and plan.lifetimes[target][0] == position:
                 plan.shared[target] = source
                 taken.add(source)
+
+
+def image_of(plan: NativePlan) -> Image:
+    """The plan as plain numbers, in which nothing leads back to the graph."""
+    bindings: dict[str, tuple[int, int]] = {}  # symbol -> the input and axis that tell it; all others come from host steps
+    for number, view in enumerate(plan.inputs):
+        for axis, dim in enumerate(view.shape):
+            if isinstance(dim, Expr) and dim.is_symbol:
+                bindings.setdefault(str(dim), (number, axis))
+    late_symbols = frozenset(plan.symbols) - bindings.keys()
+    in_arena = [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
+    late = {number for number in in_arena if symbols_of(plan.buffers[number].size) & late_symbols}
+    ends = {number: plan.lifetimes[number][1] for number in in_arena if number not in plan.shared and number not in late}
+    roots = {number: plan.root(number) for number in plan.shared}
+    for number, root in roots.items():
+        if root in ends:
+            ends[root] = max(ends[root], plan.lifetimes[number][1])
+    tables = {
+        "steps": plan.step_slots,
+        "dim_slots": plan.dim_slots,
+        "work_slots": plan.work_slots,
+        "address_slots": [(a.slot, a.buffer, a.offset) for a in plan.address_slots],
+        "arena": [(number, plan.sizes[number], plan.lifetimes[number][0], end) for number, end in ends.items()],
+        "shared": [(number, root) for number, root in roots.items() if number not in late and root in ends],
+        "late": [(number, plan.sizes[number]) for number in sorted(late)],
+        "fault_buffers": [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "fault"],
+        "checks": plan.checks,
+        "equalities": plan.equalities,
+        "bindings": [(plan.symbols.index(symbol), *where) for symbol, where in bindings.items() if symbol in plan.symbols],
+    }
+    texts = {number: str(plan.dims[number]) for pair in (*plan.checks, *plan.equalities) for number in pair}
+    inputs, outputs = ([_port(plan, view) for view in views] for views in (plan.inputs, plan.outputs))
+    faults = [(fault.node, fault.text) for fault in plan.faults]
+    counts = (plan.table_size, len(plan.buffers), FAULT_ENTRIES)
+    return Image(tables, plan.symbols, inputs, outputs, faults, texts, counts, size_function(plan.dims, plan.symbols))
+
+
+def _port(plan: NativePlan, view: View) -> Port:
+    number, dims = plan.ports[view.buffer]
+    name = view.buffer.value.name if view.buffer.value is not None else view.buffer.label
+    return Port(name, view.buffer.dtype.name, dims, number)
 
 
 def size_function(dims: Sequence[Dim], symbols: Sequence[str]) -> Callable[..., tuple[int, ...]]:

@@ -7,13 +7,12 @@ the symbols in every model (a difference of two of them does not): that is check
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from sardonyx.plan.image import Image
 from sardonyx.plan.memory import Lifetime, plan_offsets
-from sardonyx.plan.native import NativePlan
 
 Array = np.ndarray[Any, Any]
 
@@ -35,23 +34,11 @@ def rounded_up(size: int) -> int:
 class ArenaLayout:
     """The places of all buffers that live in the arena."""
 
-    def __init__(self, plan: NativePlan, late: Sequence[int], sizes: Callable[..., tuple[int, ...]]) -> None:
-        left_out = set(late)
-        self.buffers = np.array(
-            [n for n, buffer in enumerate(plan.buffers) if buffer.kind == "arena" and n not in plan.shared and n not in left_out],
-            np.int64,
-        )
-        ends = {int(number): plan.lifetimes[number][1] for number in self.buffers}
-        for target in plan.shared:
-            root = plan.root(target)
-            if root in ends:
-                ends[root] = max(ends[root], plan.lifetimes[target][1])
-        self._lifetimes = [(plan.lifetimes[number][0], ends[int(number)]) for number in self.buffers]
-        self._size_numbers = np.array([plan.sizes[number] for number in self.buffers], np.int64)
-        shared = [number for number in plan.shared if number not in left_out and plan.root(number) in ends]
-        self.shared = np.array(shared, np.int64)
-        self.roots = np.array([plan.root(number) for number in shared], np.int64)
-        self._sizes = sizes
+    def __init__(self, image: Image) -> None:
+        self.buffers, self._size_numbers, first, last = image.arena.T
+        self._lifetimes = list(zip(first.tolist(), last.tolist()))
+        self.shared, self.roots = image.shared.T
+        self._sizes = image.sizes
         self._plans: dict[tuple[int, ...], tuple[Array, Array, int]] = {}
 
     def place(self, symbols: tuple[int, ...], dims: Array) -> tuple[Array, int]:

@@ -50,11 +50,6 @@ class RunControl:
         return self.on_node is None and self.terminate is _never
 
 
-def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:
-    """Stands where a short way to run could be: this run needs the full way."""
-    return None
-
-
 class Program:
     """A compiled model. `run` may be called from several threads at once; after a fork it goes on working."""
 
@@ -84,7 +79,7 @@ class Program:
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """There is no shorter way than `run`."""
-        return never_fast(feeds)
+        return None
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""

@@ -4,7 +4,7 @@ Opening a saved model needs neither the model file nor any stage of the compiler
 takes to map the file. A file is found by a key that names everything the program depends on (`identity`); it lies in the
 private cache folder, beside the object code, and is as trusted as that: both are run.
 
-    magic, length and checksum of the record ── record (pickled: plan, code, ports) ── checksummed constants, each aligned
+    magic, length and checksum of the record ── record (marshalled) ── checksummed constants, each aligned
 
 Only programs that never come back to Python are saved. What a saved program cannot do (other values than the outputs, sizes
 that contradict the model) opens the model in full.
@@ -12,80 +12,81 @@ that contradict the model) opens the model in full.
 
 from __future__ import annotations
 
-import hashlib
 import marshal
 import mmap
 import os
 import pickle
 import struct
 import sys
-import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sardonyx.codegen.library import ENTRY
-from sardonyx.codegen.loader import LoadedCode, load
-from sardonyx.codegen.target import machine_fingerprint
-from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import Buffer, KernelStep, View
-from sardonyx.plan.native import NativePlan
-from sardonyx.plan.plan import ExecutionPlan, Port
-from sardonyx.runtime.executor import RunControl
+from sardonyx import errors
+from sardonyx.cache_folder import write_atomically
+from sardonyx.codegen.loader import ENTRY, LoadedCode, load
+from sardonyx.codegen.machine import machine_fingerprint
+from sardonyx.plan.image import Image, from_plain, numpy_type
 from sardonyx.runtime.fast_path import FastPath
-from sardonyx.runtime.native_program import NativeProgram, SizeConflict
+from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
 from sardonyx.runtime.pool import Pool
 
-_MAGIC: Final = b"SDXPRG1\0"
-_HEADER: Final = struct.Struct("<8sQ32s")
+if TYPE_CHECKING:
+    from sardonyx.plan.plan import ExecutionPlan, Port
+    from sardonyx.runtime.executor import RunControl
+
+_MAGIC: Final = b"SDXPRG2\0"
+_HEADER: Final = struct.Struct("<8sQQ")
 _SUFFIX: Final = ".program"
 _ALIGNMENT: Final = 64
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the ones unused for longest go first
 
 
-@dataclass(frozen=True)
-class _SavedKernel:
-    """Stands for a kernel whose code is in the file."""
-
-    key: str
-
-
-@dataclass
 class Record:
     """All of a saved program but its constants."""
 
-    plan: NativePlan
-    inputs: list[Value]
-    outputs: list[Value]
-    ports: tuple[tuple[Port, ...], tuple[Port, ...], tuple[Port, ...]]
-    node_count: int
-    objects: list[bytes]  # machine code, each kernel once
-    object_of_step: list[int]
-    driver: bytes
-    size_code: bytes  # marshalled code of the function that evaluates all sizes
-    constants: dict[int, tuple[int, tuple[int, ...], str, int]]  # buffer -> offset, shape, element type, checksum
-    about: Any  # what the session wants to know again: descriptions, metadata
+    __slots__ = ("described", "driver", "image", "node_count", "object_of_step", "objects")
+
+    def __init__(
+        self,
+        image: Image,
+        objects: Sequence[bytes],
+        object_of_step: Sequence[int],
+        driver: bytes,
+        node_count: int,
+        described: bytes,
+    ) -> None:
+        self.image = image
+        self.objects = objects  # machine code, each kernel once
+        self.object_of_step = object_of_step
+        self.driver = driver
+        self.node_count = node_count
+        self.described = described  # pickled: the ports of the model, and what the session wants to know again
 
 
 @cache
 def source_version() -> str:
     """Changes with every file of the package: a saved program never meets another version's runtime."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256(sys.version.encode() + np.__version__.encode())
-    for path in sorted(root.rglob("*.py")):
-        status = path.stat()
-        digest.update(f"{path.relative_to(root)}|{status.st_size}|{status.st_mtime_ns}".encode())
-    return digest.hexdigest()[:16]
+    facts = [f"{sys.version} {np.__version__}"]
+    folders = [os.path.dirname(os.path.dirname(__file__))]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    facts.append(f"{entry.name} {status.st_size} {status.st_mtime_ns}")
+                elif "." not in entry.name and not entry.name.startswith("__") and entry.is_dir():
+                    folders.append(entry.path)
+    content = "|".join(facts).encode()
+    return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
 
 
 def identity(source: str | bytes, settings: str) -> str | None:
-    """The key of a model and the settings that matter; None if the model is not there.
+    """Names a model and everything its program depends on; None if the model is not there.
 
     A file is known by what the file system says of it, not by its content: reading it would take longer than opening it saved.
     """
@@ -94,54 +95,67 @@ def identity(source: str | bytes, settings: str) -> str | None:
             status = os.stat(source)
         except OSError:
             return None
-        file = (os.path.realpath(source), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        digest = hashlib.sha256(repr(file).encode())
+        model = repr(
+            (os.path.realpath(source), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        )
     else:
-        digest = hashlib.sha256(source)
-    digest.update(f"|{settings}|{source_version()}|{machine_fingerprint()}".encode())
-    return digest.hexdigest()[:40]
+        from hashlib import sha256  # lazy: it takes milliseconds to load, and most models are files
+
+        model = sha256(source).hexdigest()
+    return f"{model}|{settings}|{source_version()}|{machine_fingerprint()}"
 
 
-def save(folder: Path, key: str, record: Record, arrays: Mapping[int, Any]) -> None:
+def _path(folder: str, key: str) -> str:
+    """Where a program is kept; two keys may meet in one file, so it holds the key, too."""
+    content = key.encode("utf-8", "surrogatepass")
+    return os.path.join(folder, f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}{_SUFFIX}")
+
+
+def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> None:
     """Write a program, if it is small enough; a folder that cannot be written is not an error."""
     if sum(array.nbytes for array in arrays.values()) > _LARGEST:
         return
+    from sardonyx.dtypes import from_numpy  # lazy: a start from a saved program does without the table of types
+
+    places: list[tuple[int, int, tuple[int, ...], str, int]] = []
+    contents: list[memoryview] = []
     offset = 0
     for number, array in arrays.items():
-        checksum = zlib.adler32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data) if array.nbytes else 1
-        record.constants[number] = (offset, array.shape, record.plan.buffers[number].dtype.name, checksum)
-        offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-    body = pickle.dumps(record, protocol=5)
-    start = -(-(_HEADER.size + len(body)) // _ALIGNMENT) * _ALIGNMENT
-    temporary = folder / f".new-{key}-{os.getpid()}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(_HEADER.pack(_MAGIC, len(body), hashlib.sha256(body).digest()) + body)
-            for number, array in arrays.items():
-                file.seek(start + record.constants[number][0])
-                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            file.truncate(start + offset)
-        os.replace(temporary, folder / f"{key}{_SUFFIX}")
-        _evict(folder)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
+        places.append((number, offset, array.shape, from_numpy(array.dtype).name, zlib.adler32(content)))
+        gap = -len(content) % _ALIGNMENT
+        contents += [content, memoryview(bytes(gap))]
+        offset += len(content) + gap
+    plain = (key, record.image.plain(), list(record.objects), list(record.object_of_step), record.driver, record.node_count,
+             record.described, places)  # fmt: skip
+    body = marshal.dumps(plain)
+    gap = -(_HEADER.size + len(body)) % _ALIGNMENT
+    write_atomically(
+        _path(folder, key), _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)), body, bytes(gap), *contents
+    )  # fmt: skip
+    _evict(folder)
 
 
-def _evict(folder: Path) -> None:
+def _evict(folder: str) -> None:
     """Keep the folder below its limit."""
-    found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.glob(f"*{_SUFFIX}"))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in found:
-        if total <= _FOLDER_LIMIT:
-            return
-        path.unlink(missing_ok=True)
-        total -= size
+    found = []
+    try:
+        for entry in os.scandir(folder):
+            if entry.name.endswith(_SUFFIX):
+                found.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= _FOLDER_LIMIT:
+                return
+            os.unlink(path)
+            total -= size
+    except OSError:
+        pass  # another process is at it, too
 
 
-def read(folder: Path, key: str) -> tuple[Record, dict[int, Any]] | None:
+def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
     """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged."""
-    path = folder / f"{key}{_SUFFIX}"
+    path = _path(folder, key)
     try:
         with open(path, "rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -150,62 +164,32 @@ def read(folder: Path, key: str) -> tuple[Record, dict[int, Any]] | None:
         return None
     if len(content) < _HEADER.size:
         return None
-    magic, length, digest = _HEADER.unpack_from(content)
+    magic, length, checksum = _HEADER.unpack_from(content)
     body = memoryview(content)[_HEADER.size : _HEADER.size + length]
-    if magic != _MAGIC or len(body) != length or hashlib.sha256(body).digest() != digest:
+    if magic != _MAGIC or len(body) != length or zlib.crc32(body) != checksum:
         return None
-    record: Record = pickle.loads(body)
+    saved_key, image, objects, object_of_step, driver, node_count, described, places = marshal.loads(body)
+    if saved_key != key:
+        return None
     start = -(-(_HEADER.size + length) // _ALIGNMENT) * _ALIGNMENT
-    arrays: dict[int, Any] = {}
-    for number, (offset, shape, kind, checksum) in record.constants.items():
-        dtype = record.plan.buffers[number].dtype.numpy
-        count = int(np.prod(shape, dtype=np.int64))
+    arrays: dict[int, Array] = {}
+    for number, offset, shape, kind, checksum in places:
+        dtype = numpy_type(kind)
+        count = 1
+        for size in shape:
+            count *= size
         end = start + offset + count * dtype.itemsize
-        if end > len(content) or kind != record.plan.buffers[number].dtype.name:
-            return None
-        if count and zlib.adler32(memoryview(content)[start + offset : end]) != checksum:
+        if end > len(content) or zlib.adler32(memoryview(content)[start + offset : end]) != checksum:
             return None
         arrays[number] = np.frombuffer(content, dtype, count, start + offset).reshape(shape)
-    return record, arrays
+    return Record(from_plain(image), objects, object_of_step, driver, node_count, described), arrays
 
 
-def stripped(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]) -> tuple[NativePlan, list[Value], list[Value]]:
-    """The plan without anything that leads back to the graph or to kernels."""
-    values: dict[Value, Value] = {}
-    buffers: dict[int, Buffer] = {}
-
-    def bare_value(value: Value) -> Value:
-        if value not in values:
-            values[value] = Value(value.name, value.type)
-        return values[value]
-
-    def bare_buffer(buffer: Buffer) -> Buffer:
-        if id(buffer) not in buffers:
-            value = None if buffer.value is None else bare_value(buffer.value)
-            buffers[id(buffer)] = Buffer(buffer.kind, buffer.dtype, buffer.size, buffer.label, None, value)
-        return buffers[id(buffer)]
-
-    def bare_view(view: View) -> View:
-        return View(bare_buffer(view.buffer), view.shape, view.strides, view.offset)
-
-    steps = []
-    for step in plan.steps:
-        kernel = _SavedKernel(step.kernel.key)
-        steps.append(KernelStep(kernel, (), step.units, step.work, (), (), step.label, step.nodes))
-    bare = NativePlan(
-        steps, list(plan.segments), [bare_buffer(buffer) for buffer in plan.buffers], plan.symbols, plan.dims, plan.table_size,
-        plan.dim_slots, plan.address_slots, plan.step_slots, plan.work_slots, plan.lifetimes, plan.sizes, plan.shared,
-        [bare_view(view) for view in plan.inputs], [bare_view(view) for view in plan.outputs], plan.checks, plan.equalities,
-        plan.faults,
-    )  # fmt: skip
-    return bare, [bare_value(value) for value in inputs], [bare_value(value) for value in outputs]
-
-
-_pools: dict[tuple[str, int, bool], tuple[Pool, LoadedCode]] = {}
+_pools: dict[tuple[bytes, int, bool], tuple[Pool, LoadedCode]] = {}
 
 
 def _pool(driver: bytes, workers: int, spinning: bool) -> Pool:
-    key = (hashlib.sha256(driver).hexdigest(), workers, spinning)
+    key = (driver, workers, spinning)
     if key not in _pools:
         code = load(driver)
         _pools[key] = (Pool(code.functions, workers, spinning=spinning), code)
@@ -216,21 +200,44 @@ class SavedModel:
     """A program read from disk; the same face as a freshly compiled model."""
 
     def __init__(
-        self, record: Record, arrays: Mapping[int, Any], workers: int, spinning: bool, open_full: Callable[[], Any]
+        self, record: Record, arrays: dict[int, Array], workers: int, spinning: bool, open_full: Callable[[], Any]
     ) -> None:
-        self.inputs, self.outputs, self.overridable_initializers = record.ports
         self.node_count = record.node_count
+        self._record = record
         self._open_full = open_full
         self._full: Any = None
+        self._ports: Any = None
         self._code = [load(content) for content in record.objects]
-        plan = record.plan
-        for number, array in arrays.items():
-            plan.buffers[number].load = partial(_same, array)
         entries = [self._code[number].functions[ENTRY] for number in record.object_of_step]
-        sizes = types.FunctionType(marshal.loads(record.size_code), {"__builtins__": {}, "max": max, "min": min})
-        program = NativeProgram(plan, entries, _pool(record.driver, workers, spinning), {}, sizes)
-        self._names = tuple(port.name for port in self.outputs)
-        self._fast = FastPath(program, record.inputs, record.outputs)
+        core = NativeCore(record.image, entries, _pool(record.driver, workers, spinning), lambda: arrays)
+        self._names = tuple(port.name for port in record.image.outputs)
+        self._fast = FastPath(core)
+
+    @property
+    def described(self) -> tuple[Any, Any]:
+        """The ports of the model (inputs, outputs, overridable initializers), and what the session saved beside them."""
+        if self._ports is None:
+            self._ports = pickle.loads(self._record.described)
+        ports: tuple[Any, Any] = self._ports
+        return ports
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """What must be fed."""
+        ports: tuple[Port, ...] = self.described[0][0]
+        return ports
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """What the model gives."""
+        ports: tuple[Port, ...] = self.described[0][1]
+        return ports
+
+    @property
+    def overridable_initializers(self) -> tuple[Port, ...]:
+        """Weights that a feed of the same name replaces."""
+        ports: tuple[Port, ...] = self.described[0][2]
+        return ports
 
     @property
     def full(self) -> Any:
@@ -251,7 +258,9 @@ class SavedModel:
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds."""
-        if tuple(fetches) == self._names and (control is None or control.is_idle):
+        if tuple(fetches) == self._names and (control is None or control.on_node is None):
+            if control is not None and control.terminate():
+                raise errors.Fail("Exiting due to terminate flag being set to true.")
             try:
                 return self._fast.run_checked(feeds)
             except (SizeConflict, MemoryError, OverflowError):
@@ -262,7 +271,3 @@ class SavedModel:
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
         self._fast.shrink()
-
-
-def _same(array: Any) -> Any:
-    return array

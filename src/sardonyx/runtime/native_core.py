@@ -1,0 +1,153 @@
+"""Sizes, memory and launch of a native program: what every run of one needs, with or without host steps between.
+
+A context is the memory of one run at a time: the table all kernels read their arguments from, and the arena. It remembers the
+sizes it was set up for; a run with the same sizes only fills in the addresses of inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock  # `threading` takes a millisecond to import, which small programs would notice
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx import errors
+from sardonyx.plan.image import ALIGNMENT, PARALLEL_FROM, Image
+from sardonyx.runtime.arena import ArenaLayout
+from sardonyx.runtime.pool import Pool
+
+Array = np.ndarray[Any, Any]
+
+_BARRIER: Final = 1
+
+
+class SizeConflict(Exception):
+    """Actual sizes contradict what the kernels were made for: one name fed with two sizes, or a shape rule that was wrong."""
+
+
+class Context:
+    """Memory of one run at a time."""
+
+    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "table")
+
+    def __init__(self, table_size: int, fault_entries: int) -> None:
+        self.table = np.zeros(max(table_size, 1), np.int64)
+        self.known: tuple[int, ...] | None = None  # the symbols' values the table was filled for
+        self.arena: Array = np.empty(0, np.uint8)
+        self.bases: Array = np.empty(0, np.int64)
+        self.dims: Array = np.empty(0, np.int64)
+        self.alone = True  # the whole program is too small to gain from a second worker
+        self.faults = np.zeros(fault_entries, np.int64)  # where kernels report bad data
+
+
+class NativeCore:
+    """A program's image with its code and constants, ready to be set up for sizes."""
+
+    def __init__(self, image: Image, addresses: Sequence[int], pool: Pool, load: Callable[[], dict[int, Array]]) -> None:
+        self.image = image
+        self.pool = pool
+        steps = np.empty((len(addresses), 4), np.int64)
+        steps[:, 0] = addresses
+        steps[:, 1:3] = image.steps
+        steps[:, 3] = _BARRIER
+        self._steps = steps
+        self.steps_address = steps.ctypes.data
+        self.step_count = len(addresses)
+        self._dim_slots, self._dim_numbers = image.dim_slots.T
+        self._work_slots, self._work_numbers = image.work_slots.T
+        self._address_slots, self._address_buffers, self._address_offsets = image.address_slots.T
+        self._layout = ArenaLayout(image)
+        self._load = load
+        self._constants: dict[int, Array] | None = None
+        self._fixed_bases = np.zeros(image.buffer_count, np.int64)
+        self._lock = allocate_lock()
+
+    @property
+    def constants(self) -> dict[int, Array]:
+        """The arrays of constant buffers, by number; made when they are first needed."""
+        loaded = self._constants
+        if loaded is None:
+            with self._lock:
+                loaded = self._load()
+                for number, array in loaded.items():
+                    self._fixed_bases[number] = array.ctypes.data
+                self._constants = loaded
+        return loaded
+
+    def new_context(self) -> Context:
+        """Memory for one more run at a time."""
+        return Context(self.image.table_size, self.image.fault_entries)
+
+    def fit(self, context: Context, shapes: Sequence[Sequence[int]]) -> None:
+        """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
+        image = self.image
+        for port, shape in zip(image.inputs, shapes):
+            if len(shape) != len(port.dims):
+                raise SizeConflict(f"{port.name!r} has shape {list(shape)}, expected rank {len(port.dims)}")
+        symbols = [0] * len(image.symbols)
+        for symbol, port, axis in image.bindings.tolist():
+            symbols[symbol] = shapes[port][axis]
+        known = tuple(symbols)
+        if known != context.known:
+            self.evaluate(context, known)
+            self.place(context)
+        for port, shape in zip(image.inputs, shapes):
+            expected = tuple(context.dims[list(port.dims)].tolist())
+            if expected != tuple(shape):
+                context.known = None
+                raise SizeConflict(f"{port.name!r} has shape {list(shape)}, expected {list(expected)}")
+        self.fill_addresses(context)
+
+    def evaluate(
+        self, context: Context, symbols: tuple[int, ...], is_open: Callable[[int, int], bool] = lambda *dims: False
+    ) -> None:
+        """Compute all sizes and check what must hold of them, but for pairs of dims that are not known yet (`is_open`)."""
+        image = self.image
+        context.known = None
+        dims = context.dims = np.array(image.sizes(*symbols), np.int64)
+        context.table[self._dim_slots] = dims[self._dim_numbers]
+        found, wanted = dims[image.checks[:, 0]], dims[image.checks[:, 1]]
+        wrong = image.checks[(found != 1) & (found != wanted)]
+        different = image.equalities[dims[image.equalities[:, 0]] != dims[image.equalities[:, 1]]]
+        for rule, pairs in (("must broadcast to", wrong), ("must be equal to", different)):
+            for one, other in pairs.tolist():
+                if not is_open(one, other):
+                    texts = image.dim_texts
+                    raise SizeConflict(f"{texts[one]}, which is {dims[one]}, {rule} {texts[other]}, which is {dims[other]}")
+        worth = np.maximum(dims[self._work_numbers] // PARALLEL_FROM, 1)
+        context.table[self._work_slots] = worth
+        context.alone = self.pool.workers == 1 or not (worth > 1).any()
+        context.known = symbols
+
+    def place(self, context: Context) -> None:
+        """Give every buffer of the arena its place, and constants theirs."""
+        assert context.known is not None
+        layout = self._layout
+        offsets, total = layout.place(context.known, context.dims)
+        if not total <= context.arena.nbytes - ALIGNMENT <= 4 * total + (1 << 20):  # too small, or far larger than needed
+            context.arena = np.empty(total + ALIGNMENT, np.uint8)
+        start = aligned(context.arena)
+        _ = self.constants  # they have their places now
+        bases = context.bases = self._fixed_bases.copy()
+        bases[layout.buffers] = start + offsets
+        bases[layout.shared] = bases[layout.roots]
+        bases[self.image.fault_buffers[:, 0]] = context.faults.ctypes.data
+
+    def fill_addresses(self, context: Context) -> None:
+        """Write the addresses of all buffers into the table."""
+        if len(self._address_slots):
+            context.table[self._address_slots] = context.bases[self._address_buffers] + context.dims[self._address_offsets]
+
+    def raise_fault(self, context: Context) -> None:
+        """Raise what kernels reported in the run before, if anything: of several places the first, on any number of workers."""
+        if self.image.faults and context.faults[1]:
+            _, code, _, found, limit = context.faults.tolist()
+            context.faults[:] = 0
+            node, text = self.image.faults[code - 1]
+            raise errors.InvalidArgument(f"{node}: {text.format(found=found, limit=limit, low=-limit, high=limit - 1)}")
+
+
+def aligned(memory: Array) -> int:
+    """The first address in some bytes that a cache line starts at."""
+    return -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT

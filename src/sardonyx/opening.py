@@ -18,6 +18,7 @@ from sardonyx.runtime.pool import usable_cores
 
 Place = tuple[str, str]  # folder and key of a saved program
 
+_INFO: Final = 1  # the severity of what is logged here
 _SPINNING: Final = "session.intra_op.allow_spinning"
 
 
@@ -83,14 +84,14 @@ class Opening:
 
     def _log(self, opened: Opened) -> None:
         options = opened.options
-        if options.log_severity_level < 0 and "logging" not in sys.modules:
+        if options.log_severity_level > _INFO or (options.log_severity_level < 0 and "logging" not in sys.modules):
             return  # nobody can have asked for the line
-        from sardonyx.runtime.logs import INFO, log  # lazy: most programs listen to nothing
+        from sardonyx.runtime.logs import log  # lazy: most programs listen to nothing
 
         where = self.source if isinstance(self.source, str) else "memory"
         facts = (where, opened.program.node_count, ", ".join(opened.providers))
         text = "model from %s: %d nodes, providers %s"
-        log(INFO, text, *facts, threshold=options.log_severity_level, logid=options.logid)
+        log(_INFO, text, *facts, threshold=options.log_severity_level, logid=options.logid)
 
 
 def model_source(given: Any) -> str | bytes:

@@ -64,6 +64,8 @@ class _Guard:
 
     def empty(self, shape: Any, dtype: Any) -> Array:
         whole = (shape,) if isinstance(shape, int) else tuple(shape)
+        if any(size < 0 for size in whole):
+            raise ValueError("negative dimensions are not allowed")
         pages = _Pages(int(np.prod(whole, dtype=np.int64)) * np.dtype(dtype).itemsize)
         self._alive.append(pages)
         return pages.array(whole, dtype, self.at_start)

@@ -30,7 +30,7 @@ def outcome(opened: sardonyx.InferenceSession, feeds: Mapping[str, Any], fetches
     """The results, or None for an error that the project means to raise; anything else is a bug and passes on."""
     try:
         results: list[Any] = opened.run(fetches, dict(feeds))
-    except (SardonyxError, ValueError):
+    except SardonyxError:
         return None
     return results
 

@@ -128,7 +128,8 @@ def plan_native(lowered: Lowered) -> NativePlan:
     plan.checks = [(dim_of(size), dim_of(target)) for size, target in dict.fromkeys(lowered.checks)]
     plan.equalities = [(dim_of(size), dim_of(other)) for size, other in dict.fromkeys(lowered.equalities)]
     plan.faults = lowered.faults
-    plan.symbols = tuple(sorted({name for dim in plan.dims for name in symbols_of(dim)}))
+    told = [*plan.dims, *(dim for view in lowered.outputs for dim in view.shape)]
+    plan.symbols = tuple(sorted({name for dim in told for name in symbols_of(dim)}))
     return plan
 
 

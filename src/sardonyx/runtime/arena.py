@@ -37,9 +37,9 @@ class ArenaLayout:
 
     def __init__(self, plan: NativePlan, late: Sequence[int], sizes: Callable[..., tuple[int, ...]]) -> None:
         left_out = set(late)
+        elsewhere = left_out.union(number for number in plan.shared if plan.root(number) not in left_out)
         self.buffers = np.array(
-            [n for n, buffer in enumerate(plan.buffers) if buffer.kind == "arena" and n not in plan.shared and n not in left_out],
-            np.int64,
+            [n for n, buffer in enumerate(plan.buffers) if buffer.kind == "arena" and n not in elsewhere], np.int64
         )
         ends = {int(number): plan.lifetimes[number][1] for number in self.buffers}
         for target in plan.shared:

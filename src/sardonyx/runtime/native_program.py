@@ -92,12 +92,12 @@ class NativeProgram:
         bound = {str(dim) for view in plan.inputs for dim in view.shape if isinstance(dim, Expr) and dim.is_symbol}
         self._late_symbols = frozenset(plan.symbols) - bound
         self._needs = [self._symbols_of(segment) for segment in plan.segments]
-        self._late_buffers = [
-            number
+        self._late_buffers = {
+            number: symbols_of(buffer.size)
             for number, buffer in enumerate(plan.buffers)
             if buffer.kind == "arena" and symbols_of(buffer.size) & self._late_symbols
-        ]
-        self._layout = ArenaLayout(plan, self._late_buffers, self._sizes)
+        }
+        self._layout = ArenaLayout(plan, tuple(self._late_buffers), self._sizes)
         self._fault_buffers = np.array([n for n, buffer in enumerate(plan.buffers) if buffer.kind == "fault"], np.int64)
         self._fixed_bases = np.zeros(len(plan.buffers), np.int64)
 
@@ -222,6 +222,7 @@ class NativeProgram:
             arrays.append(array)
         keep: list[Any] = [arrays]
         self._set_up(context, known)
+        self._take_late(context, known, keep)
         for number, array in zip(self._input_numbers, arrays):
             context.bases[number] = array.ctypes.data
         outputs = self._allocate_outputs(context, known, values)
@@ -237,7 +238,8 @@ class NativeProgram:
             else:
                 learnt = self._run_host(context, segment, values, known, control, keep)
                 if learnt:
-                    self._set_up(context, known, keep)
+                    self._set_up(context, known, again=True)
+                    self._take_late(context, known, keep)
                     for number, array in zip(self._input_numbers, arrays):
                         context.bases[number] = array.ctypes.data
                     outputs.update(self._allocate_outputs(context, known, values, outputs))
@@ -319,13 +321,16 @@ class NativeProgram:
             return flat.reshape(shape)
         return np.lib.stride_tricks.as_strided(flat[offset:], shape, strides, writeable=False)
 
-    def _set_up(self, context: Context, known: Mapping[str, int], keep: list[Any] | None = None) -> None:
-        """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before."""
+    def _set_up(self, context: Context, known: Mapping[str, int], *, again: bool = False) -> None:
+        """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before.
+
+        `again` is for sizes that became known in the middle of a run: what lies in the arena stays.
+        """
         plan = self.plan
         symbols = tuple(known.get(name, _UNKNOWN) for name in plan.symbols)
         if symbols == context.known and not self._late_symbols:
             return
-        first_time = keep is None
+        context.known = None  # if a check fails, the table is no longer that of any sizes
         context.dims = np.array(self._sizes(*symbols), np.int64)
         context.table[self._dim_slots] = context.dims[self._dim_numbers]
         for size, target in plan.checks:
@@ -341,17 +346,18 @@ class NativeProgram:
         worth = np.maximum(context.dims[self._work_numbers] // PARALLEL_FROM, 1)
         context.table[self._work_slots] = worth
         context.alone = self.pool.workers == 1 or not (worth > 1).any()
-        if first_time:
+        if not again:
             self._place(context, symbols)
-        else:
-            assert keep is not None
-            for number in self._late_buffers:
-                size = int(context.dims[plan.sizes[number]])
-                if size > 0 and not context.bases[number]:
-                    piece = np.empty(size + ALIGNMENT, np.uint8)
-                    keep.append(piece)
-                    context.bases[number] = aligned(piece)
         context.known = symbols
+
+    def _take_late(self, context: Context, known: Mapping[str, int], keep: list[Any]) -> None:
+        """Memory for the buffers whose sizes have become known; it lives as long as the run."""
+        for number, needs in self._late_buffers.items():
+            size = int(context.dims[self.plan.sizes[number]])
+            if size > 0 and not context.bases[number] and needs <= known.keys():
+                piece = np.empty(size + ALIGNMENT, np.uint8)
+                keep.append(piece)
+                context.bases[number] = aligned(piece)
 
     def _is_open(self, size: int, target: int, known: Mapping[str, int]) -> bool:
         """Whether a check must wait for sizes that a host step will tell."""

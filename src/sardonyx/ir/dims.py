@@ -254,10 +254,13 @@ def _is_size(dim: Dim) -> bool:
     """Whether it is plainly not negative: all coefficients are positive and no atom can be negative."""
     if isinstance(dim, int):
         return dim >= 0
-    return all(
-        factor > 0 and all(not atom.function or all(_is_size(arg) for arg in atom.args) for atom in monomial)
-        for monomial, factor in dim.terms
-    )
+    return all(factor > 0 and all(_is_size_atom(atom) for atom in monomial) for monomial, factor in dim.terms)
+
+
+def _is_size_atom(atom: _Atom) -> bool:
+    if atom.function == "max":
+        return any(_is_size(arg) for arg in atom.args)
+    return not atom.function or all(_is_size(arg) for arg in atom.args)
 
 
 def is_nonnegative(dim: Dim) -> bool:

@@ -129,13 +129,20 @@ def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> N
     if before is None or source is None or before.kind != "loop" or before.shape != source.shape:
         return
     own = {*before.nodes, group.root}
-    users = {consumer for value in before.produced for consumer in value.consumers if consumer in group_of}
-    if not users <= own:  # another group has to run between them
+    users = {_outermost(consumer, group.root) for value in before.produced for consumer in value.consumers}
+    if not users.intersection(group_of) <= own:  # another group has to run between them
         return
     group.nodes[:0] = before.nodes
     for node in before.nodes:
         group_of[node] = group
     groups.remove(before)
+
+
+def _outermost(node: Node, among: Node) -> Node:
+    """The node of the graph of `among` in one of whose bodies a node stands; the node itself if it stands beside it."""
+    while node.graph is not among.graph and node.graph is not None and node.graph.parent_node is not None:
+        node = node.graph.parent_node
+    return node
 
 
 def _host_reason(node: Node, excluded: frozenset[Node]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, dim_max, is_nonnegative
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
@@ -233,6 +233,12 @@ class LowerContext:
         if size != other:
             self.lowered.equalities.append((size, other))
 
+    def check_sizes(self, dims: Iterable[Dim]) -> None:
+        """Note the sizes that could turn out negative, as those of a window larger than what it slides over."""
+        for dim in dims:
+            if not is_nonnegative(dim):
+                self.check_equal(dim_max(dim, 0), dim)
+
     def fault(self, node: Node, text: str) -> tuple[Address, int]:
         """Where a kernel reports bad data, and the code to report: `text` says what that means (see `Fault`)."""
         self.lowered.faults.append(Fault(node.label, text))
@@ -313,6 +319,8 @@ def lower_graph(
     for group in grouping.groups:
         ctx.group = group
         _lower_group(ctx, group)
+        if group.kind != "host":
+            ctx.check_sizes(dim for value in group.produced if is_native(value) for dim in ctx.shape(value))
     ctx.group = None
     for value in outputs:
         if not is_native(value):

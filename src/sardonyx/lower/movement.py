@@ -6,11 +6,12 @@ the rule notes what must hold (`check_equal`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim, floordiv, product
+from sardonyx.ir.dims import Dim, dim_min, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import const, index, load, select
 from sardonyx.lower.destinations import concat_parts
@@ -48,10 +49,19 @@ def reshape(ctx: LowerContext, node: Node) -> bool:
     value, output = first_input(node), node.outputs[0]
     shape = ctx.shape(output)
     ctx.check_equal(product(list(ctx.shape(value))), product(list(shape)))
+    if node.op_type == "Reshape" and len(node.inputs) > 1 and not attribute_values(node).get("allowzero"):
+        _check_copied_sizes(ctx, ctx.shape(value), ctx.elements(node.inputs[1]) or ())
     found = reshaped(ctx.view(value), shape) or reshaped(ctx.contiguous(value), shape)
     assert found is not None
     ctx.set_view(output, found)
     return True
+
+
+def _check_copied_sizes(ctx: LowerContext, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
+    """A computed size that turns out to be 0 means to copy one, which the inferred shape does not know."""
+    for axis, size in enumerate(target):
+        if not isinstance(size, int) and (axis >= len(shape) or size != shape[axis]):
+            ctx.check_equal(dim_min(size, 1), 1)
 
 
 def _listed_axes(ctx: LowerContext, node: Node) -> tuple[int, ...] | None:

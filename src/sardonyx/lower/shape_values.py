@@ -47,10 +47,13 @@ class KnownValues:
         return loader() if loader is not None else self._table.constant_of(value)
 
     def is_known(self, value: Value) -> bool:
-        """Whether the value need not be computed by its node."""
-        if value in self._loaders or self.elements(value) is not None:
-            return is_native(value)
-        return is_native(value) and self.array(value) is not None
+        """Whether the value need not be computed by its node.
+
+        Of some operators the result can be computed ahead, but not its shape inferred (NonZero): there the run must tell the sizes.
+        """
+        if not is_native(value) or any(not isinstance(dim, int) for dim in value.shape or ()):
+            return False
+        return value in self._loaders or self.elements(value) is not None or self.array(value) is not None
 
     def needed(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
         """The nodes some outputs depend on, in the given order, without those all of whose results are known."""

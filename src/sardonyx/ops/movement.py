@@ -36,33 +36,34 @@ def rank_from_length(ctx: InferContext, index: int) -> Shape | None:
 
 
 def reshaped(shape: Shape, target: Sequence[Dim], allowzero: bool) -> Shape:
-    """The dimensions a target shape stands for: 0 copies a dimension (unless allowed), -1 takes what is left."""
+    """The dimensions a target shape stands for: 0 copies a dimension (unless allowed), -1 takes what is left.
+
+    What is left is counted without the copied dimensions, so that [0, -1] has an answer for an empty tensor, too: the one that
+    holds for all other sizes.
+    """
     result = list(target)
+    copied: set[int] = set()
     if not allowzero:
-        for axis, dim in enumerate(result):
-            if dim == 0:
-                if axis >= len(shape):
-                    raise ValueError(
-                        f"shape {format_shape(tuple(target))} copies axis {axis}, which {format_shape(shape)} does not have"
-                    )
-                result[axis] = shape[axis]
+        copied = {axis for axis, dim in enumerate(result) if dim == 0}
+        for axis in copied:
+            if axis >= len(shape):
+                raise ValueError(
+                    f"shape {format_shape(tuple(target))} copies axis {axis}, which {format_shape(shape)} does not have"
+                )
+            result[axis] = shape[axis]
     elif 0 in result and -1 in result:
         raise ValueError(f"shape {format_shape(tuple(target))} has both 0 and -1, and allowzero is 1: the size is not determined")
     if result.count(-1) > 1:
         raise ValueError(f"shape {format_shape(tuple(target))} has more than one -1")
     if -1 in result:
-        rest = dims.product([dim for dim in result if dim != -1])
-        total = dims.product(shape)
-        if rest == 0:
-            if total != 0 and isinstance(total, int):
-                raise ValueError(f"{format_shape(shape)} cannot be reshaped to {format_shape(tuple(target))}")
-            result[result.index(-1)] = 0
-            return tuple(result)
-        if isinstance(total, int) and isinstance(rest, int) and total % rest:
+        rest = dims.product([dim for axis, dim in enumerate(result) if dim != -1 and axis not in copied])
+        left = dims.product([dim for axis, dim in enumerate(shape) if axis not in copied])
+        if isinstance(left, int) and isinstance(rest, int) and left % rest:
             raise ValueError(
-                f"{format_shape(shape)} has {total} elements: {format_shape(tuple(target))} needs a multiple of {rest}"
+                f"{format_shape(shape)} has {dims.product(shape)} elements: {format_shape(tuple(target))} needs a multiple of "
+                f"{dims.product([dim for dim in result if dim != -1])}"
             )
-        result[result.index(-1)] = dims.floordiv(total, rest)
+        result[result.index(-1)] = dims.floordiv(left, rest)
     total, wanted = dims.product(shape), dims.product(result)
     if isinstance(total, int) and isinstance(wanted, int) and total != wanted:
         raise ValueError(f"{format_shape(shape)} has {total} elements but {format_shape(tuple(target))} has {wanted}")

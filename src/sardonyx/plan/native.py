@@ -128,7 +128,8 @@ def plan_native(lowered: Lowered) -> NativePlan:
     plan.checks = [(dim_of(size), dim_of(target)) for size, target in dict.fromkeys(lowered.checks)]
     plan.equalities = [(dim_of(size), dim_of(other)) for size, other in dict.fromkeys(lowered.equalities)]
     plan.faults = lowered.faults
-    plan.symbols = tuple(sorted({name for dim in plan.dims for name in symbols_of(dim)}))
+    told = [*plan.dims, *(dim for view in lowered.outputs for dim in view.shape)]
+    plan.symbols = tuple(sorted({name for dim in told for name in symbols_of(dim)}))
     return plan
 
 
@@ -157,8 +158,9 @@ def image_of(plan: NativePlan) -> Image:
     late_symbols = frozenset(plan.symbols) - bindings.keys()
     in_arena = [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
     late = {number for number in in_arena if symbols_of(plan.buffers[number].size) & late_symbols}
-    ends = {number: plan.lifetimes[number][1] for number in in_arena if number not in plan.shared and number not in late}
     roots = {number: plan.root(number) for number in plan.shared}
+    own = [number for number in in_arena if number not in late and (number not in roots or roots[number] in late)]
+    ends = {number: plan.lifetimes[number][1] for number in own}
     for number, root in roots.items():
         if root in ends:
             ends[root] = max(ends[root], plan.lifetimes[number][1])

@@ -56,7 +56,7 @@ class NativeProgram:
         told = {image.symbols[symbol] for symbol in image.bindings[:, 0].tolist()}
         self._late_symbols = frozenset(plan.symbols) - told  # host steps tell these
         self._needs = [self._symbols_of(segment) for segment in plan.segments]
-        self._late_buffers = image.late.tolist()
+        self._late_buffers = [(number, dim, symbols_of(plan.buffers[number].size)) for number, dim in image.late.tolist()]
 
     def _load_constants(self) -> dict[int, Array]:
         return {
@@ -119,6 +119,7 @@ class NativeProgram:
             arrays.append(array)
         keep: list[Any] = [arrays]
         self._set_up(context, known)
+        self._take_late(context, known, keep)
         for number, array in zip(self._input_numbers, arrays):
             context.bases[number] = array.ctypes.data
         outputs = self._allocate_outputs(context, known, values)
@@ -134,7 +135,8 @@ class NativeProgram:
             else:
                 learnt = self._run_host(context, segment, values, known, control, keep)
                 if learnt:
-                    self._set_up(context, known, keep)
+                    self._set_up(context, known, again=True)
+                    self._take_late(context, known, keep)
                     for number, array in zip(self._input_numbers, arrays):
                         context.bases[number] = array.ctypes.data
                     outputs.update(self._allocate_outputs(context, known, values, outputs))
@@ -210,18 +212,23 @@ class NativeProgram:
             return flat.reshape(shape)
         return np.lib.stride_tricks.as_strided(flat[offset:], shape, strides, writeable=False)
 
-    def _set_up(self, context: Context, known: Mapping[str, int], keep: list[Any] | None = None) -> None:
-        """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before."""
+    def _set_up(self, context: Context, known: Mapping[str, int], *, again: bool = False) -> None:
+        """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before.
+
+        `again` is for sizes that became known in the middle of a run: what lies in the arena stays.
+        """
         symbols = tuple(known.get(name, _UNKNOWN) for name in self.plan.symbols)
         if symbols == context.known and not self._late_symbols:
             return
         self.core.evaluate(context, symbols, lambda one, other: self._is_open(one, other, known))
-        if keep is None:
+        if not again:
             self.core.place(context)
-            return
-        for number, dim in self._late_buffers:
+
+    def _take_late(self, context: Context, known: Mapping[str, int], keep: list[Any]) -> None:
+        """Memory for the buffers whose sizes have become known; it lives as long as the run."""
+        for number, dim, needs in self._late_buffers:
             size = int(context.dims[dim])
-            if size > 0 and not context.bases[number]:
+            if size > 0 and not context.bases[number] and needs <= known.keys():
                 piece = np.empty(size + ALIGNMENT, np.uint8)
                 keep.append(piece)
                 context.bases[number] = aligned(piece)

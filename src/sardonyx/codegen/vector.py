@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sardonyx.codegen.function import Function
@@ -75,18 +75,27 @@ class VectorEmitter:
 
     def emit(self, roots: Iterable[Expr], known: dict[Expr, str]) -> list[str]:
         """The values of expressions; `known` holds what exists already (loads, indices, reductions) and gets what is made."""
+        return self.emit_together(roots, [known])[0]
+
+    def emit_together(self, roots: Iterable[Expr], places: Sequence[dict[Expr, str]]) -> list[list[str]]:
+        """The values of expressions at several places that know the same nodes, operation by operation.
+
+        Most operations wait for the one before them at their place; place by place they would fill the machine's queues waiting.
+        """
         roots = list(roots)
         stack = list(reversed(roots))
+        first = places[0]
         while stack:
             node = stack[-1]
-            missing = [arg for arg in node.args if arg not in known] if node not in known else []
+            missing = [arg for arg in node.args if arg not in first] if node not in first else []
             if missing:
                 stack.extend(reversed(missing))
                 continue
             stack.pop()
-            if node not in known:
-                known[node] = self._node(node, [known[arg] for arg in node.args])
-        return [known[root] for root in roots]
+            if node not in first:
+                for known in places:
+                    known[node] = self._node(node, [known[arg] for arg in node.args])
+        return [[known[root] for root in roots] for known in places]
 
     def _node(self, node: Expr, args: list[str]) -> str:
         if node.op == "const":

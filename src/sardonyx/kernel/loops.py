@@ -52,10 +52,14 @@ def units(kernel: LoopKernel, sizes: Sequence[Dim], lanes: int) -> Dim:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Memory a kernel reads or writes. `inner` says what is known of the stride on the vector axis."""
+    """Memory a kernel reads or writes. `inner` says what is known of the stride on the vector axis.
+
+    `same_rows`: the stride on the axis before it is known to be 0, so that neighbouring rows read the same memory.
+    """
 
     type: str
     inner: Inner
+    same_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class LoopKernel:
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
+        operands = ",".join(f"{operand.type}:{operand.inner}{':same' * operand.same_rows}" for operand in self.operands)
         places = f"{[to for to, _ in self.stores]}{[to for to, _ in self.results]}{[to for to, _ in self.stash]}"
         text = canonical([*self.roots, *(value for _, value in self.stash)])
         return f"loop|{self.axes}|{self.reduce}|{operands}|{places}|{text}"

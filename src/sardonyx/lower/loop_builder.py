@@ -81,7 +81,7 @@ def loop_step(
     sizes, moves = merge_axes(shape, strides, fixed)
     kernel = LoopKernel(
         len(sizes),
-        tuple(Operand(kind, _inner(move[-1])) for kind, move in zip(types, moves)),
+        tuple(Operand(kind, _inner(move[-1]), len(move) > 1 and move[-2] == 0) for kind, move in zip(types, moves)),
         tuple(stores),
         tuple(results),
         reduce,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from sardonyx.codegen.accumulators import Accumulator
@@ -30,7 +31,8 @@ _MIXED: Final = 4  # vectors worked on at once if there are more operations
 _ROWS: Final = 4  # short rows worked on at once
 _SHORT_ROW: Final = 1280  # elements of a row of which that many rows fit the first cache beside their results
 
-_Body = Callable[["list[str]", "str | None", "str | None", "list[str]"], "list[str]"]
+_WalkBody = Callable[["list[str]", "str | None", "str | None", "list[str]"], "list[str]"]
+_Body = Callable[["list[_Row]", "list[str]", "str | None", "str | None", "list[str]"], "list[str]"]
 
 
 @dataclass
@@ -55,7 +57,7 @@ class _LoopEmitter:
         self.k = kernel
         self.f = function
         self.lanes = vector_lanes(kernel, target.lanes)
-        self.e = VectorEmitter(function, self.lanes)
+        self.e = VectorEmitter(function, self.lanes, target)
         self.walks = walks(kernel)
         self.sizes = [function.argument("%args", axis) for axis in range(kernel.axes)]
         self.bases: list[str] = []
@@ -87,7 +89,7 @@ class _LoopEmitter:
 
     def _emit_rows(self) -> None:
         """All axes but the last make rows. The innermost of them is a loop of its own; the ones above it are decoded."""
-        f, rows = self.f, self.k.axes - 1
+        f, rows = self.f, self.k.row_axes
         if rows == 0:
             only = f.loop("%begin", "%end")
             self._rows([_Row(list(self.bases), [])], "0", self.sizes[-1])
@@ -112,7 +114,7 @@ class _LoopEmitter:
 
     def _row_loop(self, pointers: list[str], indices: list[str], start: str, stop: str) -> None:
         """Rows one after the other; short ones several at a time first, so that nothing waits for the end of a reduction."""
-        f, axis, together = self.f, self.k.axes - 2, self._rows_together()
+        f, axis, together = self.f, self.k.row_axes - 1, self._rows_together()
         if together > 1:
             least = f.let(f"icmp sle i64 {self.sizes[-1]}, {_SHORT_ROW}", "c")
             count = f.let(f"select i1 {least}, i64 {f.sub(stop, start)}, i64 0", "i")
@@ -196,8 +198,6 @@ class _LoopEmitter:
 
     def _rows(self, rows: list[_Row], start: str, stop: str) -> None:
         for found in self.walks:
-            for row in rows:
-                row.known = self._uniform(found.roots, row, self.k.axes - 1)
             if found.reductions:
                 self._reduce_rows(found, rows, start, stop)
             else:
@@ -209,7 +209,9 @@ class _LoopEmitter:
                 one.store(row.pointers[operand], result, self.k.operands[operand].type)
 
     def _store_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
-        def body(positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
+        def body(
+            rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]
+        ) -> list[str]:
             for places in _portions([(row, i) for i in positions for row in rows], found):
                 known = self._read_places(found.roots, places, mask, count)
                 for (row, i), made in zip(places, self.e.emit_together(found.values, known)):
@@ -217,21 +219,23 @@ class _LoopEmitter:
                         self._write(operand, value, row.pointers, i, mask, count)
             return []
 
-        self._walk(start, stop, _unroll(found), body, [], [])
+        self._walk_parts(found, rows, start, stop, body, [], [])
 
     def _reduce_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
         """Walk rows once for all reductions of a level; their scalar results go to `reduced` of each."""
         accumulators = [Accumulator(self.e, node) for node in found.reductions]
-        kept = {*rows[0].known, *(value for _, value in found.stash)}  # computed anyway
-        products = [acc.adds_products and value.op == "mul" and value not in kept for acc, value in zip(accumulators, found.values)]
-        # A product that is summed is multiplied and added at once: only its factors are computed beforehand.
-        needed = [arg for value, product in zip(found.values, products) for arg in (value.args if product else (value,))]
-        needed += [value for _, value in found.stash]
         types = [kind for acc in accumulators for kind in acc.types]
         initial = [value for acc in accumulators for value in acc.initial]
 
-        def body(positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
+        def body(
+            rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]
+        ) -> list[str]:
             following: list[str] = []
+            kept = {*rows[0].known, *(value for _, value in found.stash)}  # computed anyway
+            products = [acc.adds_products and of.op == "mul" and of not in kept for acc, of in zip(accumulators, found.values)]
+            # A product that is summed is multiplied and added at once: only its factors are computed beforehand.
+            needed = [arg for value, product in zip(found.values, products) for arg in (value.args if product else (value,))]
+            needed += [value for _, value in found.stash]
             for places in _portions([(row, i) for i in positions for row in rows], found):
                 knowns = self._read_places(found.roots, places, mask, count)
                 self.e.emit_together(needed, knowns)
@@ -247,7 +251,7 @@ class _LoopEmitter:
             return following
 
         unroll = _unroll(found)
-        results = self._walk(start, stop, unroll, body, types * len(rows), initial * len(rows))
+        results = self._walk_parts(found, rows, start, stop, body, types * len(rows), initial * len(rows))
         width, position = len(types) * len(rows), 0
         for row in rows:
             for node, acc in zip(found.reductions, accumulators):
@@ -256,14 +260,32 @@ class _LoopEmitter:
                 row.reduced[node] = acc.finish(parts)
                 position += own
 
-    def _walk(self, start: str, stop: str, unroll: int, body: _Body, types: list[str], initial: list[str]) -> list[str]:
-        """Call `body(positions, mask, count, carried)` along rows; returns the carried values, which the caller joins.
+    def _walk_parts(
+        self, found: Walk, rows: list[_Row], start: str, stop: str, body: _Body, types: list[str], initial: list[str]
+    ) -> list[str]:
+        """Walk along rows, part by part if they have parts; the carried values go from one part to the next."""
+        f, unroll = self.f, _unroll(found)
+        if self.k.reduce != "parts":
+            for row in rows:
+                row.known = self._uniform(found.roots, row, self.k.axes - 1)
+            return self._walk(start, stop, unroll, partial(body, rows), types, initial * unroll)
+        axis = self.k.axes - 2
+        part = f.loop(0, self.sizes[axis], 1, list(zip(types * unroll, initial * unroll)))
+        inside = []
+        for row in rows:
+            moved = _Row(self._moved(row.pointers, axis, part.index), [*row.indices, part.index], row.reduced)
+            moved.known = self._uniform(found.roots, moved, self.k.axes - 1)
+            inside.append(moved)
+        return f.end(part, self._walk(start, stop, unroll, partial(body, inside), types, part.carry))
+
+    def _walk(self, start: str, stop: str, unroll: int, body: _WalkBody, types: list[str], initial: list[str]) -> list[str]:
+        """Call `body(positions, mask, count, carried)` along a row or part; returns the carried values, which the caller joins.
 
         Carried values come once for each of `unroll` positions: the single-vector loop and the tail go on with the first ones.
         """
         f, step = self.f, self.lanes * unroll
         length = f.sub(stop, start)
-        kinds, values = types * unroll, initial * unroll
+        kinds, values = types * unroll, list(initial)
         width = len(types)
         whole = start
         if unroll > 1:

@@ -236,6 +236,15 @@ def fma(a: Expr, b: Expr | Number, c: Expr | Number) -> Expr:
     return Expr("fma", a.type, (a, lift(b, a.type), lift(c, a.type)))
 
 
+def scaled(value: Expr, exponent: Expr, bits: Expr, *, normal: bool = False) -> Expr:
+    """value * 2**exponent, rounded once, for a normal value near 1 and an exponent that is a whole number.
+
+    A machine without an instruction for it takes the exponent from the low bits of an integer: exponent + 2 * bias there; or, if
+    the result is `normal` (or 0 or infinity, the exponent being one beyond the least or the largest), exponent + bias.
+    """
+    return Expr("scaled", value.type, (value, exponent, bits), normal)
+
+
 def minimum(a: Expr, b: Expr | Number) -> Expr:
     """The smaller; NaN if either is."""
     return binary("min", a, lift(b, a.type))

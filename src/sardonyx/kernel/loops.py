@@ -7,7 +7,8 @@
 
 Without a reduction the kernel is an elementwise loop over all axes. With `reduce="inner"` the vector axis is reduced: a row is
 walked once for every level of reductions that depend on each other, then once for the stores (softmax: max, sum of exp,
-division). With `reduce="middle"` the last axis but one is reduced and the vector axis is kept.
+division). With `reduce="parts"` the last two axes are reduced: a row is made of parts, between which operands jump (or change, as
+the scale of a channel in a group of channels). With `reduce="middle"` the last axis but one is reduced and the vector axis is kept.
 
 Arguments: the sizes of the axes, then for each operand its address and its strides. The parallel range counts `units`.
 """
@@ -23,7 +24,7 @@ from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.expr import BITS, Expr, canonical, load, walk
 
 Inner: TypeAlias = Literal["unit", "zero", "any"]
-Reduce: TypeAlias = Literal["none", "inner", "middle"]
+Reduce: TypeAlias = Literal["none", "inner", "parts", "middle"]
 
 CHUNK = 4096  # elements of a one-dimensional kernel that make one unit of work
 MIDDLE_VECTORS = 4  # vectors of the kept axis that make one unit of work when the middle axis is reduced
@@ -47,15 +48,19 @@ def units(kernel: LoopKernel, sizes: Sequence[Dim], lanes: int) -> Dim:
         return product([*sizes[:-2], blocks])
     if kernel.axes == 1 and kernel.reduce == "none":
         return ceildiv(sizes[0], CHUNK)
-    return product(list(sizes[:-1]))
+    return product(list(sizes[: kernel.row_axes]))
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Memory a kernel reads or writes. `inner` says what is known of the stride on the vector axis."""
+    """Memory a kernel reads or writes. `inner` says what is known of the stride on the vector axis.
+
+    `same_rows`: the stride on the axis before it is known to be 0, so that neighbouring rows read the same memory.
+    """
 
     type: str
     inner: Inner
+    same_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,11 +77,16 @@ class LoopKernel:
     stash: tuple[tuple[int, Expr], ...] = ()
 
     def __post_init__(self) -> None:
-        least = 2 if self.reduce == "middle" else 1
+        least = 2 if self.reduce in ("middle", "parts") else 1
         if self.axes < least:
             raise ValueError(f"a kernel with reduce={self.reduce!r} needs {least} axes, has {self.axes}")
         if (self.reduce == "none") != (not self.reductions):
             raise ValueError(f"reduce={self.reduce!r} does not fit {len(self.reductions)} reductions")
+
+    @property
+    def row_axes(self) -> int:
+        """How many axes there are in front of a row."""
+        return self.axes - (2 if self.reduce == "parts" else 1)
 
     @property
     def roots(self) -> list[Expr]:
@@ -101,7 +111,7 @@ class LoopKernel:
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
+        operands = ",".join(f"{operand.type}:{operand.inner}{':same' * operand.same_rows}" for operand in self.operands)
         places = f"{[to for to, _ in self.stores]}{[to for to, _ in self.results]}{[to for to, _ in self.stash]}"
         text = canonical([*self.roots, *(value for _, value in self.stash)])
         return f"loop|{self.axes}|{self.reduce}|{operands}|{places}|{text}"

@@ -3,8 +3,8 @@
 A run takes a context (arena and table) out of the program's stock and puts it back, so that several threads can run at once. A
 context remembers the sizes it was set up for; a run with the same sizes only fills in the addresses of inputs and outputs.
 
-Sizes that only a host step can tell (how many elements NonZero found) are bound when its result is there; the memory of
-values that depend on them is then taken piece by piece instead of from the arena.
+Sizes that only a host step can tell (how many elements NonZero found) are bound when its result is there; values whose sizes
+become known together then get an arena of their own.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
 from sardonyx.ir.graph import Value
 from sardonyx.lower.steps import FAULT_ENTRIES, Address, HostNodeStep, View
-from sardonyx.plan.memory import ALIGNMENT
 from sardonyx.plan.native import PARALLEL_FROM, NativePlan, NativeSegment, size_function
-from sardonyx.runtime.arena import ArenaLayout
+from sardonyx.runtime.arena import Arena, ArenaLayout
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.pool import Pool
 
@@ -47,7 +46,9 @@ class Context:
 
     table: Array
     known: tuple[int, ...] | None = None  # the symbols' values the table was filled for
-    arena: Array = field(default_factory=lambda: np.empty(0, np.uint8))
+    arena: Arena = field(default_factory=Arena)
+    late: list[Arena] = field(default_factory=list)  # for values whose sizes host steps tell, in the order they do
+    late_used: int = 0  # how many of those belong to the run under way
     bases: Array = field(default_factory=lambda: np.empty(0, np.int64))
     dims: Array = field(default_factory=lambda: np.empty(0, np.int64))
     alone: bool = True  # the whole program is too small to gain from a second worker
@@ -92,12 +93,11 @@ class NativeProgram:
         bound = {str(dim) for view in plan.inputs for dim in view.shape if isinstance(dim, Expr) and dim.is_symbol}
         self._late_symbols = frozenset(plan.symbols) - bound
         self._needs = [self._symbols_of(segment) for segment in plan.segments]
-        self._late_buffers = [
-            number
-            for number, buffer in enumerate(plan.buffers)
-            if buffer.kind == "arena" and symbols_of(buffer.size) & self._late_symbols
-        ]
-        self._layout = ArenaLayout(plan, self._late_buffers, self._sizes)
+        in_arena = {number: symbols_of(buffer.size) for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"}
+        self._late_buffers = {number: needed for number, needed in in_arena.items() if needed & self._late_symbols}
+        at_once = [number for number in in_arena if number not in self._late_buffers]
+        self._layout = ArenaLayout(plan, at_once, self._sizes)
+        self._late_layouts: dict[tuple[int, ...], ArenaLayout] = {}
         self._fault_buffers = np.array([n for n, buffer in enumerate(plan.buffers) if buffer.kind == "fault"], np.int64)
         self._fixed_bases = np.zeros(len(plan.buffers), np.int64)
 
@@ -220,7 +220,6 @@ class NativeProgram:
             array = np.asarray(feeds[value], order="C")
             bind_shape(known, view, array.shape)
             arrays.append(array)
-        keep: list[Any] = [arrays]
         self._set_up(context, known)
         for number, array in zip(self._input_numbers, arrays):
             context.bases[number] = array.ctypes.data
@@ -235,9 +234,9 @@ class NativeProgram:
                 self._run_segment(context, segment, control)
                 self.raise_fault(context)
             else:
-                learnt = self._run_host(context, segment, values, known, control, keep)
+                learnt = self._run_host(context, segment, values, known, control)
                 if learnt:
-                    self._set_up(context, known, keep)
+                    self._set_up(context, known, more=True)
                     for number, array in zip(self._input_numbers, arrays):
                         context.bases[number] = array.ctypes.data
                     outputs.update(self._allocate_outputs(context, known, values, outputs))
@@ -274,7 +273,6 @@ class NativeProgram:
         values: dict[Value, Any],
         known: dict[str, int],
         control: RunControl,
-        keep: list[Any],
     ) -> bool:
         """Compute a node in Python; whether new sizes became known."""
         inputs: list[Any] = []
@@ -299,7 +297,6 @@ class NativeProgram:
             if view is not None:
                 learnt |= bind_shape(known, view, made.shape)
             values[value] = made
-            keep.append(made)
         return learnt
 
     def _array(self, context: Context, view: View, known: Mapping[str, int]) -> Array:
@@ -319,13 +316,16 @@ class NativeProgram:
             return flat.reshape(shape)
         return np.lib.stride_tricks.as_strided(flat[offset:], shape, strides, writeable=False)
 
-    def _set_up(self, context: Context, known: Mapping[str, int], keep: list[Any] | None = None) -> None:
-        """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before."""
+    def _set_up(self, context: Context, known: Mapping[str, int], *, more: bool = False) -> None:
+        """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before.
+
+        `more`: the run is under way and a host step told more sizes; what has its place keeps it.
+        """
         plan = self.plan
         symbols = tuple(known.get(name, _UNKNOWN) for name in plan.symbols)
         if symbols == context.known and not self._late_symbols:
             return
-        first_time = keep is None
+        context.known = None  # if setting up fails, nothing may be taken for granted
         context.dims = np.array(self._sizes(*symbols), np.int64)
         context.table[self._dim_slots] = context.dims[self._dim_numbers]
         for size, target in plan.checks:
@@ -341,16 +341,10 @@ class NativeProgram:
         worth = np.maximum(context.dims[self._work_numbers] // PARALLEL_FROM, 1)
         context.table[self._work_slots] = worth
         context.alone = self.pool.workers == 1 or not (worth > 1).any()
-        if first_time:
+        if not more:
             self._place(context, symbols)
-        else:
-            assert keep is not None
-            for number in self._late_buffers:
-                size = int(context.dims[plan.sizes[number]])
-                if size > 0 and not context.bases[number]:
-                    piece = np.empty(size + ALIGNMENT, np.uint8)
-                    keep.append(piece)
-                    context.bases[number] = aligned(piece)
+        if self._late_buffers:
+            self._place_late(context, symbols, known)
         context.known = symbols
 
     def _is_open(self, size: int, target: int, known: Mapping[str, int]) -> bool:
@@ -360,14 +354,27 @@ class NativeProgram:
     def _place(self, context: Context, symbols: tuple[int, ...]) -> None:
         """Give every buffer of the arena its place, and constants theirs."""
         offsets, total = self._layout.place(symbols, context.dims)
-        if not total <= context.arena.nbytes - ALIGNMENT <= 4 * total + (1 << 20):  # too small, or far larger than needed
-            context.arena = np.empty(total + ALIGNMENT, np.uint8)
-        start = aligned(context.arena)
         self._load_constants()
         bases = context.bases = self._fixed_bases.copy()
-        bases[self._layout.buffers] = start + offsets
-        bases[self._layout.shared] = bases[self._layout.roots]
+        self._layout.assign(bases, context.arena.fit(total), offsets)
         bases[self._fault_buffers] = context.faults.ctypes.data
+        context.late_used = 0
+
+    def _place_late(self, context: Context, symbols: tuple[int, ...], known: Mapping[str, int]) -> None:
+        """Give a place to the buffers whose sizes are all known by now."""
+        ready = tuple(
+            number for number, needed in self._late_buffers.items() if not context.bases[number] and needed <= known.keys()
+        )
+        if not ready:
+            return
+        layout = self._late_layouts.get(ready)
+        if layout is None:
+            layout = self._late_layouts[ready] = ArenaLayout(self.plan, ready, self._sizes)
+        if context.late_used == len(context.late):
+            context.late.append(Arena())
+        offsets, total = layout.place(symbols, context.dims)
+        layout.assign(context.bases, context.late[context.late_used].fit(total), offsets)
+        context.late_used += 1
 
     def _allocate_outputs(
         self, context: Context, known: Mapping[str, int], values: Mapping[Value, Any], made: Mapping[Value, Array] | None = None
@@ -394,11 +401,6 @@ class NativeProgram:
     def _fill_addresses(self, context: Context) -> None:
         if len(self._address_slots):
             context.table[self._address_slots] = context.bases[self._address_buffers] + context.dims[self._address_offsets]
-
-
-def aligned(memory: Array) -> int:
-    """The first address in some bytes that a cache line starts at."""
-    return -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
 
 
 def _detached(result: Any, lent: Sequence[Array]) -> Any:

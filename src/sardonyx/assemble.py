@@ -27,29 +27,15 @@ from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
 from sardonyx.runtime.fast_path import USABLE, FastPath
 from sardonyx.runtime.native_program import HostCall, NativeProgram, SizeConflict
-from sardonyx.runtime.pool import Pool, usable_cores
+from sardonyx.runtime.pool import shared_pool
 
 _log = logging.getLogger("sardonyx")
-_MOST_PROGRAMS = 16  # sets of fetched values whose programs are kept
 
 
 @cache
 def library(cache_folder: Path | None) -> KernelLibrary:
     """The kernels of this process."""
     return KernelLibrary(host(cache_folder), ObjectCache(cache_folder) if cache_folder is not None else None)
-
-
-_pools: dict[tuple[Path | None, int, bool], Pool] = {}
-_pools_lock = threading.Lock()
-
-
-def pool(cache_folder: Path | None, workers: int, spinning: bool) -> Pool:
-    """The workers all sessions with these settings share; 0 workers means as many as this process may use."""
-    key = (cache_folder, workers or usable_cores(), spinning)
-    with _pools_lock:
-        if key not in _pools:
-            _pools[key] = Pool(library(cache_folder).driver(), key[1], spinning=spinning)
-        return _pools[key]
 
 
 @dataclass(frozen=True)
@@ -100,7 +86,7 @@ def compile_graph(
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
     host_calls = {step: _host_call(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
-    workers = pool(settings.cache_folder, settings.workers, settings.spinning)
+    workers = shared_pool(kernels.driver, settings.workers, settings.spinning)
     program = NativeProgram(plan, addresses, workers, host_calls)
     if settings.eager:
         _ = program.constants

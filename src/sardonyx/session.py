@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from sardonyx import errors
-from sardonyx.codegen.object_cache import is_private
+from sardonyx.codegen.cache_folder import is_private
 from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Graph, Model, Value
 from sardonyx.ir.tensor import Tensor

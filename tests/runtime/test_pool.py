@@ -6,12 +6,15 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import sardonyx
 from sardonyx.assemble import library
 from sardonyx.codegen import llvm, loader
+from sardonyx.datasets import get_example
 from sardonyx.runtime import pool as pools
 from sardonyx.runtime.pool import Pool
 
@@ -121,3 +124,19 @@ def test_cores_follow_affinity_and_quota(monkeypatch: pytest.MonkeyPatch) -> Non
     assert pools.usable_cores() == 3
     monkeypatch.setattr(pools, "_cgroup_quota", lambda: None)
     assert pools.usable_cores() == 8
+
+
+def test_programs_that_want_the_same_workers_share_a_pool() -> None:
+    driver = library(None).driver
+    assert pools.shared_pool(driver, 2, True) is pools.shared_pool(driver, 2, True)
+    assert pools.shared_pool(driver, 2, False) is not pools.shared_pool(driver, 2, True)
+    assert pools.shared_pool(driver, 0, True) is pools.shared_pool(driver, pools.usable_cores(), True)
+
+
+def test_a_saved_and_a_compiled_model_share_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    found = []
+    for _ in range(2):
+        session = sardonyx.InferenceSession(get_example("sigmoid.onnx"))
+        found.append(session._opened.program._fast._program.pool)  # type: ignore[attr-defined]
+    assert found[0] is found[1]

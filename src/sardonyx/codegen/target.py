@@ -76,7 +76,7 @@ def host(cache_folder: Path | None = None) -> Target:
 
     target = describe(*llvm.host_description())
     if note is not None:
-        from sardonyx.codegen.object_cache import write_atomically  # lazy: only a cold start writes
+        from sardonyx.codegen.cache_folder import write_atomically  # lazy: only a cold start writes
 
         write_atomically(note, json.dumps(asdict(target)).encode())
     return target

@@ -3,6 +3,7 @@
 A pool of n workers is the calling thread and n - 1 Python threads that never come back to Python while the pool lives:
 they sit in `work` with the GIL released, spin for a millisecond or two after the last job, then sleep without using the CPU.
 One program at a time runs on a pool; who finds it busy runs on his own thread alone, which is as much work done per second.
+All sessions of a process that want the same number of workers share a pool (`shared_pool`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable
+
+from sardonyx.codegen.loader import LoadedCode
 
 _POOL_BYTES = 128 + 64 * 256
 _OFFSET_WORKERS, _OFFSET_SPINS = 40, 48
@@ -57,13 +60,13 @@ def _cgroup_quota() -> float | None:
 class Pool:
     """A number of workers. Threads are started at the first run, and anew after a fork."""
 
-    def __init__(self, driver: Mapping[str, int], workers: int, *, spinning: bool = True) -> None:
+    def __init__(self, driver: LoadedCode, workers: int, *, spinning: bool = True) -> None:
         self.workers = workers
-        self._driver = dict(driver)
+        self._driver = driver
         self._spins = _SPINS if spinning else 0
-        self._start = _start_type(driver["start"])
-        self._run = _run_type(driver["run"])
-        self._launch = _launch_type(driver["launch"])
+        self._start = _start_type(driver.functions["start"])
+        self._run = _run_type(driver.functions["run"])
+        self._launch = _launch_type(driver.functions["launch"])
         self._busy = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._pid = 0
@@ -106,7 +109,7 @@ class Pool:
         self._address = (ctypes.addressof(self._block) + 63) // 64 * 64
         ctypes.c_int64.from_address(self._address + _OFFSET_WORKERS).value = self.workers
         ctypes.c_int64.from_address(self._address + _OFFSET_SPINS).value = self._spins
-        work = _work_type(self._driver["work"])
+        work = _work_type(self._driver.functions["work"])
         self._pid = os.getpid()
         block, address = self._block, self._address
         self._threads = []
@@ -119,7 +122,7 @@ class Pool:
     def close(self) -> None:
         """End the threads; a later run starts new ones."""
         if self._pid == os.getpid() and self._threads:
-            _stop_type(self._driver["stop"])(self._address)
+            _stop_type(self._driver.functions["stop"])(self._address)
             for thread in self._threads:
                 thread.join(timeout=1.0)
         self._threads = []
@@ -135,6 +138,20 @@ def _sit(work: object, address: int, worker: int, block: object) -> None:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_shared: dict[tuple[int, bool], Pool] = {}
+_shared_lock = threading.Lock()
+
+
+def shared_pool(driver: Callable[[], LoadedCode], workers: int, spinning: bool) -> Pool:
+    """The pool of all programs of this process that want so many workers; 0 means as many as this process may use.
+
+    `driver` gives the native half of the runtime, which is the same wherever it was loaded from.
+    """
+    key = (workers or usable_cores(), spinning)
+    with _shared_lock:
+        if key not in _shared:
+            _shared[key] = Pool(driver(), key[0], spinning=spinning)
+        return _shared[key]
 
 
 def _close_all() -> None:
@@ -147,6 +164,8 @@ atexit.register(_close_all)
 
 def _after_fork() -> None:
     """In a forked child the threads are gone, and a lock may be held by one that no longer exists."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
     for pool in list(_pools):
         pool._busy = threading.Lock()
         pool._pid = 0

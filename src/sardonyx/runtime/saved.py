@@ -29,8 +29,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sardonyx.codegen.cache_folder import CacheFolder, temporary_path
 from sardonyx.codegen.library import ENTRY
-from sardonyx.codegen.loader import LoadedCode, load
+from sardonyx.codegen.loader import load
 from sardonyx.codegen.target import machine_fingerprint
 from sardonyx.ir.graph import Value
 from sardonyx.lower.steps import Buffer, KernelStep, View
@@ -39,7 +40,7 @@ from sardonyx.plan.plan import ExecutionPlan, Port
 from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.native_program import NativeProgram, SizeConflict
-from sardonyx.runtime.pool import Pool
+from sardonyx.runtime.pool import shared_pool
 
 _MAGIC: Final = b"SDXPRG1\0"
 _HEADER: Final = struct.Struct("<8sQ32s")
@@ -102,6 +103,11 @@ def identity(source: str | bytes, settings: str) -> str | None:
     return digest.hexdigest()[:40]
 
 
+def programs(folder: Path) -> CacheFolder:
+    """The saved programs in the cache folder."""
+    return CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT)
+
+
 def save(folder: Path, key: str, record: Record, arrays: Mapping[int, Any]) -> None:
     """Write a program, if it is small enough; a folder that cannot be written is not an error."""
     if sum(array.nbytes for array in arrays.values()) > _LARGEST:
@@ -113,7 +119,8 @@ def save(folder: Path, key: str, record: Record, arrays: Mapping[int, Any]) -> N
         offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
     body = pickle.dumps(record, protocol=5)
     start = -(-(_HEADER.size + len(body)) // _ALIGNMENT) * _ALIGNMENT
-    temporary = folder / f".new-{key}-{os.getpid()}"
+    path = programs(folder).path(key)
+    temporary = temporary_path(path)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
@@ -122,30 +129,19 @@ def save(folder: Path, key: str, record: Record, arrays: Mapping[int, Any]) -> N
                 file.seek(start + record.constants[number][0])
                 file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
             file.truncate(start + offset)
-        os.replace(temporary, folder / f"{key}{_SUFFIX}")
-        _evict(folder)
+        os.replace(temporary, path)
+        programs(folder).make_room()
     except OSError:
         temporary.unlink(missing_ok=True)
 
 
-def _evict(folder: Path) -> None:
-    """Keep the folder below its limit."""
-    found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.glob(f"*{_SUFFIX}"))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in found:
-        if total <= _FOLDER_LIMIT:
-            return
-        path.unlink(missing_ok=True)
-        total -= size
-
-
 def read(folder: Path, key: str) -> tuple[Record, dict[int, Any]] | None:
     """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged."""
-    path = folder / f"{key}{_SUFFIX}"
+    saved = programs(folder)
     try:
-        with open(path, "rb") as file:
+        with open(saved.path(key), "rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        os.utime(path)
+        saved.mark_used(key)
     except (OSError, ValueError):
         return None
     if len(content) < _HEADER.size:
@@ -201,17 +197,6 @@ def stripped(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]
     return bare, [bare_value(value) for value in inputs], [bare_value(value) for value in outputs]
 
 
-_pools: dict[tuple[str, int, bool], tuple[Pool, LoadedCode]] = {}
-
-
-def _pool(driver: bytes, workers: int, spinning: bool) -> Pool:
-    key = (hashlib.sha256(driver).hexdigest(), workers, spinning)
-    if key not in _pools:
-        code = load(driver)
-        _pools[key] = (Pool(code.functions, workers, spinning=spinning), code)
-    return _pools[key][0]
-
-
 class SavedModel:
     """A program read from disk; the same face as a freshly compiled model."""
 
@@ -228,7 +213,7 @@ class SavedModel:
             plan.buffers[number].load = partial(_same, array)
         entries = [self._code[number].functions[ENTRY] for number in record.object_of_step]
         sizes = types.FunctionType(marshal.loads(record.size_code), {"__builtins__": {}, "max": max, "min": min})
-        program = NativeProgram(plan, entries, _pool(record.driver, workers, spinning), {}, sizes)
+        program = NativeProgram(plan, entries, shared_pool(partial(load, record.driver), workers, spinning), {}, sizes)
         self._names = tuple(port.name for port in self.outputs)
         self._fast = FastPath(program, record.inputs, record.outputs)
 

@@ -121,6 +121,8 @@ class CompiledModel(Protocol):
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None: ...
 
+    def shrink(self) -> None: ...
+
 
 @dataclass(frozen=True)
 class _Opened:
@@ -167,7 +169,7 @@ def _opened(
         output_types={port.name: port.type for port in program.outputs},
         metadata=about.metadata,
         profiler=profiler,
-        run_fast=program.run_fast if profiler is None else never_fast,
+        run_fast=program.run_fast if profiler is None and options.enable_cpu_mem_arena else never_fast,
     )
 
 
@@ -448,12 +450,14 @@ class InferenceSession:
 
     def _compute(self, fetches: Sequence[str], feed: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
         opened = self._opened
+        shrinking = not opened.options.enable_cpu_mem_arena
         if run_options is None:
             control = _UNCONTROLLED
         elif isinstance(run_options, RunOptions):
             if run_options.terminate:
                 raise errors.Fail("Exiting due to terminate flag being set to true.")
             control = RunControl(terminate=lambda: run_options.terminate)
+            shrinking = shrinking or run_options.shrinks_arena
             if run_options.active_adapters:
                 parameters = {
                     name: value for adapter in run_options.active_adapters for name, value in adapter.parameters.items()
@@ -463,10 +467,14 @@ class InferenceSession:
             raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
         values = opened.feeds.read(feed)
         profiler = opened.profiler
-        if profiler is None:
-            return opened.program.run(values, fetches, control)
-        with profiler.span("model_run"):
-            return opened.program.run(values, fetches, dataclasses.replace(control, on_node=profiler.on_node))
+        try:
+            if profiler is None:
+                return opened.program.run(values, fetches, control)
+            with profiler.span("model_run"):
+                return opened.program.run(values, fetches, dataclasses.replace(control, on_node=profiler.on_node))
+        finally:
+            if shrinking:
+                opened.program.shrink()
 
     def input_names(self) -> list[str]:
         """Everything that may be fed: inputs and initializers that are inputs too."""

@@ -9,7 +9,6 @@ does not): that is checked, and such sizes are planned exactly.
 from __future__ import annotations
 
 import mmap
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -19,6 +18,7 @@ import numpy as np
 
 from sardonyx.plan.memory import Lifetime, Stack, plan_offsets
 from sardonyx.plan.native import NativePlan
+from sardonyx.runtime.locks import ForkSafeLock
 
 Array = np.ndarray[Any, Any]
 
@@ -127,7 +127,7 @@ class ArenaLayout:
         self._size_numbers = np.array([plan.sizes[number] for number in ends], np.int64)
         self._sizes = sizes
         self._plans: dict[tuple[int, ...], _Plan] = {}  # the one used last is the last
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def place(self, symbols: tuple[int, ...], dims: Array) -> tuple[Array, int]:
         """Offsets of `buffers` and the size of the arena for these values of the symbols and dims."""

@@ -10,11 +10,10 @@ become known together then get an arena of their own.
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,15 +24,26 @@ from sardonyx.lower.steps import FAULT_ENTRIES, Address, HostNodeStep, View
 from sardonyx.plan.native import PARALLEL_FROM, NativePlan, NativeSegment, size_function
 from sardonyx.runtime.arena import Arena, ArenaLayout
 from sardonyx.runtime.executor import NodeTiming, RunControl
+from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.pool import Pool
 
 Array = np.ndarray[Any, Any]
-HostCall = Callable[[Sequence[Any], Mapping[Value, Any], Mapping[str, int], RunControl], Sequence[Any]]
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
 _BARRIER = 1
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a host step will tell; every entry computed from it is computed again then
+
+
+class HostCall(Protocol):
+    """A node that Python computes, from its inputs, all values around it and the sizes of the symbols."""
+
+    def __call__(
+        self, inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> Sequence[Any]: ...
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
 
 
 class SizeConflict(Exception):
@@ -88,7 +98,7 @@ class NativeProgram:
         )
         self._input_numbers = [numbers[id(view.buffer)] for view in plan.inputs]
         self._free: list[Context] = []
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()  # while constants are loaded
         # Symbols that inputs bind; all others come from host steps.
         bound = {str(dim) for view in plan.inputs for dim in view.shape if isinstance(dim, Expr) and dim.is_symbol}
         self._late_symbols = frozenset(plan.symbols) - bound
@@ -117,16 +127,15 @@ class NativeProgram:
 
         `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
         """
-        with self._lock:
-            context = self._free.pop() if self._free else None
-        if context is None:
+        try:
+            context = self._free.pop()
+        except IndexError:
             context = self.new_context()
         try:
             return self._run(context, feeds, control, dict(sizes or {}))
         finally:
-            with self._lock:
-                if len(self._free) < _MOST_CONTEXTS:
-                    self._free.append(context)
+            if len(self._free) < _MOST_CONTEXTS:
+                self._free.append(context)
 
     def new_context(self) -> Context:
         """Memory for one more run at a time."""
@@ -207,8 +216,9 @@ class NativeProgram:
 
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
-        with self._lock:
-            self._free.clear()
+        self._free.clear()
+        for call in self._host_calls.values():
+            call.shrink()
 
     def _run(self, context: Context, feeds: Mapping[Value, Any], control: RunControl, known: dict[str, int]) -> dict[Value, Any]:
         plan = self.plan
@@ -228,8 +238,7 @@ class NativeProgram:
         for segment, needs in zip(plan.segments, self._needs):
             if self._late_symbols and not needs <= known.keys():
                 raise SizeConflict(f"sizes nobody told: {', '.join(sorted(needs - known.keys()))}")
-            if control.terminate():
-                raise errors.Fail("Exiting due to terminate flag being set to true.")
+            control.stop_if_asked()
             if isinstance(segment, NativeSegment):
                 self._run_segment(context, segment, control)
                 self.raise_fault(context)

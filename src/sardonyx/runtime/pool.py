@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable
 
 from sardonyx.codegen.loader import LoadedCode
+from sardonyx.runtime.locks import ForkSafeLock
 
 _POOL_BYTES = 128 + 64 * 256
 _OFFSET_WORKERS, _OFFSET_SPINS = 40, 48
@@ -39,22 +40,34 @@ def usable_cores() -> int:
     return max(1, min(count, math.ceil(quota))) if quota else max(1, count)
 
 
-def _cgroup_quota() -> float | None:
-    """CPUs the control group grants, or None without a limit."""
+def _cgroup_quota(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> float | None:
+    """CPUs that the control groups around this process grant, or None without a limit."""
+    granted: list[float] = []
+    for line in _text(own).splitlines() or ["0::/"]:
+        _, controllers, group = line.split(":", 2)
+        first_version = bool(controllers)
+        if first_version and "cpu" not in controllers.split(","):
+            continue
+        parts = [part for part in group.split("/") if part]
+        # A group has no more than any group around it. In a container the path may be the host's; then the root is its own.
+        for depth in range(len(parts) + 1):
+            folder = "/".join([root, *(["cpu"] if first_version else []), *parts[:depth]])
+            if first_version:
+                limit = [_text(f"{folder}/cpu.cfs_quota_us"), _text(f"{folder}/cpu.cfs_period_us")]
+            else:
+                limit = _text(f"{folder}/cpu.max").split()
+            if len(limit) == 2 and all(each.isdigit() and int(each) > 0 for each in limit):
+                granted.append(int(limit[0]) / int(limit[1]))
+    return min(granted, default=None)
+
+
+def _text(path: str) -> str:
+    """A short file of the system, or nothing."""
     try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-        return None if quota == "max" else int(quota) / int(period)
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
     except (OSError, ValueError):
-        pass
-    try:
-        with open("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", encoding="ascii") as file:
-            granted = int(file.read())
-        with open("/sys/fs/cgroup/cpu/cpu.cfs_period_us", encoding="ascii") as file:
-            span = int(file.read())
-        return granted / span if granted > 0 and span > 0 else None
-    except (OSError, ValueError):
-        return None
+        return ""
 
 
 class Pool:
@@ -139,7 +152,7 @@ def _sit(work: object, address: int, worker: int, block: object) -> None:
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _shared: dict[tuple[int, bool], Pool] = {}
-_shared_lock = threading.Lock()
+_shared_lock = ForkSafeLock()
 
 
 def shared_pool(driver: Callable[[], LoadedCode], workers: int, spinning: bool) -> Pool:
@@ -164,8 +177,6 @@ atexit.register(_close_all)
 
 def _after_fork() -> None:
     """In a forked child the threads are gone, and a lock may be held by one that no longer exists."""
-    global _shared_lock
-    _shared_lock = threading.Lock()
     for pool in list(_pools):
         pool._busy = threading.Lock()
         pool._pid = 0

@@ -236,8 +236,10 @@ class SavedModel:
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds."""
-        if tuple(fetches) == self._names and (control is None or control.is_idle):
+        if tuple(fetches) == self._names and (control is None or control.on_node is None):
             try:
+                if control is not None:
+                    control.stop_if_asked()
                 return self._fast.run_checked(feeds)
             except (SizeConflict, MemoryError, OverflowError):
                 pass  # the full model knows what to do

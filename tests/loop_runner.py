@@ -59,9 +59,7 @@ def prepare(
     return _call(library.address(kernel)), np.array(arguments, np.int64), count
 
 
-def run(
-    kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array], pieces: int = 1, target: Target | None = None
-) -> None:
+def run(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array], pieces: int = 1, target: Target | None = None) -> None:
     """Run a kernel over its whole iteration space, in some pieces."""
     function, arguments, count = prepare(kernel, sizes, arrays, target)
     bounds = [count * piece // pieces for piece in range(pieces + 1)]

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from native_support import in_order
 from sardonyx import dtypes
 from sardonyx.errors import SardonyxError
-from sardonyx.formats.onnx import to_bytes
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.dims import Dim, symbol
-from sardonyx.ir.graph import Graph, Model, Value
+from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.plan.build import build_plan
 from sardonyx.providers.reference import ReferenceProvider

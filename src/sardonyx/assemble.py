@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,31 +25,18 @@ from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
 from sardonyx.runtime.fast_path import USABLE, FastPath
+from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.native_core import SizeConflict
-from sardonyx.runtime.native_program import HostCall, NativeProgram
-from sardonyx.runtime.pool import Pool, usable_cores
+from sardonyx.runtime.native_program import NativeProgram
+from sardonyx.runtime.pool import shared_pool
 
 _log = logging.getLogger("sardonyx")
-_MOST_PROGRAMS = 16  # sets of fetched values whose programs are kept
 
 
 @cache
 def library(cache_folder: Path | None) -> KernelLibrary:
     """The kernels of this process."""
     return KernelLibrary(host(cache_folder), ObjectCache(cache_folder) if cache_folder is not None else None)
-
-
-_pools: dict[tuple[Path | None, int, bool], Pool] = {}
-_pools_lock = threading.Lock()
-
-
-def pool(cache_folder: Path | None, workers: int, spinning: bool) -> Pool:
-    """The workers all sessions with these settings share; 0 workers means as many as this process may use."""
-    key = (cache_folder, workers or usable_cores(), spinning)
-    with _pools_lock:
-        if key not in _pools:
-            _pools[key] = Pool(library(cache_folder).driver(), key[1], spinning=spinning)
-        return _pools[key]
 
 
 @dataclass(frozen=True)
@@ -100,8 +86,8 @@ def compile_graph(
         if not broken or broken <= failed:
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
-    host_calls = {step: _host_call(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
-    workers = pool(settings.cache_folder, settings.workers, settings.spinning)
+    host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
+    workers = shared_pool(kernels.driver, settings.workers, settings.spinning)
     program = NativeProgram(plan, addresses, workers, host_calls)
     if settings.eager:
         _ = program.constants
@@ -122,17 +108,24 @@ def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node
     return None, addresses
 
 
-def _host_call(node: Node, order: Order, settings: NativeSettings) -> HostCall:
-    """A function that computes a node by its NumPy meaning; its bodies are native programs of their own."""
-    reference = ReferenceProvider()
-    step = reference.step(node, range(len(node.inputs)), range(len(node.outputs)), {})
-    bodies = {attr.name: Body(attr.value, order, settings) for attr in node.attrs.values() if isinstance(attr.value, Graph)}
+class HostNode:
+    """Computes a node by its NumPy meaning; its bodies are native programs of their own."""
 
-    def call(inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl) -> Sequence[Any]:
-        runners = {name: body.runner(values, sizes, control) for name, body in bodies.items()}
-        return run_step(step, inputs, runners, control)
+    def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
+        graphs = {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
+        self._step = ReferenceProvider().step(node, range(len(node.inputs)), range(len(node.outputs)), {})
+        self._bodies = {name: Body(graph, order, settings) for name, graph in graphs.items()}
 
-    return call
+    def __call__(
+        self, inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> Sequence[Any]:
+        runners = {name: body.runner(values, sizes, control) for name, body in self._bodies.items()}
+        return run_step(self._step, inputs, runners, control)
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        for body in self._bodies.values():
+            body.shrink()
 
 
 class Body:
@@ -147,7 +140,7 @@ class Body:
         self._order = order
         self._settings = settings
         self._captured = [value for value in captured_values(graph) if not is_fixed(value, graph)]
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._compiled: Compiled | None = None
         self._fast: FastPath | None = None
         self._reference: BodyPlan | None = None
@@ -161,7 +154,8 @@ class Body:
                 raise ValueError(f"body {self._graph.name!r} takes {len(self._graph.inputs)} inputs, was given {len(args)}")
             try:
                 compiled = self._program()
-                if self._fast is not None and control.is_idle:
+                if self._fast is not None and control.on_node is None:
+                    control.stop_if_asked()
                     return self._fast.run_arrays([*args, *captured.values()])
                 given = {**captured, **dict(zip(self._graph.inputs, args))}
                 values = compiled.program.run(given, control, sizes)
@@ -175,6 +169,15 @@ class Body:
         run.input_types = tuple(value.type for value in self._graph.inputs)  # type: ignore[attr-defined]
         run.output_types = tuple(value.type for value in self._graph.outputs)  # type: ignore[attr-defined]
         return run
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        with self._lock:
+            compiled, fast = self._compiled, self._fast
+        if compiled is not None:
+            compiled.program.shrink()
+        if fast is not None:
+            fast.shrink()
 
     def _run_reference(self, outer: Mapping[Value, Any], args: Sequence[Any], control: RunControl) -> list[Any]:
         body = self._reference_plan()

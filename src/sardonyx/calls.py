@@ -22,8 +22,9 @@ _UNCONTROLLED: Final = RunControl()
 class Caller:
     """Runs a program for all that a caller may feed and fetch."""
 
-    def __init__(self, program: CompiledModel, profiler: Profiler | None) -> None:
+    def __init__(self, program: CompiledModel, profiler: Profiler | None, *, keeps_memory: bool) -> None:
         self._program = program
+        self._keeps_memory = keeps_memory
         self._profiler = profiler
         self._output_names = [port.name for port in program.outputs]
         self._output_types = {port.name: port.type for port in program.outputs}
@@ -56,12 +57,14 @@ class Caller:
         return [OrtValue.of(present(value, type), type) for value, type in zip(results, types)]
 
     def _compute(self, fetches: Sequence[str], feed: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
+        shrinking = not self._keeps_memory
         if run_options is None:
             control = _UNCONTROLLED
         elif isinstance(run_options, RunOptions):
             if run_options.terminate:
                 raise errors.Fail("Exiting due to terminate flag being set to true.")
             control = RunControl(terminate=lambda: run_options.terminate)
+            shrinking = shrinking or run_options.shrinks_arena
             if run_options.active_adapters:
                 parameters = {
                     name: value for adapter in run_options.active_adapters for name, value in adapter.parameters.items()
@@ -71,7 +74,11 @@ class Caller:
             raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
         values = self.feeds.read(feed)
         profiler = self._profiler
-        if profiler is None:
-            return self._program.run(values, fetches, control)
-        with profiler.span("model_run"):
-            return self._program.run(values, fetches, dataclasses.replace(control, on_node=profiler.on_node))
+        try:
+            if profiler is None:
+                return self._program.run(values, fetches, control)
+            with profiler.span("model_run"):
+                return self._program.run(values, fetches, dataclasses.replace(control, on_node=profiler.on_node))
+        finally:
+            if shrinking:
+                self._program.shrink()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +19,7 @@ from sardonyx.passes.pipeline import PipelineReport
 from sardonyx.plan.build import Order, constant_array, ports_of
 from sardonyx.plan.plan import ExecutionPlan
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
+from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.runtime.saved import Record
 
@@ -59,12 +60,14 @@ class NativeModel:
         self._settings = settings
         self._values = named_values(original)
         self._programs: dict[tuple[str, ...], Compiled] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._names = tuple(value.name for value in graph.outputs)
         self.main = self._compile(graph, graph.outputs)
         self._fast = fast_path(self.main, graph.inputs, graph.outputs)
-        # What was packed lies in memory of its own now.
-        release_pages(value.constant for value in original.initializers.values() if isinstance(value.constant, Tensor))
+        weights = [value.constant for value in original.initializers.values() if isinstance(value.constant, Tensor)]
+        release_pages(weights)  # what was packed lies in memory of its own now
+        # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
+        weakref.finalize(self, release_pages, weights).atexit = False
         self._specialise = specialise if self._fast is None else None
         self._seen: dict[Shapes, int] = {}
         self._special: dict[Shapes, NativeModel] = {}
@@ -104,8 +107,7 @@ class NativeModel:
         try:
             if names == self._names:
                 if self._fast is not None and control.on_node is None:
-                    if control.terminate():
-                        raise errors.Fail("Exiting due to terminate flag being set to true.")
+                    control.stop_if_asked()
                     return self._fast.run_checked(feeds)
                 special = self._specialised(feeds)
                 if special is not None:
@@ -173,9 +175,12 @@ class NativeModel:
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
-        self.main.program.shrink()
-        for compiled in self._programs.values():
+        with self._lock:
+            others, special = list(self._programs.values()), list(self._special.values())
+        for compiled in (self.main, *others):
             compiled.program.shrink()
+        for model in special:
+            model.shrink()
         if self._fast is not None:
             self._fast.shrink()
 

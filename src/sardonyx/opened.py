@@ -40,6 +40,8 @@ class CompiledModel(Protocol):
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None: ...
 
+    def shrink(self) -> None: ...
+
 
 class Opened:
     """A program ready to run, with all that was decided for it."""
@@ -56,7 +58,8 @@ class Opened:
         self.providers = providers
         self.program = program
         self.profiler = profiler
-        self.run_fast: Callable[[Mapping[str, Any]], list[Any] | None] = program.run_fast if profiler is None else never_fast
+        is_plain = profiler is None and options.enable_cpu_mem_arena
+        self.run_fast: Callable[[Mapping[str, Any]], list[Any] | None] = program.run_fast if is_plain else never_fast
         self._describe = describe
 
     @cached_property
@@ -69,7 +72,7 @@ class Opened:
         """Does what the short way cannot."""
         from sardonyx.calls import Caller  # lazy: plain runs of a saved program never need it
 
-        return Caller(self.program, self.profiler)
+        return Caller(self.program, self.profiler, keeps_memory=self.options.enable_cpu_mem_arena)
 
 
 def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 MAX_CONFIG_KEY: Final = 1024
 MAX_CONFIG_VALUE: Final = 8192
 DISABLED_OPTIMIZERS_KEY: Final = "optimization.disable_specified_optimizers"
+SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 REFERENCE_PROVIDER: Final = "SardonyxReferenceExecutionProvider"
 AVAILABLE_PROVIDERS: Final = (CPU_PROVIDER, REFERENCE_PROVIDER)  # by default priority
@@ -438,6 +439,22 @@ class RunOptions(_Settings):
         if not hasattr(adapter, "parameters"):
             raise TypeError(f"expected a LoraAdapter, got {adapter!r}")
         self._adapters.append(adapter)
+
+    @property
+    def shrinks_arena(self) -> bool:
+        """Whether memory kept for later runs is given back after this one: the entry names the CPU, as "cpu:0"."""
+        listed = [each.partition(":") for each in self._config.get(SHRINK_KEY, "").split(";") if each]
+        for device, _, number in listed:
+            if device not in ("cpu", "gpu"):
+                raise errors.InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {device}")
+            if number and not number.isdigit():
+                raise errors.InvalidArgument(f"Unsupported device id in the memory arena shrink list: {number}")
+        if listed and not any(device == "cpu" and int(number or 0) == 0 for device, _, number in listed):
+            raise errors.InvalidArgument(
+                "Did not find an arena based allocator registered for device-id combination in the memory arena shrink list: "
+                + "".join(listed[0])
+            )
+        return bool(listed)
 
     @property
     def active_adapters(self) -> tuple[Any, ...]:

@@ -48,9 +48,9 @@ class KernelLibrary:
         """The entry point of a kernel."""
         return self._code(self._key(kernel.key), partial(_compiled, kernel, self.target)).functions[ENTRY]
 
-    def driver(self) -> dict[str, int]:
-        """The entry points of the native runtime."""
-        return self._code(self._key("driver"), driver_ir).functions
+    def driver(self) -> LoadedCode:
+        """The native half of the runtime."""
+        return self._code(self._key("driver"), driver_ir)
 
     def _key(self, text: str) -> str:
         return hashlib.sha256(f"{source_version()}|{self.target.key}|{text}".encode()).hexdigest()[:40]

@@ -209,9 +209,7 @@ class _LoopEmitter:
                 one.store(row.pointers[operand], result, self.k.operands[operand].type)
 
     def _store_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
-        def body(
-            rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]
-        ) -> list[str]:
+        def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
             for places in _portions([(row, i) for i in positions for row in rows], found):
                 known = self._read_places(found.roots, places, mask, count)
                 for (row, i), made in zip(places, self.e.emit_together(found.values, known)):
@@ -227,9 +225,7 @@ class _LoopEmitter:
         types = [kind for acc in accumulators for kind in acc.types]
         initial = [value for acc in accumulators for value in acc.initial]
 
-        def body(
-            rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]
-        ) -> list[str]:
+        def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
             following: list[str] = []
             kept = {*rows[0].known, *(value for _, value in found.stash)}  # computed anyway
             products = [acc.adds_products and of.op == "mul" and of not in kept for acc, of in zip(accumulators, found.values)]

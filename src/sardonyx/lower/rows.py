@@ -236,9 +236,7 @@ class Rows:
         shape = [product([self.shape[axis] for axis in part]) for part in order]
         return shape, [[view.strides[part[-1]] for part in order] for view in views]
 
-    def _parts(
-        self, stores: list[tuple[int, Expr]], results: list[tuple[int, Expr]]
-    ) -> tuple[list[Dim], list[list[Dim]]]:
+    def _parts(self, stores: list[tuple[int, Expr]], results: list[tuple[int, Expr]]) -> tuple[list[Dim], list[list[Dim]]]:
         """Shape and strides with the reduced axes as the last two. Reductions alone are divided between more threads by stages."""
         runs = self._runs(self.views, self.axes)
         by_place = any(

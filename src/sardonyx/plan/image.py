@@ -25,9 +25,8 @@ _TABLES: Final = {  # name -> columns
     "dim_slots": 2,  # table slot, dim
     "work_slots": 2,  # slot of the worker count, dim that estimates the work
     "address_slots": 3,  # table slot, buffer, dim that gives the offset in bytes
-    "arena": 4,  # buffer, dim that gives its bytes, first and last step that touch it
-    "shared": 2,  # buffer, the buffer whose memory it takes over
-    "late": 2,  # buffer whose size a host step tells, dim that gives its bytes
+    "arena": 5,  # buffer, dim that gives its bytes, first and last step that touch it, buffer whose memory it takes over (or -1)
+    "late": 1,  # buffers of the arena whose sizes host steps tell
     "fault_buffers": 1,
     "checks": 2,  # dim that must be 1 or equal to the other dim
     "equalities": 2,  # dims that must be equal
@@ -73,7 +72,6 @@ class Image:
     work_slots: Array
     address_slots: Array
     arena: Array
-    shared: Array
     late: Array
     fault_buffers: Array
     checks: Array

@@ -157,21 +157,13 @@ def image_of(plan: NativePlan) -> Image:
                 bindings.setdefault(str(dim), (number, axis))
     late_symbols = frozenset(plan.symbols) - bindings.keys()
     in_arena = [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
-    late = {number for number in in_arena if symbols_of(plan.buffers[number].size) & late_symbols}
-    roots = {number: plan.root(number) for number in plan.shared}
-    own = [number for number in in_arena if number not in late and (number not in roots or roots[number] in late)]
-    ends = {number: plan.lifetimes[number][1] for number in own}
-    for number, root in roots.items():
-        if root in ends:
-            ends[root] = max(ends[root], plan.lifetimes[number][1])
     tables = {
         "steps": plan.step_slots,
         "dim_slots": plan.dim_slots,
         "work_slots": plan.work_slots,
         "address_slots": [(a.slot, a.buffer, a.offset) for a in plan.address_slots],
-        "arena": [(number, plan.sizes[number], plan.lifetimes[number][0], end) for number, end in ends.items()],
-        "shared": [(number, root) for number, root in roots.items() if number not in late and root in ends],
-        "late": [(number, plan.sizes[number]) for number in sorted(late)],
+        "arena": [(number, plan.sizes[number], *plan.lifetimes[number], plan.shared.get(number, -1)) for number in in_arena],
+        "late": [number for number in in_arena if symbols_of(plan.buffers[number].size) & late_symbols],
         "fault_buffers": [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "fault"],
         "checks": plan.checks,
         "equalities": plan.equalities,

@@ -6,15 +6,15 @@ sizes it was set up for; a run with the same sizes only fills in the addresses o
 
 from __future__ import annotations
 
-from _thread import allocate_lock  # `threading` takes a millisecond to import, which small programs would notice
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from sardonyx import errors
-from sardonyx.plan.image import ALIGNMENT, PARALLEL_FROM, Image
-from sardonyx.runtime.arena import ArenaLayout
+from sardonyx.plan.image import PARALLEL_FROM, Image
+from sardonyx.runtime.arena import Arena, ArenaLayout
+from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.pool import Pool
 
 Array = np.ndarray[Any, Any]
@@ -29,12 +29,14 @@ class SizeConflict(Exception):
 class Context:
     """Memory of one run at a time."""
 
-    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "table")
+    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "table")
 
     def __init__(self, table_size: int, fault_entries: int) -> None:
         self.table = np.zeros(max(table_size, 1), np.int64)
         self.known: tuple[int, ...] | None = None  # the symbols' values the table was filled for
-        self.arena: Array = np.empty(0, np.uint8)
+        self.arena = Arena()
+        self.late: list[Arena] = []  # for values whose sizes host steps tell, in the order they do
+        self.late_used = 0  # how many of those belong to the run under way
         self.bases: Array = np.empty(0, np.int64)
         self.dims: Array = np.empty(0, np.int64)
         self.alone = True  # the whole program is too small to gain from a second worker
@@ -57,11 +59,13 @@ class NativeCore:
         self._dim_slots, self._dim_numbers = image.dim_slots.T
         self._work_slots, self._work_numbers = image.work_slots.T
         self._address_slots, self._address_buffers, self._address_offsets = image.address_slots.T
-        self._layout = ArenaLayout(image)
+        late = set(image.late[:, 0].tolist())
+        self._layout = ArenaLayout(image, [number for number in image.arena[:, 0].tolist() if number not in late])
+        self._late_layouts: dict[tuple[int, ...], ArenaLayout] = {}
         self._load = load
         self._constants: dict[int, Array] | None = None
         self._fixed_bases = np.zeros(image.buffer_count, np.int64)
-        self._lock = allocate_lock()
+        self._lock = ForkSafeLock()
 
     @property
     def constants(self) -> dict[int, Array]:
@@ -123,16 +127,24 @@ class NativeCore:
     def place(self, context: Context) -> None:
         """Give every buffer of the arena its place, and constants theirs."""
         assert context.known is not None
-        layout = self._layout
-        offsets, total = layout.place(context.known, context.dims)
-        if not total <= context.arena.nbytes - ALIGNMENT <= 4 * total + (1 << 20):  # too small, or far larger than needed
-            context.arena = np.empty(total + ALIGNMENT, np.uint8)
-        start = aligned(context.arena)
+        offsets, total = self._layout.place(context.known, context.dims)
         _ = self.constants  # they have their places now
         bases = context.bases = self._fixed_bases.copy()
-        bases[layout.buffers] = start + offsets
-        bases[layout.shared] = bases[layout.roots]
+        self._layout.assign(bases, context.arena.fit(total), offsets)
         bases[self.image.fault_buffers[:, 0]] = context.faults.ctypes.data
+        context.late_used = 0
+
+    def place_late(self, context: Context, members: tuple[int, ...]) -> None:
+        """Give a place to buffers whose sizes became known in the middle of a run; what has its place keeps it."""
+        assert context.known is not None
+        layout = self._late_layouts.get(members)
+        if layout is None:
+            layout = self._late_layouts[members] = ArenaLayout(self.image, members)
+        if context.late_used == len(context.late):
+            context.late.append(Arena())
+        offsets, total = layout.place(context.known, context.dims)
+        layout.assign(context.bases, context.late[context.late_used].fit(total), offsets)
+        context.late_used += 1
 
     def fill_addresses(self, context: Context) -> None:
         """Write the addresses of all buffers into the table."""
@@ -146,8 +158,3 @@ class NativeCore:
             context.faults[:] = 0
             node, text = self.image.faults[code - 1]
             raise errors.InvalidArgument(f"{node}: {text.format(found=found, limit=limit, low=-limit, high=limit - 1)}")
-
-
-def aligned(memory: Array) -> int:
-    """The first address in some bytes that a cache line starts at."""
-    return -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT

@@ -3,35 +3,41 @@
 A run takes a context (arena and table) out of the program's stock and puts it back, so that several threads can run at once. A
 context remembers the sizes it was set up for; a run with the same sizes only fills in the addresses of inputs and outputs.
 
-Sizes that only a host step can tell (how many elements NonZero found) are bound when its result is there; the memory of
-values that depend on them is then taken piece by piece instead of from the arena.
+Sizes that only a host step can tell (how many elements NonZero found) are bound when its result is there; values whose sizes
+become known together then get an arena of their own.
 """
 
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
 from sardonyx.ir.graph import Value
 from sardonyx.lower.steps import Address, HostNodeStep, View
-from sardonyx.plan.image import ALIGNMENT
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.runtime.executor import NodeTiming, RunControl
-from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, aligned
+from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict
 from sardonyx.runtime.pool import Pool
-
-HostCall = Callable[[Sequence[Any], Mapping[Value, Any], Mapping[str, int], RunControl], Sequence[Any]]
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a host step will tell; every entry computed from it is computed again then
+
+
+class HostCall(Protocol):
+    """A node that Python computes, from its inputs, all values around it and the sizes of the symbols."""
+
+    def __call__(
+        self, inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> Sequence[Any]: ...
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
 
 
 class NativeProgram:
@@ -52,11 +58,10 @@ class NativeProgram:
         )
         self._input_numbers = [port.buffer for port in image.inputs]
         self._free: list[Context] = []
-        self._lock = threading.Lock()
         told = {image.symbols[symbol] for symbol in image.bindings[:, 0].tolist()}
         self._late_symbols = frozenset(plan.symbols) - told  # host steps tell these
         self._needs = [self._symbols_of(segment) for segment in plan.segments]
-        self._late_buffers = [(number, dim, symbols_of(plan.buffers[number].size)) for number, dim in image.late.tolist()]
+        self._late_buffers = {number: symbols_of(plan.buffers[number].size) for number in image.late[:, 0].tolist()}
 
     def _load_constants(self) -> dict[int, Array]:
         return {
@@ -91,21 +96,21 @@ class NativeProgram:
 
         `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
         """
-        with self._lock:
-            context = self._free.pop() if self._free else None
-        if context is None:
+        try:
+            context = self._free.pop()
+        except IndexError:
             context = self.core.new_context()
         try:
             return self._run(context, feeds, control, dict(sizes or {}))
         finally:
-            with self._lock:
-                if len(self._free) < _MOST_CONTEXTS:
-                    self._free.append(context)
+            if len(self._free) < _MOST_CONTEXTS:
+                self._free.append(context)
 
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
-        with self._lock:
-            self._free.clear()
+        self._free.clear()
+        for call in self._host_calls.values():
+            call.shrink()
 
     def _run(self, context: Context, feeds: Mapping[Value, Any], control: RunControl, known: dict[str, int]) -> dict[Value, Any]:
         plan = self.plan
@@ -117,9 +122,7 @@ class NativeProgram:
             array = np.asarray(feeds[value], order="C")
             bind_shape(known, view, array.shape)
             arrays.append(array)
-        keep: list[Any] = [arrays]
         self._set_up(context, known)
-        self._take_late(context, known, keep)
         for number, array in zip(self._input_numbers, arrays):
             context.bases[number] = array.ctypes.data
         outputs = self._allocate_outputs(context, known, values)
@@ -127,16 +130,14 @@ class NativeProgram:
         for segment, needs in zip(plan.segments, self._needs):
             if self._late_symbols and not needs <= known.keys():
                 raise SizeConflict(f"sizes nobody told: {', '.join(sorted(needs - known.keys()))}")
-            if control.terminate():
-                raise errors.Fail("Exiting due to terminate flag being set to true.")
+            control.stop_if_asked()
             if isinstance(segment, NativeSegment):
                 self._run_segment(context, segment, control)
                 self.core.raise_fault(context)
             else:
-                learnt = self._run_host(context, segment, values, known, control, keep)
+                learnt = self._run_host(context, segment, values, known, control)
                 if learnt:
                     self._set_up(context, known, again=True)
-                    self._take_late(context, known, keep)
                     for number, array in zip(self._input_numbers, arrays):
                         context.bases[number] = array.ctypes.data
                     outputs.update(self._allocate_outputs(context, known, values, outputs))
@@ -167,7 +168,6 @@ class NativeProgram:
         values: dict[Value, Any],
         known: dict[str, int],
         control: RunControl,
-        keep: list[Any],
     ) -> bool:
         """Compute a node in Python; whether new sizes became known."""
         inputs: list[Any] = []
@@ -192,7 +192,6 @@ class NativeProgram:
             if view is not None:
                 learnt |= bind_shape(known, view, made.shape)
             values[value] = made
-            keep.append(made)
         return learnt
 
     def _array(self, context: Context, view: View, known: Mapping[str, int]) -> Array:
@@ -223,15 +222,9 @@ class NativeProgram:
         self.core.evaluate(context, symbols, lambda one, other: self._is_open(one, other, known))
         if not again:
             self.core.place(context)
-
-    def _take_late(self, context: Context, known: Mapping[str, int], keep: list[Any]) -> None:
-        """Memory for the buffers whose sizes have become known; it lives as long as the run."""
-        for number, dim, needs in self._late_buffers:
-            size = int(context.dims[dim])
-            if size > 0 and not context.bases[number] and needs <= known.keys():
-                piece = np.empty(size + ALIGNMENT, np.uint8)
-                keep.append(piece)
-                context.bases[number] = aligned(piece)
+        ready = tuple(n for n, needs in self._late_buffers.items() if not context.bases[n] and needs <= known.keys())
+        if ready:
+            self.core.place_late(context, ready)
 
     def _is_open(self, size: int, target: int, known: Mapping[str, int]) -> bool:
         """Whether a check must wait for sizes that a host step will tell."""

@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sardonyx import errors
-from sardonyx.cache_folder import write_atomically
-from sardonyx.codegen.loader import ENTRY, LoadedCode, load
+from sardonyx.cache_folder import CacheFolder, write_atomically
+from sardonyx.codegen.loader import ENTRY, load
 from sardonyx.codegen.machine import machine_fingerprint
 from sardonyx.plan.image import Image, from_plain, numpy_type
 from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
-from sardonyx.runtime.pool import Pool
+from sardonyx.runtime.pool import shared_pool
 
 if TYPE_CHECKING:
     from sardonyx.plan.plan import ExecutionPlan, Port
@@ -105,10 +104,15 @@ def identity(source: str | bytes, settings: str) -> str | None:
     return f"{model}|{settings}|{source_version()}|{machine_fingerprint()}"
 
 
-def _path(folder: str, key: str) -> str:
-    """Where a program is kept; two keys may meet in one file, so it holds the key, too."""
+def programs(folder: str) -> CacheFolder:
+    """The saved programs in the cache folder."""
+    return CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT)
+
+
+def _file_key(key: str) -> str:
+    """A short key for the file's name; two may be equal by chance, so the file holds the whole key, too."""
     content = key.encode("utf-8", "surrogatepass")
-    return os.path.join(folder, f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}{_SUFFIX}")
+    return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
 
 
 def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> None:
@@ -131,35 +135,18 @@ def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> 
     body = marshal.dumps(plain)
     gap = -(_HEADER.size + len(body)) % _ALIGNMENT
     write_atomically(
-        _path(folder, key), _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)), body, bytes(gap), *contents
+        programs(folder).path(_file_key(key)), _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)), body, bytes(gap), *contents
     )  # fmt: skip
-    _evict(folder)
-
-
-def _evict(folder: str) -> None:
-    """Keep the folder below its limit."""
-    found = []
-    try:
-        for entry in os.scandir(folder):
-            if entry.name.endswith(_SUFFIX):
-                found.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
-            if total <= _FOLDER_LIMIT:
-                return
-            os.unlink(path)
-            total -= size
-    except OSError:
-        pass  # another process is at it, too
+    programs(folder).make_room()
 
 
 def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
     """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged."""
-    path = _path(folder, key)
+    saved, name = programs(folder), _file_key(key)
     try:
-        with open(path, "rb") as file:
+        with open(saved.path(name), "rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        os.utime(path)
+        saved.mark_used(name)
     except (OSError, ValueError):
         return None
     if len(content) < _HEADER.size:
@@ -185,17 +172,6 @@ def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
     return Record(from_plain(image), objects, object_of_step, driver, node_count, described), arrays
 
 
-_pools: dict[tuple[bytes, int, bool], tuple[Pool, LoadedCode]] = {}
-
-
-def _pool(driver: bytes, workers: int, spinning: bool) -> Pool:
-    key = (driver, workers, spinning)
-    if key not in _pools:
-        code = load(driver)
-        _pools[key] = (Pool(code.functions, workers, spinning=spinning), code)
-    return _pools[key][0]
-
-
 class SavedModel:
     """A program read from disk; the same face as a freshly compiled model."""
 
@@ -209,7 +185,7 @@ class SavedModel:
         self._ports: Any = None
         self._code = [load(content) for content in record.objects]
         entries = [self._code[number].functions[ENTRY] for number in record.object_of_step]
-        core = NativeCore(record.image, entries, _pool(record.driver, workers, spinning), lambda: arrays)
+        core = NativeCore(record.image, entries, shared_pool(lambda: load(record.driver), workers, spinning), lambda: arrays)
         self._names = tuple(port.name for port in record.image.outputs)
         self._fast = FastPath(core)
 
@@ -259,9 +235,9 @@ class SavedModel:
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds."""
         if tuple(fetches) == self._names and (control is None or control.on_node is None):
-            if control is not None and control.terminate():
-                raise errors.Fail("Exiting due to terminate flag being set to true.")
             try:
+                if control is not None:
+                    control.stop_if_asked()
                 return self._fast.run_checked(feeds)
             except (SizeConflict, MemoryError, OverflowError):
                 pass  # the full model knows what to do

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sardonyx.codegen.attention import emit_attention
+from sardonyx.codegen.compact import emit_count_kernel, emit_places_kernel, emit_starts_kernel
 from sardonyx.codegen.conv import emit_conv
 from sardonyx.codegen.conv_layout import emit_layout, emit_shift, emit_surround
 from sardonyx.codegen.conv_narrow import emit_narrow
@@ -28,6 +29,7 @@ from sardonyx.codegen.topk import emit_topk_kernel
 from sardonyx.codegen.transpose import emit_transpose_kernel
 from sardonyx.codegen.write import emit_write_kernel
 from sardonyx.kernel.attention import AttentionKernel
+from sardonyx.kernel.compact import CountKernel, PlacesKernel, StartsKernel
 from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.dot import DotKernel
 from sardonyx.kernel.indexing import IndexKernel
@@ -56,6 +58,9 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     ResampleKernel: emit_resample_kernel,
     TopKKernel: emit_topk_kernel,
     InterleaveKernel: emit_interleave_kernel,
+    CountKernel: emit_count_kernel,
+    StartsKernel: emit_starts_kernel,
+    PlacesKernel: emit_places_kernel,
     WriteKernel: emit_write_kernel,
     MatMulKernel: emit_matmul_kernel,
     PackKernel: emit_pack_kernel,

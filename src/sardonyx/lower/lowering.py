@@ -35,6 +35,7 @@ from sardonyx.lower.steps import (
     HostNodeStep,
     KernelStep,
     Lowered,
+    SizeStep,
     Step,
     View,
     element_count,
@@ -221,6 +222,12 @@ class LowerContext:
         """The next step of the program."""
         self.lowered.steps.append(step)
         self.lowered.groups.append(self.group)
+
+    def tell_sizes(self, counts: View, sizes: Sequence[Dim], node: Node) -> None:
+        """From here on these sizes are what stands in a tensor of i64."""
+        assert counts.is_contiguous
+        assert counts.offset == 0
+        self.step(SizeStep(counts.buffer, tuple(sizes), f"sizes of {node.op_type}", (node.label,)))
 
     def check_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
         """Note what must hold of sizes that are not known yet so that a shape broadcasts to another."""

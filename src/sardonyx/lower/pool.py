@@ -7,7 +7,7 @@ from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import BITS, FLOATS
+from sardonyx.kernel.expr import FLOATS
 from sardonyx.kernel.pool import PoolKernel, PoolKind
 from sardonyx.lower.conv_geometry import Geometry, geometry
 from sardonyx.lower.epilogue import group_epilogue
@@ -15,7 +15,7 @@ from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.rows import Made, Rows, lower_rows
-from sardonyx.lower.steps import Address, Argument, KernelStep, View
+from sardonyx.lower.steps import Argument, KernelStep, View
 
 
 def _accepts(node: Node) -> str:
@@ -68,9 +68,9 @@ def pool(ctx: LowerContext, group: Group) -> None:
         epilogue.for_kernel([move[4] for move in moves]),
     )
     arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.before]
-    arguments += [*_padded(place), _address(x), *_five(x.strides)[:4]]
+    arguments += [*_padded(place), x.address, *_five(x.strides)[:4]]
     for view, move in zip(epilogue.views, moves):
-        arguments += [_address(view), *move]
+        arguments += [view.address, *move]
     rows = product([*x.shape[:2], *place.out[:2]])
     operations = place.kernel[0] * place.kernel[1] * place.step[2] + 2 * place.kernel[2] + kernel.epilogue.operations
     ctx.step(
@@ -99,10 +99,6 @@ def _five(strides: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 def _padded(place: Geometry) -> list[Dim]:
     return [before + size + after for before, size, after in zip(place.before, place.size, place.after)]
-
-
-def _address(view: View) -> Address:
-    return Address(view.buffer, view.offset * (BITS[view.buffer.dtype.name] // 8))
 
 
 def _consecutive(ctx: LowerContext, value: Value) -> View:

@@ -15,13 +15,9 @@ from sardonyx.lower.loop_builder import merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.movement import first_input, root_of
 from sardonyx.lower.registry import template, view
-from sardonyx.lower.steps import Address, Argument, KernelStep, View
+from sardonyx.lower.steps import Argument, KernelStep
 from sardonyx.lower.views import sliced
 from sardonyx.ops.infer import normalize_axis
-
-
-def _address(one: View) -> Address:
-    return Address(one.buffer, one.offset * (one.buffer.dtype.bits // 8))
 
 
 def _is_short(node: Node) -> str:
@@ -55,7 +51,7 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     sizes, moves = merge_axes([shape[place] for place in others], [[one.strides[place] for place in others] for one in sides])
     arguments: list[Argument] = [*sizes, length, wanted]
     for one, move in zip(sides, moves):
-        arguments += [_address(one), *move, one.strides[axis]]
+        arguments += [one.address, *move, one.strides[axis]]
     largest = node.version < 11 or attrs.get("largest", 1) != 0
     ctx.step(
         KernelStep(
@@ -104,7 +100,7 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
     )
     arguments: list[Argument] = [*sizes, steps, inner]
     for one, move, last in zip(sides, moves, inner_moves):
-        arguments += [_address(one), *move, one.strides[axis], last]
+        arguments += [one.address, *move, one.strides[axis], last]
     elements = product([*sizes, steps, inner])
     units, work = scan.units(kernel, sizes, inner, ctx.lanes), elements // 4 if kernel.vector else elements * 2
     reads, writes = (source.buffer,), (target.buffer,)

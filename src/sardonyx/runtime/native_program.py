@@ -3,8 +3,8 @@
 A run takes a context (arena and table) out of the program's stock and puts it back, so that several threads can run at once. A
 context remembers the sizes it was set up for; a run with the same sizes only fills in the addresses of inputs and outputs.
 
-Sizes that only a host step can tell (how many elements NonZero found) are bound when its result is there; the memory of
-values that depend on them is then taken piece by piece instead of from the arena.
+Sizes that only the data can tell (how many elements NonZero found) are bound when a kernel has counted them or a host step's
+result is there; the memory of values that depend on them is then taken piece by piece instead of from the arena.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import FAULT_ENTRIES, Address, HostNodeStep, View
+from sardonyx.lower.steps import FAULT_ENTRIES, Address, Buffer, HostNodeStep, SizeStep, View
 from sardonyx.plan.memory import ALIGNMENT
 from sardonyx.plan.native import PARALLEL_FROM, NativePlan, NativeSegment, size_function
 from sardonyx.runtime.arena import ArenaLayout
@@ -34,7 +34,7 @@ HostCall = Callable[[Sequence[Any], Mapping[Value, Any], Mapping[str, int], RunC
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
 _BARRIER = 1
 _STEP_BYTES = 32
-_UNKNOWN = 0  # stands for a size that a host step will tell; every entry computed from it is computed again then
+_UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
 
 
 class SizeConflict(Exception):
@@ -88,22 +88,22 @@ class NativeProgram:
         self._input_numbers = [numbers[id(view.buffer)] for view in plan.inputs]
         self._free: list[Context] = []
         self._lock = threading.Lock()
-        # Symbols that inputs bind; all others come from host steps.
+        # Symbols that inputs bind; all others come from what is computed.
         bound = {str(dim) for view in plan.inputs for dim in view.shape if isinstance(dim, Expr) and dim.is_symbol}
         self._late_symbols = frozenset(plan.symbols) - bound
         self._needs = [self._symbols_of(segment) for segment in plan.segments]
-        self._late_buffers = [
-            number
+        self._late_buffers = {
+            number: symbols_of(buffer.size)
             for number, buffer in enumerate(plan.buffers)
             if buffer.kind == "arena" and symbols_of(buffer.size) & self._late_symbols
-        ]
-        self._layout = ArenaLayout(plan, self._late_buffers, self._sizes)
+        }
+        self._layout = ArenaLayout(plan, list(self._late_buffers), self._sizes)
         self._fault_buffers = np.array([n for n, buffer in enumerate(plan.buffers) if buffer.kind == "fault"], np.int64)
         self._fixed_bases = np.zeros(len(plan.buffers), np.int64)
 
-    def _symbols_of(self, segment: NativeSegment | HostNodeStep) -> frozenset[str]:
+    def _symbols_of(self, segment: NativeSegment | HostNodeStep | SizeStep) -> frozenset[str]:
         """The sizes that must be known before a segment runs."""
-        if isinstance(segment, HostNodeStep):
+        if not isinstance(segment, NativeSegment):
             return frozenset()
         steps = self.plan.steps[segment.first : segment.first + segment.count]
         sizes: list[Dim] = []
@@ -137,7 +137,7 @@ class NativeProgram:
     @property
     def is_all_native(self) -> bool:
         """Whether a run never comes back to Python."""
-        return not any(isinstance(segment, HostNodeStep) for segment in self.plan.segments) and not self._late_symbols
+        return all(isinstance(segment, NativeSegment) for segment in self.plan.segments) and not self._late_symbols
 
     def set_up_for(self, context: Context, shapes: Mapping[Value, Sequence[int]]) -> dict[str, int]:
         """Set a context up for inputs of these shapes; inputs and outputs get no addresses. The symbols' values."""
@@ -234,17 +234,16 @@ class NativeProgram:
             if isinstance(segment, NativeSegment):
                 self._run_segment(context, segment, control)
                 self.raise_fault(context)
+                continue
+            if isinstance(segment, SizeStep):
+                learnt = self._read_sizes(context, segment, known)
             else:
                 learnt = self._run_host(context, segment, values, known, control, keep)
-                if learnt:
-                    self._set_up(context, known, keep)
-                    for number, array in zip(self._input_numbers, arrays):
-                        context.bases[number] = array.ctypes.data
-                    outputs.update(self._allocate_outputs(context, known, values, outputs))
                 self._rebase(context, values)
-                for value, array in outputs.items():
-                    context.bases[self._by_value[value]] = array.ctypes.data
-                self._fill_addresses(context)
+            if learnt:
+                self._set_up(context, known, keep)
+                outputs.update(self._allocate_outputs(context, known, values, outputs))
+            self._fill_addresses(context)
         values.update(outputs)
         return values
 
@@ -302,6 +301,17 @@ class NativeProgram:
             keep.append(made)
         return learnt
 
+    def _read_sizes(self, context: Context, step: SizeStep, known: dict[str, int]) -> bool:
+        """Bind sizes that a kernel has found; whether any was new."""
+        address = int(context.bases[self._number[id(step.counts)]])
+        found = (ctypes.c_int64 * len(step.sizes)).from_address(address)
+        learnt = False
+        for dim, size in zip(step.sizes, found):
+            if size < 0:
+                raise SizeConflict(f"{step.counts.label!r}: {dim} is {size}")
+            learnt |= _bind_dim(known, dim, size, step.counts)
+        return learnt
+
     def _array(self, context: Context, view: View, known: Mapping[str, int]) -> Array:
         """What lies in a view, as an array that shares its memory."""
         number = self._number[id(view.buffer)]
@@ -345,9 +355,9 @@ class NativeProgram:
             self._place(context, symbols)
         else:
             assert keep is not None
-            for number in self._late_buffers:
+            for number, needs in self._late_buffers.items():
                 size = int(context.dims[plan.sizes[number]])
-                if size > 0 and not context.bases[number]:
+                if size > 0 and not context.bases[number] and needs <= known.keys():
                     piece = np.empty(size + ALIGNMENT, np.uint8)
                     keep.append(piece)
                     context.bases[number] = aligned(piece)
@@ -416,15 +426,15 @@ def bind_shape(known: dict[str, int], view: View, shape: Sequence[int]) -> bool:
         raise SizeConflict(f"{view.buffer.label!r} has shape {list(shape)}, expected rank {len(view.shape)}")
     learnt = False
     for dim, size in zip(view.shape, shape):
-        learnt |= _bind_dim(known, dim, size, view)
+        learnt |= _bind_dim(known, dim, size, view.buffer)
     return learnt
 
 
-def _bind_dim(known: dict[str, int], dim: Dim, size: int, view: View) -> bool:
+def _bind_dim(known: dict[str, int], dim: Dim, size: int, source: Buffer) -> bool:
     if isinstance(dim, Expr) and dim.is_symbol and str(dim) not in known:
         known[str(dim)] = size
         return True
     expected = evaluate(dim, known) if not symbols_of(dim) - known.keys() else size
     if expected != size:
-        raise SizeConflict(f"{view.buffer.label!r}: a dimension is {size}, but {dim} is {expected} here")
+        raise SizeConflict(f"{source.label!r}: a dimension is {size}, but {dim} is {expected} here")
     return False

@@ -4,11 +4,11 @@
     starts   starts[u]  :=  counts[0] + ... + counts[u - 1];    total  :=  their sum
     places   target[axis, starts[u] ...]  :=  where the elements of chunk u that are not zero stand, in order
 
-The results are in row-major order whatever the number of workers: every chunk knows where its own begin. The size of the target is
+The results are in row-major order whatever the number of workers: every chunk knows where its own begin. The target's size is
 known between the second and the third.
 
-The elements lie without gaps. Arguments of count: how many elements, address of the elements, address of the counts. Of starts: how
-many chunks, addresses of the counts, the starts and the total. Of places: sizes of the axes, how many elements, address of
+The elements lie without gaps. Arguments of count: how many elements, address of the elements, address of the counts. Of starts:
+how many chunks, addresses of the counts, the starts and the total. Of places: sizes of the axes, how many elements, address of
 the elements, address of the starts, address of the target and its strides. The parallel range counts chunks, for starts it is 1.
 """
 

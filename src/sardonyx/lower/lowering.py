@@ -224,9 +224,9 @@ class LowerContext:
         self.lowered.groups.append(self.group)
 
     def tell_sizes(self, counts: View, sizes: Sequence[Dim], node: Node) -> None:
-        """From here on these sizes are what stands in a tensor of i64."""
-        assert counts.is_contiguous
-        assert counts.offset == 0
+        """From here on these sizes are what stands in a tensor of i64 with as many elements."""
+        if not counts.is_contiguous or counts.offset != 0:
+            counts = self.copy(counts, self.scratch(dtypes.INT64, counts.shape, "sizes"), "copy")
         self.step(SizeStep(counts.buffer, tuple(sizes), f"sizes of {node.op_type}", (node.label,)))
 
     def check_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:

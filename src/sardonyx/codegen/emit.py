@@ -19,6 +19,7 @@ from sardonyx.codegen.interleave import emit_interleave_kernel
 from sardonyx.codegen.library import ENTRY
 from sardonyx.codegen.loops import emit_loop_kernel
 from sardonyx.codegen.matmul import emit_matmul_kernel
+from sardonyx.codegen.max_places import emit_max_places
 from sardonyx.codegen.pack import emit_pack_kernel
 from sardonyx.codegen.pool import emit_pool
 from sardonyx.codegen.resample import emit_resample_kernel
@@ -39,7 +40,7 @@ from sardonyx.kernel.layout import LayoutKernel, ShiftKernel, SurroundKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul import MatMulKernel
 from sardonyx.kernel.pack import PackKernel
-from sardonyx.kernel.pool import PoolKernel
+from sardonyx.kernel.pool import MaxPlacesKernel, PoolKernel
 from sardonyx.kernel.resample import ResampleKernel
 from sardonyx.kernel.resize import ResizeKernel
 from sardonyx.kernel.rnn import RecurrentKernel
@@ -70,6 +71,7 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     RecurrentKernel: emit_recurrent,
     AttentionKernel: emit_attention,
     PoolKernel: emit_pool,
+    MaxPlacesKernel: emit_max_places,
     DotKernel: emit_dot_kernel,
     ConvKernel: emit_conv,
     WindowKernel: emit_window,

@@ -336,7 +336,7 @@ def lower_graph(
 
 def _lower_group(ctx: LowerContext, group: Group) -> None:
     if group.kind == "loop":
-        _lower_loop(ctx, group)
+        lower_loop(ctx, group)
     elif group.kind == "template":
         assert group.template is not None
         ctx.spread_out(group)
@@ -371,7 +371,7 @@ def _host_step(ctx: LowerContext, node: Node) -> None:
     ctx.step(HostNodeStep(node, inputs, tuple(outputs), reads, writes, captured))
 
 
-def _lower_loop(ctx: LowerContext, group: Group) -> None:
+def lower_loop(ctx: LowerContext, group: Group) -> None:
     """A group without a template: one loop over its shape that stores what escapes."""
     operands: list[View] = []
     numbers: dict[Value, int] = {}

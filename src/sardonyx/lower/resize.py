@@ -32,6 +32,7 @@ from sardonyx.ops.infer import normalize_axis
 from sardonyx.ops.resize import AxisPlan, Interpolation, nearest_index, resize_plans, source_coordinates
 
 _OLD_MODES: Final = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
+_SHIFTED: Final = "tf_half_pixel_for_nn"  # coordinates that are no whole numbers even if the size stays
 _TRIED: Final = 64  # sizes for which a rule that must hold for all of them is tried
 
 
@@ -113,7 +114,7 @@ def _stays(asked: _Resize, plan: AxisPlan, size: Dim, out: Dim) -> bool:
         return False
     if isinstance(size, int):
         return np.array_equal(source_coordinates(plan, asked.how.coordinates), np.arange(size))
-    return asked.how.coordinates != "tf_half_pixel_for_nn"
+    return asked.how.coordinates != _SHIFTED
 
 
 def _ratio(asked: _Resize, axis: int, source: Sequence[Dim], shape: Sequence[Dim]) -> float | None:
@@ -135,7 +136,7 @@ def _factors(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> lis
     factors = [1] * len(source)
     for axis in asked.axes:
         size, out, scale = source[axis], shape[axis], _scale_of(asked, axis)
-        if size == out and scale in (None, 1.0):
+        if size == out and scale in (None, 1.0) and asked.how.coordinates != _SHIFTED:
             continue
         if isinstance(size, int) and isinstance(out, int) and size:
             factor = out // size
@@ -189,13 +190,23 @@ def _plans(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> dict[
 
 
 def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Mapping[int, AxisPlan], axes: Sequence[int]) -> None:
-    """Axis by axis: the shrinking ones first, then the last ones, which moves the least data."""
+    """Axis by axis, the shrinking ones first, which moves the least data.
+
+    Of axes with the same factor the last one, whose elements are moved one by one, comes when there are fewest of them. Integers
+    are cut off at the end: their axes come in the order of the definition.
+    """
     value, output = first_input(node), node.outputs[0]
     source, shape, how = ctx.shape(value), ctx.shape(output), asked.how
     kind = ctx.dtype(output)
     wide = kind if how.mode == "nearest" else _blended_in(kind)
     tables = []
-    for axis in sorted(axes, key=lambda axis: (_ratio(asked, axis, source, shape) or _scale_of(asked, axis) or 1.0, -axis)):
+    exact = how.mode != "nearest" and not kind.is_float
+
+    def order(axis: int) -> tuple[float, int]:
+        ratio = _ratio(asked, axis, source, shape) or _scale_of(asked, axis) or 1.0
+        return ratio, axis if ratio < 1 and not exact else -axis
+
+    for axis in sorted(axes, key=order):
         size, out = source[axis], shape[axis]
         if isinstance(size, int) and isinstance(out, int):
             tables.append(known_table(ctx, plans[axis], how, wide))

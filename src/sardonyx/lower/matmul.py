@@ -32,7 +32,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import Address, Argument, Kernel, KernelStep, View
 
-_SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
+SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
 _PACK_FROM: Final = 64  # rows of A from which on it pays to pack a computed B that could be used as it lies
 _GROUP_BYTES: Final = 512 << 10  # of A that stay in the cache while all strips pass by
 _PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: smaller ones stay in the cache as they are
@@ -41,7 +41,7 @@ _FEW: Final = 3  # rows or columns up to which a product is a sum along the dept
 
 def _accepts(node: Node) -> str:
     kinds = {value.type.dtype.name for value in node.inputs if value is not None and isinstance(value.type, TensorType)}
-    if len(kinds) != 1 or not kinds <= _SUMMED:
+    if len(kinds) != 1 or not kinds <= SUMMED:
         return f"no kernel for products of {', '.join(sorted(kinds))}"
     integer = not kinds <= set(FLOATS)
     attrs = attribute_values(node)

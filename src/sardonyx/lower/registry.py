@@ -50,6 +50,7 @@ FAMILIES: Final = (
     "creation",
     "selection",
     "compaction",
+    "einsum",
     "resize",
 )
 

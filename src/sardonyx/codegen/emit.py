@@ -26,6 +26,7 @@ from sardonyx.codegen.resample import emit_resample_kernel
 from sardonyx.codegen.rnn import emit_recurrent
 from sardonyx.codegen.scan import emit_scan_kernel
 from sardonyx.codegen.sort import emit_sort_kernel
+from sardonyx.codegen.suppress import emit_list_kernel, emit_suppress_kernel
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.topk import emit_topk_kernel
 from sardonyx.codegen.transpose import emit_transpose_kernel
@@ -46,6 +47,7 @@ from sardonyx.kernel.resize import ResizeKernel
 from sardonyx.kernel.rnn import RecurrentKernel
 from sardonyx.kernel.scan import ScanKernel
 from sardonyx.kernel.sort import SortKernel
+from sardonyx.kernel.suppress import ListKernel, SuppressKernel
 from sardonyx.kernel.topk import TopKKernel
 from sardonyx.kernel.transpose import TransposeKernel
 from sardonyx.kernel.window import GlobalPoolKernel, NarrowKernel, WindowKernel
@@ -61,6 +63,8 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     ResampleKernel: emit_resample_kernel,
     TopKKernel: emit_topk_kernel,
     SortKernel: emit_sort_kernel,
+    SuppressKernel: emit_suppress_kernel,
+    ListKernel: emit_list_kernel,
     InterleaveKernel: emit_interleave_kernel,
     CountKernel: emit_count_kernel,
     StartsKernel: emit_starts_kernel,

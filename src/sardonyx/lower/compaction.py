@@ -31,11 +31,28 @@ class Counted:
     total: View
 
 
+def add_up(ctx: LowerContext, counts: View, label: str) -> tuple[View, View]:
+    """For each of some counts the sum of those before it, and the sum of all."""
+    starts, total = ctx.scratch(dtypes.INT64, counts.shape, "starts"), ctx.scratch(dtypes.INT64, (1,), label)
+    ctx.step(
+        KernelStep(
+            StartsKernel(),
+            (counts.shape[0], counts.address, starts.address, total.address),
+            1,
+            counts.shape[0] * 2,
+            (counts.buffer,),
+            (starts.buffer, total.buffer),
+            label,
+            (label,),
+        )
+    )
+    return starts, total
+
+
 def count_nonzero(ctx: LowerContext, source: View, label: str) -> Counted:
     """Count the elements of a tensor without gaps that are not zero."""
     elements = element_count(source.shape)
-    counts, starts = (ctx.scratch(dtypes.INT64, (chunks(elements),), name) for name in ("counts", "starts"))
-    total = ctx.scratch(dtypes.INT64, (1,), label)
+    counts = ctx.scratch(dtypes.INT64, (chunks(elements),), "counts")
     ctx.step(
         KernelStep(
             CountKernel(source.buffer.dtype.name),
@@ -48,18 +65,7 @@ def count_nonzero(ctx: LowerContext, source: View, label: str) -> Counted:
             (label,),
         )
     )
-    ctx.step(
-        KernelStep(
-            StartsKernel(),
-            (chunks(elements), counts.address, starts.address, total.address),
-            1,
-            chunks(elements) * 2,
-            (counts.buffer,),
-            (starts.buffer, total.buffer),
-            label,
-            (label,),
-        )
-    )
+    starts, total = add_up(ctx, counts, label)
     return Counted(source, starts, total)
 
 

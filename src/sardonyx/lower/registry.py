@@ -51,6 +51,7 @@ FAMILIES: Final = (
     "selection",
     "compaction",
     "einsum",
+    "vision",
     "resize",
 )
 

@@ -39,6 +39,7 @@ FAMILIES: Final = (
     "grouped_attention",
     "pool",
     "quant",
+    "quant_matmul",
     "conv",
     "conv_pool",
     "conv_resize",

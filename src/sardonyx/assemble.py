@@ -18,7 +18,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.shape_values import KnownValues
-from sardonyx.lower.steps import HostNodeStep, Lowered
+from sardonyx.lower.steps import HostNodeStep, KernelStep, Lowered
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
 from sardonyx.plan.native import NativePlan, plan_native
 from sardonyx.plan.plan import SubgraphRunner
@@ -98,7 +98,7 @@ def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node
     """The entry points of all kernel steps; or, if one cannot be compiled, the nodes it was for."""
     addresses: list[int] = []
     for step, group in zip(lowered.steps, lowered.groups):
-        if isinstance(step, HostNodeStep):
+        if not isinstance(step, KernelStep):
             continue
         try:
             addresses.append(kernels.address(step.kernel))

@@ -11,7 +11,7 @@ from typing import Any
 from sardonyx.compile_options import CompileOptions
 from sardonyx.compiler import compile_model
 from sardonyx.formats.onnx import load
-from sardonyx.lower.steps import HostNodeStep
+from sardonyx.lower.steps import HostNodeStep, KernelStep
 from sardonyx.native_model import NativeModel
 from sardonyx.options import SessionOptions
 from sardonyx.runtime.executor import NodeTiming, RunControl
@@ -40,7 +40,7 @@ def step_times(model: str | Path, feeds: Mapping[str, Any], threads: int = 0, ru
         for step in program.main.lowered.steps:
             if isinstance(step, HostNodeStep):
                 at_host[step.node.label] = step.node.op_type
-            else:
+            elif isinstance(step, KernelStep):
                 native.add(step.label)
     program.run(feeds, fetches)  # the first run pays for memory that has never been touched
     best: dict[tuple[str, int], float] = {}  # by label and which of the steps of that label

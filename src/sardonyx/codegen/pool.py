@@ -94,7 +94,7 @@ class _PoolEmitter:
 
     def _join(self, total: str, x: str) -> str:
         f, kind = self.f, self.k.type
-        if self.k.kind == "average":
+        if self.k.kind != "max":
             return f.let(f"fadd {self.vector} {total}, {x}")
         if kind in FLOATS:
             larger = self.e.choose(f.let(f"fcmp ogt {self.vector} {x}, {total}"), x, total, kind)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from sardonyx.ir.dims import symbols_of
+from sardonyx.ir.dims import Expr, symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.lower import registry
@@ -102,6 +102,7 @@ def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozen
             new_group(node, "host", None)
             known.update(name for value in node.outputs for name in _symbols(value))
             continue
+        known.update(name for value in node.outputs for name in _symbols(value))  # those a kernel tells
         shape = node.outputs[0].shape
         if registry.elementwise_rule(node) is not None:
             group, why = _joinable(node, shape, group_of)
@@ -164,8 +165,12 @@ def _symbols(value: Value) -> frozenset[str]:
 
 
 def _open_size(node: Node, known: set[str]) -> str:
-    """A size only the result itself can tell: the host computes it, and native steps go on from there."""
+    """A size only the result itself can tell: if no kernel tells it, the host computes it, and native steps go on from there."""
     missing = {name for value in node.outputs for name in _symbols(value)} - known
+    template = registry.template_rule(node) if missing else None
+    if template is not None and template.tells_sizes:
+        told = {str(dim) for value in node.outputs for dim in value.shape or () if isinstance(dim, Expr) and dim.is_symbol}
+        missing -= told
     return f"size {', '.join(sorted(missing))} is known only when it has run" if missing else ""
 
 

@@ -35,6 +35,7 @@ from sardonyx.lower.steps import (
     HostNodeStep,
     KernelStep,
     Lowered,
+    SizeStep,
     Step,
     View,
     element_count,
@@ -222,6 +223,12 @@ class LowerContext:
         self.lowered.steps.append(step)
         self.lowered.groups.append(self.group)
 
+    def tell_sizes(self, counts: View, sizes: Sequence[Dim], node: Node) -> None:
+        """From here on these sizes are what stands in a tensor of i64 with as many elements."""
+        if not counts.is_contiguous or counts.offset != 0:
+            counts = self.copy(counts, self.scratch(dtypes.INT64, counts.shape, "sizes"), "copy")
+        self.step(SizeStep(counts.buffer, tuple(sizes), f"sizes of {node.op_type}", (node.label,)))
+
     def check_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
         """Note what must hold of sizes that are not known yet so that a shape broadcasts to another."""
         for size, wanted in zip(reversed(shape), reversed(target)):
@@ -337,7 +344,7 @@ def lower_graph(
 
 def _lower_group(ctx: LowerContext, group: Group) -> None:
     if group.kind == "loop":
-        _lower_loop(ctx, group)
+        lower_loop(ctx, group)
     elif group.kind == "template":
         assert group.template is not None
         ctx.spread_out(group)
@@ -372,7 +379,7 @@ def _host_step(ctx: LowerContext, node: Node) -> None:
     ctx.step(HostNodeStep(node, inputs, tuple(outputs), reads, writes, captured))
 
 
-def _lower_loop(ctx: LowerContext, group: Group) -> None:
+def lower_loop(ctx: LowerContext, group: Group) -> None:
     """A group without a template: one loop over its shape that stores what escapes."""
     operands: list[View] = []
     numbers: dict[Value, int] = {}

@@ -56,6 +56,11 @@ class View:
             size == 1 or stride == expected for size, stride, expected in zip(self.shape, self.strides, row_major(self.shape))
         )
 
+    @property
+    def address(self) -> Address:
+        """Where the first element lies."""
+        return Address(self.buffer, self.offset * (self.buffer.dtype.bits // 8))
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -95,7 +100,28 @@ class HostNodeStep:
     captured: tuple[tuple[Value, View], ...] = ()  # native values its subgraphs read
 
 
-Step: TypeAlias = Union[KernelStep, HostNodeStep]
+@dataclass(eq=False, slots=True)
+class SizeStep:
+    """Numbers that a kernel has found become sizes, which all later steps may use.
+
+    `counts` holds i64 numbers, one for each of `sizes`. A size that is a symbol nobody has told yet gets its value here.
+    """
+
+    counts: Buffer
+    sizes: tuple[Dim, ...]
+    label: str
+    nodes: tuple[str, ...]
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (self.counts,)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return ()
+
+
+Step: TypeAlias = Union[KernelStep, HostNodeStep, SizeStep]
 
 
 @dataclass(frozen=True, slots=True)

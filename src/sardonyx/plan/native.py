@@ -1,4 +1,4 @@
-"""Steps -> a native plan: the table of arguments, lifetimes, segments between host steps.
+"""Steps -> a native plan: the table of arguments, lifetimes, segments between what Python does.
 
 The table is an array of 64-bit integers that all kernels read their arguments from. An entry is a number, a size that
 depends on the sizes of the inputs, or an address. Sizes are computed by one generated Python function from the values of the
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
-from sardonyx.lower.steps import FAULT_ENTRIES, Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, View
+from sardonyx.lower.steps import FAULT_ENTRIES, Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, SizeStep, View
 from sardonyx.plan.image import Image, Port
 
 
@@ -38,7 +38,7 @@ class NativePlan:
     """All that a run needs to know, apart from the code of the kernels."""
 
     steps: list[KernelStep]
-    segments: list[NativeSegment | HostNodeStep]
+    segments: list[NativeSegment | HostNodeStep | SizeStep]
     buffers: list[Buffer]
     symbols: tuple[str, ...]
     dims: list[Dim]  # every different size or offset in the plan
@@ -102,7 +102,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
             raise errors.EngineError(f"{label} reads {missing.label!r} before anything has written it")
         written.update(step.writes)
         touch((*step.reads, *step.writes), position)
-        if isinstance(step, HostNodeStep):
+        if not isinstance(step, KernelStep):
             plan.segments.append(step)
             continue
         if plan.segments and isinstance(plan.segments[-1], NativeSegment):
@@ -136,7 +136,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
 def _share(plan: NativePlan, numbers: dict[Buffer, int], lowered: Lowered) -> None:
     """Let a step write over what it reads, where that is the last use and both are in the arena."""
     for position, step in enumerate(lowered.steps):
-        if isinstance(step, HostNodeStep):
+        if not isinstance(step, KernelStep):
             continue
         taken: set[int] = set()
         for read, written in step.in_place:

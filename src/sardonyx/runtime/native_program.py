@@ -3,8 +3,8 @@
 A run takes a context (arena and table) out of the program's stock and puts it back, so that several threads can run at once. A
 context remembers the sizes it was set up for; a run with the same sizes only fills in the addresses of inputs and outputs.
 
-Sizes that only a host step can tell (how many elements NonZero found) are bound when its result is there; values whose sizes
-become known together then get an arena of their own.
+Sizes that only the data can tell (how many elements NonZero found) are bound when a kernel has counted them or a host step's
+result is there; values whose sizes become known together then get an arena of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import Address, HostNodeStep, View
+from sardonyx.lower.steps import Address, Buffer, HostNodeStep, SizeStep, View
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict
@@ -26,7 +26,7 @@ from sardonyx.runtime.pool import Pool
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
 _STEP_BYTES = 32
-_UNKNOWN = 0  # stands for a size that a host step will tell; every entry computed from it is computed again then
+_UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
 
 
 class HostCall(Protocol):
@@ -59,7 +59,7 @@ class NativeProgram:
         self._input_numbers = [port.buffer for port in image.inputs]
         self._free: list[Context] = []
         told = {image.symbols[symbol] for symbol in image.bindings[:, 0].tolist()}
-        self._late_symbols = frozenset(plan.symbols) - told  # host steps tell these
+        self._late_symbols = frozenset(plan.symbols) - told  # what is computed tells these
         self._needs = [self._symbols_of(segment) for segment in plan.segments]
         self._late_buffers = {number: symbols_of(plan.buffers[number].size) for number in image.late[:, 0].tolist()}
 
@@ -70,9 +70,9 @@ class NativeProgram:
             if buffer.kind == "constant" and buffer.load is not None
         }
 
-    def _symbols_of(self, segment: NativeSegment | HostNodeStep) -> frozenset[str]:
+    def _symbols_of(self, segment: NativeSegment | HostNodeStep | SizeStep) -> frozenset[str]:
         """The sizes that must be known before a segment runs."""
-        if isinstance(segment, HostNodeStep) or not self._late_symbols:
+        if not isinstance(segment, NativeSegment) or not self._late_symbols:
             return frozenset()
         steps = self.plan.steps[segment.first : segment.first + segment.count]
         sizes: list[Dim] = []
@@ -84,7 +84,7 @@ class NativeProgram:
     @property
     def is_all_native(self) -> bool:
         """Whether a run never comes back to Python."""
-        return not any(isinstance(segment, HostNodeStep) for segment in self.plan.segments) and not self._late_symbols
+        return all(isinstance(segment, NativeSegment) for segment in self.plan.segments) and not self._late_symbols
 
     @property
     def constants(self) -> dict[int, Array]:
@@ -134,17 +134,16 @@ class NativeProgram:
             if isinstance(segment, NativeSegment):
                 self._run_segment(context, segment, control)
                 self.core.raise_fault(context)
+                continue
+            if isinstance(segment, SizeStep):
+                learnt = self._read_sizes(context, segment, known)
             else:
                 learnt = self._run_host(context, segment, values, known, control)
-                if learnt:
-                    self._set_up(context, known, again=True)
-                    for number, array in zip(self._input_numbers, arrays):
-                        context.bases[number] = array.ctypes.data
-                    outputs.update(self._allocate_outputs(context, known, values, outputs))
                 self._rebase(context, values)
-                for value, array in outputs.items():
-                    context.bases[self._by_value[value]] = array.ctypes.data
-                self.core.fill_addresses(context)
+            if learnt:
+                self._set_up(context, known, again=True)
+                outputs.update(self._allocate_outputs(context, known, values, outputs))
+            self.core.fill_addresses(context)
         values.update(outputs)
         return values
 
@@ -192,6 +191,17 @@ class NativeProgram:
             if view is not None:
                 learnt |= bind_shape(known, view, made.shape)
             values[value] = made
+        return learnt
+
+    def _read_sizes(self, context: Context, step: SizeStep, known: dict[str, int]) -> bool:
+        """Bind sizes that a kernel has found; whether any was new."""
+        address = int(context.bases[self._number[id(step.counts)]])
+        found = (ctypes.c_int64 * len(step.sizes)).from_address(address)
+        learnt = False
+        for dim, size in zip(step.sizes, found):
+            if size < 0:
+                raise SizeConflict(f"{step.counts.label!r}: {dim} is {size}")
+            learnt |= _bind_dim(known, dim, size, step.counts)
         return learnt
 
     def _array(self, context: Context, view: View, known: Mapping[str, int]) -> Array:
@@ -268,15 +278,15 @@ def bind_shape(known: dict[str, int], view: View, shape: Sequence[int]) -> bool:
         raise SizeConflict(f"{view.buffer.label!r} has shape {list(shape)}, expected rank {len(view.shape)}")
     learnt = False
     for dim, size in zip(view.shape, shape):
-        learnt |= _bind_dim(known, dim, size, view)
+        learnt |= _bind_dim(known, dim, size, view.buffer)
     return learnt
 
 
-def _bind_dim(known: dict[str, int], dim: Dim, size: int, view: View) -> bool:
+def _bind_dim(known: dict[str, int], dim: Dim, size: int, source: Buffer) -> bool:
     if isinstance(dim, Expr) and dim.is_symbol and str(dim) not in known:
         known[str(dim)] = size
         return True
     expected = evaluate(dim, known) if not symbols_of(dim) - known.keys() else size
     if expected != size:
-        raise SizeConflict(f"{view.buffer.label!r}: a dimension is {size}, but {dim} is {expected} here")
+        raise SizeConflict(f"{source.label!r}: a dimension is {size}, but {dim} is {expected} here")
     return False

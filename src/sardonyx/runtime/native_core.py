@@ -114,11 +114,13 @@ class NativeCore:
         found, wanted = dims[image.checks[:, 0]], dims[image.checks[:, 1]]
         wrong = image.checks[(found != 1) & (found != wanted)]
         different = image.equalities[dims[image.equalities[:, 0]] != dims[image.equalities[:, 1]]]
-        for rule, pairs in (("must broadcast to", wrong), ("must be equal to", different)):
-            for one, other in pairs.tolist():
-                if not is_open(one, other):
-                    texts = image.dim_texts
-                    raise SizeConflict(f"{texts[one]}, which is {dims[one]}, {rule} {texts[other]}, which is {dims[other]}")
+        texts = image.dim_texts
+        for size, target in wrong.tolist():
+            if not is_open(size, target):
+                raise SizeConflict(f"{texts[size]} is {dims[size]}, which does not broadcast to {dims[target]}")
+        for size, other in different.tolist():
+            if not is_open(size, other):
+                raise SizeConflict(f"{texts[size]} is {dims[size]}, but {texts[other]} is {dims[other]}: they must agree")
         worth = np.maximum(dims[self._work_numbers] // PARALLEL_FROM, 1)
         context.table[self._work_slots] = worth
         context.alone = self.pool.workers == 1 or not (worth > 1).any()

@@ -269,6 +269,7 @@ class LowerContext:
         """From here on these sizes are what stands in a tensor of i64 with as many elements."""
         if not counts.is_contiguous or counts.offset != 0:
             counts = self.copy(counts, self.scratch(dtypes.INT64, counts.shape, "sizes"), "copy")
+        self.only_here()
         self.step(SizeStep(counts.buffer, tuple(sizes), f"sizes of {node.op_type}", (node.label,)))
 
     def check_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:

@@ -137,9 +137,7 @@ def test_a_side_that_is_not_taken_cannot_fail() -> None:
 @pytest.mark.parametrize(
     "side",
     [
-        pytest.param(
-            "l = NonZero(x) m = ReduceMax<keepdims = 0>(l) u = Unsqueeze(m, ax)", id="sizes are found out in the middle"
-        ),
+        pytest.param("l = NonZero(x) m = ReduceMax<keepdims = 0>(l) u = Unsqueeze(m, ax)", id="it finds sizes out"),
         pytest.param(
             "l = RandomUniformLike<seed = 1.0>(y) m = Floor(l) n = ReduceMax<keepdims = 1>(m, ax) u = Cast<to = 7>(n)",
             id="it needs Python",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.types import TensorType
+from sardonyx.lower.branches import flatten
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.shape_values import KnownValues
@@ -22,11 +23,13 @@ from sardonyx.lower.steps import HostNodeStep, KernelStep, Lowered
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
 from sardonyx.plan.native import NativePlan, plan_native
 from sardonyx.plan.plan import SubgraphRunner
+from sardonyx.plan.turns import Turns, turns_of
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
 from sardonyx.runtime.fast_path import USABLE, FastPath
 from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.native_program import NativeProgram
 from sardonyx.runtime.pool import shared_pool
 
@@ -74,11 +77,18 @@ def compile_graph(
     kernels = library(settings.cache_folder)
     fed = graph.inputs if inputs is None else inputs
     failed: set[Node] = set()
-    known = KnownValues(fed, nodes)
-    nodes = known.needed(nodes, outputs)
+    whole: set[Node] = set()  # Ifs that are not taken apart
     while True:
-        grouping = form_groups(nodes, fed, frozenset(failed))
+        flat = flatten(nodes, order, whole | failed)
+        known = KnownValues(fed, flat.nodes)
+        grouping = form_groups(known.needed(flat.nodes, outputs), fed, frozenset(failed), flat.regions, flat.merges)
+        if grouping.unsuited:
+            whole |= grouping.unsuited
+            continue
         lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
+        if lowered.unsuited:
+            whole |= lowered.unsuited
+            continue
         plan = plan_native(lowered)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
@@ -115,17 +125,71 @@ class HostNode:
         graphs = {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
         self._step = ReferenceProvider().step(node, range(len(node.inputs)), range(len(node.outputs)), {})
         self._bodies = {name: Body(graph, order, settings) for name, graph in graphs.items()}
+        self._loop = LoopBody(node, order, settings)
 
     def __call__(
         self, inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
     ) -> Sequence[Any]:
+        results = self._loop.run(inputs, values, control)
+        if results is not None:
+            return results
         runners = {name: body.runner(values, sizes, control) for name, body in self._bodies.items()}
         return run_step(self._step, inputs, runners, control)
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
+        self._loop.shrink()
         for body in self._bodies.values():
             body.shrink()
+
+
+class LoopBody:
+    """The body of a Loop or Scan, compiled for its turns to follow each other in native code, if it can be."""
+
+    def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
+        self._turns = turns_of(node)
+        self._label = node.label
+        self._order = order
+        self._settings = replace(settings, eager=False)  # weights are packed when it is clear that the shapes allow it
+        self._lock = ForkSafeLock()
+        self._loop: NativeLoop | None = None
+
+    def run(self, inputs: Sequence[Any], outer: Mapping[Value, Any], control: RunControl) -> tuple[Any, ...] | None:
+        """The node's outputs, or None if its turns need Python."""
+        if self._turns is None:
+            return None
+        with self._lock:
+            if self._loop is None:
+                self._loop = self._compile(self._turns)
+                if self._loop is None:
+                    self._turns = None
+                    return None
+        return self._loop.run(inputs, outer, control)
+
+    def _compile(self, turns: Turns) -> NativeLoop | None:
+        body = turns.body
+        nodes = needed_nodes(self._order(body), turns.made)
+        captured = captured_inputs(body)
+        inputs = [*body.inputs, *captured]
+        if any(node.subgraphs() for node in nodes if node.op_type != "If"):
+            return None
+        try:
+            compiled = compile_graph(body, turns.made, nodes, self._order, self._settings, inputs)
+        except errors.EngineError as error:
+            _log.warning("body %r cannot be compiled, NumPy runs it: %s", body.name, error)
+            return None
+        plan = compiled.plan
+        fits = (
+            compiled.program.is_all_native
+            and [view.buffer.value for view in plan.inputs] == inputs
+            and [view.buffer.value for view in plan.outputs] == turns.made
+        )
+        return NativeLoop(compiled.program.core, turns, captured, self._label) if fits else None
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        if self._loop is not None:
+            self._loop.shrink()
 
 
 class Body:
@@ -139,7 +203,7 @@ class Body:
         self._graph = graph
         self._order = order
         self._settings = settings
-        self._captured = [value for value in captured_values(graph) if not is_fixed(value, graph)]
+        self._captured = captured_inputs(graph)
         self._lock = ForkSafeLock()
         self._compiled: Compiled | None = None
         self._fast: FastPath | None = None
@@ -217,6 +281,11 @@ def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Val
 def _is_plain(value: Value) -> bool:
     """Whether NumPy itself has the element type, so that a result is handed over as it is."""
     return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
+
+
+def captured_inputs(graph: Graph) -> list[Value]:
+    """The values of the graphs around that a subgraph must be given: all it reads but constants."""
+    return [value for value in captured_values(graph) if not is_fixed(value, graph)]
 
 
 def is_fixed(value: Value, graph: Graph) -> bool:

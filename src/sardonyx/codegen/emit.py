@@ -27,6 +27,7 @@ from sardonyx.codegen.rnn import emit_recurrent
 from sardonyx.codegen.scan import emit_scan_kernel
 from sardonyx.codegen.sort import emit_sort_kernel
 from sardonyx.codegen.suppress import emit_list_kernel, emit_suppress_kernel
+from sardonyx.codegen.switch import emit_switch_kernel
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.topk import emit_topk_kernel
 from sardonyx.codegen.transpose import emit_transpose_kernel
@@ -48,6 +49,7 @@ from sardonyx.kernel.rnn import RecurrentKernel
 from sardonyx.kernel.scan import ScanKernel
 from sardonyx.kernel.sort import SortKernel
 from sardonyx.kernel.suppress import ListKernel, SuppressKernel
+from sardonyx.kernel.switch import SwitchKernel
 from sardonyx.kernel.topk import TopKKernel
 from sardonyx.kernel.transpose import TransposeKernel
 from sardonyx.kernel.window import GlobalPoolKernel, NarrowKernel, WindowKernel
@@ -70,6 +72,7 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     StartsKernel: emit_starts_kernel,
     PlacesKernel: emit_places_kernel,
     WriteKernel: emit_write_kernel,
+    SwitchKernel: emit_switch_kernel,
     MatMulKernel: emit_matmul_kernel,
     PackKernel: emit_pack_kernel,
     RecurrentKernel: emit_recurrent,

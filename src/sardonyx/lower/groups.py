@@ -12,7 +12,7 @@ The reason why a node did not join is kept for `explain`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -22,7 +22,8 @@ from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.lower import registry
 from sardonyx.lower.registry import Template
 
-GroupKind: TypeAlias = Literal["loop", "template", "view", "host"]
+GroupKind: TypeAlias = Literal["loop", "template", "view", "merge", "host"]
+Region: TypeAlias = tuple[tuple[Node, bool], ...]  # the sides of Ifs that a node is on, from outside to inside
 
 NATIVE_TYPES = frozenset(
     ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
@@ -39,6 +40,7 @@ class Group:
     root: Node | None = None  # the node with a template
     template: Template | None = None
     nodes: list[Node] = field(default_factory=list)
+    region: Region = ()
 
     @property
     def label(self) -> str:
@@ -68,11 +70,15 @@ class Group:
 
 @dataclass
 class Grouping:
-    """All groups in order, the group of each node, and why nodes did not join another group."""
+    """All groups in order, the group of each node, and why nodes did not join another group.
+
+    `unsuited` are Ifs that must stay whole, because a node on one of their sides needs Python.
+    """
 
     groups: list[Group]
     group_of: dict[Node, Group]
     refusals: dict[Node, str]
+    unsuited: set[Node] = field(default_factory=set)
 
 
 def is_native(value: Value | None) -> bool:
@@ -82,30 +88,41 @@ def is_native(value: Value | None) -> bool:
     )
 
 
-def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozenset[Node] = frozenset()) -> Grouping:
-    """Put nodes into groups; those excluded are computed by the host."""
+def form_groups(
+    nodes: Sequence[Node],
+    inputs: Sequence[Value],
+    excluded: frozenset[Node] = frozenset(),
+    regions: Mapping[Node, Region] | None = None,
+    merges: Collection[Node] = (),
+) -> Grouping:
+    """Put nodes into groups; those excluded are computed by the host. `regions` and `merges` tell of Ifs (see `branches`)."""
+    regions = regions or {}
+    unsuited: set[Node] = set()
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
     refusals: dict[Node, str] = {}
 
     def new_group(node: Node, kind: GroupKind, shape: Shape | None, template: Template | None = None) -> None:
         index = groups[-1].index + 1 if groups else 0  # not the length: absorbed groups leave the list
-        group = Group(index, kind, shape, node if template is not None else None, template, [node])
+        group = Group(index, kind, shape, node if template is not None else None, template, [node], regions.get(node, ()))
         groups.append(group)
         group_of[node] = group
 
     known = {name for value in inputs for name in _symbols(value)}
     for node in nodes:
-        reason = _host_reason(node, excluded) or _open_size(node, known)
+        reason = ("" if node in merges else _host_reason(node, excluded)) or _open_size(node, known)
         if reason:
+            unsuited.update([node] if node in merges else [], [side for side, _ in regions.get(node, ())[:1]])
             refusals[node] = reason
             new_group(node, "host", None)
             known.update(name for value in node.outputs for name in _symbols(value))
             continue
         known.update(name for value in node.outputs for name in _symbols(value))  # those a kernel tells
         shape = node.outputs[0].shape
-        if registry.elementwise_rule(node) is not None:
-            group, why = _joinable(node, shape, group_of)
+        if node in merges:
+            new_group(node, "merge", None)
+        elif registry.elementwise_rule(node) is not None:
+            group, why = _joinable(node, shape, group_of, regions.get(node, ()))
             if group is not None:
                 group.nodes.append(node)
                 group_of[node] = group
@@ -119,7 +136,7 @@ def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozen
             new_group(node, "template", shape, template)
             if template is not None and template.absorbs:
                 _absorb(group_of[node], groups, group_of)
-    return Grouping(groups, group_of, refusals)
+    return Grouping(groups, group_of, refusals, unsuited)
 
 
 def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> None:
@@ -128,6 +145,8 @@ def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> N
     source = group.root.inputs[0]
     before = group_of.get(source.producer) if source is not None and source.producer is not None else None
     if before is None or source is None or before.kind != "loop" or before.shape != source.shape:
+        return
+    if before.region != group.region:
         return
     own = {*before.nodes, group.root}
     users = {_outermost(consumer, group.root) for value in before.produced for consumer in value.consumers}
@@ -174,7 +193,7 @@ def _open_size(node: Node, known: set[str]) -> str:
     return f"size {', '.join(sorted(missing))} is known only when it has run" if missing else ""
 
 
-def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group]) -> tuple[Group | None, str]:
+def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group], region: Region) -> tuple[Group | None, str]:
     latest: Group | None = None
     for value in node.inputs:
         if value is not None and value.producer is not None and value.producer in group_of:
@@ -187,6 +206,8 @@ def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group]) -> t
         return None, f"the kernel of {latest.label} takes no elementwise nodes"
     if latest.kind not in ("loop", "template"):
         return None, f"the latest input comes from {latest.label}, which is no kernel"
+    if latest.region != region:
+        return None, f"the kernel of {latest.label} runs whatever the If decides"
     if latest.shape != shape:
         return None, f"works on {format_shape(shape)}, the kernel of {latest.label} on {format_shape(latest.shape)}"
     return latest, ""

@@ -86,6 +86,7 @@ class KernelStep:
     label: str
     nodes: tuple[str, ...]
     in_place: tuple[tuple[Buffer, Buffer], ...] = ()  # (read, written): may be the same memory if the read one dies here
+    decides: tuple[KernelStep, ...] = ()  # steps whose unit counts it writes; further arguments tell it where they stand
 
 
 @dataclass(eq=False, slots=True)
@@ -143,6 +144,8 @@ class Lowered:
     checks: list[tuple[Dim, Dim]] = field(default_factory=list)  # broadcast: the first must be 1 or the second at run time
     equalities: list[tuple[Dim, Dim]] = field(default_factory=list)  # must be equal at run time
     faults: list[Fault] = field(default_factory=list)  # fault code n, counted from 1, means faults[n - 1]
+    regions: list[Any] = field(default_factory=list)  # for each step, the sides of Ifs it is on
+    unsuited: set[Node] = field(default_factory=set)  # Ifs that must stay whole: what runs on one side only must not decide all
 
 
 def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:

@@ -95,6 +95,8 @@ def plan_native(lowered: Lowered) -> NativePlan:
         return plan.table_size - 1
 
     written: set[Buffer] = set()
+    unit_slots: dict[KernelStep, int] = {}
+    deciding: list[tuple[KernelStep, int]] = []  # with the position of their arguments
     for position, step in enumerate(lowered.steps):
         missing = next((b for b in step.reads if b.kind in ("arena", "host", "output") and b not in written), None)
         if missing is not None and missing not in step.writes:
@@ -112,6 +114,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
             plan.segments.append(NativeSegment(len(plan.steps), 1))
         plan.steps.append(step)
         units_at, workers_at = slot(), slot()
+        unit_slots[step] = units_at
         plan.dim_slots.append((units_at, dim_of(step.units)))
         plan.work_slots.append((workers_at, dim_of(step.work)))
         arguments_at = plan.table_size
@@ -122,6 +125,14 @@ def plan_native(lowered: Lowered) -> NativePlan:
                 plan.address_slots.append(AddressSlot(at, number_of(argument.buffer), dim_of(argument.offset)))
             else:
                 plan.dim_slots.append((at, dim_of(argument)))
+        if step.decides:
+            deciding.append((step, arguments_at))
+            plan.table_size += 2 * len(step.decides)
+    for step, arguments_at in deciding:
+        at = arguments_at + len(step.arguments)
+        for decided in step.decides:
+            plan.dim_slots += [(at, dim_of(unit_slots[decided] - arguments_at)), (at + 1, dim_of(decided.units))]
+            at += 2
     for view in (*lowered.inputs, *lowered.outputs):
         plan.ports[view.buffer] = (number_of(view.buffer), tuple(dim_of(dim) for dim in view.shape))
     _share(plan, numbers, lowered)

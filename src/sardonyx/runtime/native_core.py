@@ -79,20 +79,29 @@ class NativeCore:
                 self._constants = loaded
         return loaded
 
-    def new_context(self) -> Context:
-        """Memory for one more run at a time."""
-        return Context(self.image.table_size, self.image.fault_entries)
+    def new_context(self, more: int = 0) -> Context:
+        """Memory for one more run at a time, with room for more entries behind the table."""
+        return Context(self.image.table_size + more, self.image.fault_entries)
 
-    def fit(self, context: Context, shapes: Sequence[Sequence[int]]) -> None:
-        """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
+    def work(self, context: Context) -> int:
+        """An estimate of how long a run takes on one worker, in nanoseconds."""
+        return int(context.dims[self._work_numbers].sum())
+
+    def symbols(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """What the symbols are for inputs of these shapes, all in order."""
         image = self.image
         for port, shape in zip(image.inputs, shapes):
             if len(shape) != len(port.dims):
                 raise SizeConflict(f"{port.name!r} has shape {list(shape)}, expected rank {len(port.dims)}")
         symbols = [0] * len(image.symbols)
-        for symbol, port, axis in image.bindings.tolist():
-            symbols[symbol] = shapes[port][axis]
-        known = tuple(symbols)
+        for symbol, number, axis in image.bindings.tolist():
+            symbols[symbol] = shapes[number][axis]
+        return tuple(symbols)
+
+    def fit(self, context: Context, shapes: Sequence[Sequence[int]]) -> None:
+        """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
+        image = self.image
+        known = self.symbols(shapes)
         if known != context.known:
             self.evaluate(context, known)
             self.place(context)

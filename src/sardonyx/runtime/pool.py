@@ -34,6 +34,8 @@ _run_type = ctypes.CFUNCTYPE(
 )
 _work_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _launch_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_turns_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_start_turns_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _stop_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -84,6 +86,8 @@ class Pool:
         self._start = _start_type(driver.functions["start"])
         self._run = _run_type(driver.functions["run"])
         self._launch = _launch_type(driver.functions["launch"])
+        self._turns = _turns_type(driver.functions["turns"])
+        self._start_turns = _start_turns_type(driver.functions["start_turns"])
         self._busy = allocate_lock()
         self._threads: list[Thread] = []
         self._pid = 0
@@ -114,6 +118,18 @@ class Pool:
                 self._open()
             pool_entry[position] = self._address
             self._launch(block)
+        finally:
+            self._busy.release()
+
+    def run_turns(self, block: int, alone: bool) -> None:
+        """Run a loop block (see `codegen.driver`) until it comes back."""
+        if alone or self.workers == 1 or not self._busy.acquire(blocking=False):
+            self._turns(block, None, 0, 1)
+            return
+        try:
+            if self._pid != os.getpid():
+                self._open()
+            self._start_turns(self._address, block)
         finally:
             self._busy.release()
 

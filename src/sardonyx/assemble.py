@@ -19,7 +19,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.shape_values import KnownValues
-from sardonyx.lower.steps import HostNodeStep, Lowered
+from sardonyx.lower.steps import HostNodeStep, KernelStep, Lowered
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
 from sardonyx.plan.native import NativePlan, plan_native
 from sardonyx.plan.plan import SubgraphRunner
@@ -93,6 +93,8 @@ def compile_graph(
         grouping = form_groups(nodes, fed, frozenset(failed))
         lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
         plan = plan_native(lowered)
+        workers = settings.workers or usable_cores()
+        kernels.prepare((step.kernel for step in lowered.steps if isinstance(step, KernelStep)), workers)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
             break
@@ -100,8 +102,8 @@ def compile_graph(
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
     host_calls = {step: _host_call(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
-    workers = pool(settings.cache_folder, settings.workers, settings.spinning)
-    program = NativeProgram(plan, addresses, workers, host_calls)
+    threads = pool(settings.cache_folder, settings.workers, settings.spinning)
+    program = NativeProgram(plan, addresses, threads, host_calls)
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan)

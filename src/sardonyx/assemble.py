@@ -31,7 +31,7 @@ from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.native_program import NativeProgram
-from sardonyx.runtime.pool import shared_pool
+from sardonyx.runtime.pool import shared_pool, usable_cores
 
 _log = logging.getLogger("sardonyx")
 
@@ -90,6 +90,8 @@ def compile_graph(
             whole |= lowered.unsuited
             continue
         plan = plan_native(lowered)
+        workers = settings.workers or usable_cores()
+        kernels.prepare((step.kernel for step in lowered.steps if isinstance(step, KernelStep)), workers)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
             break
@@ -97,8 +99,8 @@ def compile_graph(
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
     host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
-    workers = shared_pool(kernels.driver, settings.workers, settings.spinning)
-    program = NativeProgram(plan, addresses, workers, host_calls)
+    pool = shared_pool(kernels.driver, settings.workers, settings.spinning)
+    program = NativeProgram(plan, addresses, pool, host_calls)
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan)

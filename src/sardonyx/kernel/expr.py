@@ -36,7 +36,7 @@ COMMUTATIVE: Final = frozenset(("add", "mul", "min", "max", "and", "or", "xor", 
 class Expr:
     """One node. Never make one directly: use the functions of this module, or Python's operators."""
 
-    __slots__ = ("__weakref__", "_hash", "args", "op", "param", "type")
+    __slots__ = ("__weakref__", "args", "op", "param", "type")
 
     _known: dict[tuple[Any, ...], Expr] = {}  # noqa: RUF012 - shared on purpose: equal nodes are one object
 
@@ -44,7 +44,6 @@ class Expr:
     type: str
     args: tuple[Expr, ...]
     param: Any
-    _hash: int
 
     def __new__(cls, op: str, type: str, args: tuple[Expr, ...] = (), param: Any = None) -> Expr:
         # 0.0 and -0.0, 1 and 1.0 and True are equal in Python but not here.
@@ -54,12 +53,8 @@ class Expr:
         if found is None:
             found = object.__new__(cls)
             found.op, found.type, found.args, found.param = op, type, args, param
-            found._hash = hash(key)
             cls._known[key] = found
         return found
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Expr, (self.op, self.type, self.args, self.param)
@@ -272,17 +267,18 @@ def sqrt(x: Expr) -> Expr:
 def walk(roots: Iterable[Expr]) -> Iterator[Expr]:
     """Every node once, arguments before the nodes that use them."""
     done: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(list(roots))]
+    stack = list(roots)
+    stack.reverse()
     while stack:
-        node, ready = stack.pop()
-        if node in done:
+        node = stack[-1]
+        missing = [arg for arg in reversed(node.args) if arg not in done] if node not in done else None
+        if missing:
+            stack += missing
             continue
-        if ready:
+        stack.pop()
+        if missing is not None:
             done.add(node)
             yield node
-        else:
-            stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.args) if arg not in done)
 
 
 def replace(root: Expr, new: dict[Expr, Expr]) -> Expr:
@@ -314,5 +310,5 @@ def canonical(roots: Iterable[Expr]) -> str:
     roots = list(roots)
     for node in walk(roots):
         numbers[node] = len(numbers)
-        lines.append(f"{node.op}:{node.type}({','.join(str(numbers[arg]) for arg in node.args)}){node.param!r}")
+        lines.append(f"{node.op}:{node.type}({','.join([str(numbers[arg]) for arg in node.args])}){node.param!r}")
     return ";".join(lines) + "->" + ",".join(str(numbers[root]) for root in roots)

@@ -108,13 +108,19 @@ class LoopKernel:
         count = max(level.values(), default=-1) + 1
         return tuple(tuple(node for node in self.reductions if level[node] == number) for number in range(count))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}{':same' * operand.same_rows}" for operand in self.operands)
         places = f"{[to for to, _ in self.stores]}{[to for to, _ in self.results]}{[to for to, _ in self.stash]}"
         text = canonical([*self.roots, *(value for _, value in self.stash)])
         return f"loop|{self.axes}|{self.reduce}|{operands}|{places}|{text}"
+
+    @cached_property
+    def traffic(self) -> list[tuple[frozenset[int], frozenset[int]]]:
+        """Walk by walk, and at the end for the results: the operands that are read and those that are written."""
+        found = [(_loaded(each.roots), frozenset(each.written)) for each in walks(self)]
+        return [*found, (_loaded(value for _, value in self.results), frozenset())]
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""
@@ -124,30 +130,39 @@ class LoopKernel:
 def surface(roots: Iterable[Expr]) -> list[Expr]:
     """The nodes one walk computes, arguments before their users: what finished reductions were made of is not among them."""
     done: dict[Expr, None] = {}
-    stack = [(root, False) for root in reversed(list(roots))]
+    stack = list(roots)
+    stack.reverse()
     while stack:
-        node, ready = stack.pop()
-        if node in done:
+        node = stack[-1]
+        missing = []
+        if node not in done and node.op != "reduced":
+            missing = [arg for arg in reversed(node.args) if arg not in done]
+        if missing:
+            stack += missing
             continue
-        if ready or node.op == "reduced":
-            done[node] = None
-        else:
-            stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.args) if arg not in done)
+        stack.pop()
+        done[node] = None
     return list(done)
 
 
-def _read_back(value: Expr, there: dict[Expr, Expr]) -> Expr:
-    """An expression with the parts that are in memory read from there."""
+def _loaded(roots: Iterable[Expr]) -> frozenset[int]:
+    """The operands that are loaded for some expressions."""
+    return frozenset(node.param for node in surface(roots) if node.op == "load")
+
+
+def _read_back(values: Sequence[Expr], there: dict[Expr, Expr]) -> list[Expr]:
+    """Expressions with the parts that are in memory read from there."""
+    if not there:
+        return list(values)
     made: dict[Expr, Expr] = {}
-    for node in surface([value]):
+    for node in surface(values):
         if node in there:
             made[node] = there[node]
         elif node.op == "reduced" or not node.args:
             made[node] = node
         else:
             made[node] = Expr(node.op, node.type, tuple(made[arg] for arg in node.args), node.param)
-    return made[value]
+    return [made[value] for value in values]
 
 
 @dataclass
@@ -180,8 +195,9 @@ def walks(kernel: LoopKernel) -> list[Walk]:
         inside = set(surface(found.values))
         now = [(operand, value) for operand, value in pending if value in inside]
         pending = [item for item in pending if item not in now]
-        found.stash = [(operand, _read_back(value, there)) for operand, value in now]
-        found.values = [_read_back(value, there) for value in found.values]
+        kept = _read_back([value for _, value in now], there)
+        found.stash = [(operand, value) for (operand, _), value in zip(now, kept)]
+        found.values = _read_back(found.values, there)
         there.update({value: load(operand, value.type) for operand, value in now})
         made.append(found)
     return made if last.values else made[:-1]
@@ -190,8 +206,8 @@ def walks(kernel: LoopKernel) -> list[Walk]:
 def may_overwrite(kernel: LoopKernel, source: int, target: int) -> bool:
     """Whether an operand that is read may lie where another is written, both moving alike: nobody reads it afterwards."""
     written = False
-    for found in walks(kernel):
-        if written and any(node.op == "load" and node.param == source for node in surface(found.roots)):
+    for reads, writes in kernel.traffic[:-1]:
+        if written and source in reads:
             return False
-        written = written or target in found.written
-    return not any(node.op == "load" and node.param == source for node in surface(value for _, value in kernel.results))
+        written = written or target in writes
+    return source not in kernel.traffic[-1][0]

@@ -17,6 +17,7 @@ strides of the input (columns, too); addresses of the results and of the places.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.kernel.epilogue import Epilogue
@@ -45,7 +46,7 @@ class PoolKernel:
     whole: bool  # average: all places of all windows count
     epilogue: Epilogue
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         fields = (self.kind, self.source, self.type, self.kernel, self.step, self.spread, self.padded, self.whole)

@@ -5,8 +5,9 @@
     u = Relu(z)
 
 Nodes are taken in order. An elementwise node joins the group that produces the latest of its inputs, if that group works on the
-same shape: all other inputs then exist before the group runs. A reduction takes the elementwise group that computes its input
-into its own, if no group in between uses a value of it. Values of a group that are used outside it are stored as well.
+same shape and is not too long: all other inputs then exist before the group runs. A reduction takes the elementwise group that
+computes its input into its own, if no group in between uses a value of it. Values of a group that are used outside it are
+stored as well.
 The reason why a node did not join is kept for `explain`.
 """
 
@@ -28,6 +29,11 @@ Region: TypeAlias = tuple[tuple[Node, bool], ...]  # the sides of Ifs that a nod
 NATIVE_TYPES = frozenset(
     ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
 )  # fmt: skip
+
+# A kernel of thousands of nodes takes LLVM longer, node for node, than several small ones, and gains nothing: what it keeps in
+# registers is a load and a store in a hundred operations. A number with many divisors, so that the parts of a chain that
+# repeats itself are the same kernel.
+MOST_NODES = 120
 
 
 @dataclass(eq=False)
@@ -208,6 +214,8 @@ def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group], regi
         return None, f"the latest input comes from {latest.label}, which is no kernel"
     if latest.region != region:
         return None, f"the kernel of {latest.label} runs whatever the If decides"
+    if len(latest.nodes) >= MOST_NODES:
+        return None, f"the kernel before it has {MOST_NODES} nodes already"
     if latest.shape != shape:
         return None, f"works on {format_shape(shape)}, the kernel of {latest.label} on {format_shape(latest.shape)}"
     return latest, ""

@@ -30,6 +30,7 @@ from sardonyx.runtime.pool import Pool
 Array = np.ndarray[Any, Any]
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
+_RELEASED_AT_ONCE = 16 << 20  # bytes of constants
 _BARRIER = 1
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a host step will tell; every entry computed from it is computed again then
@@ -188,20 +189,25 @@ class NativeProgram:
     @property
     def constants(self) -> dict[int, Array]:
         """The arrays of constant buffers, by number; made when they are first needed."""
-        return self._load_constants()
+        return self.load_constants()
 
-    def _load_constants(self) -> dict[int, Array]:
-        loaded = self._constants
-        if loaded is None:
-            with self._lock:
-                loaded = {
-                    number: np.ascontiguousarray(buffer.load())
-                    for number, buffer in enumerate(self.plan.buffers)
-                    if buffer.kind == "constant" and buffer.load is not None
-                }
-                for number, array in loaded.items():
-                    self._fixed_bases[number] = array.ctypes.data
-                self._constants = loaded
+    def load_constants(self, release: Callable[[], None] | None = None) -> dict[int, Array]:
+        """Make the arrays of constant buffers. `release` is called now and then: what was read so far is not needed again."""
+        if self._constants is not None:
+            return self._constants
+        with self._lock:
+            loaded: dict[int, Array] = {}
+            unreleased = 0
+            for number, buffer in enumerate(self.plan.buffers):
+                if buffer.kind != "constant" or buffer.load is None:
+                    continue
+                array = loaded[number] = np.ascontiguousarray(buffer.load())
+                self._fixed_bases[number] = array.ctypes.data
+                unreleased += array.nbytes
+                if release is not None and unreleased > _RELEASED_AT_ONCE:
+                    release()
+                    unreleased = 0
+            self._constants = loaded
         return loaded
 
     @property
@@ -363,7 +369,7 @@ class NativeProgram:
     def _place(self, context: Context, symbols: tuple[int, ...]) -> None:
         """Give every buffer of the arena its place, and constants theirs."""
         offsets, total = self._layout.place(symbols, context.dims)
-        self._load_constants()
+        self.load_constants()
         bases = context.bases = self._fixed_bases.copy()
         self._layout.assign(bases, context.arena.fit(total), offsets)
         bases[self._fault_buffers] = context.faults.ctypes.data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -69,8 +69,11 @@ def compile_graph(
     order: Order,
     settings: NativeSettings,
     inputs: Sequence[Value] | None = None,
+    release: Callable[[], None] | None = None,
 ) -> Compiled:
     """Group, lower, plan and compile nodes of a graph whose types are inferred.
+
+    `release` is called while weights are packed: pages of the file they come from may leave memory.
 
     A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
     """
@@ -100,7 +103,7 @@ def compile_graph(
         failed |= broken
     host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
     pool = shared_pool(kernels.driver, settings.workers, settings.spinning)
-    program = NativeProgram(plan, addresses, pool, host_calls)
+    program = NativeProgram(plan, addresses, pool, host_calls, release)
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan)

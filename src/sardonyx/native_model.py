@@ -6,6 +6,7 @@ import logging
 import pickle
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -62,12 +63,14 @@ class NativeModel:
         self._programs: dict[tuple[str, ...], Compiled] = {}
         self._lock = ForkSafeLock()
         self._names = tuple(value.name for value in graph.outputs)
+        weights = [value.constant for value in original.initializers.values() if isinstance(value.constant, Tensor)]
+        self._release = partial(release_pages, weights)
+        self._release()  # passes have read them
         self.main = self._compile(graph, graph.outputs)
         self._fast = fast_path(self.main, graph.inputs, graph.outputs)
-        weights = [value.constant for value in original.initializers.values() if isinstance(value.constant, Tensor)]
-        release_pages(weights)  # what was packed lies in memory of its own now
+        self._release()  # what was packed lies in memory of its own now
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
-        weakref.finalize(self, release_pages, weights).atexit = False
+        weakref.finalize(self, self._release).atexit = False
         self._specialise = specialise if self._fast is None else None
         self._seen: dict[Shapes, int] = {}
         self._special: dict[Shapes, NativeModel] = {}
@@ -75,7 +78,8 @@ class NativeModel:
 
     def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
         unique = list(dict.fromkeys(outputs))
-        return compile_graph(graph, unique, needed_nodes(self._order(graph), unique), self._order, self._settings)
+        nodes = needed_nodes(self._order(graph), unique)
+        return compile_graph(graph, unique, nodes, self._order, self._settings, release=self._release)
 
     @property
     def reference(self) -> Program:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +25,7 @@ from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflic
 from sardonyx.runtime.pool import Pool
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
+_RELEASED_AT_ONCE = 16 << 20  # bytes of constants
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
 
@@ -44,9 +45,16 @@ class NativeProgram:
     """A compiled graph: inputs and outputs are arrays in the order of the plan's."""
 
     def __init__(
-        self, plan: NativePlan, addresses: Sequence[int], pool: Pool, host_calls: Mapping[HostNodeStep, HostCall]
+        self,
+        plan: NativePlan,
+        addresses: Sequence[int],
+        pool: Pool,
+        host_calls: Mapping[HostNodeStep, HostCall],
+        release: Callable[[], None] | None = None,
     ) -> None:
+        """`release` is called now and then while constants are loaded: what was read so far is not needed again."""
         self.plan = plan
+        self._release = release
         self.pool = pool
         self._host_calls = host_calls
         image = image_of(plan)
@@ -64,11 +72,17 @@ class NativeProgram:
         self._late_buffers = {number: symbols_of(plan.buffers[number].size) for number in image.late[:, 0].tolist()}
 
     def _load_constants(self) -> dict[int, Array]:
-        return {
-            number: np.ascontiguousarray(buffer.load())
-            for number, buffer in enumerate(self.plan.buffers)
-            if buffer.kind == "constant" and buffer.load is not None
-        }
+        loaded: dict[int, Array] = {}
+        unreleased = 0
+        for number, buffer in enumerate(self.plan.buffers):
+            if buffer.kind != "constant" or buffer.load is None:
+                continue
+            array = loaded[number] = np.ascontiguousarray(buffer.load())
+            unreleased += array.nbytes
+            if self._release is not None and unreleased > _RELEASED_AT_ONCE:
+                self._release()
+                unreleased = 0
+        return loaded
 
     def _symbols_of(self, segment: NativeSegment | HostNodeStep | SizeStep) -> frozenset[str]:
         """The sizes that must be known before a segment runs."""

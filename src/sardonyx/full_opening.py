@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +21,7 @@ from sardonyx.native_model import NativeModel
 from sardonyx.opened import CompiledModel, Opened, ProviderSettings
 from sardonyx.options import ExecutionMode, GraphOptimizationLevel, SessionOptions
 from sardonyx.runtime import saved
+from sardonyx.runtime.cases import Case
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type
 from sardonyx.runtime.profile import Profiler
 
@@ -80,11 +82,24 @@ def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
 
 
 def _save(place: Place, program: CompiledModel, description: ModelDescription) -> None:
-    """Keep a compiled program for the next session of this model, if all of it is native."""
-    if isinstance(program, NativeModel):
-        record = program.record(description)
-        if record is not None:
-            saved.save(*place, record, program.main.program.constants)
+    """Keep a compiled program for the next session of this model, or those of its cases as they come to be compiled."""
+    if not isinstance(program, NativeModel):
+        return
+    folder, key = place
+    described = pickle.dumps(((program.inputs, program.outputs, program.overridable_initializers), description))
+    code = program.saved_program()
+    if code is not None:
+        saved.save(folder, key, saved.Record(code, program.node_count, (), described), program.main.program.constants)
+        return
+
+    def save_case(case: Case, special: NativeModel) -> None:
+        code = special.saved_program()
+        if code is not None:
+            record = saved.Record(code, program.node_count, (), b"")
+            saved.save(folder, saved.case_key(key, case), record, special.main.program.constants)
+
+    saved.save(folder, key, saved.Record(None, program.node_count, program.deciding_inputs, described), {})
+    program.on_case = save_case
 
 
 def _is_external(value: Value) -> bool:

@@ -74,12 +74,11 @@ class Opening:
         return None if key is None else (folder, key)
 
     def _open_saved(self, place: Place, options: SessionOptions, providers: ProviderSettings) -> Opened | None:
-        found = saved.read(*place)
-        if found is None:
-            return None
         spinning = options.config_entries.get(_SPINNING, "1") != "0"
         workers = options.thread_counts()[0] or usable_cores()
-        program = saved.SavedModel(*found, workers, spinning, lambda: self.open(providers, strict=False, use_saved=False).program)
+        program = saved.open_saved(*place, workers, spinning, lambda: self.open(providers, strict=False, use_saved=False).program)
+        if program is None:
+            return None
         return Opened(options, providers, program, lambda: program.described[1])
 
     def _log(self, opened: Opened) -> None:

@@ -6,8 +6,8 @@ private cache folder, beside the object code, and is as trusted as that: both ar
 
     magic, length and checksum of the record ── record (marshalled) ── checksummed constants, each aligned
 
-Only programs that never come back to Python are saved. What a saved program cannot do (other values than the outputs, sizes
-that contradict the model) opens the model in full.
+Only programs that never come back to Python are saved. Of a model that is native for some cases only (see `cases`), those are
+saved. What a saved program cannot do (other values than the outputs, sizes that contradict the model) opens the model in full.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,9 @@ from sardonyx.cache_folder import CacheFolder, write_atomically
 from sardonyx.codegen.loader import ENTRY, load
 from sardonyx.codegen.machine import machine_fingerprint
 from sardonyx.plan.image import Image, from_plain, numpy_type
+from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.fast_path import FastPath
+from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
 from sardonyx.runtime.pool import shared_pool
 
@@ -45,26 +47,22 @@ _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the ones unused for longest go first
 
 
-class Record:
-    """All of a saved program but its constants."""
+class Program(NamedTuple):
+    """A program but for its constants."""
 
-    __slots__ = ("described", "driver", "image", "node_count", "object_of_step", "objects")
+    image: Image
+    objects: list[bytes]  # machine code, each kernel once
+    object_of_step: list[int]
+    driver: bytes
 
-    def __init__(
-        self,
-        image: Image,
-        objects: Sequence[bytes],
-        object_of_step: Sequence[int],
-        driver: bytes,
-        node_count: int,
-        described: bytes,
-    ) -> None:
-        self.image = image
-        self.objects = objects  # machine code, each kernel once
-        self.object_of_step = object_of_step
-        self.driver = driver
-        self.node_count = node_count
-        self.described = described  # pickled: the ports of the model, and what the session wants to know again
+
+class Record(NamedTuple):
+    """What is saved under a key: a model's program, or what to know of a model whose cases have programs of their own."""
+
+    program: Program | None
+    node_count: int
+    deciding: tuple[str, ...]  # inputs whose numbers tell cases apart
+    described: bytes  # pickled: the ports of the model, and what the session wants to know again
 
 
 @cache
@@ -130,8 +128,9 @@ def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> 
         gap = -len(content) % _ALIGNMENT
         contents += [content, memoryview(bytes(gap))]
         offset += len(content) + gap
-    plain = (key, record.image.plain(), list(record.objects), list(record.object_of_step), record.driver, record.node_count,
-             record.described, places)  # fmt: skip
+    program = record.program
+    code = None if program is None else (program.image.plain(), program.objects, program.object_of_step, program.driver)
+    plain = (key, code, record.node_count, record.deciding, record.described, places)
     body = marshal.dumps(plain)
     gap = -(_HEADER.size + len(body)) % _ALIGNMENT
     write_atomically(
@@ -155,7 +154,7 @@ def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
     body = memoryview(content)[_HEADER.size : _HEADER.size + length]
     if magic != _MAGIC or len(body) != length or zlib.crc32(body) != checksum:
         return None
-    saved_key, image, objects, object_of_step, driver, node_count, described, places = marshal.loads(body)
+    saved_key, code, node_count, deciding, described, places = marshal.loads(body)
     if saved_key != key:
         return None
     start = -(-(_HEADER.size + length) // _ALIGNMENT) * _ALIGNMENT
@@ -169,25 +168,20 @@ def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
         if end > len(content) or zlib.adler32(memoryview(content)[start + offset : end]) != checksum:
             return None
         arrays[number] = np.frombuffer(content, dtype, count, start + offset).reshape(shape)
-    return Record(from_plain(image), objects, object_of_step, driver, node_count, described), arrays
+    program = None if code is None else Program(from_plain(code[0]), *code[1:])
+    return Record(program, node_count, deciding, described), arrays
 
 
-class SavedModel:
-    """A program read from disk; the same face as a freshly compiled model."""
+class _SavedModel:
+    """What is known of a saved model without compiling it."""
 
-    def __init__(
-        self, record: Record, arrays: dict[int, Array], workers: int, spinning: bool, open_full: Callable[[], Any]
-    ) -> None:
+    def __init__(self, record: Record, open_full: Callable[[], Any]) -> None:
         self.node_count = record.node_count
         self._record = record
         self._open_full = open_full
         self._full: Any = None
         self._ports: Any = None
-        self._code = [load(content) for content in record.objects]
-        entries = [self._code[number].functions[ENTRY] for number in record.object_of_step]
-        core = NativeCore(record.image, entries, shared_pool(lambda: load(record.driver), workers, spinning), lambda: arrays)
-        self._names = tuple(port.name for port in record.image.outputs)
-        self._fast = FastPath(core)
+        self._lock = ForkSafeLock()
 
     @property
     def described(self) -> tuple[Any, Any]:
@@ -218,9 +212,10 @@ class SavedModel:
     @property
     def full(self) -> Any:
         """The model opened with the whole compiler."""
-        if self._full is None:
-            self._full = self._open_full()
-        return self._full
+        with self._lock:
+            if self._full is None:
+                self._full = self._open_full()
+            return self._full
 
     @property
     def plan(self) -> ExecutionPlan:
@@ -228,22 +223,115 @@ class SavedModel:
         plan: ExecutionPlan = self.full.plan
         return plan
 
-    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, if this run can go the short way; None if it needs `run`."""
-        return self._fast.run(feeds)
+    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+        """The program for these feeds, if it was saved."""
+        raise NotImplementedError
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds."""
-        if tuple(fetches) == self._names and (control is None or control.on_node is None):
+        if list(fetches) == [port.name for port in self.outputs] and (control is None or control.on_node is None):
+            fast = self._fast_path(feeds)
             try:
                 if control is not None:
                     control.stop_if_asked()
-                return self._fast.run_checked(feeds)
+                if fast is not None:
+                    return fast.run_checked(feeds)
             except (SizeConflict, MemoryError, OverflowError):
                 pass  # the full model knows what to do
         results: list[Any] = self.full.run(feeds, fetches, control)
         return results
 
+
+class SavedModel(_SavedModel):
+    """A model whose program was read from disk; the same face as a freshly compiled one."""
+
+    def __init__(self, record: Record, loaded: LoadedProgram, open_full: Callable[[], Any]) -> None:
+        super().__init__(record, open_full)
+        self._loaded = loaded
+        self.run_fast = loaded.fast.run
+
+    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+        return self._loaded.fast
+
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
-        self._fast.shrink()
+        self._loaded.fast.shrink()
+        if self._full is not None:
+            self._full.shrink()
+
+
+class SavedCases(_SavedModel):
+    """A model that is native for some cases; their programs are read when they first come."""
+
+    def __init__(self, record: Record, load_case: Callable[[Case], LoadedProgram | None], open_full: Callable[[], Any]) -> None:
+        super().__init__(record, open_full)
+        self._load_case = load_case
+        self._cases = CaseTable(record.deciding)
+        self._loaded: list[LoadedProgram] = []
+        self._missing: set[Case] = set()
+
+    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """All outputs, if this run can go the short way; None if it needs `run`."""
+        results = self._cases.run(feeds)
+        if results is not None:
+            return results
+        fast = self._fast_path(feeds)
+        if fast is not None:
+            return fast.run(feeds)
+        return None if self._full is None else self._full.run_fast(feeds)
+
+    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+        case = self._cases.case_of(feeds)
+        if case is None or case in self._missing:
+            return None
+        found = self._cases.find(case)
+        if found is None:
+            loaded = self._load_case(case)
+            if loaded is None:
+                self._missing.add(case)
+                return None
+            self._loaded.append(loaded)
+            self._cases.put(case, loaded.fast)
+            return loaded.fast
+        return found
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        self._cases.shrink()
+        if self._full is not None:
+            self._full.shrink()
+
+
+class LoadedProgram:
+    """A program ready to run, with the code it consists of."""
+
+    def __init__(self, program: Program, arrays: dict[int, Array], workers: int, spinning: bool) -> None:
+        self._code = [load(content) for content in program.objects]
+        entries = [self._code[number].functions[ENTRY] for number in program.object_of_step]
+        pool = shared_pool(lambda: load(program.driver), workers, spinning)
+        self.fast = FastPath(NativeCore(program.image, entries, pool, lambda: arrays))
+
+
+def open_saved(
+    folder: str, key: str, workers: int, spinning: bool, open_full: Callable[[], Any]
+) -> SavedModel | SavedCases | None:
+    """The model saved under a key; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
+    found = read(folder, key)
+    if found is None:
+        return None
+    record, arrays = found
+    if record.program is not None:
+        return SavedModel(record, LoadedProgram(record.program, arrays, workers, spinning), open_full)
+
+    def load_case(case: Case) -> LoadedProgram | None:
+        found = read(folder, case_key(key, case))
+        if found is None or found[0].program is None:
+            return None
+        return LoadedProgram(found[0].program, found[1], workers, spinning)
+
+    return SavedCases(record, load_case, open_full)
+
+
+def case_key(key: str, case: Case) -> str:
+    """The key of the program for one case of a model."""
+    return f"{key}|{case}"

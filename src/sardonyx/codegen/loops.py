@@ -18,8 +18,9 @@ from typing import Final
 
 from sardonyx.codegen.accumulators import Accumulator
 from sardonyx.codegen.function import Function
+from sardonyx.codegen.spread import SpreadWalk
 from sardonyx.codegen.target import Target
-from sardonyx.codegen.vector import VectorEmitter, memory_type, scalar_type
+from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
 from sardonyx.kernel.expr import Expr
 from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, surface, vector_lanes, walks
 
@@ -58,6 +59,7 @@ class _LoopEmitter:
         self.f = function
         self.lanes = vector_lanes(kernel, target.lanes)
         self.e = VectorEmitter(function, self.lanes, target)
+        self.registers = target.registers
         self.walks = walks(kernel)
         self.sizes = [function.argument("%args", axis) for axis in range(kernel.axes)]
         self.bases: list[str] = []
@@ -198,7 +200,9 @@ class _LoopEmitter:
 
     def _rows(self, rows: list[_Row], start: str, stop: str) -> None:
         for found in self.walks:
-            if found.reductions:
+            if any(node.param[0] == "spread" for node in found.reductions):
+                self._spread_rows(found, rows, start, stop)
+            elif found.reductions:
                 self._reduce_rows(found, rows, start, stop)
             else:
                 self._store_rows(found, rows, start, stop)
@@ -256,6 +260,52 @@ class _LoopEmitter:
                 row.reduced[node] = acc.finish(parts)
                 position += own
 
+    def _spread_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
+        """The sum and the spread of one value, in one walk."""
+        value = found.values[0]
+        kind = scalar_type(value.type)
+        inside = rows
+
+        def read(number: int, positions: list[str], mask: str | None, count: str | None) -> list[str]:
+            places = [(inside[number], i) for i in positions]
+            knowns = self._read_places(found.roots, places, mask, count)
+            self.e.emit_together(found.roots, knowns)
+            for (row, i), known in zip(places, knowns):
+                for operand, kept in found.stash:
+                    self._write(operand, known[kept], row.pointers, i, mask, count)
+            return [known[value] for known in knowns]
+
+        chunk = 8 if self.registers >= 32 else 4
+        walk = SpreadWalk(self.e, value.type, chunk, read)
+        if self.k.reduce == "parts":
+            nothing = [(kind, constant(value.type, 0, 1))] * (3 * len(rows))
+            part = self.f.loop(0, self.sizes[-2], 1, nothing)
+            inside = self._rows_of_part(found, rows, part.index)
+            following: list[str] = []
+            for number, (total, spread) in enumerate(walk.finish(walk.walk(range(len(rows)), start, stop))):
+                elements, sum_, squares = part.carry[3 * number : 3 * number + 3]
+                following += walk.join((elements, sum_, squares), total, spread, self.sizes[-1])
+            ended = self.f.end(part, following)
+            results = [(ended[3 * number + 1], ended[3 * number + 2]) for number in range(len(rows))]
+        else:
+            for row in rows:
+                row.known = self._uniform(found.roots, row, self.k.axes - 1)
+            # Two at a time fill the machine; their ends, which are chains of few instructions, come together.
+            pairs = [range(first, min(first + 2, len(rows))) for first in range(0, len(rows), 2)]
+            results = [result for walked in [walk.walk(pair, start, stop) for pair in pairs] for result in walk.finish(walked)]
+        for row, (total, spread) in zip(rows, results):
+            for node in found.reductions:
+                row.reduced[node] = spread if node.param[0] == "spread" else total
+
+    def _rows_of_part(self, found: Walk, rows: list[_Row], part: str) -> list[_Row]:
+        """Where a part of each row lies, and what is the same along it."""
+        axis, inside = self.k.axes - 2, []
+        for row in rows:
+            moved = _Row(self._moved(row.pointers, axis, part), [*row.indices, part], row.reduced)
+            moved.known = self._uniform(found.roots, moved, self.k.axes - 1)
+            inside.append(moved)
+        return inside
+
     def _walk_parts(
         self, found: Walk, rows: list[_Row], start: str, stop: str, body: _Body, types: list[str], initial: list[str]
     ) -> list[str]:
@@ -265,13 +315,8 @@ class _LoopEmitter:
             for row in rows:
                 row.known = self._uniform(found.roots, row, self.k.axes - 1)
             return self._walk(start, stop, unroll, partial(body, rows), types, initial * unroll)
-        axis = self.k.axes - 2
-        part = f.loop(0, self.sizes[axis], 1, list(zip(types * unroll, initial * unroll)))
-        inside = []
-        for row in rows:
-            moved = _Row(self._moved(row.pointers, axis, part.index), [*row.indices, part.index], row.reduced)
-            moved.known = self._uniform(found.roots, moved, self.k.axes - 1)
-            inside.append(moved)
+        part = f.loop(0, self.sizes[-2], 1, list(zip(types * unroll, initial * unroll)))
+        inside = self._rows_of_part(found, rows, part.index)
         return f.end(part, self._walk(start, stop, unroll, partial(body, inside), types, part.carry))
 
     def _walk(self, start: str, stop: str, unroll: int, body: _WalkBody, types: list[str], initial: list[str]) -> list[str]:

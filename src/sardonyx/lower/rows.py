@@ -149,6 +149,13 @@ class Rows:
         """The mean over the axes."""
         return self.total("sum", value) / self.count(value.type)
 
+    def spread(self, value: Expr, mean: Expr) -> Expr:
+        """The sum of squared distances from the mean."""
+        if self.inner and not self.staged:
+            return self.total("spread", value)
+        distance = value - mean
+        return self.total("sum", distance * distance)
+
     def kept(self, value: Expr) -> Expr:
         """The same value, worth keeping between walks."""
         self._stash.append(value)

@@ -29,7 +29,7 @@ _HEAVY: Final = 40  # operations from which on fewer vectors are worked on at on
 
 _LIGHT: Final = 8  # operations up to which all vectors of a turn are worked on at once
 _MIXED: Final = 4  # vectors worked on at once if there are more operations
-_ROWS: Final = 4  # short rows worked on at once
+_ROWS: Final = 4  # short rows worked on at once; half as many if there are more operations
 _SHORT_ROW: Final = 1280  # elements of a row of which that many rows fit the first cache beside their results
 
 _WalkBody = Callable[["list[str]", "str | None", "str | None", "list[str]"], "list[str]"]
@@ -133,7 +133,10 @@ class _LoopEmitter:
     def _rows_together(self) -> int:
         """How many short rows are worked on at once: if something is reduced, or rows share what they read."""
         shared = any(operand.same_rows and operand.inner == "unit" for operand in self.k.operands)
-        return _ROWS if self.k.reduce == "inner" or shared else 1
+        if self.k.reduce != "inner" and not shared:
+            return 1
+        most = max(_moving_operations(found, self.k) for found in self.walks)
+        return _ROWS if most <= _LIGHT else _ROWS // 2
 
     def _moved(self, pointers: Sequence[str], axis: int, index: str) -> list[str]:
         return [
@@ -527,6 +530,16 @@ def _leaves(values: Iterable[Expr], known: dict[Expr, str]) -> list[Expr]:
 
 def _operations(found: Walk) -> int:
     return sum(1 for node in surface(found.roots) if node.op != "const")
+
+
+def _moving_operations(found: Walk, kernel: LoopKernel) -> int:
+    """Operations for each element: without what is the same along a row."""
+    moving: set[Expr] = set()
+    for node in surface(found.roots):
+        leaf = node.op == "index" or (node.op == "load" and kernel.operands[node.param].inner != "zero")
+        if leaf or (node.op != "reduced" and any(arg in moving for arg in node.args)):
+            moving.add(node)
+    return len(moving)
 
 
 def _unroll(found: Walk) -> int:

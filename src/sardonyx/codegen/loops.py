@@ -234,11 +234,7 @@ class _LoopEmitter:
 
         def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
             following: list[str] = []
-            kept = {*rows[0].known, *(value for _, value in found.stash)}  # computed anyway
-            products = [acc.adds_products and of.op == "mul" and of not in kept for acc, of in zip(accumulators, found.values)]
-            # A product that is summed is multiplied and added at once: only its factors are computed beforehand.
-            needed = [arg for value, product in zip(found.values, products) for arg in (value.args if product else (value,))]
-            needed += [value for _, value in found.stash]
+            products, needed = _needed(found, accumulators, rows[0].known)
             for places in _portions([(row, i) for i in positions for row in rows], found):
                 knowns = self._read_places(found.roots, places, mask, count)
                 self.e.emit_together(needed, knowns)
@@ -460,27 +456,27 @@ class _LoopEmitter:
 
         for found in self.walks:
             accumulators = [Accumulator(self.e, node) for node in found.reductions]
-            kept = {value for _, value in found.stash}  # computed anyway
             carry = [(kind, value) for acc in accumulators for kind, value in zip(acc.types, acc.initial)]
             width = len(carry)
             constants = self._constants_of(found, reduced, positions)
             loop = f.loop(0, self.sizes[axis], 1, carry * len(positions))
             moved = self._moved(pointers, axis, loop.index)
             following: list[str] = []
-            for number, (known, i) in enumerate(zip(known_at(loop.index, moved, found.roots), positions)):
-                known.update(constants[number])
+            knowns = [{**known, **own} for known, own in zip(known_at(loop.index, moved, found.roots), constants)]
+            products, needed = _needed(found, accumulators, knowns[0])
+            self.e.emit_together(needed, knowns)
+            for number, (known, i) in enumerate(zip(knowns, positions)):
                 state = loop.carry[number * width : (number + 1) * width]
-                for acc, value in zip(accumulators, found.values):
-                    if acc.adds_products and value.op == "mul" and value not in kept:
-                        a, b = self.e.emit(value.args, known)
-                        following += acc.step_product(a, b, state, None)
+                for acc, value, product in zip(accumulators, found.values, products):
+                    if product:
+                        following += acc.step_product(known[value.args[0]], known[value.args[1]], state, None)
                     else:
-                        following += acc.step_uniform(self.e.emit([value], known)[0], state[: len(acc.types)], loop.index)
+                        following += acc.step_uniform(known[value], state[: len(acc.types)], loop.index)
                     state = state[len(acc.types) :]
-                for operand, made in zip(found.stores, self.e.emit(found.values, known) if found.stores else ()):
-                    self._write(operand, made, moved, i, mask, count)
+                for operand, value in zip(found.stores, found.values):
+                    self._write(operand, known[value], moved, i, mask, count)
                 for operand, value in found.stash:
-                    self._write(operand, self.e.emit([value], known)[0], moved, i, mask, count)
+                    self._write(operand, known[value], moved, i, mask, count)
             states = f.end(loop, following)
             for results in reduced:
                 for node, acc in zip(found.reductions, accumulators):
@@ -510,6 +506,16 @@ def _portions(places: list[tuple[_Row, str]], found: Walk) -> list[list[tuple[_R
     """The places whose instructions are mixed, so that one does not wait for the other: as many as the registers hold."""
     most = len(places) if _operations(found) <= _LIGHT else _MIXED
     return [places[start : start + most] for start in range(0, len(places), most)]
+
+
+def _needed(found: Walk, accumulators: list[Accumulator], known: Iterable[Expr]) -> tuple[list[bool], list[Expr]]:
+    """Which reductions add up products, multiplied and added at once, and what must be computed before they take it in."""
+    there = {*known, *(value for _, value in found.stash)}
+    products = [acc.adds_products and value.op == "mul" and value not in there for acc, value in zip(accumulators, found.values)]
+    needed: list[Expr] = []
+    for value, product in zip(found.values, products or [False] * len(found.values)):
+        needed += value.args if product else [value]
+    return products, [*needed, *(value for _, value in found.stash)]
 
 
 def _leaves(values: Iterable[Expr], known: dict[Expr, str]) -> list[Expr]:

@@ -2,11 +2,11 @@
 
     python benchmarks/kernels/elementwise.py [pattern]
 
-`kernel` is the time of our native steps on memory that lies as it does inside a model (aligned to cache lines, which NumPy's arrays
-are not), `run` that of the whole call from Python; onnxruntime's is a whole call. `copy` is the rate at which the kernel reads its
-inputs and writes its result once, as a part of the rate at which this process copies a block as large as the input: both live in
-the same cache. `fma` is the part of the core's multiply-adds that the kernel's multiplications
-and multiply-adds take, as they stand in its expressions: what limits functions, and what a norm has to spare.
+`kernel` is the time of our native steps on memory that lies as it does inside a model (aligned to cache lines, which NumPy's
+arrays are not), `run` that of the whole call from Python; onnxruntime's is a whole call. `copy` is the rate at which the kernel
+reads its inputs and writes its result once, as a part of the rate at which this process copies a block as large as the input:
+both live in the same cache (but for the first, where each call from Python finds Python's own data). `fma` is the part of the
+core's multiply-adds that the multiplications and multiply-adds in the kernel's expressions take: it is what limits functions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
 import onnxruntime as ort
 from onnx import NodeProto, helper, numpy_helper
@@ -130,9 +132,7 @@ def multiplications(kernel: LoopKernel) -> int:
     """Multiplications and multiply-adds for each element."""
     count = 0
     for found in walks(kernel):
-        moving = {
-            node for node in surface(found.roots) if node.op == "load" and kernel.operands[node.param].inner != "zero"
-        }
+        moving = {node for node in surface(found.roots) if node.op == "load" and kernel.operands[node.param].inner != "zero"}
         for node in surface(found.roots):
             if node.op != "reduced" and any(arg in moving for arg in node.args):
                 moving.add(node)
@@ -187,7 +187,7 @@ class Measured:
 
 
 def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> Measured:
-    """Time a case: some runs of ours, then some of onnxruntime's, again and again; each finds what its last run left in the cache."""
+    """Time a case: some runs of ours, then some of onnxruntime's, and again; each finds what its last run left in the cache."""
     content, feeds = _model(case)
     model = load(content)
     infer_shapes(model)

@@ -59,7 +59,6 @@ class _LoopEmitter:
         self.f = function
         self.lanes = vector_lanes(kernel, target.lanes)
         self.e = VectorEmitter(function, self.lanes, target)
-        self.registers = target.registers
         self.walks = walks(kernel)
         self.sizes = [function.argument("%args", axis) for axis in range(kernel.axes)]
         self.bases: list[str] = []
@@ -265,17 +264,17 @@ class _LoopEmitter:
         kind = scalar_type(value.type)
         inside = rows
 
-        def read(number: int, positions: list[str], mask: str | None, count: str | None) -> list[str]:
-            places = [(inside[number], i) for i in positions]
-            knowns = self._read_places(found.roots, places, mask, count)
-            self.e.emit_together(found.roots, knowns)
-            for (row, i), known in zip(places, knowns):
-                for operand, kept in found.stash:
-                    self._write(operand, known[kept], row.pointers, i, mask, count)
+        def read(row: int, positions: list[str], mask: str | None, count: str | None, *, sample: bool = False) -> list[str]:
+            places = [(inside[row], i) for i in positions]
+            roots, stash = ([value], []) if sample else (found.roots, found.stash)
+            knowns = self._read_places(roots, places, mask, count)
+            self.e.emit_together(roots, knowns)
+            for (at, i), known in zip(places, knowns):
+                for operand, kept in stash:
+                    self._write(operand, known[kept], at.pointers, i, mask, count)
             return [known[value] for known in knowns]
 
-        chunk = 8 if self.registers >= 32 else 4
-        walk = SpreadWalk(self.e, value.type, chunk, read)
+        walk = SpreadWalk(self.e, value.type, read)
         if self.k.reduce == "parts":
             nothing = [(kind, constant(value.type, 0, 1))] * (3 * len(rows))
             part = self.f.loop(0, self.sizes[-2], 1, nothing)

@@ -7,8 +7,9 @@
 
 Without a reduction the kernel is an elementwise loop over all axes. With `reduce="inner"` the vector axis is reduced: a row is
 walked once for every level of reductions that depend on each other, then once for the stores (softmax: max, sum of exp,
-division). With `reduce="parts"` the last two axes are reduced: a row is made of parts, between which operands jump (or change, as
-the scale of a channel in a group of channels). With `reduce="middle"` the last axis but one is reduced and the vector axis is kept.
+division). With `reduce="parts"` the last two axes are reduced: a row is made of parts, between which operands jump (or change,
+as the scale of a channel in a group of channels). With `reduce="middle"` the last axis but one is reduced and the vector axis
+is kept.
 
 Arguments: the sizes of the axes, then for each operand its address and its strides. The parallel range counts `units`.
 """

@@ -1,7 +1,7 @@
 """Normalisations as rules over rows; they mean what `ops/norm.py` and `ops/contrib_norm.py` say.
 
-The variance is the mean of squared distances from the mean (`Rows.spread`): the mean of squares minus the square of the mean would
-lose digits.
+The variance is the mean of squared distances from the mean (`Rows.spread`): the mean of squares minus the square of the mean
+would lose digits.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ from typing import Final
 
 from sardonyx.codegen.accumulators import Accumulator
 from sardonyx.codegen.function import Function
+from sardonyx.codegen.spread import SpreadWalk
 from sardonyx.codegen.target import Target
-from sardonyx.codegen.vector import VectorEmitter, memory_type, scalar_type
+from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
 from sardonyx.kernel.expr import Expr
 from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, surface, vector_lanes, walks
 
@@ -28,7 +29,7 @@ _HEAVY: Final = 40  # operations from which on fewer vectors are worked on at on
 
 _LIGHT: Final = 8  # operations up to which all vectors of a turn are worked on at once
 _MIXED: Final = 4  # vectors worked on at once if there are more operations
-_ROWS: Final = 4  # short rows worked on at once
+_ROWS: Final = 4  # short rows worked on at once; half as many if there are more operations
 _SHORT_ROW: Final = 1280  # elements of a row of which that many rows fit the first cache beside their results
 
 _WalkBody = Callable[["list[str]", "str | None", "str | None", "list[str]"], "list[str]"]
@@ -131,7 +132,10 @@ class _LoopEmitter:
     def _rows_together(self) -> int:
         """How many short rows are worked on at once: if something is reduced, or rows share what they read."""
         shared = any(operand.same_rows and operand.inner == "unit" for operand in self.k.operands)
-        return _ROWS if self.k.reduce == "inner" or shared else 1
+        if self.k.reduce != "inner" and not shared:
+            return 1
+        most = max(_moving_operations(found, self.k) for found in self.walks)
+        return _ROWS if most <= _LIGHT else _ROWS // 2
 
     def _moved(self, pointers: Sequence[str], axis: int, index: str) -> list[str]:
         return [
@@ -198,7 +202,9 @@ class _LoopEmitter:
 
     def _rows(self, rows: list[_Row], start: str, stop: str) -> None:
         for found in self.walks:
-            if found.reductions:
+            if any(node.param[0] == "spread" for node in found.reductions):
+                self._spread_rows(found, rows, start, stop)
+            elif found.reductions:
                 self._reduce_rows(found, rows, start, stop)
             else:
                 self._store_rows(found, rows, start, stop)
@@ -227,11 +233,7 @@ class _LoopEmitter:
 
         def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
             following: list[str] = []
-            kept = {*rows[0].known, *(value for _, value in found.stash)}  # computed anyway
-            products = [acc.adds_products and of.op == "mul" and of not in kept for acc, of in zip(accumulators, found.values)]
-            # A product that is summed is multiplied and added at once: only its factors are computed beforehand.
-            needed = [arg for value, product in zip(found.values, products) for arg in (value.args if product else (value,))]
-            needed += [value for _, value in found.stash]
+            products, needed = _needed(found, accumulators, rows[0].known)
             for places in _portions([(row, i) for i in positions for row in rows], found):
                 knowns = self._read_places(found.roots, places, mask, count)
                 self.e.emit_together(needed, knowns)
@@ -256,6 +258,52 @@ class _LoopEmitter:
                 row.reduced[node] = acc.finish(parts)
                 position += own
 
+    def _spread_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
+        """The sum and the spread of one value, in one walk."""
+        value = found.values[0]
+        kind = scalar_type(value.type)
+        inside = rows
+
+        def read(row: int, positions: list[str], mask: str | None, count: str | None, *, sample: bool = False) -> list[str]:
+            places = [(inside[row], i) for i in positions]
+            roots, stash = ([value], []) if sample else (found.roots, found.stash)
+            knowns = self._read_places(roots, places, mask, count)
+            self.e.emit_together(roots, knowns)
+            for (at, i), known in zip(places, knowns):
+                for operand, kept in stash:
+                    self._write(operand, known[kept], at.pointers, i, mask, count)
+            return [known[value] for known in knowns]
+
+        walk = SpreadWalk(self.e, value.type, read)
+        if self.k.reduce == "parts":
+            nothing = [(kind, constant(value.type, 0, 1))] * (3 * len(rows))
+            part = self.f.loop(0, self.sizes[-2], 1, nothing)
+            inside = self._rows_of_part(found, rows, part.index)
+            following: list[str] = []
+            for number, (total, spread) in enumerate(walk.finish(walk.walk(range(len(rows)), start, stop))):
+                elements, sum_, squares = part.carry[3 * number : 3 * number + 3]
+                following += walk.join((elements, sum_, squares), total, spread, self.sizes[-1])
+            ended = self.f.end(part, following)
+            results = [(ended[3 * number + 1], ended[3 * number + 2]) for number in range(len(rows))]
+        else:
+            for row in rows:
+                row.known = self._uniform(found.roots, row, self.k.axes - 1)
+            # Two at a time fill the machine; their ends, which are chains of few instructions, come together.
+            pairs = [range(first, min(first + 2, len(rows))) for first in range(0, len(rows), 2)]
+            results = [result for walked in [walk.walk(pair, start, stop) for pair in pairs] for result in walk.finish(walked)]
+        for row, (total, spread) in zip(rows, results):
+            for node in found.reductions:
+                row.reduced[node] = spread if node.param[0] == "spread" else total
+
+    def _rows_of_part(self, found: Walk, rows: list[_Row], part: str) -> list[_Row]:
+        """Where a part of each row lies, and what is the same along it."""
+        axis, inside = self.k.axes - 2, []
+        for row in rows:
+            moved = _Row(self._moved(row.pointers, axis, part), [*row.indices, part], row.reduced)
+            moved.known = self._uniform(found.roots, moved, self.k.axes - 1)
+            inside.append(moved)
+        return inside
+
     def _walk_parts(
         self, found: Walk, rows: list[_Row], start: str, stop: str, body: _Body, types: list[str], initial: list[str]
     ) -> list[str]:
@@ -265,13 +313,8 @@ class _LoopEmitter:
             for row in rows:
                 row.known = self._uniform(found.roots, row, self.k.axes - 1)
             return self._walk(start, stop, unroll, partial(body, rows), types, initial * unroll)
-        axis = self.k.axes - 2
-        part = f.loop(0, self.sizes[axis], 1, list(zip(types * unroll, initial * unroll)))
-        inside = []
-        for row in rows:
-            moved = _Row(self._moved(row.pointers, axis, part.index), [*row.indices, part.index], row.reduced)
-            moved.known = self._uniform(found.roots, moved, self.k.axes - 1)
-            inside.append(moved)
+        part = f.loop(0, self.sizes[-2], 1, list(zip(types * unroll, initial * unroll)))
+        inside = self._rows_of_part(found, rows, part.index)
         return f.end(part, self._walk(start, stop, unroll, partial(body, inside), types, part.carry))
 
     def _walk(self, start: str, stop: str, unroll: int, body: _WalkBody, types: list[str], initial: list[str]) -> list[str]:
@@ -412,27 +455,27 @@ class _LoopEmitter:
 
         for found in self.walks:
             accumulators = [Accumulator(self.e, node) for node in found.reductions]
-            kept = {value for _, value in found.stash}  # computed anyway
             carry = [(kind, value) for acc in accumulators for kind, value in zip(acc.types, acc.initial)]
             width = len(carry)
             constants = self._constants_of(found, reduced, positions)
             loop = f.loop(0, self.sizes[axis], 1, carry * len(positions))
             moved = self._moved(pointers, axis, loop.index)
             following: list[str] = []
-            for number, (known, i) in enumerate(zip(known_at(loop.index, moved, found.roots), positions)):
-                known.update(constants[number])
+            knowns = [{**known, **own} for known, own in zip(known_at(loop.index, moved, found.roots), constants)]
+            products, needed = _needed(found, accumulators, knowns[0])
+            self.e.emit_together(needed, knowns)
+            for number, (known, i) in enumerate(zip(knowns, positions)):
                 state = loop.carry[number * width : (number + 1) * width]
-                for acc, value in zip(accumulators, found.values):
-                    if acc.adds_products and value.op == "mul" and value not in kept:
-                        a, b = self.e.emit(value.args, known)
-                        following += acc.step_product(a, b, state, None)
+                for acc, value, product in zip(accumulators, found.values, products):
+                    if product:
+                        following += acc.step_product(known[value.args[0]], known[value.args[1]], state, None)
                     else:
-                        following += acc.step_uniform(self.e.emit([value], known)[0], state[: len(acc.types)], loop.index)
+                        following += acc.step_uniform(known[value], state[: len(acc.types)], loop.index)
                     state = state[len(acc.types) :]
-                for operand, made in zip(found.stores, self.e.emit(found.values, known) if found.stores else ()):
-                    self._write(operand, made, moved, i, mask, count)
+                for operand, value in zip(found.stores, found.values):
+                    self._write(operand, known[value], moved, i, mask, count)
                 for operand, value in found.stash:
-                    self._write(operand, self.e.emit([value], known)[0], moved, i, mask, count)
+                    self._write(operand, known[value], moved, i, mask, count)
             states = f.end(loop, following)
             for results in reduced:
                 for node, acc in zip(found.reductions, accumulators):
@@ -464,6 +507,16 @@ def _portions(places: list[tuple[_Row, str]], found: Walk) -> list[list[tuple[_R
     return [places[start : start + most] for start in range(0, len(places), most)]
 
 
+def _needed(found: Walk, accumulators: list[Accumulator], known: Iterable[Expr]) -> tuple[list[bool], list[Expr]]:
+    """Which reductions add up products, multiplied and added at once, and what must be computed before they take it in."""
+    there = {*known, *(value for _, value in found.stash)}
+    products = [acc.adds_products and value.op == "mul" and value not in there for acc, value in zip(accumulators, found.values)]
+    needed: list[Expr] = []
+    for value, product in zip(found.values, products or [False] * len(found.values)):
+        needed += value.args if product else [value]
+    return products, [*needed, *(value for _, value in found.stash)]
+
+
 def _leaves(values: Iterable[Expr], known: dict[Expr, str]) -> list[Expr]:
     """The nodes without arguments that expressions still need, given what is known."""
     found: dict[Expr, None] = {}
@@ -482,6 +535,16 @@ def _leaves(values: Iterable[Expr], known: dict[Expr, str]) -> list[Expr]:
 
 def _operations(found: Walk) -> int:
     return sum(1 for node in surface(found.roots) if node.op != "const")
+
+
+def _moving_operations(found: Walk, kernel: LoopKernel) -> int:
+    """Operations for each element: without what is the same along a row."""
+    moving: set[Expr] = set()
+    for node in surface(found.roots):
+        leaf = node.op == "index" or (node.op == "load" and kernel.operands[node.param].inner != "zero")
+        if leaf or (node.op != "reduced" and any(arg in moving for arg in node.args)):
+            moving.add(node)
+    return len(moving)
 
 
 def _unroll(found: Walk) -> int:

@@ -42,7 +42,7 @@ class _PoolEmitter:
         for _ in kernel.epilogue.operands:
             base = f.argument("%args", next(at), "ptr")
             self.operands.append((base, [f.argument("%args", next(at)) for _ in range(5)]))
-        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes)
+        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
         width = -(-kernel.reach // self.lanes) * self.lanes + self.lanes * kernel.step[2]
         self.row = f.let(f"alloca [{width} x {self.element}], align 64", "row")
         self.counts = ""

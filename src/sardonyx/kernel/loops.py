@@ -7,8 +7,9 @@
 
 Without a reduction the kernel is an elementwise loop over all axes. With `reduce="inner"` the vector axis is reduced: a row is
 walked once for every level of reductions that depend on each other, then once for the stores (softmax: max, sum of exp,
-division). With `reduce="parts"` the last two axes are reduced: a row is made of parts, between which operands jump (or change, as
-the scale of a channel in a group of channels). With `reduce="middle"` the last axis but one is reduced and the vector axis is kept.
+division). With `reduce="parts"` the last two axes are reduced: a row is made of parts, between which operands jump (or change,
+as the scale of a channel in a group of channels). With `reduce="middle"` the last axis but one is reduced and the vector axis
+is kept.
 
 Arguments: the sizes of the axes, then for each operand its address and its strides. The parallel range counts `units`.
 """
@@ -82,6 +83,11 @@ class LoopKernel:
             raise ValueError(f"a kernel with reduce={self.reduce!r} needs {least} axes, has {self.axes}")
         if (self.reduce == "none") != (not self.reductions):
             raise ValueError(f"reduce={self.reduce!r} does not fit {len(self.reductions)} reductions")
+        for level in self.levels:
+            spreads = [node for node in level if node.param[0] == "spread"]
+            alone = all(node.param[0] in ("sum", "spread") and node.args == spreads[0].args for node in level if spreads)
+            if spreads and (self.reduce == "middle" or not alone):
+                raise ValueError("a spread is computed along rows, with nothing else but the sum of the same value")
 
     @property
     def row_axes(self) -> int:

@@ -27,6 +27,7 @@ from sardonyx.lower.steps import View, row_major
 
 _TYPES: Final = {dtype.name: dtype for dtype in dtypes.ALL}
 Form: TypeAlias = Literal["line", "parts", "stages"]  # the reduced axes in one line, in lines with jumps between, or one by one
+_ONE_WALK_FROM: Final = 512  # elements from which on the end of one walk for mean and spread costs less than a second walk
 _CHEAP: Final = 3  # operations that are computed again in every walk rather than kept in memory
 
 
@@ -149,6 +150,15 @@ class Rows:
         """The mean over the axes."""
         return self.total("sum", value) / self.count(value.type)
 
+    def spread(self, value: Expr, mean: Expr) -> Expr:
+        """The sum of squared distances from the mean."""
+        length = product([self.shape[axis] for axis in self.axes])
+        short = isinstance(length, int) and length < _ONE_WALK_FROM
+        if self.inner and not self.staged and not short:
+            return self.total("spread", value)
+        distance = value - mean
+        return self.total("sum", distance * distance)
+
     def kept(self, value: Expr) -> Expr:
         """The same value, worth keeping between walks."""
         self._stash.append(value)
@@ -237,7 +247,7 @@ class Rows:
         return shape, [[view.strides[part[-1]] for part in order] for view in views]
 
     def _parts(self, stores: list[tuple[int, Expr]], results: list[tuple[int, Expr]]) -> tuple[list[Dim], list[list[Dim]]]:
-        """Shape and strides with the reduced axes as the last two. Reductions alone are divided between more threads by stages."""
+        """Shape and strides with the reduced axes as the last two. By stages mere reductions are divided between more threads."""
         runs = self._runs(self.views, self.axes)
         by_place = any(
             node.op == "index" or (node.op == "reduced" and node.param[0].startswith("arg"))

@@ -53,6 +53,7 @@ FAMILIES: Final = (
     "compaction",
     "einsum",
     "vision",
+    "sampling",
     "resize",
 )
 

@@ -38,6 +38,7 @@ FAMILIES: Final = (
     "rotary",
     "grouped_attention",
     "pool",
+    "lrn",
     "quant",
     "quant_matmul",
     "conv",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
-from sardonyx.runtime.native_program import SizeConflict
+from sardonyx.runtime.native_core import SizeConflict
 
 FLOATS: dict[str, Any] = {"float": np.float32, "double": np.float64, "float16": np.float16}
 OTHERS: dict[str, Any] = {"uint8": np.uint8, "int64": np.int64, "bool": np.bool_}

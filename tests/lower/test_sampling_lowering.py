@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+from sardonyx import errors
 from sardonyx.runtime.native_core import SizeConflict
 
 FLOATS: dict[str, Any] = {"float": np.float32, "double": np.float64, "float16": np.float16}
@@ -91,3 +92,44 @@ def test_affine_grids_agree(corners: int, kind: str, sizes: tuple[int, ...]) -> 
     tolerance = 5e-3 if kind == "float16" else 1e-5
     feeds = {"t": guarded(theta), "x": np.zeros((2, 1, *sizes), np.float32)}
     assert_native_agrees(model(graph), feeds, rtol=tolerance, atol=tolerance)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.sampled_from(["half_pixel", "output_half_pixel"]),
+    st.sampled_from([1.0, 0.25]),
+    st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    st.integers(0, 9),
+    st.booleans(),
+)
+def test_regions_agree(ratio: int, coordinates: str, scale: float, bins: tuple[int, int], regions: int, special: bool) -> None:
+    rng = np.random.default_rng(regions)
+    x = rng.standard_normal((2, 3, 8, 7)).astype(np.float32)
+    rois = (rng.uniform(-3, 12, (regions, 4)) / scale).astype(np.float32)
+    if special and regions > 2:
+        rois[0, 0], rois[1, 2], rois[2, 1] = np.nan, np.inf, -np.inf
+    attributes = f'coordinate_transformation_mode="{coordinates}", sampling_ratio={ratio}, spatial_scale={scale}'
+    graph = f"""(float[N,C,H,W] x, float[R,4] r, int64[R] b) => (float[a] y) {{
+        y = RoiAlign<{attributes}, output_height={bins[0]}, output_width={bins[1]}>(x, r, b)
+    }}"""
+    feeds = {"x": guarded(x), "r": guarded(rois), "b": guarded(rng.integers(0, 2, regions))}
+    assert_native_agrees(model(graph), feeds, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("bad", [-1, 2, 1 << 40])
+def test_a_region_of_an_image_that_is_not_there_is_an_error_that_names_the_node(workers: int, bad: int) -> None:
+    text = "(float[N,C,H,W] x, float[R,4] r, int64[R] b) => (float[a] y) { y = RoiAlign<sampling_ratio=2>(x, r, b) }"
+    graph, compiled = compile_native(model(text), workers)
+    assert not host_nodes(compiled)
+    feeds = {"x": np.zeros((2, 1, 4, 4), np.float32), "r": np.ones((3, 4), np.float32), "b": np.array([0, bad, 1])}
+    with pytest.raises(errors.InvalidArgument, match=r"RoiAlign.*an image that is not there: X has 2 images"):
+        run_native(graph, compiled, feeds)
+
+
+@pytest.mark.parametrize("attributes", ["sampling_ratio=0", 'sampling_ratio=2, mode="max"', "sampling_ratio=9"])
+def test_regions_the_host_computes(attributes: str) -> None:
+    text = f"(float[N,C,H,W] x, float[R,4] r, int64[R] b) => (float[a] y) {{ y = RoiAlign<{attributes}>(x, r, b) }}"
+    _, compiled = compile_native(model(text))
+    assert host_nodes(compiled) == ["RoiAlign"]

@@ -14,7 +14,7 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
     """The function of a sampling."""
     f = Function(name, KERNEL_PARAMETERS)
     at = iter(range(kernel.argument_count()))
-    channels, points, elements = (f.argument("%args", next(at)) for _ in range(3))
+    channels, points, elements, move = (f.argument("%args", next(at)) for _ in range(4))
     source, places = (f.argument("%args", next(at), "ptr") for _ in range(2))
     weights = f.argument("%args", next(at), "ptr") if kernel.weighted else ""
     result = f.argument("%args", next(at), "ptr")
@@ -26,7 +26,8 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
     image = f.let(f"udiv i64 {plane}, {channels}", "i")
     stop = f.min(f.add(first, CHUNK), points)
     element = memory_type(kernel.source)
-    pixels = f.element(source, element, f.mul(plane, elements))
+    channel = f.add(f.mul(image, move), f.sub(plane, f.mul(image, channels)))
+    pixels = f.element(source, element, f.mul(channel, elements))
     row = f.element(result, element, f.mul(plane, points))
     tables = f.mul(f.mul(image, kernel.taps), points)
     whole = f.add(first, f.let(f"and i64 {f.sub(stop, first)}, {-lanes}", "i"))

@@ -1,12 +1,12 @@
-"""Weighted sums of elements at any places of an image: the second half of a GridSample.
+"""Weighted sums of elements at any places of images: the second half of a GridSample or RoiAlign.
 
-    target[n, c, p]  :=  sum over t of weights[n, t, p] * source[n, c, places[n, t, p]]
+    target[n, c, p]  :=  sum over t of weights[n, t, p] * source[n * move + c, places[n, t, p]]
 
 A place below zero lies outside and counts as an element that is 0. Without weights there is one place, whose element is taken as
 it is. All tensors lie without gaps.
 
-Arguments: channels, points, elements of one channel of the source; addresses of the source, the places (i64), the weights if
-there are any, and the target. The parallel range counts chunks of points, of all images and channels.
+Arguments: channels, points, elements of one channel of the source, the move (in channels); addresses of the source, the places
+(i64), the weights if there are any, and the target. The parallel range counts chunks of points, of all images and channels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SampleKernel:
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""
-        return 6 + int(self.weighted)
+        return 7 + int(self.weighted)
 
 
 def units(images: Dim, channels: Dim, points: Dim) -> Dim:

@@ -19,6 +19,7 @@ from unittest import mock
 import numpy as np
 
 from sardonyx.runtime import fast_path, native_program
+from sardonyx.runtime.arena import ArenaLayout
 from sardonyx.runtime.native_core import Context, NativeCore
 
 _PAGE = mmap.PAGESIZE
@@ -77,13 +78,17 @@ class _Guard:
             self._alive[-1].make_read_only()
         return copied
 
+    def spread(self, layout: ArenaLayout, context: Context) -> None:
+        """Every buffer of an arena in memory of its own."""
+        for number, dim in zip(layout.buffers.tolist(), layout._size_numbers.tolist()):
+            size = max(int(context.dims[dim]), 0)
+            context.bases[number] = self.empty((size,), np.uint8).ctypes.data
+        context.bases[layout.shared] = context.bases[layout.roots]
+
     def place(self, core: NativeCore, context: Context) -> None:
         """Every buffer of the arena, and every constant, in memory of its own."""
-        layout, bases = core._layout, context.bases
-        for number, dim, _, _ in core.image.arena.tolist():
-            size = max(int(context.dims[dim]), 0)
-            bases[number] = self.empty((size,), np.uint8).ctypes.data
-        bases[layout.shared] = bases[layout.roots]
+        self.spread(core._layout, context)
+        bases = context.bases
         for number, array in core.constants.items():
             bases[number] = self.copy(array, read_only=True).ctypes.data
 
@@ -102,15 +107,20 @@ class _NumpyWith:
 def guarded_memory(at_start: bool = False) -> Iterator[_Guard]:
     """While this holds, native programs run in guarded memory; contexts of earlier runs must not be used again."""
     guard = _Guard(at_start)
-    place = NativeCore.place
+    place, place_late = NativeCore.place, NativeCore.place_late
 
     def guarded_place(self: NativeCore, context: Context) -> None:
         place(self, context)
         guard.place(self, context)
 
+    def guarded_place_late(self: NativeCore, context: Context, members: tuple[int, ...]) -> None:
+        place_late(self, context, members)
+        guard.spread(self._late_layouts[members], context)
+
     numpy_with_guards = _NumpyWith(guard)
     with (
         mock.patch.object(NativeCore, "place", guarded_place),
+        mock.patch.object(NativeCore, "place_late", guarded_place_late),
         mock.patch.object(fast_path, "np", numpy_with_guards),
         mock.patch.object(native_program, "np", numpy_with_guards),
     ):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
-from sardonyx.runtime.native_program import SizeConflict
+from sardonyx.runtime.native_core import SizeConflict
 
 SIZES = {"b": 2, "h": 3, "i": 5, "j": 7, "d": 4, "n": 19}
 EQUATIONS = [

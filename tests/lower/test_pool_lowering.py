@@ -13,7 +13,7 @@ from onnx import helper
 import model_text
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
-from sardonyx.runtime.native_program import SizeConflict
+from sardonyx.runtime.native_core import SizeConflict
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3}
 

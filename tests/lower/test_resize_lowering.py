@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
-from sardonyx.runtime.native_program import SizeConflict
+from sardonyx.runtime.native_core import SizeConflict
 
 COORDINATES = (
     "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric", "tf_half_pixel_for_nn"

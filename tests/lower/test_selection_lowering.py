@@ -13,7 +13,7 @@ from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
 from sardonyx.ir.tensor import Array
-from sardonyx.runtime.native_program import SizeConflict
+from sardonyx.runtime.native_core import SizeConflict
 
 TYPES = {
     "float": np.float32,

@@ -24,6 +24,7 @@ from sardonyx.codegen.pack import emit_pack_kernel
 from sardonyx.codegen.pool import emit_pool
 from sardonyx.codegen.resample import emit_resample_kernel
 from sardonyx.codegen.rnn import emit_recurrent
+from sardonyx.codegen.sample import emit_sample_kernel
 from sardonyx.codegen.scan import emit_scan_kernel
 from sardonyx.codegen.sort import emit_sort_kernel
 from sardonyx.codegen.suppress import emit_list_kernel, emit_suppress_kernel
@@ -46,6 +47,7 @@ from sardonyx.kernel.pool import MaxPlacesKernel, PoolKernel
 from sardonyx.kernel.resample import ResampleKernel
 from sardonyx.kernel.resize import ResizeKernel
 from sardonyx.kernel.rnn import RecurrentKernel
+from sardonyx.kernel.sample import SampleKernel
 from sardonyx.kernel.scan import ScanKernel
 from sardonyx.kernel.sort import SortKernel
 from sardonyx.kernel.suppress import ListKernel, SuppressKernel
@@ -63,6 +65,7 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     IndexKernel: emit_index_kernel,
     ScanKernel: emit_scan_kernel,
     ResampleKernel: emit_resample_kernel,
+    SampleKernel: emit_sample_kernel,
     TopKKernel: emit_topk_kernel,
     SortKernel: emit_sort_kernel,
     SuppressKernel: emit_suppress_kernel,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +16,7 @@ from sardonyx.kernel.expr import FLOATS, Expr, const, load, sqrt, unary
 from sardonyx.kernel.pool import MaxPlacesKernel, PoolKernel, PoolKind
 from sardonyx.lower.conv_geometry import Geometry, geometry
 from sardonyx.lower.elementwise import pow_
-from sardonyx.lower.epilogue import group_epilogue
+from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type, lower_loop
@@ -65,18 +66,34 @@ def pool(ctx: LowerContext, group: Group) -> None:
     if not epilogue.stores:
         return
     x = _powers(ctx, group, source, attrs["p"]) if kind == "sum" else _consecutive(ctx, source)
-    name = x.buffer.dtype.name
-    moves = [_five(strides) for strides in epilogue.strides(group.shape)]
     padded = kind == "average" and bool(attrs.get("count_include_pad"))
+    whole = not attrs.get("ceil_mode") and (padded or all(pad == 0 for pad in (*place.before, *place.after)))
+    pool_step(ctx, group, kind, x, place, epilogue, group.shape, padded=padded, whole=whole)
+
+
+def pool_step(
+    ctx: LowerContext,
+    group: Group,
+    kind: PoolKind,
+    x: View,
+    place: Geometry,
+    epilogue: GroupEpilogue,
+    shape: Sequence[Dim],
+    *,
+    padded: bool = False,
+    whole: bool = False,
+) -> None:
+    """The windows of an image whose columns are consecutive; `shape` is the result's. `padded` and `whole` are for means."""
+    moves = [_five(strides) for strides in epilogue.strides(shape)]
     kernel = PoolKernel(
         kind,
-        name,
-        type_,
+        x.buffer.dtype.name,
+        compute_type(x.buffer.dtype.name),
         _numbers(place.kernel),
         _numbers(place.step),
         _numbers(place.spread),
         padded,
-        not attrs.get("ceil_mode") and (padded or all(pad == 0 for pad in (*place.before, *place.after))),
+        whole,
         epilogue.for_kernel([move[4] for move in moves]),
     )
     arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.before]

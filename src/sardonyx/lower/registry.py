@@ -38,6 +38,7 @@ FAMILIES: Final = (
     "rotary",
     "grouped_attention",
     "pool",
+    "lrn",
     "quant",
     "quant_matmul",
     "conv",
@@ -53,6 +54,7 @@ FAMILIES: Final = (
     "compaction",
     "einsum",
     "vision",
+    "sampling",
     "resize",
 )
 

@@ -38,7 +38,7 @@ def vector_lanes(kernel: LoopKernel, lanes: int) -> int:
     """
     widest = max(BITS[operand.type] for operand in kernel.operands)
     if widest < 32:
-        widest = max([widest, *(BITS[node.type] for node in walk(kernel.roots))])
+        widest = max([widest, *(BITS[node.type] for node in kernel.nodes)])
     return max(lanes * 32 // widest, 2)
 
 
@@ -100,9 +100,14 @@ class LoopKernel:
         return [value for _, value in (*self.stores, *self.results)]
 
     @cached_property
+    def nodes(self) -> tuple[Expr, ...]:
+        """Every node of all expressions once, arguments before the nodes that use them."""
+        return tuple(walk(self.roots))
+
+    @cached_property
     def reductions(self) -> tuple[Expr, ...]:
         """The reductions, those others depend on first."""
-        return tuple(node for node in walk(self.roots) if node.op == "reduced")
+        return tuple(node for node in self.nodes if node.op == "reduced")
 
     @cached_property
     def levels(self) -> tuple[tuple[Expr, ...], ...]:
@@ -125,6 +130,9 @@ class LoopKernel:
     @cached_property
     def traffic(self) -> list[tuple[frozenset[int], frozenset[int]]]:
         """Walk by walk, and at the end for the results: the operands that are read and those that are written."""
+        if self.reduce == "none" and not self.stash:  # one walk that computes everything
+            loads = frozenset(node.param for node in self.nodes if node.op == "load")
+            return [(loads, frozenset(to for to, _ in self.stores)), (frozenset(), frozenset())]
         found = [(_loaded(each.roots), frozenset(each.written)) for each in walks(self)]
         return [*found, (_loaded(value for _, value in self.results), frozenset())]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.ir.dims import Dim, dim_min, product
-from sardonyx.kernel.expr import BITS, Expr, walk
+from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
 from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View
 
@@ -137,7 +137,7 @@ def _in_place(
 
 def estimated_work(kernel: LoopKernel, elements: Dim) -> Dim:
     """Nanoseconds on one core, roughly: a vector operation in half a cycle, or the memory traffic, whichever is more."""
-    operations = sum(1 for node in walk(kernel.roots) if node.args)
+    operations = sum(1 for node in kernel.nodes if node.args)
     moved = sum(BITS[operand.type] // 8 for operand in kernel.operands if operand.inner != "zero")
     per_thousand = max(operations * 25, moved * 40, 100)
     return elements * per_thousand // 1000

@@ -51,8 +51,8 @@ def _accepts_integers(node: Node) -> str:
 def matmul_integer(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     zero_points = [*node.inputs[2:], None, None]
-    a = _centred(ctx, group, given(node, 0), zero_points[0], rows=True)
-    b = _centred(ctx, group, given(node, 1), zero_points[1], rows=False)
+    a = centred(ctx, group, given(node, 0), zero_points[0], -2)
+    b = centred(ctx, group, given(node, 1), zero_points[1], -1)
     lower_product(ctx, group, a, b, 1.0)
 
 
@@ -70,8 +70,8 @@ def _accepts_quantized(node: Node) -> str:
 def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     assert group.shape is not None
-    a = _centred(ctx, group, given(node, 0), node.inputs[2], rows=True)
-    b = _centred(ctx, group, given(node, 3), node.inputs[5], rows=False)
+    a = centred(ctx, group, given(node, 0), node.inputs[2], -2)
+    b = centred(ctx, group, given(node, 3), node.inputs[5], -1)
     output = node.outputs[0]
 
     def root(operand: Callable[[Value], int]) -> dict[Value, Expr]:
@@ -88,30 +88,32 @@ def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
         product_into(ctx, group, a, b, epilogue, group.shape)
 
 
-def _centred(ctx: LowerContext, group: Group, value: Value, zero_point: Value | None, *, rows: bool) -> View:
-    """The distances of a matrix's elements to their zero point."""
+def centred(ctx: LowerContext, group: Group, value: Value, zero_point: Value | None, axis: int, into: View | None = None) -> View:
+    """The distances of a tensor's elements to their zero point: one number, or one for each place of an axis."""
     known, origin = ctx.constant_data(value), ctx.constant_data(zero_point)
-    if known is not None and (zero_point is None or origin is not None):
+    rank = len(ctx.shape(value))
+    others = [place for place in range(rank) if place != axis % rank]
+    if into is None and known is not None and (zero_point is None or origin is not None):
 
         def made() -> Array:
             elements = known.numpy().astype(np.int32)
             if origin is None:
                 return elements
-            offset = origin.numpy().astype(np.int32)
-            return np.ascontiguousarray(elements - (offset.reshape(-1, 1) if rows and offset.size > 1 else offset.reshape(-1)))
+            offset = origin.numpy().astype(np.int32).reshape(-1)
+            return np.ascontiguousarray(elements - (offset if offset.size == 1 else np.expand_dims(offset, others)))
 
         name = "" if zero_point is None else zero_point.name
         return ctx.packed(f"{value.name} from {name or 0}", dtypes.INT32, known.shape, made)
     x = ctx.straight(value)
     views, expression = [x], load(0, x.buffer.dtype.name).cast("i32")
     if zero_point is not None:
-        views.append(ctx.view(zero_point))
-        if rows and len(views[1].shape) == 1:
-            views[1] = with_axes(views[1], [1])
-        if len(views[1].shape) > len(x.shape):  # one number
-            views[1] = View(views[1].buffer, (), (), views[1].offset)
-        expression = expression - load(1, views[1].buffer.dtype.name).cast("i32")
-    target = ctx.scratch(dtypes.INT32, x.shape, "centred")
+        given_view = ctx.view(zero_point)
+        if set(given_view.shape) <= {1}:
+            views.append(View(given_view.buffer, (), (), given_view.offset))
+        else:
+            views.append(with_axes(given_view, others))
+        expression = expression - load(1, given_view.buffer.dtype.name).cast("i32")
+    target = ctx.scratch(dtypes.INT32, x.shape, "centred") if into is None else into
     types = [view.buffer.dtype.name for view in (*views, target)]
     stores = [(len(views), expression)]
     step = loop_step(x.shape, [*views, target], types, stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,))

@@ -41,6 +41,7 @@ FAMILIES: Final = (
     "lrn",
     "quant",
     "quant_matmul",
+    "quant_conv",
     "conv",
     "conv_pool",
     "conv_resize",

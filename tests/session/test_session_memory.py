@@ -253,6 +253,26 @@ def test_an_idle_session_uses_no_cpu() -> None:
     assert time.process_time() - before < 0.1
 
 
+def test_threads_that_compile_the_same_kernels_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of them compiled must stay loaded when another one compiled it, too."""
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "new"))
+    results: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        session = sardonyx.InferenceSession(network(weights=8 + number // 2))
+        for _ in range(3):
+            results[number] = session.run(None, {"x": np.ones((50, 8 + number // 2), F32)})[0]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 6
+    for number in (0, 2, 4):
+        np.testing.assert_array_equal(results[number], results[number + 1])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("make", [network, looping])

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx import errors
+from sardonyx.runtime.arena import Arena
 
 F32 = np.float32
 SHRINK = "memory.enable_memory_arena_shrinkage"
@@ -178,6 +179,29 @@ def test_a_run_that_fails_does_not_leave_the_wrong_sizes_behind() -> None:
             assert found.shape == (1, size)
             with pytest.raises(errors.SardonyxError):
                 session.run(None, {"x": ones[:900], "z": ones[:7]})
+
+
+def test_memory_that_cannot_be_had_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy computes what does not fit; the next run of the same sizes must not use memory that is gone."""
+    session = sardonyx.InferenceSession(network())
+    fetched = ["a", "y"]  # another program than that of the outputs alone, which keeps its contexts after errors
+    expected = session.run(fetched, {"x": LARGE})
+    mapped = Arena._map
+
+    def refused(arena: Arena, size: int) -> None:
+        mapped(arena, 0)
+        raise MemoryError
+
+    for _ in range(2):
+        session.run(fetched, {"x": SMALL})
+        session._opened.program.shrink()
+        monkeypatch.setattr(Arena, "_map", refused)
+        for _ in range(2):
+            for result, want in zip(session.run(fetched, {"x": LARGE}), expected):
+                np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-6)
+        monkeypatch.setattr(Arena, "_map", mapped)
+        for result, want in zip(session.run(fetched, {"x": LARGE}), expected):
+            np.testing.assert_array_equal(result, want)
 
 
 def test_sizes_that_become_known_one_after_the_other() -> None:

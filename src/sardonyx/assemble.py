@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,17 @@ from sardonyx.runtime.pool import shared_pool, usable_cores
 _log = logging.getLogger("sardonyx")
 
 
-@cache
+_libraries: dict[Path | None, KernelLibrary] = {}
+_libraries_lock = ForkSafeLock()
+
+
 def library(cache_folder: Path | None) -> KernelLibrary:
-    """The kernels of this process."""
-    return KernelLibrary(host(cache_folder), ObjectCache(cache_folder) if cache_folder is not None else None)
+    """The kernels of this process; they stay loaded as long as it lives."""
+    with _libraries_lock:
+        if cache_folder not in _libraries:
+            kept = ObjectCache(cache_folder) if cache_folder is not None else None
+            _libraries[cache_folder] = KernelLibrary(host(cache_folder), kept)
+        return _libraries[cache_folder]
 
 
 @dataclass(frozen=True)

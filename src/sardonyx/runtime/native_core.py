@@ -137,13 +137,15 @@ class NativeCore:
 
     def place(self, context: Context) -> None:
         """Give every buffer of the arena its place, and constants theirs."""
-        assert context.known is not None
-        offsets, total = self._layout.place(context.known, context.dims)
+        known, context.known = context.known, None  # memory that cannot be had leaves a context that is set up for nothing
+        assert known is not None
+        offsets, total = self._layout.place(known, context.dims)
         _ = self.constants  # they have their places now
         bases = context.bases = self._fixed_bases.copy()
         self._layout.assign(bases, context.arena.fit(total), offsets)
         bases[self.image.fault_buffers[:, 0]] = context.faults.ctypes.data
         context.late_used = 0
+        context.known = known
 
     def place_late(self, context: Context, members: tuple[int, ...]) -> None:
         """Give a place to buffers whose sizes became known in the middle of a run; what has its place keeps it."""

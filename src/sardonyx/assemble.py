@@ -25,9 +25,9 @@ from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.plan.turns import Turns, turns_of
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
-from sardonyx.runtime.fast_path import USABLE, FastPath
+from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.locks import ForkSafeLock
-from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.native_core import ADDRESS_FIRST, SizeConflict
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.native_program import NativeProgram
 from sardonyx.runtime.pool import shared_pool, usable_cores
@@ -279,7 +279,7 @@ def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Val
     """The short way through a program, if there is one: all native, and outputs that are different values."""
     plan = compiled.plan
     fits = (
-        USABLE
+        ADDRESS_FIRST
         and compiled.program.is_all_native
         and [view.buffer.value for view in plan.inputs] == list(inputs)
         and [view.buffer.value for view in plan.outputs] == list(outputs)

@@ -6,6 +6,7 @@ sizes it was set up for; a run with the same sizes only fills in the addresses o
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,20 @@ from sardonyx.runtime.pool import Pool
 Array = np.ndarray[Any, Any]
 
 _BARRIER: Final = 1
+
+
+def _arrays_keep_their_address_first() -> bool:
+    """Whether an array's data pointer stands where `launch` reads it: right after the object header."""
+    probe = np.zeros(3)
+    return ctypes.c_void_p.from_address(id(probe) + object.__basicsize__).value == probe.ctypes.data
+
+
+ADDRESS_FIRST: Final = _arrays_keep_their_address_first()
+
+
+def address_of(array: Array) -> int:
+    """Where an array's data lies; NumPy's own way to tell takes ten times as long."""
+    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value if ADDRESS_FIRST else int(array.ctypes.data)
 
 
 class SizeConflict(Exception):

@@ -9,7 +9,6 @@ that changes its shape, a loop without a turn) is left to the operator's NumPy d
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,8 +32,7 @@ from sardonyx.ir.graph import Value
 from sardonyx.plan.image import numpy_type
 from sardonyx.plan.turns import Slices, Turns
 from sardonyx.runtime.executor import RunControl
-from sardonyx.runtime.fast_path import USABLE
-from sardonyx.runtime.native_core import Context, NativeCore, SizeConflict
+from sardonyx.runtime.native_core import Context, NativeCore, SizeConflict, address_of
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -76,11 +74,6 @@ class _Stack:
     def at(self, turn: int) -> int:
         """The place of the slice a turn writes."""
         return self.capacity - 1 - turn if self.backwards else turn
-
-
-def _address(array: Array) -> int:
-    """Where an array's data lies; NumPy's own way to tell takes ten times as long."""
-    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value if USABLE else int(array.ctypes.data)
 
 
 class _Prepared:
@@ -258,7 +251,7 @@ class NativeLoop:
 
     def _place(self, prepared: _Prepared, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:
         """Where the first turn finds everything, and how addresses move from there."""
-        bases = [*map(_address, call.arrays), *[_address(prepared.condition)] * len(self._made)]
+        bases = [*map(address_of, call.arrays), *[address_of(prepared.condition)] * len(self._made)]
         moves: dict[int, tuple[int, int, int]] = {}
         if self._turns.counter is not None:
             bases[0] = prepared.address + 8 * LOOP_ITERATION
@@ -269,12 +262,12 @@ class NativeLoop:
                 step = -step
             moves[position] = step, step, step
         for number, (first, second) in pairs.items():
-            bases[number] = _address(first)
-            distance = _address(second) - bases[number]
+            bases[number] = address_of(first)
+            distance = address_of(second) - bases[number]
             moves[number] = distance, -distance, distance
         for number, stack in stacks.items():
             step = prod(stack.array.shape[1:]) * stack.array.itemsize
-            bases[number] = _address(stack.array) + step * stack.at(0)
+            bases[number] = address_of(stack.array) + step * stack.at(0)
             step = -step if stack.backwards else step
             moves[number] = step, step, step
         for taken, number in self._carried:
@@ -297,10 +290,7 @@ class NativeLoop:
         done = 0
         block[LOOP_ITERATION] = 0
         while True:
-            if control.terminate():
-                raise errors.Fail(
-                    "Exiting due to terminate flag being set to true.", hint=f"{self._label} had done {done} iterations"
-                )
+            control.stop_if_asked(f"iteration {done} of {self._label}")
             limit = min([done + at_once, trips, *(stack.capacity for stack in growing.values())])
             block[LOOP_LIMIT] = limit
             block[LOOP_STATE] = 0
@@ -328,7 +318,7 @@ class NativeLoop:
         """Give a stacked result more room, and move all addresses in it."""
         grown = _memory((capacity, *stack.array.shape[1:]), stack.array.dtype)
         grown[: stack.capacity] = stack.array
-        distance = _address(grown) - _address(stack.array)
+        distance = address_of(grown) - address_of(stack.array)
         inside = [number, *(taken for taken, given in self._carried if given == number)]
         for slot, position in self._entries:
             if position in inside:

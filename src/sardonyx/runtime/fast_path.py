@@ -126,7 +126,8 @@ class FastPath:
         context = prepared.context
         self._core.fit(context, shapes)
         prepared.binds[:, 2] = context.dims[self._entries[:, 2]]
-        prepared.outputs = [(tuple(context.dims[dims].tolist()), dtype) for dtype, dims in self._result_types]
+        sizes = context.sizes
+        prepared.outputs = [(tuple([sizes[dim] for dim in dims]), dtype) for dtype, dims in self._result_types]
         prepared.shapes = shapes
 
     def shrink(self) -> None:

@@ -40,6 +40,7 @@ Pairs = dict[int, tuple[Array, Array]]
 
 _ENDLESS: Final = 1 << 62
 _ROUND: Final = 10_000_000  # nanoseconds in native code until Python is asked
+_FIRST_ROUND: Final = 1000  # turns at most before their time is measured: it may have been estimated badly
 _TURN: Final = 30  # nanoseconds of a turn beside its steps' work
 _AT_ONCE: Final = 1 << 26  # bytes of a stacked result that are taken at once even if the loop may end early
 _FIRST: Final = 1 << 16  # bytes of a longer one to begin with
@@ -286,7 +287,7 @@ class NativeLoop:
         """Run turns until the loop is over; how many there were."""
         block, context = prepared.block, prepared.context
         growing = {number: stack for number, stack in stacks.items() if stack.capacity < trips}
-        at_once = max(_ROUND // prepared.turn, 1)
+        at_once = min(max(_ROUND // prepared.turn, 1), _FIRST_ROUND)
         done = 0
         block[LOOP_ITERATION] = 0
         while True:

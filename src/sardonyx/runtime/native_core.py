@@ -74,6 +74,9 @@ class NativeCore:
         self.step_count = len(addresses)
         self._ports = [(port.name, port.dims) for port in image.inputs]
         self._bindings = image.bindings.tolist()
+        bound = {symbol for symbol, _, _ in self._bindings}
+        self._unbound = [number for number in range(len(image.symbols)) if number not in bound]
+        self.told = tuple(image.symbols[number] for number in self._unbound)  # sizes that no input tells
         self._has_rules = len(image.checks) + len(image.equalities) > 0
         self._dim_slots, self._dim_numbers = image.dim_slots.T
         self._work_slots, self._work_numbers = image.work_slots.T
@@ -106,22 +109,26 @@ class NativeCore:
         """An estimate of how long a run takes on one worker, in nanoseconds."""
         return int(context.dims[self._work_numbers].sum())
 
-    def symbols(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """What the symbols are for inputs of these shapes, all in order."""
+    def symbols(self, shapes: Sequence[Sequence[int]], told: Sequence[int] = ()) -> tuple[int, ...]:
+        """What the symbols are for inputs of these shapes, all in order; `told` has the values of those in `self.told`."""
         for (name, dims), shape in zip(self._ports, shapes):
             if len(shape) != len(dims):
                 raise SizeConflict(f"{name!r} has shape {list(shape)}, expected rank {len(dims)}")
         symbols = [0] * len(self.image.symbols)
         for symbol, number, axis in self._bindings:
             symbols[symbol] = shapes[number][axis]
+        for symbol, size in zip(self._unbound, told):
+            symbols[symbol] = size
         return tuple(symbols)
 
-    def fit(self, context: Context, shapes: Sequence[Sequence[int]]) -> None:
+    def fit(self, context: Context, shapes: Sequence[Sequence[int]], told: Sequence[int] = ()) -> None:
         """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
-        known = self.symbols(shapes)
+        known = self.symbols(shapes, told)
         if known != context.known:
             self.evaluate(context, known)
             self.place(context)
+            if len(self.image.late):
+                self.place_late(context, tuple(self.image.late[:, 0].tolist()))
         sizes = context.sizes
         for (name, dims), shape in zip(self._ports, shapes):
             expected = tuple([sizes[dim] for dim in dims])

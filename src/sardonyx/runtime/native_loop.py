@@ -94,6 +94,7 @@ class _Prepared:
         self.address = int(block.ctypes.data)
         self.condition = np.zeros(1, np.bool_)
         self.shapes: Shapes | None = None
+        self.told: tuple[int, ...] = ()
         self.offsets: list[int] = []  # of the entries, in bytes
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
         self.turn = 1  # nanoseconds of a turn, estimated
@@ -133,14 +134,16 @@ class NativeLoop:
         self._scalars: Shapes = tuple((1,) * rank for rank, _ in self._types[:2])  # what a Loop's body takes first
         self._free: list[_Prepared] = []
 
-    def run(self, inputs: Sequence[Any], outer: Mapping[Value, Any], control: RunControl) -> tuple[Any, ...] | None:
-        """The node's outputs, or None if the turns cannot run like this."""
+    def run(
+        self, inputs: Sequence[Any], outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> tuple[Any, ...] | None:
+        """The node's outputs, or None if the turns cannot run like this; `outer` and `sizes` are what is known around it."""
         if control.on_node is not None:
             return None
         call = self._loop_call(inputs, outer) if self._turns.counter is not None else self._scan_call(inputs, outer)
         if call is None or call.trips <= 0:
             return None
-        prepared = self._prepare(call)
+        prepared = self._prepare(call, sizes)
         if prepared is None:
             return None
         stacks = self._stacks(prepared, call.trips)
@@ -196,23 +199,26 @@ class NativeLoop:
 
     # What is set up
 
-    def _prepare(self, call: _Call) -> _Prepared | None:
+    def _prepare(self, call: _Call, sizes: Mapping[str, int]) -> _Prepared | None:
         """A context for these shapes; None if they do not stay what they are from turn to turn."""
         try:
             prepared = self._free.pop()
         except IndexError:
             prepared = None
-        if prepared is not None and prepared.shapes == call.shapes:
-            return prepared
         core = self._core
+        told = tuple([sizes.get(name, -1) for name in core.told])
+        if prepared is not None and prepared.shapes == call.shapes and prepared.told == told:
+            return prepared
+        if -1 in told:
+            return None
         try:
-            dims = core.image.sizes(*core.symbols(call.shapes))
+            dims = core.image.sizes(*core.symbols(call.shapes, told))
             outputs = [(tuple([dims[number] for number in numbers]), dtype) for numbers, dtype in self._result_types]
             if not self._is_stable(call.shapes, outputs):
                 return None
             prepared = prepared or _Prepared(core, self._moving, self._condition_at)
             prepared.shapes = None  # if setting up fails, nothing may be taken for granted
-            core.fit(prepared.context, call.shapes)
+            core.fit(prepared.context, call.shapes, told)
         except SizeConflict:
             return None
         prepared.offsets = prepared.context.dims[self._offset_dims].tolist()
@@ -220,7 +226,7 @@ class NativeLoop:
             prepared.offsets.append(0)
         prepared.outputs = outputs
         prepared.turn = core.work(prepared.context) + _TURN
-        prepared.shapes = call.shapes
+        prepared.shapes, prepared.told = call.shapes, told
         return prepared
 
     def _is_stable(self, shapes: Shapes, outputs: Sequence[tuple[tuple[int, ...], Any]]) -> bool:

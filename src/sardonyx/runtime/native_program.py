@@ -97,7 +97,7 @@ class NativeProgram:
 
     @property
     def is_all_native(self) -> bool:
-        """Whether a run never comes back to Python."""
+        """Whether a run never comes back to Python, and the inputs tell all sizes."""
         return all(isinstance(segment, NativeSegment) for segment in self.plan.segments) and not self._late_symbols
 
     @property
@@ -195,8 +195,9 @@ class NativeProgram:
                 inputs.append(values[value])
             else:
                 assert view is not None
-                lent.append(self._array(context, view, known))
-                inputs.append(lent[-1])
+                inputs.append(self._array(context, view, known))
+                if view.buffer.kind != "constant":
+                    lent.append(inputs[-1])
         captured = {value: self._array(context, view, known) for value, view in step.captured if value not in values}
         results = self._host_calls[step](inputs, {**values, **captured}, known, control)
         lent += captured.values()

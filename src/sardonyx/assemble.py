@@ -20,14 +20,14 @@ from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.steps import HostNodeStep, KernelStep, Lowered
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
-from sardonyx.plan.native import NativePlan, plan_native
+from sardonyx.plan.native import NativePlan, NativeSegment, plan_native
 from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.plan.turns import Turns, turns_of
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
-from sardonyx.runtime.fast_path import USABLE, FastPath
+from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.locks import ForkSafeLock
-from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.native_core import ADDRESS_FIRST, SizeConflict
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.native_program import NativeProgram
 from sardonyx.runtime.pool import shared_pool, usable_cores
@@ -141,7 +141,7 @@ class HostNode:
     def __call__(
         self, inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
     ) -> Sequence[Any]:
-        results = self._loop.run(inputs, values, control)
+        results = self._loop.run(inputs, values, sizes, control)
         if results is not None:
             return results
         runners = {name: body.runner(values, sizes, control) for name, body in self._bodies.items()}
@@ -165,8 +165,10 @@ class LoopBody:
         self._lock = ForkSafeLock()
         self._loop: NativeLoop | None = None
 
-    def run(self, inputs: Sequence[Any], outer: Mapping[Value, Any], control: RunControl) -> tuple[Any, ...] | None:
-        """The node's outputs, or None if its turns need Python."""
+    def run(
+        self, inputs: Sequence[Any], outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> tuple[Any, ...] | None:
+        """The node's outputs, or None if its turns need Python; `outer` and `sizes` are what is known around it."""
         if self._turns is None:
             return None
         with self._lock:
@@ -175,7 +177,7 @@ class LoopBody:
                 if self._loop is None:
                     self._turns = None
                     return None
-        return self._loop.run(inputs, outer, control)
+        return self._loop.run(inputs, outer, sizes, control)
 
     def _compile(self, turns: Turns) -> NativeLoop | None:
         body = turns.body
@@ -191,7 +193,7 @@ class LoopBody:
             return None
         plan = compiled.plan
         fits = (
-            compiled.program.is_all_native
+            all(isinstance(segment, NativeSegment) for segment in plan.segments)
             and [view.buffer.value for view in plan.inputs] == inputs
             and [view.buffer.value for view in plan.outputs] == turns.made
         )
@@ -279,7 +281,7 @@ def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Val
     """The short way through a program, if there is one: all native, and outputs that are different values."""
     plan = compiled.plan
     fits = (
-        USABLE
+        ADDRESS_FIRST
         and compiled.program.is_all_native
         and [view.buffer.value for view in plan.inputs] == list(inputs)
         and [view.buffer.value for view in plan.outputs] == list(outputs)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
@@ -124,6 +125,19 @@ def test_a_loop_is_what_its_turns_are(
     before = watch.native
     assert_same(loop_model(dtype, shape, limit is not None, start is not None), feeds)
     assert watch.native == before + (start is not False and (limit is None or limit > 0))
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.bool_])
+def test_types_that_few_operators_have(watch: Watch, dtype: Any) -> None:
+    content = model(
+        """g (TYPE[5] x, TYPE[5] a) => (TYPE[5] y, TYPE[t,5] all) {
+      n = Constant<value = int64 {9}>()
+      y, all = Loop(n, , x) <body = turn (int64 i, bool c, TYPE[5] u) => (bool c, TYPE[5] v, TYPE[5] v) { v = OP(u, a) }>
+    }""".replace("TYPE", onnx_name(dtype)).replace("OP", "Xor" if dtype is np.bool_ else "Add")
+    )
+    before = watch.native
+    assert_same(content, {"x": made(dtype, (5,), 0), "a": made(dtype, (5,), 1)})
+    assert watch.native == before + 1
 
 
 SCAN = """g (TYPE[A] h, TYPE first, TYPE second) => (TYPE final, TYPE one, TYPE two) {

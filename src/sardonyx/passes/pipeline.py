@@ -18,6 +18,7 @@ from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
 from sardonyx.options import GraphOptimizationLevel
+from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
@@ -47,6 +48,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),  # no time for what nobody needs
     RemoveIdentity(),  # nodes that hide others from patterns
     RemoveDropout(),
+    CaptureInvariants(),  # constants that loops carry are literal operands, too
     FoldConstants(),  # literal operands for everything below
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),

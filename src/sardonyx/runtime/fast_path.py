@@ -7,7 +7,6 @@ run that was checked in full. Anything else is left to the full way (`run` gives
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,15 +19,6 @@ from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflic
 Shapes = tuple[tuple[int, ...], ...]
 
 _MOST_PREPARED = 8
-
-
-def _arrays_keep_their_address_first() -> bool:
-    """Whether the data pointer stands where `launch` reads it: right after the object header."""
-    probe = np.zeros(3)
-    return ctypes.c_void_p.from_address(id(probe) + object.__basicsize__).value == probe.ctypes.data
-
-
-USABLE = _arrays_keep_their_address_first()
 
 
 class _Prepared:
@@ -136,7 +126,8 @@ class FastPath:
         context = prepared.context
         self._core.fit(context, shapes)
         prepared.binds[:, 2] = context.dims[self._entries[:, 2]]
-        prepared.outputs = [(tuple(context.dims[dims].tolist()), dtype) for dtype, dims in self._result_types]
+        sizes = context.sizes
+        prepared.outputs = [(tuple([sizes[dim] for dim in dims]), dtype) for dtype, dims in self._result_types]
         prepared.shapes = shapes
 
     def shrink(self) -> None:

@@ -6,6 +6,7 @@ sizes it was set up for; a run with the same sizes only fills in the addresses o
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,20 @@ Array = np.ndarray[Any, Any]
 _BARRIER: Final = 1
 
 
+def _arrays_keep_their_address_first() -> bool:
+    """Whether an array's data pointer stands where `launch` reads it: right after the object header."""
+    probe = np.zeros(3)
+    return ctypes.c_void_p.from_address(id(probe) + object.__basicsize__).value == probe.ctypes.data
+
+
+ADDRESS_FIRST: Final = _arrays_keep_their_address_first()
+
+
+def address_of(array: Array) -> int:
+    """Where an array's data lies; NumPy's own way to tell takes ten times as long."""
+    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value if ADDRESS_FIRST else int(array.ctypes.data)
+
+
 class SizeConflict(Exception):
     """Actual sizes contradict what the kernels were made for: one name fed with two sizes, or a shape rule that was wrong."""
 
@@ -29,7 +44,7 @@ class SizeConflict(Exception):
 class Context:
     """Memory of one run at a time."""
 
-    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "table")
+    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "sizes", "table")
 
     def __init__(self, table_size: int, fault_entries: int) -> None:
         self.table = np.zeros(max(table_size, 1), np.int64)
@@ -38,7 +53,8 @@ class Context:
         self.late: list[Arena] = []  # for values whose sizes host steps tell, in the order they do
         self.late_used = 0  # how many of those belong to the run under way
         self.bases: Array = np.empty(0, np.int64)
-        self.dims: Array = np.empty(0, np.int64)
+        self.sizes: tuple[int, ...] = ()  # the values of all dims
+        self.dims: Array = np.empty(0, np.int64)  # the same as an array
         self.alone = True  # the whole program is too small to gain from a second worker
         self.faults = np.zeros(fault_entries, np.int64)  # where kernels report bad data
 
@@ -56,6 +72,12 @@ class NativeCore:
         self._steps = steps
         self.steps_address = steps.ctypes.data
         self.step_count = len(addresses)
+        self._ports = [(port.name, port.dims) for port in image.inputs]
+        self._bindings = image.bindings.tolist()
+        bound = {symbol for symbol, _, _ in self._bindings}
+        self._unbound = [number for number in range(len(image.symbols)) if number not in bound]
+        self.told = tuple(image.symbols[number] for number in self._unbound)  # sizes that no input tells
+        self._has_rules = len(image.checks) + len(image.equalities) > 0
         self._dim_slots, self._dim_numbers = image.dim_slots.T
         self._work_slots, self._work_numbers = image.work_slots.T
         self._address_slots, self._address_buffers, self._address_offsets = image.address_slots.T
@@ -87,29 +109,32 @@ class NativeCore:
         """An estimate of how long a run takes on one worker, in nanoseconds."""
         return int(context.dims[self._work_numbers].sum())
 
-    def symbols(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """What the symbols are for inputs of these shapes, all in order."""
-        image = self.image
-        for port, shape in zip(image.inputs, shapes):
-            if len(shape) != len(port.dims):
-                raise SizeConflict(f"{port.name!r} has shape {list(shape)}, expected rank {len(port.dims)}")
-        symbols = [0] * len(image.symbols)
-        for symbol, number, axis in image.bindings.tolist():
+    def symbols(self, shapes: Sequence[Sequence[int]], told: Sequence[int] = ()) -> tuple[int, ...]:
+        """What the symbols are for inputs of these shapes, all in order; `told` has the values of those in `self.told`."""
+        for (name, dims), shape in zip(self._ports, shapes):
+            if len(shape) != len(dims):
+                raise SizeConflict(f"{name!r} has shape {list(shape)}, expected rank {len(dims)}")
+        symbols = [0] * len(self.image.symbols)
+        for symbol, number, axis in self._bindings:
             symbols[symbol] = shapes[number][axis]
+        for symbol, size in zip(self._unbound, told):
+            symbols[symbol] = size
         return tuple(symbols)
 
-    def fit(self, context: Context, shapes: Sequence[Sequence[int]]) -> None:
+    def fit(self, context: Context, shapes: Sequence[Sequence[int]], told: Sequence[int] = ()) -> None:
         """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
-        image = self.image
-        known = self.symbols(shapes)
+        known = self.symbols(shapes, told)
         if known != context.known:
             self.evaluate(context, known)
             self.place(context)
-        for port, shape in zip(image.inputs, shapes):
-            expected = tuple(context.dims[list(port.dims)].tolist())
+            if len(self.image.late):
+                self.place_late(context, tuple(self.image.late[:, 0].tolist()))
+        sizes = context.sizes
+        for (name, dims), shape in zip(self._ports, shapes):
+            expected = tuple([sizes[dim] for dim in dims])
             if expected != tuple(shape):
                 context.known = None
-                raise SizeConflict(f"{port.name!r} has shape {list(shape)}, expected {list(expected)}")
+                raise SizeConflict(f"{name!r} has shape {list(shape)}, expected {list(expected)}")
         self.fill_addresses(context)
 
     def evaluate(
@@ -118,8 +143,19 @@ class NativeCore:
         """Compute all sizes and check what must hold of them, but for pairs of dims that are not known yet (`is_open`)."""
         image = self.image
         context.known = None
-        dims = context.dims = np.array(image.sizes(*symbols), np.int64)
+        context.sizes = image.sizes(*symbols)
+        dims = context.dims = np.array(context.sizes, np.int64)
         context.table[self._dim_slots] = dims[self._dim_numbers]
+        if self._has_rules:
+            self._check_rules(dims, is_open)
+        worth = np.maximum(dims[self._work_numbers] // PARALLEL_FROM, 1)
+        context.table[self._work_slots] = worth
+        context.alone = self.pool.workers == 1 or not (worth > 1).any()
+        context.known = symbols
+
+    def _check_rules(self, dims: Array, is_open: Callable[[int, int], bool]) -> None:
+        """Whether sizes broadcast to others or equal them where they must."""
+        image = self.image
         found, wanted = dims[image.checks[:, 0]], dims[image.checks[:, 1]]
         wrong = image.checks[(found != 1) & (found != wanted)]
         different = image.equalities[dims[image.equalities[:, 0]] != dims[image.equalities[:, 1]]]
@@ -130,10 +166,6 @@ class NativeCore:
         for size, other in different.tolist():
             if not is_open(size, other):
                 raise SizeConflict(f"{texts[size]} is {dims[size]}, but {texts[other]} is {dims[other]}: they must agree")
-        worth = np.maximum(dims[self._work_numbers] // PARALLEL_FROM, 1)
-        context.table[self._work_slots] = worth
-        context.alone = self.pool.workers == 1 or not (worth > 1).any()
-        context.known = symbols
 
     def place(self, context: Context) -> None:
         """Give every buffer of the arena its place, and constants theirs."""

@@ -9,7 +9,6 @@ that changes its shape, a loop without a turn) is left to the operator's NumPy d
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,8 +32,7 @@ from sardonyx.ir.graph import Value
 from sardonyx.plan.image import numpy_type
 from sardonyx.plan.turns import Slices, Turns
 from sardonyx.runtime.executor import RunControl
-from sardonyx.runtime.fast_path import USABLE
-from sardonyx.runtime.native_core import Context, NativeCore, SizeConflict
+from sardonyx.runtime.native_core import Context, NativeCore, SizeConflict, address_of
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -42,6 +40,7 @@ Pairs = dict[int, tuple[Array, Array]]
 
 _ENDLESS: Final = 1 << 62
 _ROUND: Final = 10_000_000  # nanoseconds in native code until Python is asked
+_FIRST_ROUND: Final = 1000  # turns at most before their time is measured: it may have been estimated badly
 _TURN: Final = 30  # nanoseconds of a turn beside its steps' work
 _AT_ONCE: Final = 1 << 26  # bytes of a stacked result that are taken at once even if the loop may end early
 _FIRST: Final = 1 << 16  # bytes of a longer one to begin with
@@ -78,11 +77,6 @@ class _Stack:
         return self.capacity - 1 - turn if self.backwards else turn
 
 
-def _address(array: Array) -> int:
-    """Where an array's data lies; NumPy's own way to tell takes ten times as long."""
-    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value if USABLE else int(array.ctypes.data)
-
-
 class _Prepared:
     """A context and a loop block; for one call at a time."""
 
@@ -100,6 +94,7 @@ class _Prepared:
         self.address = int(block.ctypes.data)
         self.condition = np.zeros(1, np.bool_)
         self.shapes: Shapes | None = None
+        self.told: tuple[int, ...] = ()
         self.offsets: list[int] = []  # of the entries, in bytes
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
         self.turn = 1  # nanoseconds of a turn, estimated
@@ -139,14 +134,16 @@ class NativeLoop:
         self._scalars: Shapes = tuple((1,) * rank for rank, _ in self._types[:2])  # what a Loop's body takes first
         self._free: list[_Prepared] = []
 
-    def run(self, inputs: Sequence[Any], outer: Mapping[Value, Any], control: RunControl) -> tuple[Any, ...] | None:
-        """The node's outputs, or None if the turns cannot run like this."""
+    def run(
+        self, inputs: Sequence[Any], outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> tuple[Any, ...] | None:
+        """The node's outputs, or None if the turns cannot run like this; `outer` and `sizes` are what is known around it."""
         if control.on_node is not None:
             return None
         call = self._loop_call(inputs, outer) if self._turns.counter is not None else self._scan_call(inputs, outer)
         if call is None or call.trips <= 0:
             return None
-        prepared = self._prepare(call)
+        prepared = self._prepare(call, sizes)
         if prepared is None:
             return None
         stacks = self._stacks(prepared, call.trips)
@@ -202,23 +199,26 @@ class NativeLoop:
 
     # What is set up
 
-    def _prepare(self, call: _Call) -> _Prepared | None:
+    def _prepare(self, call: _Call, sizes: Mapping[str, int]) -> _Prepared | None:
         """A context for these shapes; None if they do not stay what they are from turn to turn."""
         try:
             prepared = self._free.pop()
         except IndexError:
             prepared = None
-        if prepared is not None and prepared.shapes == call.shapes:
-            return prepared
         core = self._core
+        told = tuple([sizes.get(name, -1) for name in core.told])
+        if prepared is not None and prepared.shapes == call.shapes and prepared.told == told:
+            return prepared
+        if -1 in told:
+            return None
         try:
-            dims = core.image.sizes(*core.symbols(call.shapes))
+            dims = core.image.sizes(*core.symbols(call.shapes, told))
             outputs = [(tuple([dims[number] for number in numbers]), dtype) for numbers, dtype in self._result_types]
             if not self._is_stable(call.shapes, outputs):
                 return None
             prepared = prepared or _Prepared(core, self._moving, self._condition_at)
             prepared.shapes = None  # if setting up fails, nothing may be taken for granted
-            core.fit(prepared.context, call.shapes)
+            core.fit(prepared.context, call.shapes, told)
         except SizeConflict:
             return None
         prepared.offsets = prepared.context.dims[self._offset_dims].tolist()
@@ -226,7 +226,7 @@ class NativeLoop:
             prepared.offsets.append(0)
         prepared.outputs = outputs
         prepared.turn = core.work(prepared.context) + _TURN
-        prepared.shapes = call.shapes
+        prepared.shapes, prepared.told = call.shapes, told
         return prepared
 
     def _is_stable(self, shapes: Shapes, outputs: Sequence[tuple[tuple[int, ...], Any]]) -> bool:
@@ -258,7 +258,7 @@ class NativeLoop:
 
     def _place(self, prepared: _Prepared, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:
         """Where the first turn finds everything, and how addresses move from there."""
-        bases = [*map(_address, call.arrays), *[_address(prepared.condition)] * len(self._made)]
+        bases = [*map(address_of, call.arrays), *[address_of(prepared.condition)] * len(self._made)]
         moves: dict[int, tuple[int, int, int]] = {}
         if self._turns.counter is not None:
             bases[0] = prepared.address + 8 * LOOP_ITERATION
@@ -269,12 +269,12 @@ class NativeLoop:
                 step = -step
             moves[position] = step, step, step
         for number, (first, second) in pairs.items():
-            bases[number] = _address(first)
-            distance = _address(second) - bases[number]
+            bases[number] = address_of(first)
+            distance = address_of(second) - bases[number]
             moves[number] = distance, -distance, distance
         for number, stack in stacks.items():
             step = prod(stack.array.shape[1:]) * stack.array.itemsize
-            bases[number] = _address(stack.array) + step * stack.at(0)
+            bases[number] = address_of(stack.array) + step * stack.at(0)
             step = -step if stack.backwards else step
             moves[number] = step, step, step
         for taken, number in self._carried:
@@ -293,14 +293,11 @@ class NativeLoop:
         """Run turns until the loop is over; how many there were."""
         block, context = prepared.block, prepared.context
         growing = {number: stack for number, stack in stacks.items() if stack.capacity < trips}
-        at_once = max(_ROUND // prepared.turn, 1)
+        at_once = min(max(_ROUND // prepared.turn, 1), _FIRST_ROUND)
         done = 0
         block[LOOP_ITERATION] = 0
         while True:
-            if control.terminate():
-                raise errors.Fail(
-                    "Exiting due to terminate flag being set to true.", hint=f"{self._label} had done {done} iterations"
-                )
+            control.stop_if_asked(f"iteration {done} of {self._label}")
             limit = min([done + at_once, trips, *(stack.capacity for stack in growing.values())])
             block[LOOP_LIMIT] = limit
             block[LOOP_STATE] = 0
@@ -328,7 +325,7 @@ class NativeLoop:
         """Give a stacked result more room, and move all addresses in it."""
         grown = _memory((capacity, *stack.array.shape[1:]), stack.array.dtype)
         grown[: stack.capacity] = stack.array
-        distance = _address(grown) - _address(stack.array)
+        distance = address_of(grown) - address_of(stack.array)
         inside = [number, *(taken for taken, given in self._carried if given == number)]
         for slot, position in self._entries:
             if position in inside:

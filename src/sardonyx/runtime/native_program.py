@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sardonyx.ir.dims import Dim, Expr, evaluate, symbols_of
+from sardonyx.ir.dims import Dim, evaluate, symbols_of
 from sardonyx.ir.graph import Value
 from sardonyx.lower.steps import Address, Buffer, HostNodeStep, SizeStep, View
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.runtime.executor import NodeTiming, RunControl
-from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict
+from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of
 from sardonyx.runtime.pool import Pool
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
@@ -97,7 +97,7 @@ class NativeProgram:
 
     @property
     def is_all_native(self) -> bool:
-        """Whether a run never comes back to Python."""
+        """Whether a run never comes back to Python, and the inputs tell all sizes."""
         return all(isinstance(segment, NativeSegment) for segment in self.plan.segments) and not self._late_symbols
 
     @property
@@ -138,9 +138,10 @@ class NativeProgram:
             arrays.append(array)
         self._set_up(context, known)
         for number, array in zip(self._input_numbers, arrays):
-            context.bases[number] = array.ctypes.data
+            context.bases[number] = address_of(array)
         outputs = self._allocate_outputs(context, known, values)
         self.core.fill_addresses(context)
+        last = plan.segments[-1] if plan.segments else None
         for segment, needs in zip(plan.segments, self._needs):
             if self._late_symbols and not needs <= known.keys():
                 raise SizeConflict(f"sizes nobody told: {', '.join(sorted(needs - known.keys()))}")
@@ -153,6 +154,8 @@ class NativeProgram:
                 learnt = self._read_sizes(context, segment, known)
             else:
                 learnt = self._run_host(context, segment, values, known, control)
+                if segment is last and not learnt:
+                    break  # nothing follows that would have to find its results
                 self._rebase(context, values)
             if learnt:
                 self._set_up(context, known, again=True)
@@ -192,8 +195,9 @@ class NativeProgram:
                 inputs.append(values[value])
             else:
                 assert view is not None
-                lent.append(self._array(context, view, known))
-                inputs.append(lent[-1])
+                inputs.append(self._array(context, view, known))
+                if view.buffer.kind != "constant":
+                    lent.append(inputs[-1])
         captured = {value: self._array(context, view, known) for value, view in step.captured if value not in values}
         results = self._host_calls[step](inputs, {**values, **captured}, known, control)
         lent += captured.values()
@@ -266,7 +270,7 @@ class NativeProgram:
                 continue
             array = np.empty(tuple(evaluate(dim, known) for dim in view.shape), view.buffer.dtype.numpy)
             outputs[value] = array
-            context.bases[self._by_value[value]] = array.ctypes.data
+            context.bases[self._by_value[value]] = address_of(array)
         return outputs
 
     def _rebase(self, context: Context, values: Mapping[Value, Any]) -> None:
@@ -274,7 +278,7 @@ class NativeProgram:
         for value, result in values.items():
             number = self._by_value.get(value)
             if number is not None and isinstance(result, np.ndarray) and self.plan.buffers[number].kind == "host":
-                context.bases[number] = result.ctypes.data
+                context.bases[number] = address_of(result)
 
 
 def _detached(result: Any, lent: Sequence[Array]) -> Any:
@@ -297,10 +301,13 @@ def bind_shape(known: dict[str, int], view: View, shape: Sequence[int]) -> bool:
 
 
 def _bind_dim(known: dict[str, int], dim: Dim, size: int, source: Buffer) -> bool:
-    if isinstance(dim, Expr) and dim.is_symbol and str(dim) not in known:
+    if isinstance(dim, int):
+        expected = dim
+    elif dim.is_symbol and str(dim) not in known:
         known[str(dim)] = size
         return True
-    expected = evaluate(dim, known) if not symbols_of(dim) - known.keys() else size
+    else:
+        expected = evaluate(dim, known) if not symbols_of(dim) - known.keys() else size
     if expected != size:
         raise SizeConflict(f"{source.label!r}: a dimension is {size}, but {dim} is {expected} here")
     return False

@@ -1,0 +1,53 @@
+"""Let the body of a Loop or Scan read what never changes from outside.
+
+    y, w2 = Loop(n, c, x, w) <body (i, c, s, v) => (c, MatMul(s, v), v)>    =>    the same with MatMul(s, w)
+
+A carried value that every turn hands on as it got it is the initial one in every turn. Converters carry weights like that: read
+from outside they are constants, and can be packed once. The carried value itself stays, and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
+from sardonyx.passes.protocol import PassResult
+from sardonyx.passes.rewriter import all_graphs
+
+
+@dataclass(frozen=True)
+class CaptureInvariants:
+    """Carried values that do not change are read where they come from."""
+
+    name: ClassVar[str] = "CaptureInvariants"
+    ort_names: ClassVar[tuple[str, ...]] = ()
+
+    def run(self, model: Model) -> PassResult:
+        """One walk over all loops."""
+        changes = 0
+        for graph in all_graphs(model):
+            for node in graph.nodes:
+                for inner, outer in _invariants(node):
+                    for user, position in list(inner.uses):
+                        user.set_input(position, outer)
+                        changes += 1
+        return PassResult(changes > 0, (), changes)
+
+
+def _invariants(node: Node) -> Iterator[tuple[Value, Value]]:
+    """The values a loop's body takes that are the same in every turn, with where they come from."""
+    body = node.attr("body")
+    if node.domain != ONNX_DOMAIN or not isinstance(body, Graph):
+        return
+    if node.op_type == "Loop":
+        first, skipped, count = 2, 1, len(node.inputs) - 2
+    elif node.op_type == "Scan" and node.version >= 9:  # those before have an axis for batches
+        first, skipped, count = 0, 0, len(node.inputs) - (node.attr("num_scan_inputs") or 0)
+    else:
+        return
+    taken, given = body.inputs[first : first + count], body.outputs[skipped : skipped + count]
+    for inner, handed_on, outer in zip(taken, given, node.inputs[first:]):
+        if inner is handed_on and outer is not None:
+            yield inner, outer

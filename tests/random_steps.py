@@ -55,7 +55,6 @@ def parameterised(g: Grower) -> None:
             ("Gelu", {"approximate": "tanh"}),
             ("Gelu", {}),
             ("ThresholdedRelu", {"alpha": -1e9}),
-            ("Shrink", {"lambd": 0.0, "bias": 0.0}),
         )
     )
     g.put(name, g.floats(), exact=False, **attrs)
@@ -107,7 +106,7 @@ def logic(g: Grower) -> None:
 
 def integers(g: Grower) -> None:
     name = g.random.choice(("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Abs", "BitwiseAnd", "BitwiseXor", "Neg", "ReduceSum"))
-    x = g.pick(lambda item: item.is_integer and item.exact)
+    x = g.pick(lambda item: item.is_integer and item.exact and (name not in ("Neg", "ReduceSum") or item.dtype in INTEGERS[:2]))
     if name in ("Abs", "Neg"):
         g.put(name, x)
     elif name == "ReduceSum":
@@ -175,7 +174,8 @@ def rows(g: Grower) -> None:
     x = g.floats(lambda item: item.rank > 0)
     name = g.random.choice(("Softmax", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "CumSum", "Hardmax"))
     if name == "MeanVarianceNormalization":
-        g.put(name, x, axes=[g.axis(x, negative=False)], exact=False)
+        if x.exact:  # it divides by deviations that may be nothing but rounding errors
+            g.put(name, x, axes=[g.axis(x, negative=False)], exact=False)
     elif name == "CumSum":
         attrs = {"exclusive": g.random.randrange(2), "reverse": g.random.randrange(2)}
         g.put(name, x, np.asarray(g.axis(x), I64), exact=False, **attrs)

@@ -14,7 +14,7 @@ import numpy as np
 from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim, dim_max, is_nonnegative
+from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
@@ -238,6 +238,12 @@ class LowerContext:
         for dim in dims:
             if not is_nonnegative(dim):
                 self.check_equal(dim_max(dim, 0), dim)
+
+    def check_not_empty(self, dims: Iterable[Dim]) -> None:
+        """Note sizes that must not turn out to be zero."""
+        for dim in dims:
+            if not is_nonnegative(dim - 1):
+                self.check_equal(dim_min(dim, 1), 1)
 
     def fault(self, node: Node, text: str) -> tuple[Address, int]:
         """Where a kernel reports bad data, and the code to report: `text` says what that means (see `Fault`)."""

@@ -9,7 +9,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.pool import PoolKernel, PoolKind
-from sardonyx.lower.conv_geometry import Geometry, geometry
+from sardonyx.lower.conv_geometry import Geometry, window_geometry
 from sardonyx.lower.epilogue import group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext, compute_type
@@ -50,7 +50,7 @@ def pool(ctx: LowerContext, group: Group) -> None:
     if not epilogue.stores:
         return
     x = _consecutive(ctx, source)
-    place = geometry(x.shape[2:], attrs["kernel_shape"], attrs)
+    place = window_geometry(ctx, x.shape[2:], attrs["kernel_shape"], attrs)
     for size, expected in zip(group.shape[2:], place.out[3 - len(x.shape[2:]) :]):
         ctx.check_equal(size, expected)
     moves = [_five(strides) for strides in epilogue.strides(group.shape)]

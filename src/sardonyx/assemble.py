@@ -12,12 +12,12 @@ from typing import Any
 
 from sardonyx import errors
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.object_cache import ObjectCache
+from sardonyx.codegen.object_cache import ObjectCache, is_private
 from sardonyx.codegen.target import host
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.types import TensorType
 from sardonyx.lower.groups import Grouping, form_groups
-from sardonyx.lower.lowering import lower_graph
+from sardonyx.lower.lowering import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.steps import HostNodeStep, Lowered
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
@@ -35,8 +35,9 @@ _MOST_PROGRAMS = 16  # sets of fetched values whose programs are kept
 
 @cache
 def library(cache_folder: Path | None) -> KernelLibrary:
-    """The kernels of this process."""
-    return KernelLibrary(host(cache_folder), ObjectCache(cache_folder) if cache_folder is not None else None)
+    """The kernels of this process. A folder that somebody else could write to is not even read."""
+    folder = cache_folder if cache_folder is not None and is_private(cache_folder) else None
+    return KernelLibrary(host(folder), ObjectCache(folder) if folder is not None else None)
 
 
 _pools: dict[tuple[Path | None, int, bool], Pool] = {}
@@ -91,7 +92,12 @@ def compile_graph(
     nodes = known.needed(nodes, outputs)
     while True:
         grouping = form_groups(nodes, fed, frozenset(failed))
-        lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
+        try:
+            lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
+        except LoweringFailed as error:
+            _warn(error.nodes, error)
+            failed.update(error.nodes)
+            continue
         plan = plan_native(lowered)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
@@ -116,9 +122,15 @@ def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node
         try:
             addresses.append(kernels.address(step.kernel))
         except errors.EngineError as error:
-            _log.warning("kernel of %s cannot be compiled, the host computes it: %s", step.label, error)
-            return set(group.nodes) if group is not None else set(), []
+            nodes = group.nodes if group is not None else ()
+            _warn(nodes, error)
+            return set(nodes), []
     return None, addresses
+
+
+def _warn(nodes: Sequence[Node], error: errors.EngineError) -> None:
+    names = ", ".join(node.label for node in nodes)
+    _log.warning("there is no kernel for %s, the host computes it: %s", names, error)
 
 
 def _host_call(node: Node, order: Order, settings: NativeSettings) -> HostCall:

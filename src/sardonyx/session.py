@@ -327,7 +327,10 @@ class InferenceSession:
                 raise errors.NoModel("the session is gone")
             return owner._open(providers, strict=False, use_saved=False).program
 
-        program = saved.SavedModel(record, arrays, workers, spinning, open_full)
+        try:
+            program = saved.SavedModel(record, arrays, workers, spinning, open_full)
+        except errors.EngineError:  # code this machine does not take
+            return None
         self._log_opening(program, providers, options)
         return _opened(options, providers, program, record.about, None)
 

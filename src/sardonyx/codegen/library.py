@@ -6,11 +6,13 @@ Nothing here knows how a kernel is written: the emitters and LLVM are loaded onl
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
+from sardonyx import errors
 from sardonyx.codegen.driver import driver_ir
 from sardonyx.codegen.loader import LoadedCode, load
 from sardonyx.codegen.object_cache import ObjectCache
@@ -34,6 +36,17 @@ def _compiled(kernel: Any, target: Target) -> str:
     from sardonyx.codegen.emit import kernel_ir  # lazy: only a kernel that is not cached needs its emitter
 
     return kernel_ir(kernel, target)
+
+
+def _compile(ir: Callable[[], str], target: Target) -> bytes:
+    """Object code. A bug in an emitter is an EngineError like one that LLVM finds: who asked for the kernel goes on without it."""
+    from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
+
+    try:
+        text = ir()
+    except Exception as error:
+        raise errors.EngineError(f"writing the code failed: {type(error).__name__}: {error}") from error
+    return llvm.compile_to_object(text, target)
 
 
 class KernelLibrary:
@@ -60,17 +73,28 @@ class KernelLibrary:
     def _code(self, key: str, ir: Callable[[], str]) -> LoadedCode:
         found = self._loaded.get(key)
         if found is None:
-            content = self._cache.get(key) if self._cache is not None else None
-            if content is None:
-                from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
-
-                content = llvm.compile_to_object(ir(), self.target)
-                self.compiled += 1
-                if self._cache is not None:
-                    self._cache.put(key, content)
-            found = self._loaded[key] = load(content)
+            found = self._from_cache(key)
+        if found is None:
+            content = _compile(ir, self.target)
+            self.compiled += 1
+            if self._cache is not None:
+                self._cache.put(key, content)
+            found = load(content)
             self._objects[key] = content
+        self._loaded[key] = found
         return found
+
+    def _from_cache(self, key: str) -> LoadedCode | None:
+        """What the cache has, loaded; None if it has nothing, or something that is no code for this machine."""
+        content = self._cache.get(key) if self._cache is not None else None
+        if content is None:
+            return None
+        try:
+            found = load(content)
+        except (errors.EngineError, struct.error, ValueError, IndexError):
+            return None
+        self._objects[key] = content
+        return found if found.functions else None
 
     def object_of(self, kernel: Any) -> bytes:
         """The object code of a kernel that was asked for before."""

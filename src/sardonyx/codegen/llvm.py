@@ -54,7 +54,10 @@ def compile_to_object(ir: str, target: Target, *, optimise: bool = False) -> byt
             options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
             builder = binding.create_pass_builder(machine, options)
             builder.getModulePassManager().run(module, builder)
-        content: bytes = machine.emit_object(module)
+        try:
+            content: bytes = machine.emit_object(module)
+        except RuntimeError as error:
+            raise errors.EngineError(f"LLVM cannot compile the generated code: {error}") from error
         return content
 
 

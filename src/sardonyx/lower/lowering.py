@@ -308,6 +308,14 @@ def _loader(constant: Tensor | SparseConstant) -> Callable[[], Any]:
     return constant.numpy
 
 
+class LoweringFailed(errors.EngineError):
+    """The rule of an operator failed: a bug, but the host can compute the nodes."""
+
+    def __init__(self, message: str, nodes: Sequence[Node] = ()) -> None:
+        super().__init__(message)
+        self.nodes = tuple(nodes)
+
+
 def lower_graph(
     graph: Graph,
     outputs: Sequence[Value],
@@ -324,7 +332,12 @@ def lower_graph(
     place_results(ctx, grouping)
     for group in grouping.groups:
         ctx.group = group
-        _lower_group(ctx, group)
+        try:
+            _lower_group(ctx, group)
+        except Exception as error:
+            if group.kind == "host":
+                raise
+            raise LoweringFailed(f"{type(error).__name__}: {error}", group.nodes) from error
         if group.kind != "host":
             ctx.check_sizes(dim for value in group.produced if is_native(value) for dim in ctx.shape(value))
     ctx.group = None

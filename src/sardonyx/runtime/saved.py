@@ -19,6 +19,8 @@ import os
 import pickle
 import struct
 import sys
+import threading
+import time
 import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +48,7 @@ _HEADER: Final = struct.Struct("<8sQ32s")
 _SUFFIX: Final = ".program"
 _ALIGNMENT: Final = 64
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
+_CLOCK_TICK: Final = 20_000_000  # nanoseconds: file systems count time in steps of up to 10 ms
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the ones unused for longest go first
 
 
@@ -85,14 +88,17 @@ def source_version() -> str:
 
 
 def identity(source: str | bytes, settings: str) -> str | None:
-    """The key of a model and the settings that matter; None if the model is not there.
+    """The key of a model and the settings that matter; None if the model is not there, or was written this moment.
 
     A file is known by what the file system says of it, not by its content: reading it would take longer than opening it saved.
+    Its clock is coarse, so that a file that is just being written may change once more without looking different.
     """
     if isinstance(source, str):
         try:
             status = os.stat(source)
         except OSError:
+            return None
+        if abs(time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns)) < _CLOCK_TICK:
             return None
         file = (os.path.realpath(source), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         digest = hashlib.sha256(repr(file).encode())
@@ -113,10 +119,10 @@ def save(folder: Path, key: str, record: Record, arrays: Mapping[int, Any]) -> N
         offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
     body = pickle.dumps(record, protocol=5)
     start = -(-(_HEADER.size + len(body)) // _ALIGNMENT) * _ALIGNMENT
-    temporary = folder / f".new-{key}-{os.getpid()}"
+    temporary = folder / f".new-{key}-{os.getpid()}-{threading.get_ident()}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(_HEADER.pack(_MAGIC, len(body), hashlib.sha256(body).digest()) + body)
             for number, array in arrays.items():
                 file.seek(start + record.constants[number][0])
@@ -154,7 +160,10 @@ def read(folder: Path, key: str) -> tuple[Record, dict[int, Any]] | None:
     body = memoryview(content)[_HEADER.size : _HEADER.size + length]
     if magic != _MAGIC or len(body) != length or hashlib.sha256(body).digest() != digest:
         return None
-    record: Record = pickle.loads(body)
+    try:
+        record: Record = pickle.loads(body)
+    except Exception:  # what another version has written, or nobody: whatever unpickling stumbles over, it is made anew
+        return None
     start = -(-(_HEADER.size + length) // _ALIGNMENT) * _ALIGNMENT
     arrays: dict[int, Any] = {}
     for number, (offset, shape, kind, checksum) in record.constants.items():

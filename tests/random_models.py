@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from native_support import in_order
 from sardonyx import dtypes
 from sardonyx.errors import SardonyxError
-from sardonyx.formats.onnx import to_bytes
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.dims import Dim, symbol
-from sardonyx.ir.graph import Graph, Model, Value
+from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.plan.build import build_plan
 from sardonyx.providers.reference import ReferenceProvider
@@ -115,6 +114,13 @@ class RandomModel:
     graph: Graph
     inputs: list[Input]
     content: bytes = b""
+
+    @property
+    def loosest(self) -> str:
+        """The narrowest float type among the values: no result can be expected to be better than that."""
+        casts = [dtypes.from_onnx(node.attr("to")).numpy for node in self.graph.nodes if node.op_type == "Cast"]
+        names = {np.dtype(kind).name for kind in (*casts, *(each.dtype for each in self.inputs))}
+        return next((name for name in ("bfloat16", "float16", "float32") if name in names), "float64")
 
     def feeds(self, sizes: Sizes, special: bool = False) -> dict[str, Array]:
         return {each.name: each.array(sizes, special) for each in self.inputs}

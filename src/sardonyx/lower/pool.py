@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Final
+
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, FLOATS
-from sardonyx.kernel.pool import PoolKernel, PoolKind
+from sardonyx.kernel.pool import PoolKernel, PoolKind, row_reach
 from sardonyx.lower.conv_geometry import Geometry, window_geometry
 from sardonyx.lower.epilogue import group_epilogue
 from sardonyx.lower.groups import Group
@@ -16,6 +20,11 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.rows import Made, Rows, lower_rows
 from sardonyx.lower.steps import Address, Argument, KernelStep, View
+from sardonyx.ops.windows import per_axis
+
+_MOST_ROWS: Final = 256  # of a window, over all its planes
+_MOST_COLUMNS: Final = 256
+_MOST_REACH: Final = 1 << 14  # elements of a row on the stack
 
 
 def _accepts(node: Node) -> str:
@@ -32,7 +41,17 @@ def _accepts(node: Node) -> str:
     attrs = attribute_values(node)
     if len(attrs.get("kernel_shape") or ()) != len(shape) - 2 or any(pad < 0 for pad in attrs.get("pads") or ()):
         return "attributes that are not valid"
-    return ""
+    return _too_large(attrs, len(shape) - 2)
+
+
+def _too_large(attrs: Mapping[str, Any], rank: int) -> str:
+    """Why windows are too large for the kernel, which is unrolled over their places and keeps a row of them on the stack."""
+    *outer, columns = attrs["kernel_shape"]
+    step, spread = (per_axis(attrs.get(name), rank, name)[-1] for name in ("strides", "dilations"))
+    most = _MOST_COLUMNS if step <= 2 else _MOST_COLUMNS // 4  # far steps take a load for every lane
+    if prod(outer) > _MOST_ROWS or columns > most:
+        return f"windows of {prod(outer)} rows and {columns} columns: the kernel has room for {_MOST_ROWS} and {most}"
+    return "windows that reach too far" if row_reach(columns, step, spread) > _MOST_REACH else ""
 
 
 @template("MaxPool", "AveragePool", accepts=_accepts, fuses=True)

@@ -75,7 +75,7 @@ class Item:
 
     def size(self, axis: int) -> int:
         """The smallest size of a dimension."""
-        return min(array.shape[axis] for array in self.arrays)
+        return min(int(array.shape[axis]) for array in self.arrays)
 
     @property
     def is_small(self) -> bool:

@@ -26,7 +26,9 @@ def session(
     return sardonyx.InferenceSession(content, options, providers=list(providers), disabled_optimizers=list(disabled))
 
 
-def outcome(opened: sardonyx.InferenceSession, feeds: Mapping[str, Any], fetches: Sequence[str] | None = None) -> list[Any] | None:
+def outcome(
+    opened: sardonyx.InferenceSession, feeds: Mapping[str, Any], fetches: Sequence[str] | None = None
+) -> list[Any] | None:
     """The results, or None for an error that the project means to raise; anything else is a bug and passes on."""
     try:
         results: list[Any] = opened.run(fetches, dict(feeds))

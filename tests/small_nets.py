@@ -39,7 +39,12 @@ class Net:
     def conv(self, x: Value, inputs: int, outputs: int, width: int = 3, *, stride: int = 1, group: int = 1) -> Value:
         """Convolution and batch normalization."""
         y = self.g.op(
-            "Conv", x, self.weights(outputs, inputs // group, width, width), pads=[width // 2] * 4, strides=[stride] * 2, group=group
+            "Conv",
+            x,
+            self.weights(outputs, inputs // group, width, width),
+            pads=[width // 2] * 4,
+            strides=[stride] * 2,
+            group=group,
         )
         scale, shift, mean = (self.weights(outputs) for _ in range(3))
         return self.g.op("BatchNormalization", y, scale, shift, mean, np.abs(self.weights(outputs)) + np.float32(0.5))
@@ -48,7 +53,9 @@ class Net:
         return self.g.Add(self.g.MatMul(x, self.weights(outputs, inputs).T.copy()), self.weights(outputs))
 
     def norm(self, x: Value, width: int) -> Value:
-        return self.g.op("LayerNormalization", x, np.abs(self.weights(width)) + np.float32(0.5), self.weights(width), epsilon=1e-3)
+        return self.g.op(
+            "LayerNormalization", x, np.abs(self.weights(width)) + np.float32(0.5), self.weights(width), epsilon=1e-3
+        )
 
     def heads(self, x: Value, count: int, width: int) -> Value:
         shaped = self.g.Reshape(x, np.array([0, 0, count, width // count], np.int64))

@@ -97,7 +97,7 @@ def _large(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-I64 = np.int64
+PLACES = np.random.default_rng(0).integers(0, 1000, 630_000)
 LARGE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "Add": ((_large(300, 1, 400), _large(1, 50, 400)), {}),
     "Exp": ((_large(1_000_003),), {}),
@@ -121,12 +121,15 @@ LARGE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "CumSum": ((_large(1000, 1001), np.array(1)), {}),
     "TopK": ((_large(500, 2000), np.array([7])), {}),
     "Gather": ((_large(5000, 300), np.random.default_rng(0).integers(-5000, 5000, (60, 70))), {}),
-    "ScatterElements": ((_large(1000, 700), np.random.default_rng(0).integers(0, 1000, (900, 700)), _large(900, 700)), {"reduction": "add"}),
-    "ScatterND": ((_large(1000, 300), np.random.default_rng(0).integers(0, 1000, (3000, 1)), _large(3000, 300)), {"reduction": "add"}),
+    "ScatterElements": ((_large(1000, 700), PLACES[:630_000].reshape(900, 700), _large(900, 700)), {"reduction": "add"}),
+    "ScatterND": ((_large(1000, 300), PLACES[:3000, None], _large(3000, 300)), {"reduction": "add"}),
     "Pad": ((_large(301, 1000), np.array([3, 5, 7, 9])), {"mode": "reflect"}),
     "Resize": ((_large(1, 30, 70, 70), _large(0), np.array([1, 1, 2.5, 2.5], np.float32)), {"mode": "linear"}),
     "LSTM": ((_large(20, 16, 64), _large(1, 1024, 64) / 9, _large(1, 1024, 256) / 16), {"hidden_size": 256}),
-    "GRU": ((_large(20, 16, 64), _large(2, 768, 64) / 9, _large(2, 768, 256) / 16), {"hidden_size": 256, "direction": "bidirectional"}),
+    "GRU": (
+        (_large(20, 16, 64), _large(2, 768, 64) / 9, _large(2, 768, 256) / 16),
+        {"hidden_size": 256, "direction": "bidirectional"},
+    ),
     "Attention": ((_large(2, 8, 130, 64), _large(2, 8, 130, 64), _large(2, 8, 130, 64)), {"is_causal": 1}),
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
+from guarded_session import guarded_memory
 from sardonyx.backend import BackendRep
 from sardonyx.options import CPU_PROVIDER, REFERENCE_PROVIDER, GraphOptimizationLevel, SessionOptions
 from sardonyx.session import InferenceSession
@@ -87,6 +88,24 @@ def run_case(case: Any, way: str) -> None:
         for output, reference in zip(outputs, expected):
             if isinstance(reference, np.ndarray) and reference.dtype != object:
                 assert output.dtype == reference.dtype
+
+
+def run_guarded(case: Any, at_start: bool) -> None:
+    """Run a case with all memory of native code guarded; the answers are checked elsewhere."""
+    model = case.model if case.model is not None else onnx.load(Path(case.model_dir) / "model.onnx")
+    with guarded_memory(at_start) as guard:
+        prepared = BackendRep(InferenceSession(model, providers=[CPU_PROVIDER]))
+        for inputs, _ in data_sets(case, model):
+            plain = [isinstance(each, np.ndarray) and each.dtype != object for each in inputs]
+            prepared.run([guard.copy(each, read_only=True) if fits else each for each, fits in zip(inputs, plain)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
+@pytest.mark.parametrize("name", cases())
+def test_cases_stay_in_their_memory(name: str, at_start: bool) -> None:
+    if name not in expected_failures():
+        run_guarded(cases()[name], at_start)
 
 
 @pytest.mark.parametrize("way", [DEFAULT, *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != DEFAULT)])

@@ -39,7 +39,7 @@ def _compiled(kernel: Any, target: Target) -> str:
 
 
 def _compile(ir: Callable[[], str], target: Target) -> bytes:
-    """Object code. A bug in an emitter is an EngineError like one that LLVM finds: who asked for the kernel goes on without it."""
+    """Object code. A bug in an emitter is an EngineError like one that LLVM finds: who wants the kernel goes on without it."""
     from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
 
     try:

@@ -13,12 +13,13 @@ from sardonyx.codegen.object_cache import ObjectCache
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder with two entries."""
+    """A cache folder with two kernels and a saved program."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("SARDONYX_CACHE_DIR", str(folder))
     cache = ObjectCache(folder)
     cache.put("a" * 8, b"one")
     cache.put("b" * 8, b"three")
+    (folder / "c.program").write_bytes(b"program")
     return folder
 
 
@@ -34,6 +35,7 @@ def test_show_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "show", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["entries"] == 2
+    assert (facts["programs"], facts["program_bytes"]) == (1, 7)
     assert facts["bytes"] == sum(path.stat().st_size for path in folder.glob("*.obj"))
     assert facts["oldest_use"] <= facts["newest_use"]
 
@@ -45,8 +47,8 @@ def test_path_is_one_line_for_scripts(folder: Path, capsys: pytest.CaptureFixtur
 
 def test_clear_removes_all_entries(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "clear"]) == 0
-    assert capsys.readouterr().out.startswith("removed 2 kernels, ")
-    assert not list(folder.glob("*.obj"))
+    assert capsys.readouterr().out.startswith("removed 2 kernels and 1 program, ")
+    assert not list(folder.iterdir())
     assert main(["cache", "show"]) == 0
     assert "kernels  0" in capsys.readouterr().out
     assert main(["cache", "clear", "--json"]) == 0

@@ -1,4 +1,4 @@
-"""`sardonyx cache`: the compiled kernels on disk."""
+"""`sardonyx cache`: the compiled kernels and whole programs on disk."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
     parser = commands.add_parser(
         "cache",
         parents=[shared],
-        help="show or clear the compiled kernels on disk",
-        description="Show, clear or locate the folder of compiled kernels. It may be deleted at any time: what is missing is "
+        help="show or clear what was compiled, on disk",
+        description="Show, clear or locate the folder of compiled kernels and programs. It may be deleted at any time: what is missing is "
         "compiled again. The environment variable SARDONYX_CACHE_DIR names another folder, or none if it is empty.",
     )
     parser.add_argument("action", nargs="?", choices=("show", "clear", "path"), default="show", help="default: show")
@@ -35,14 +35,16 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "path":
         print(json.dumps({"folder": str(cache.folder)}) if args.json else cache.folder)
         return 0
-    entries = cache.entries()
-    size = sum(each[1] for each in entries)
+    entries, programs = cache.entries(), cache.programs()
+    size, program_size = (sum(each[1] for each in found) for found in (entries, programs))
     if args.action == "clear":
         removed = cache.clear()
-        freed = {"folder": str(cache.folder), "removed": removed, "bytes": size}
-        print(json.dumps(freed) if args.json else f"removed {counted(removed, 'kernel')}, {byte_size(size)}, from {cache.folder}")
+        freed = {"folder": str(cache.folder), "removed": removed, "bytes": size + program_size}
+        what = f"{counted(len(entries), 'kernel')} and {counted(len(programs), 'program')}, {byte_size(size + program_size)}"
+        print(json.dumps(freed) if args.json else f"removed {what}, from {cache.folder}")
         return 0
     facts = {"folder": str(cache.folder), "entries": len(entries), "bytes": size, "limit_bytes": cache.limit_bytes}
+    facts |= {"programs": len(programs), "program_bytes": program_size}
     if args.json:
         facts["oldest_use"], facts["newest_use"] = (entries[0][2], entries[-1][2]) if entries else (None, None)
         print(json.dumps(facts))
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         ("kernels", f"{len(entries):,}"),
         ("size", f"{byte_size(size)} of at most {byte_size(cache.limit_bytes)}"),
     ]
+    if programs:
+        rows.append(("programs", f"{len(programs):,}, {byte_size(program_size)}"))
     if entries:
         rows.append(("last use", f"{_age(entries[-1][2])} (newest), {_age(entries[0][2])} (oldest)"))
     print("\n".join(columns(rows, indent="")))

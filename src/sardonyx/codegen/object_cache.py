@@ -17,6 +17,7 @@ from pathlib import Path
 _MAGIC = b"SDXOBJ1\0"
 _HEADER = struct.Struct("<8sQ32s")
 _SUFFIX = ".obj"
+PROGRAM_SUFFIX = ".program"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -98,8 +99,15 @@ class ObjectCache:
 
     def entries(self) -> list[tuple[str, int, float]]:
         """Key, size and time of last use of every entry, oldest first."""
+        return self._listed(_SUFFIX)
+
+    def programs(self) -> list[tuple[str, int, float]]:
+        """The same of the whole programs that are saved beside the object code (`runtime.saved`)."""
+        return self._listed(PROGRAM_SUFFIX)
+
+    def _listed(self, suffix: str) -> list[tuple[str, int, float]]:
         found = []
-        for path in self.folder.glob(f"*{_SUFFIX}"):
+        for path in self.folder.glob(f"*{suffix}"):
             try:
                 status = path.stat()
             except OSError:
@@ -118,8 +126,9 @@ class ObjectCache:
         self._total = total
 
     def clear(self) -> int:
-        """Delete all entries; how many there were."""
-        entries = self.entries()
-        for key, _, _ in entries:
-            self._path(key).unlink(missing_ok=True)
-        return len(entries)
+        """Delete all entries and saved programs; how many there were."""
+        paths = [path for suffix in (_SUFFIX, PROGRAM_SUFFIX) for path in self.folder.glob(f"*{suffix}")]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        self._total = None
+        return len(paths)

@@ -33,6 +33,7 @@ import numpy as np
 
 from sardonyx.codegen.library import ENTRY
 from sardonyx.codegen.loader import LoadedCode, load
+from sardonyx.codegen.object_cache import PROGRAM_SUFFIX
 from sardonyx.codegen.target import machine_fingerprint
 from sardonyx.ir.graph import Value
 from sardonyx.lower.steps import Buffer, KernelStep, View
@@ -45,7 +46,6 @@ from sardonyx.runtime.pool import Pool
 
 _MAGIC: Final = b"SDXPRG1\0"
 _HEADER: Final = struct.Struct("<8sQ32s")
-_SUFFIX: Final = ".program"
 _ALIGNMENT: Final = 64
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
 _CLOCK_TICK: Final = 20_000_000  # nanoseconds: file systems count time in steps of up to 10 ms
@@ -128,7 +128,7 @@ def save(folder: Path, key: str, record: Record, arrays: Mapping[int, Any]) -> N
                 file.seek(start + record.constants[number][0])
                 file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
             file.truncate(start + offset)
-        os.replace(temporary, folder / f"{key}{_SUFFIX}")
+        os.replace(temporary, folder / f"{key}{PROGRAM_SUFFIX}")
         _evict(folder)
     except OSError:
         temporary.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ def save(folder: Path, key: str, record: Record, arrays: Mapping[int, Any]) -> N
 
 def _evict(folder: Path) -> None:
     """Keep the folder below its limit."""
-    found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.glob(f"*{_SUFFIX}"))
+    found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.glob(f"*{PROGRAM_SUFFIX}"))
     total = sum(size for _, size, _ in found)
     for _, size, path in found:
         if total <= _FOLDER_LIMIT:
@@ -147,7 +147,7 @@ def _evict(folder: Path) -> None:
 
 def read(folder: Path, key: str) -> tuple[Record, dict[int, Any]] | None:
     """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged."""
-    path = folder / f"{key}{_SUFFIX}"
+    path = folder / f"{key}{PROGRAM_SUFFIX}"
     try:
         with open(path, "rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -10,7 +10,7 @@ MODELS_PIP := $(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-ver
 BENCH_PIP := $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types coverage conformance models bench bench-kernels docs demo-model clean
+.PHONY: help run test lint format types coverage conformance models bench bench-kernels bench-memory docs demo-model clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ bench: $(BENCH_VENV)/.stamp ## all benchmark models against onnxruntime: table a
 
 bench-kernels: $(BENCH_VENV)/.stamp ## single kernels, with their share of what this machine can do (ARGS=matmul)
 	$(BENCH_VENV)/bin/python benchmarks/kernels $(ARGS)
+
+bench-memory: $(BENCH_VENV)/.stamp ## memory of a process that sees many shapes (ARGS=ppocr_det)
+	$(BENCH_VENV)/bin/python -m benchmarks.memory $(ARGS)
 
 docs: $(VENV)/.stamp-run ## write docs/operators.md from the operator table
 	$(BIN)/sardonyx ops --markdown > docs/operators.md.new && mv docs/operators.md.new docs/operators.md

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
+from benchmarks.memory import varied
 from benchmarks.models.catalog import CASES, Case, Unavailable
 from sardonyx import benchmarking
 from sardonyx.benchmarking import OURS
@@ -22,8 +21,7 @@ PEER: Final = "onnxruntime"
 SPEEDUP: Final = ("resnet50", "bert_base")  # two threads over one
 CALLERS: Final = ("mobilenet_v2",)  # four threads of Python on one session
 START: Final = ("mlp",)  # import, session and first run in a fresh process
-SHAPES: Final = ("minilm_l6", "ppocr_det")  # 200 random shapes
-SHAPE_COUNT: Final = 200
+SHAPES: Final = ("minilm_l6", "ppocr_det")  # memory after many random shapes
 TOP_STEPS: Final = 8
 
 
@@ -95,20 +93,10 @@ def _fresh(case: Case, model: Path, feeds: Mapping[str, Any], threads: int) -> d
         if case.name in START:
             record["start"] = _guarded(lambda: dataclasses.asdict(benchmarking.fresh_start(engine, model, feeds, threads)))
         if case.name in SHAPES:
-            record["shapes"] = _guarded(lambda: benchmarking.shapes_memory(engine, model, _varied(case, feeds), threads))
+            record["shapes"] = _guarded(lambda: benchmarking.shapes_memory(engine, model, varied(case.name, feeds), threads))
         return record
 
     return {engine: figures(engine) for engine in engines}
-
-
-def _varied(case: Case, feeds: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Inputs of many random shapes: other lengths of the text, other sizes of the picture."""
-    rng = np.random.default_rng(1)
-    if case.name == "ppocr_det":
-        shapes = [(1, 3, 32 * int(rng.integers(2, 13)), 32 * int(rng.integers(2, 13))) for _ in range(SHAPE_COUNT)]
-        return [{"x": rng.random(shape, np.float32)} for shape in shapes]
-    lengths = [int(rng.integers(4, 129)) for _ in range(SHAPE_COUNT)]
-    return [{name: value[:, :length].copy() for name, value in feeds.items()} for length in lengths]
 
 
 def _scaling(case: Case, model: Path, feeds: Mapping[str, Any], seconds: float) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from unittest import mock
 import numpy as np
 
 from sardonyx.runtime import fast_path, native_program
-from sardonyx.runtime.native_program import Context, NativeProgram
+from sardonyx.runtime.arena import ArenaLayout
+from sardonyx.runtime.native_core import Context, NativeCore
 
 _PAGE = mmap.PAGESIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -78,14 +79,18 @@ class _Guard:
             self._alive[-1].make_read_only()
         return copied
 
-    def place(self, program: NativeProgram, context: Context) -> None:
+    def spread(self, layout: ArenaLayout, context: Context) -> None:
+        """Every buffer of an arena in memory of its own."""
+        for number, dim in zip(layout.buffers.tolist(), layout._size_numbers.tolist()):
+            size = max(int(context.dims[dim]), 0)
+            context.bases[number] = self.empty((size,), np.uint8).ctypes.data
+        context.bases[layout.shared] = context.bases[layout.roots]
+
+    def place(self, core: NativeCore, context: Context) -> None:
         """Every buffer of the arena, and every constant, in memory of its own."""
-        layout, bases = program._layout, context.bases
-        for number in layout.buffers.tolist():
-            size = max(int(context.dims[program.plan.sizes[number]]), 0)
-            bases[number] = self.empty((size,), np.uint8).ctypes.data
-        bases[layout.shared] = bases[layout.roots]
-        for number, array in program.constants.items():
+        self.spread(core._layout, context)
+        bases = context.bases
+        for number, array in core.constants.items():
             bases[number] = self.copy(array, read_only=True).ctypes.data
 
 
@@ -103,15 +108,20 @@ class _NumpyWith:
 def guarded_memory(at_start: bool = False) -> Iterator[_Guard]:
     """While this holds, native programs run in guarded memory; contexts of earlier runs must not be used again."""
     guard = _Guard(at_start)
-    place = NativeProgram._place
+    place, place_late = NativeCore.place, NativeCore.place_late
 
-    def guarded_place(self: NativeProgram, context: Context, symbols: tuple[int, ...]) -> None:
-        place(self, context, symbols)
+    def guarded_place(self: NativeCore, context: Context) -> None:
+        place(self, context)
         guard.place(self, context)
+
+    def guarded_place_late(self: NativeCore, context: Context, members: tuple[int, ...]) -> None:
+        place_late(self, context, members)
+        guard.spread(self._late_layouts[members], context)
 
     numpy_with_guards = _NumpyWith(guard)
     with (
-        mock.patch.object(NativeProgram, "_place", guarded_place),
+        mock.patch.object(NativeCore, "place", guarded_place),
+        mock.patch.object(NativeCore, "place_late", guarded_place_late),
         mock.patch.object(fast_path, "np", numpy_with_guards),
         mock.patch.object(native_program, "np", numpy_with_guards),
     ):

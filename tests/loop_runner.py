@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import host
+from sardonyx.codegen.target import Target, host, narrow
 from sardonyx.kernel.expr import Expr, load
 from sardonyx.kernel.loops import LoopKernel, Operand, units
 
@@ -30,12 +31,19 @@ _call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, 
 
 
 @cache
-def kernels() -> KernelLibrary:
-    """Kernels compiled for this machine, outside any cache on disk."""
-    return KernelLibrary(host(), None)
+def kernels(target: Target | None = None) -> KernelLibrary:
+    """Kernels compiled for this machine, or for less than it can do, outside any cache on disk."""
+    return KernelLibrary(target or host(), None)
 
 
-def prepare(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array]) -> tuple[Callable[..., Any], Array, int]:
+def older(lanes: int) -> Target:
+    """This machine without its widest instruction set, if it has one, with vectors of some float32 lanes."""
+    return replace(narrow(host(), lanes), features=host().features.replace("+avx512", "-avx512"))
+
+
+def prepare(
+    kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array], target: Target | None = None
+) -> tuple[Callable[..., Any], Array, int]:
     """The function of a kernel, its argument array for operands that lie as NumPy says, and the number of units."""
     arguments: list[int] = list(sizes)
     for array in arrays:
@@ -45,23 +53,26 @@ def prepare(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array]) -
             for size, full, step in zip(array.shape, sizes, array.strides)
         ]
         arguments += [array.ctypes.data, *steps]
-    count = units(kernel, sizes, kernels().target.lanes)
+    library = kernels(target)
+    count = units(kernel, sizes, library.target.lanes)
     assert isinstance(count, int)
-    return _call(kernels().address(kernel)), np.array(arguments, np.int64), count
+    return _call(library.address(kernel)), np.array(arguments, np.int64), count
 
 
-def run(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array], pieces: int = 1) -> None:
+def run(kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array], pieces: int = 1, target: Target | None = None) -> None:
     """Run a kernel over its whole iteration space, in some pieces."""
-    function, arguments, count = prepare(kernel, sizes, arrays)
+    function, arguments, count = prepare(kernel, sizes, arrays, target)
     bounds = [count * piece // pieces for piece in range(pieces + 1)]
     for begin, end in pairwise(bounds):
         function(arguments.ctypes.data, begin, end, 0)
 
 
-def evaluate(function: Callable[..., Expr], *arrays: Array, types: Sequence[str], out: str) -> Array:
+def evaluate(
+    function: Callable[..., Expr], *arrays: Array, types: Sequence[str], out: str, target: Target | None = None
+) -> Array:
     """An expression of one-dimensional arrays of the given types."""
     value = function(*(load(number, kind) for number, kind in enumerate(types))).cast(out)
     kernel = LoopKernel(1, tuple(Operand(kind, "unit") for kind in (*types, out)), ((len(types), value),))
     result = np.empty(arrays[0].shape, NUMPY[out])
-    run(kernel, [arrays[0].size], [*arrays, result])
+    run(kernel, [arrays[0].size], [*arrays, result], target=target)
     return result

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 from benchmarks import __main__ as command
-from benchmarks import chart, report
-from benchmarks.models.catalog import CASES, Unavailable
+from benchmarks import chart, memory, report
+from benchmarks.models.catalog import CASES, SYMBOLIC, Unavailable
 
 from sardonyx import benchmarking
 
@@ -40,6 +41,21 @@ def test_an_unknown_kernel_benchmark_is_named() -> None:
     )
     assert done.returncode == 2
     assert "there is no kernel benchmark 'abacus'; known: peak, " in done.stderr
+
+
+def test_the_memory_benchmark_knows_its_models_and_varies_their_shapes() -> None:
+    feeds = {"input_ids": np.zeros((1, 128), np.int64), "past_0": np.zeros((2, 1, 12, 4, 64), np.float32)}
+    for name in memory.VARIED:
+        assert name in CASES or name in SYMBOLIC
+        many = memory.varied(name, feeds)
+        shapes = {tuple(value.shape for value in each.values()) for each in many}
+        assert len(shapes) > memory.FEW / 2
+
+
+def test_an_unknown_model_of_the_memory_benchmark_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        memory.main(["abacus"])
+    assert "no model is called abacus; there are: ppocr_det" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,8 +2,11 @@
 
     python benchmarks/kernels/elementwise.py [pattern]
 
-`kernel` is the time inside our native steps, `run` that of the whole call from Python; onnxruntime's is a whole call. `share` is
-the rate at which the kernel reads its inputs and writes its result once, as a part of the rate of a plain copy of the input.
+`kernel` is the time of our native steps on memory that lies as it does inside a model (aligned to cache lines, which NumPy's
+arrays are not), `run` that of the whole call from Python; onnxruntime's is a whole call. `copy` is the rate at which the kernel
+reads its inputs and writes its result once, as a part of the rate at which this process copies a block as large as the input:
+both live in the same cache (but for the first, where each call from Python finds Python's own data). `fma` is the part of the
+core's multiply-adds that the multiplications and multiply-adds in the kernel's expressions take: it is what limits functions.
 """
 
 from __future__ import annotations
@@ -12,19 +15,25 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 from onnx import NodeProto, helper, numpy_helper
-from peak import best_time
+from peak import CALL, copy_peak, multiply_add_peak
 
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.assemble import NativeSettings, compile_graph
+from sardonyx.codegen.library import KernelLibrary
+from sardonyx.codegen.target import host
 from sardonyx.formats.onnx import load
+from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array
-from sardonyx.runtime.executor import NodeTiming, RunControl
+from sardonyx.kernel.loops import LoopKernel, surface, walks
+from sardonyx.lower.steps import Address, Argument, Buffer
+from sardonyx.runtime.executor import RunControl
+from sardonyx.runtime.native_program import NativeProgram
 
 node = helper.make_node
 
@@ -66,6 +75,7 @@ _ROW = {"s": (768,), "b": (768,)}
 _CHANNELS = {"s": (256,), "b": (256,)}
 _IMAGE = (1, 256, 56, 56)
 _BATCH_NORM = node("BatchNormalization", ["x", "s", "b", "b", "v"], ["y"])
+_SUM_AND_NORM = (node("Add", ["x", "z"], ["a"]), node("LayerNormalization", ["a", "s", "b"], ["y"]))
 
 CASES = (
     *(_function(name) for name in ("Exp", "Sigmoid", "Tanh", "Erf", "Gelu", "Log", "Softplus", "Sin", "Relu")),
@@ -73,9 +83,14 @@ CASES = (
     _chain(4096),
     _chain(64, 1024),
     _chain(1024, 1024),
+    Case("bias 128x3072", (128, 3072), [node("Add", ["x", "b"], ["y"])], {"b": (3072,)}),
+    Case("bias 2048x64", (2048, 64), [node("Add", ["x", "b"], ["y"])], {"b": (64,)}),
+    Case("bias of channels 256x56x56", _IMAGE, [node("Add", ["x", "c"], ["y"])], {"c": (256, 1, 1)}),
     Case("Softmax 12x128x128", (12, 128, 128), [node("Softmax", ["x"], ["y"])]),
     Case("Softmax 84x8400, axis 0", (84, 8400), [node("Softmax", ["x"], ["y"], axis=0)]),
     Case("LayerNormalization 128x768", (128, 768), [node("LayerNormalization", ["x", "s", "b"], ["y"])], _ROW),
+    Case("LayerNormalization 4096x32", (4096, 32), [node("LayerNormalization", ["x", "t", "t"], ["y"])], {"t": (32,)}),
+    Case("sum + LayerNormalization 64x768", (64, 768), _SUM_AND_NORM, _ROW),
     Case("RMSNormalization 128x768", (128, 768), [node("SimplifiedLayerNormalization", ["x", "s"], ["y"])], _ROW),
     Case("InstanceNormalization 256x56x56", _IMAGE, [node("InstanceNormalization", ["x", "s", "b"], ["y"])], _CHANNELS),
     Case("GroupNormalization 256x56x56", _IMAGE, [node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=32)], _CHANNELS),
@@ -113,15 +128,66 @@ def _in_order(graph: Graph) -> list[Node]:
     return list(graph.nodes)
 
 
-@cache
-def copy_time(elements: int) -> float:
-    """The best time of copying so many float32."""
-    source, target = np.ones(elements, np.float32), np.zeros(elements, np.float32)
-    return best_time(lambda: np.copyto(target, source))
+def multiplications(kernel: LoopKernel) -> int:
+    """Multiplications and multiply-adds for each element."""
+    count = 0
+    for found in walks(kernel):
+        moving = {node for node in surface(found.roots) if node.op == "load" and kernel.operands[node.param].inner != "zero"}
+        for node in surface(found.roots):
+            if node.op != "reduced" and any(arg in moving for arg in node.args):
+                moving.add(node)
+                count += node.op in ("mul", "fma", "scaled")
+    return count
 
 
-def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> tuple[float, float, float]:
-    """Best times of our kernels, of our run and of onnxruntime's, interleaved."""
+def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
+    memory = np.zeros(size * dtype.itemsize + 64, np.uint8)
+    return memory[-memory.ctypes.data % 64 :][: size * dtype.itemsize].view(dtype)
+
+
+class NativeCalls:
+    """The kernels of a program, to be called on memory of their own."""
+
+    def __init__(self, program: NativeProgram, feeds: Mapping[str, Array]) -> None:
+        self._memory: dict[Buffer, Array] = {}
+        for buffer in program.plan.buffers:
+            assert isinstance(buffer.size, int)
+            array = self._memory[buffer] = _aligned(buffer.size, buffer.dtype.numpy)
+            array[:] = feeds[buffer.value.name].reshape(-1) if buffer.kind == "input" and buffer.value is not None else 1
+        self._library = KernelLibrary(host(), None)  # has the code, as long as it lives
+        self._calls = []
+        for step in program.plan.steps:
+            arguments = np.array([self._entry(entry) for entry in step.arguments], np.int64)
+            self._calls.append((CALL(self._library.address(step.kernel)), arguments, arguments.ctypes.data, step.units))
+
+    def _entry(self, argument: Argument) -> Dim:
+        if isinstance(argument, Address):
+            return self._memory[argument.buffer].ctypes.data + argument.offset
+        return argument
+
+    def run(self) -> None:
+        """Call every kernel once."""
+        for kernel, _, address, units in self._calls:
+            kernel(address, 0, units, 0)
+
+    def run_nothing(self) -> None:
+        """The same calls, with nothing to do."""
+        for kernel, _, address, _ in self._calls:
+            kernel(address, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Best times of our kernels, of our run and of onnxruntime's, in seconds; multiplications for each element."""
+
+    kernel: float
+    run: float
+    onnxruntime: float
+    multiplications: int
+
+
+def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> Measured:
+    """Time a case: some runs of ours, then some of onnxruntime's, and again; each finds what its last run left in the cache."""
     content, feeds = _model(case)
     model = load(content)
     infer_shapes(model)
@@ -131,23 +197,19 @@ def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> tuple[float, 
     options = ort.SessionOptions()
     options.intra_op_num_threads = workers
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    spent: list[int] = []
-
-    def on_node(timing: NodeTiming) -> None:
-        spent.append(timing.end_ns - timing.start_ns)
-
-    watched, plain = RunControl(on_node=on_node), RunControl()
+    control, kernels = RunControl(), NativeCalls(program, feeds)
     (theirs,) = session.run(None, feeds)
-    np.testing.assert_allclose(program.run(by_value, plain)[graph.outputs[0]], theirs, rtol=1e-3, atol=1e-4)
-    best = {"kernel": float("inf"), "run": float("inf"), "onnxruntime": float("inf")}
+    np.testing.assert_allclose(program.run(by_value, control)[graph.outputs[0]], theirs, rtol=1e-3, atol=1e-4)
+    times: dict[str, list[float]] = {"kernel": [], "nothing": [], "run": [], "onnxruntime": []}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        spent.clear()
-        program.run(by_value, watched)
-        best["kernel"] = min(best["kernel"], sum(spent) / 1e9)
-        best["run"] = min(best["run"], _timed(lambda: program.run(by_value, plain)))
-        best["onnxruntime"] = min(best["onnxruntime"], _timed(lambda: session.run(None, feeds)))
-    return best["kernel"], best["run"], best["onnxruntime"]
+    while time.perf_counter() < end or not times["kernel"]:
+        times["kernel"] += [_timed(kernels.run) for _ in range(4)]
+        times["nothing"] += [_timed(kernels.run_nothing) for _ in range(4)]
+        times["run"] += [_timed(lambda: program.run(by_value, control)) for _ in range(4)]
+        times["onnxruntime"] += [_timed(lambda: session.run(None, feeds)) for _ in range(4)]
+    best = {name: min(found) for name, found in times.items()}
+    loops = [step.kernel for step in program.plan.steps if isinstance(step.kernel, LoopKernel)]
+    return Measured(best["kernel"] - best["nothing"], best["run"], best["onnxruntime"], sum(map(multiplications, loops)))
 
 
 def _timed(call: Callable[[], object]) -> float:
@@ -159,15 +221,17 @@ def _timed(call: Callable[[], object]) -> float:
 def main(arguments: list[str]) -> None:
     """Print a table of all cases whose name contains the pattern."""
     pattern = arguments[0] if arguments else ""
-    print(f"{'case':36} {'kernel':>10} {'run':>10} {'ort':>10} {'ratio':>6} {'ns/el':>6} {'share':>6}")
+    print(f"{'case':36} {'kernel':>10} {'run':>10} {'ort':>10} {'ratio':>6} {'ns/el':>6} {'copy':>6} {'fma':>6}")
     for case in CASES:
         if pattern not in case.name:
             continue
-        kernel, run, theirs = measure(case)
-        copied = copy_time(case.elements)
-        times = f"{kernel * 1e6:8.1f}us {run * 1e6:8.1f}us {theirs * 1e6:8.1f}us"
-        share = case.traffic / kernel / (2 / copied)
-        print(f"{case.name:36} {times} {theirs / run:6.2f} {kernel / case.elements * 1e9:6.3f} {share:6.1%}", flush=True)
+        copied = copy_peak(4 * case.elements)
+        found = measure(case)
+        times = f"{found.kernel * 1e6:8.1f}us {found.run * 1e6:8.1f}us {found.onnxruntime * 1e6:8.1f}us"
+        share = case.traffic * 4 * case.elements / found.kernel / copied
+        busy = 2 * found.multiplications * case.elements / found.kernel / multiply_add_peak()
+        each = found.kernel / case.elements * 1e9
+        print(f"{case.name:36} {times} {found.onnxruntime / found.run:6.2f} {each:6.3f} {share:6.1%} {busy:6.1%}", flush=True)
 
 
 if __name__ == "__main__":

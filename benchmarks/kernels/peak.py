@@ -17,7 +17,7 @@ from sardonyx.codegen.target import Target, host
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix
 
 _CHAINS = 12  # independent sums: enough to hide the latency of a multiply-add on every machine we know
-_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 def best_time(run: Callable[[], object], seconds: float = 0.5) -> float:
@@ -55,7 +55,7 @@ def multiply_add_peak(kind: str = "f32") -> float:
     """Floating point operations per second of one core."""
     target = host()
     code = load(llvm.compile_to_object(_multiply_add_ir(kind, target), target))
-    kernel = _SIGNATURE(code.functions["peak"])
+    kernel = CALL(code.functions["peak"])
     memory = np.zeros(64 * (_CHAINS + 4), np.uint8)
     start = -(-memory.ctypes.data // 64) * 64
     args = np.array([start], np.int64)
@@ -85,7 +85,7 @@ def copy_peak(block: int) -> float:
     """Bytes per second, read and written, of one core that copies a block of so many bytes."""
     target = host()
     code = load(llvm.compile_to_object(_copy_ir(target), target))
-    kernel = _SIGNATURE(code.functions["copy"])
+    kernel = CALL(code.functions["copy"])
     unit = 16 * target.lanes
     size = max(block // unit, 1) * unit
     memory = np.zeros(2 * size + 256, np.uint8)

@@ -233,3 +233,9 @@ CASES: Final[dict[str, Case]] = {
         _exported("chain", "100 elementwise nodes", "small", _small("chain")),
     )
 }  # fmt: skip
+
+# For what is measured over many sizes; the models above have fixed ones where others measure them so.
+SYMBOLIC: Final[dict[str, Case]] = {
+    "unet_any": _exported("unet_any", "U-Net, any size", "convolution", _vision("unet", shape=(1, 3, 64, 64)),
+                          axes={"image": {2: "height", 3: "width"}}),
+}  # fmt: skip

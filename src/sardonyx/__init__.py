@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         load_value,
         object_cache,
         operators,
+        program_cache,
         summarize_model,
     )
     from sardonyx.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
@@ -118,7 +119,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "register_execution_provider_library", "unregister_execution_provider_library", "set_global_thread_pool_sizes",
     # looking at models and operators
     "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "Problem", "ModelSummary",
-    "OperatorInfo", "explain_model", "Explanation", "object_cache",
+    "OperatorInfo", "explain_model", "Explanation", "object_cache", "program_cache",
     # about Sardonyx
     "__version__", "get_version_string", "get_build_info", "print_debug_info", "preload_dlls", "has_collective_ops",
     "set_default_logger_severity", "set_default_logger_verbosity", "set_seed", "enable_telemetry_events",
@@ -142,7 +143,8 @@ _MODULES = {
     ),
     "explanation": ("Explanation", "explain_model"),
     "inspection": (
-        "ModelSummary", "OperatorInfo", "check_model", "load_model", "load_value", "object_cache", "operators", "summarize_model",
+        "ModelSummary", "OperatorInfo", "check_model", "load_model", "load_value", "object_cache", "operators", "program_cache",
+        "summarize_model",
     ),
     "model_compiler": ("ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo"),
     "options": (

@@ -3,54 +3,50 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
+from sardonyx.cache_folder import is_private
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.object_cache import ObjectCache, is_private
+from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.types import TensorType
+from sardonyx.lower.branches import flatten
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
-from sardonyx.lower.steps import HostNodeStep, Lowered
+from sardonyx.lower.steps import HostNodeStep, KernelStep, Lowered
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
 from sardonyx.plan.native import NativePlan, plan_native
 from sardonyx.plan.plan import SubgraphRunner
+from sardonyx.plan.turns import Turns, turns_of
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
 from sardonyx.runtime.fast_path import USABLE, FastPath
-from sardonyx.runtime.native_program import HostCall, NativeProgram, SizeConflict
-from sardonyx.runtime.pool import Pool, usable_cores
+from sardonyx.runtime.locks import ForkSafeLock
+from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.native_loop import NativeLoop
+from sardonyx.runtime.native_program import NativeProgram
+from sardonyx.runtime.pool import shared_pool, usable_cores
 
 _log = logging.getLogger("sardonyx")
-_MOST_PROGRAMS = 16  # sets of fetched values whose programs are kept
 
 
-@cache
+_libraries: dict[Path | None, KernelLibrary] = {}
+_libraries_lock = ForkSafeLock()
+
+
 def library(cache_folder: Path | None) -> KernelLibrary:
-    """The kernels of this process. A folder that somebody else could write to is not even read."""
-    folder = cache_folder if cache_folder is not None and is_private(cache_folder) else None
-    return KernelLibrary(host(folder), ObjectCache(folder) if folder is not None else None)
-
-
-_pools: dict[tuple[Path | None, int, bool], Pool] = {}
-_pools_lock = threading.Lock()
-
-
-def pool(cache_folder: Path | None, workers: int, spinning: bool) -> Pool:
-    """The workers all sessions with these settings share; 0 workers means as many as this process may use."""
-    key = (cache_folder, workers or usable_cores(), spinning)
-    with _pools_lock:
-        if key not in _pools:
-            _pools[key] = Pool(library(cache_folder).driver(), key[1], spinning=spinning)
-        return _pools[key]
+    """The kernels of this process; they stay loaded as long as it lives. A folder that others could write to is not even read."""
+    with _libraries_lock:
+        if cache_folder not in _libraries:
+            folder = cache_folder if cache_folder is not None and is_private(cache_folder) else None
+            _libraries[cache_folder] = KernelLibrary(host(folder), None if folder is None else ObjectCache(folder))
+        return _libraries[cache_folder]
 
 
 @dataclass(frozen=True)
@@ -80,34 +76,46 @@ def compile_graph(
     order: Order,
     settings: NativeSettings,
     inputs: Sequence[Value] | None = None,
+    release: Callable[[], None] | None = None,
 ) -> Compiled:
     """Group, lower, plan and compile nodes of a graph whose types are inferred.
+
+    `release` is called while weights are packed: pages of the file they come from may leave memory.
 
     A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
     """
     kernels = library(settings.cache_folder)
     fed = graph.inputs if inputs is None else inputs
     failed: set[Node] = set()
-    known = KnownValues(fed, nodes)
-    nodes = known.needed(nodes, outputs)
+    whole: set[Node] = set()  # Ifs that are not taken apart
     while True:
-        grouping = form_groups(nodes, fed, frozenset(failed))
+        flat = flatten(nodes, order, whole | failed)
+        known = KnownValues(fed, flat.nodes)
+        grouping = form_groups(known.needed(flat.nodes, outputs), fed, frozenset(failed), flat.regions, flat.merges)
+        if grouping.unsuited:
+            whole |= grouping.unsuited
+            continue
         try:
             lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
         except LoweringFailed as error:
             _warn(error.nodes, error)
             failed.update(error.nodes)
             continue
+        if lowered.unsuited:
+            whole |= lowered.unsuited
+            continue
         plan = plan_native(lowered)
+        workers = settings.workers or usable_cores()
+        kernels.prepare((step.kernel for step in lowered.steps if isinstance(step, KernelStep)), workers)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
             break
         if not broken or broken <= failed:
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
-    host_calls = {step: _host_call(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
-    workers = pool(settings.cache_folder, settings.workers, settings.spinning)
-    program = NativeProgram(plan, addresses, workers, host_calls)
+    host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
+    pool = shared_pool(kernels.driver, settings.workers, settings.spinning)
+    program = NativeProgram(plan, addresses, pool, host_calls, release)
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan)
@@ -117,7 +125,7 @@ def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node
     """The entry points of all kernel steps; or, if one cannot be compiled, the nodes it was for."""
     addresses: list[int] = []
     for step, group in zip(lowered.steps, lowered.groups):
-        if isinstance(step, HostNodeStep):
+        if not isinstance(step, KernelStep):
             continue
         try:
             addresses.append(kernels.address(step.kernel))
@@ -133,17 +141,78 @@ def _warn(nodes: Sequence[Node], error: errors.EngineError) -> None:
     _log.warning("there is no kernel for %s, the host computes it: %s", names, error)
 
 
-def _host_call(node: Node, order: Order, settings: NativeSettings) -> HostCall:
-    """A function that computes a node by its NumPy meaning; its bodies are native programs of their own."""
-    reference = ReferenceProvider()
-    step = reference.step(node, range(len(node.inputs)), range(len(node.outputs)), {})
-    bodies = {attr.name: Body(attr.value, order, settings) for attr in node.attrs.values() if isinstance(attr.value, Graph)}
+class HostNode:
+    """Computes a node by its NumPy meaning; its bodies are native programs of their own."""
 
-    def call(inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl) -> Sequence[Any]:
-        runners = {name: body.runner(values, sizes, control) for name, body in bodies.items()}
-        return run_step(step, inputs, runners, control)
+    def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
+        graphs = {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
+        self._step = ReferenceProvider().step(node, range(len(node.inputs)), range(len(node.outputs)), {})
+        self._bodies = {name: Body(graph, order, settings) for name, graph in graphs.items()}
+        self._loop = LoopBody(node, order, settings)
 
-    return call
+    def __call__(
+        self, inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> Sequence[Any]:
+        results = self._loop.run(inputs, values, control)
+        if results is not None:
+            return results
+        runners = {name: body.runner(values, sizes, control) for name, body in self._bodies.items()}
+        return run_step(self._step, inputs, runners, control)
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        self._loop.shrink()
+        for body in self._bodies.values():
+            body.shrink()
+
+
+class LoopBody:
+    """The body of a Loop or Scan, compiled for its turns to follow each other in native code, if it can be."""
+
+    def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
+        self._turns = turns_of(node)
+        self._label = node.label
+        self._order = order
+        self._settings = replace(settings, eager=False)  # weights are packed when it is clear that the shapes allow it
+        self._lock = ForkSafeLock()
+        self._loop: NativeLoop | None = None
+
+    def run(self, inputs: Sequence[Any], outer: Mapping[Value, Any], control: RunControl) -> tuple[Any, ...] | None:
+        """The node's outputs, or None if its turns need Python."""
+        if self._turns is None:
+            return None
+        with self._lock:
+            if self._loop is None:
+                self._loop = self._compile(self._turns)
+                if self._loop is None:
+                    self._turns = None
+                    return None
+        return self._loop.run(inputs, outer, control)
+
+    def _compile(self, turns: Turns) -> NativeLoop | None:
+        body = turns.body
+        nodes = needed_nodes(self._order(body), turns.made)
+        captured = captured_inputs(body)
+        inputs = [*body.inputs, *captured]
+        if any(node.subgraphs() for node in nodes if node.op_type != "If"):
+            return None
+        try:
+            compiled = compile_graph(body, turns.made, nodes, self._order, self._settings, inputs)
+        except errors.EngineError as error:
+            _log.warning("body %r cannot be compiled, NumPy runs it: %s", body.name, error)
+            return None
+        plan = compiled.plan
+        fits = (
+            compiled.program.is_all_native
+            and [view.buffer.value for view in plan.inputs] == inputs
+            and [view.buffer.value for view in plan.outputs] == turns.made
+        )
+        return NativeLoop(compiled.program.core, turns, captured, self._label) if fits else None
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        if self._loop is not None:
+            self._loop.shrink()
 
 
 class Body:
@@ -157,8 +226,8 @@ class Body:
         self._graph = graph
         self._order = order
         self._settings = settings
-        self._captured = [value for value in captured_values(graph) if not is_fixed(value, graph)]
-        self._lock = threading.Lock()
+        self._captured = captured_inputs(graph)
+        self._lock = ForkSafeLock()
         self._compiled: Compiled | None = None
         self._fast: FastPath | None = None
         self._reference: BodyPlan | None = None
@@ -172,7 +241,8 @@ class Body:
                 raise ValueError(f"body {self._graph.name!r} takes {len(self._graph.inputs)} inputs, was given {len(args)}")
             try:
                 compiled = self._program()
-                if self._fast is not None and control.is_idle:
+                if self._fast is not None and control.on_node is None:
+                    control.stop_if_asked()
                     return self._fast.run_arrays([*args, *captured.values()])
                 given = {**captured, **dict(zip(self._graph.inputs, args))}
                 values = compiled.program.run(given, control, sizes)
@@ -186,6 +256,15 @@ class Body:
         run.input_types = tuple(value.type for value in self._graph.inputs)  # type: ignore[attr-defined]
         run.output_types = tuple(value.type for value in self._graph.outputs)  # type: ignore[attr-defined]
         return run
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        with self._lock:
+            compiled, fast = self._compiled, self._fast
+        if compiled is not None:
+            compiled.program.shrink()
+        if fast is not None:
+            fast.shrink()
 
     def _run_reference(self, outer: Mapping[Value, Any], args: Sequence[Any], control: RunControl) -> list[Any]:
         body = self._reference_plan()
@@ -210,22 +289,26 @@ class Body:
 
 def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> FastPath | None:
     """The short way through a program, if there is one: all native, and outputs that are different values."""
-    program = compiled.program
-    native_inputs = {view.buffer.value for view in program.plan.inputs}
-    native_outputs = {view.buffer.value for view in program.plan.outputs}
+    plan = compiled.plan
     fits = (
         USABLE
-        and program.is_all_native
-        and len(set(outputs)) == len(outputs)
-        and all(value in native_inputs and value.constant is None for value in inputs)
-        and all(value in native_outputs and _is_plain(value) for value in outputs)
+        and compiled.program.is_all_native
+        and [view.buffer.value for view in plan.inputs] == list(inputs)
+        and [view.buffer.value for view in plan.outputs] == list(outputs)
+        and all(value.constant is None for value in inputs)
+        and all(_is_plain(value) for value in outputs)
     )
-    return FastPath(program, inputs, outputs) if fits else None
+    return FastPath(compiled.program.core) if fits else None
 
 
 def _is_plain(value: Value) -> bool:
     """Whether NumPy itself has the element type, so that a result is handed over as it is."""
     return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
+
+
+def captured_inputs(graph: Graph) -> list[Value]:
+    """The values of the graphs around that a subgraph must be given: all it reads but constants."""
+    return [value for value in captured_values(graph) if not is_fixed(value, graph)]
 
 
 def is_fixed(value: Value, graph: Graph) -> bool:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
 
 from sardonyx import errors
 from sardonyx.analysis.check import check_model
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.assemble import NativeSettings, library
+from sardonyx.compile_options import CompileOptions
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node
+from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.native_model import NativeModel
-from sardonyx.options import REFERENCE_PROVIDER, CompileOptions, GraphOptimizationLevel, environment
+from sardonyx.options import REFERENCE_PROVIDER, GraphOptimizationLevel, environment
 from sardonyx.passes.apply_overrides import override_dimensions, override_initializers, settle_initializers
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.fold_shape_values import infer_from_inputs
@@ -28,6 +32,7 @@ from sardonyx.passes.pipeline import PassReport, PipelineReport, run_passes
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
 from sardonyx.providers.reference import ReferenceProvider
+from sardonyx.runtime.cases import Case
 from sardonyx.runtime.executor import Program
 
 _log = logging.getLogger("sardonyx")
@@ -56,19 +61,26 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
 
     if options.providers[:1] == (REFERENCE_PROVIDER,):
         return reference()
+    folder = environment().cache_folder
     settings = NativeSettings(
-        environment().cache_folder,
+        None if folder is None else Path(folder),
         options.intra_op_num_threads,
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
         # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
         eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
     )
 
-    def specialised(shapes: Mapping[str, tuple[int, ...]]) -> NativeModel:
+    def specialised(case: Case) -> NativeModel:
         special = dataclasses.replace(model, graph=Cloner().graph(original))
+        facts = {name: (shape, number) for name, shape, number in case}
         for value in special.graph.inputs:
-            if value.name in shapes and isinstance(value.type, TensorType):
-                value.type = TensorType(value.type.dtype, shapes[value.name])
+            shape, number = facts.get(value.name, (None, None))
+            if shape is None or not isinstance(value.type, TensorType):
+                continue
+            value.type = TensorType(value.type.dtype, shape)
+            if number is not None:
+                data = np.full(shape, number, value.type.dtype.numpy)
+                special.graph.replace_uses(value, special.graph.add_initializer(f"{value.name} is {number}", from_numpy(data)))
         return NativeModel(special.graph, original, reference, order, settings, _optimise(special, options, settings))
 
     try:

@@ -14,20 +14,22 @@ from typing import Literal, TypeAlias
 
 from sardonyx import errors
 from sardonyx.assemble import Compiled
+from sardonyx.compile_options import CompileOptions
 from sardonyx.compiler import compile_model
 from sardonyx.inspection import Source, load_model
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.dims import Dim, evaluate, symbols_of
 from sardonyx.ir.graph import Model, Node, walk
 from sardonyx.lower.groups import Group
-from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep
+from sardonyx.lower.steps import Buffer, HostNodeStep, SizeStep, Step
 from sardonyx.native_model import NativeModel
-from sardonyx.options import CompileOptions, SessionOptions
+from sardonyx.options import SessionOptions
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import run_stage, stages_for
+from sardonyx.plan.image import PARALLEL_FROM
 from sardonyx.plan.memory import Lifetime, lower_bound, plan_offsets
-from sardonyx.plan.native import PARALLEL_FROM, NativePlan
+from sardonyx.plan.native import NativePlan
 from sardonyx.runtime.ports import NodeArg
 from sardonyx.sample_inputs import input_shapes
 
@@ -119,7 +121,7 @@ def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = N
     if model is source:
         model = replace(model, graph=Cloner().graph(model.graph), functions=dict(model.functions))
     InlineFunctions().run(model)
-    options = SessionOptions().compile_options()
+    options = CompileOptions.of(SessionOptions())
     passes, touched = _trace(replace(model, graph=Cloner().graph(model.graph)), options)
     program = compile_model(model, options)
     if not isinstance(program, NativeModel):
@@ -210,7 +212,7 @@ def _nodes(nodes: Iterable[Node], compiled: Compiled, touched: Mapping[str, tupl
     return tuple(explained)
 
 
-def _step(number: int, step: KernelStep | HostNodeStep, sizes: Mapping[str, int]) -> StepExplanation:
+def _step(number: int, step: Step, sizes: Mapping[str, int]) -> StepExplanation:
     def total(buffers: Sequence[Buffer]) -> int | None:
         known = [_buffer_bytes(buffer, sizes) for buffer in buffers]
         return None if any(each is None for each in known) else sum(each or 0 for each in known)
@@ -218,6 +220,8 @@ def _step(number: int, step: KernelStep | HostNodeStep, sizes: Mapping[str, int]
     read, written = total(step.reads), total(step.writes)
     if isinstance(step, HostNodeStep):
         return StepExplanation(number, step.node.op_type, "host", (step.node.label,), None, None, False, read, written)
+    if isinstance(step, SizeStep):
+        return StepExplanation(number, step.label, "sizes", step.nodes, None, None, False, read, written)
     units, work = _size(step.units, sizes), _size(step.work, sizes)
     kind = type(step.kernel).__name__.removesuffix("Kernel").lower()
     parallel = work is not None and work >= 2 * PARALLEL_FROM and units != 1

@@ -5,6 +5,7 @@ check_model(source)      -> list[Problem]      all that is wrong or doubtful, by
 summarize_model(source)  -> ModelSummary       inputs, outputs, sizes, operator histogram
 operators(domain)        -> list[OperatorInfo] what is known about each operator, from the one table
 object_cache()           -> ObjectCache | None the compiled kernels on disk
+program_cache()          -> CacheFolder | None the compiled models on disk
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final, Literal, TypeAlias, Union
 from sardonyx import dtypes, errors
 from sardonyx.analysis.check import check_model as _check
 from sardonyx.analysis.problems import Problem
+from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.formats.onnx import load as _load
 from sardonyx.formats.onnx import load_value as _load_value
@@ -28,6 +30,7 @@ from sardonyx.lower import registry as lowering
 from sardonyx.ops import registry, signature
 from sardonyx.ops.registry import OpDef
 from sardonyx.options import environment
+from sardonyx.runtime.saved import programs
 
 Source: TypeAlias = Union[str, "os.PathLike[str]", bytes, Model, Any]
 Execution: TypeAlias = Literal["native", "host", "function", "missing"]
@@ -146,6 +149,12 @@ def object_cache() -> ObjectCache | None:
     """The compiled kernels on disk, in the folder SARDONYX_CACHE_DIR names; None if it is empty, which turns the cache off."""
     folder = environment().cache_folder
     return None if folder is None else ObjectCache(folder)
+
+
+def program_cache() -> CacheFolder | None:
+    """The models on disk that are kept compiled as a whole, in the same folder; None if the cache is off."""
+    folder = environment().cache_folder
+    return None if folder is None else programs(folder)
 
 
 def summarize_model(source: Source, largest: int = 5) -> ModelSummary:

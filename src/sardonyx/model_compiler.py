@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sardonyx import errors
+from sardonyx.compile_options import CompileOptions
 from sardonyx.compiler import compile_model
 from sardonyx.formats.onnx import load, save, to_bytes
 from sardonyx.ir.graph import Model
@@ -73,7 +74,7 @@ class ModelCompiler:
             raise errors.Fail("no node was compiled: no execution provider keeps compiled code in ONNX files")
         options = self._options
         model = load(self._source, external_files=options.external_files or None, replaced=options.replaced_initializers)
-        compile_model(model, options.compile_options(initializers=model.graph.initializers))
+        compile_model(model, CompileOptions.of(options, initializers=model.graph.initializers))
         return model
 
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:

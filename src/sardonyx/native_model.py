@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import logging
-import marshal
-import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
-from sardonyx import errors
+from sardonyx import dtypes, errors
 from sardonyx.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, needed_nodes
-from sardonyx.ir.graph import Graph, Model, Value
+from sardonyx.ir.graph import Graph, Model, Value, walk
 from sardonyx.ir.tensor import Tensor, release_pages
+from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.pipeline import PipelineReport
 from sardonyx.plan.build import Order, constant_array, ports_of
 from sardonyx.plan.plan import ExecutionPlan
+from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
-from sardonyx.runtime.native_program import SizeConflict
-from sardonyx.runtime.saved import Record, stripped
+from sardonyx.runtime.locks import ForkSafeLock
+from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.saved import Program as SavedProgram
 
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
-_MOST_SPECIAL: Final = 4  # sets of shapes that get a program of their own
-_RUNS_BEFORE_SPECIAL: Final = 2  # of the same shapes
-_SHAPES_WATCHED: Final = 64
-
-Shapes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+_MOST_SPECIAL: Final = 4  # cases that get a program of their own
+_RUNS_BEFORE_SPECIAL: Final = 2  # of the same case
+_CASES_WATCHED: Final = 64
 
 
 class NativeModel:
@@ -47,7 +48,7 @@ class NativeModel:
         order: Order,
         settings: NativeSettings,
         report: PipelineReport,
-        specialise: Callable[[Mapping[str, tuple[int, ...]]], NativeModel] | None = None,
+        specialise: Callable[[Case], NativeModel] | None = None,
     ) -> None:
         self.graph = graph
         self.report = report  # what the passes did
@@ -59,20 +60,27 @@ class NativeModel:
         self._settings = settings
         self._values = named_values(original)
         self._programs: dict[tuple[str, ...], Compiled] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._names = tuple(value.name for value in graph.outputs)
+        weights = [value.constant for value in original.initializers.values() if isinstance(value.constant, Tensor)]
+        self._release = partial(release_pages, weights)
+        self._release()  # passes have read them
         self.main = self._compile(graph, graph.outputs)
         self._fast = fast_path(self.main, graph.inputs, graph.outputs)
-        # What was packed lies in memory of its own now.
-        release_pages(value.constant for value in original.initializers.values() if isinstance(value.constant, Tensor))
+        self._release()  # what was packed lies in memory of its own now
+        # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
+        weakref.finalize(self, self._release).atexit = False
         self._specialise = specialise if self._fast is None else None
-        self._seen: dict[Shapes, int] = {}
-        self._special: dict[Shapes, NativeModel] = {}
+        self._cases = CaseTable(deciding_inputs(graph) if self._specialise is not None else ())
+        self._seen: dict[Case, int] = {}
+        self._special: dict[Case, NativeModel] = {}
+        self.on_case: Callable[[Case, NativeModel], None] | None = None  # told when a case was compiled
         self._typed = False  # whether the original's shapes are those that follow from the inputs
 
     def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
         unique = list(dict.fromkeys(outputs))
-        return compile_graph(graph, unique, needed_nodes(self._order(graph), unique), self._order, self._settings)
+        nodes = needed_nodes(self._order(graph), unique)
+        return compile_graph(graph, unique, nodes, self._order, self._settings, release=self._release)
 
     @property
     def reference(self) -> Program:
@@ -93,7 +101,7 @@ class NativeModel:
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, if this run can go the short way; None if it needs `run`."""
-        return None if self._fast is None else self._fast.run(feeds)
+        return self._cases.run(feeds) if self._fast is None else self._fast.run(feeds)
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
@@ -103,7 +111,8 @@ class NativeModel:
             return self.reference.run(feeds, fetches, control)  # says what is wrong
         try:
             if names == self._names:
-                if self._fast is not None and control.is_idle:
+                if self._fast is not None and control.on_node is None:
+                    control.stop_if_asked()
                     return self._fast.run_checked(feeds)
                 special = self._specialised(feeds)
                 if special is not None:
@@ -120,24 +129,37 @@ class NativeModel:
         return self.reference.run(feeds, fetches, control)
 
     def _specialised(self, feeds: Mapping[str, Any]) -> NativeModel | None:
-        """The model compiled for the shapes of these feeds, if they come again and again.
+        """The model compiled for the case of these feeds, if it comes again and again.
 
         Only for models that are not native as a whole: where branches depend on sizes, or sizes on data, numbers decide more than
-        names do. A model that sees ever new shapes stays as it is.
+        names do. A model that sees ever new cases stays as it is.
         """
-        if self._specialise is None:
+        case = self._cases.case_of(feeds) if self._specialise is not None else None
+        if case is None:
             return None
-        shapes = tuple((name, np.shape(value)) for name, value in sorted(feeds.items()) if isinstance(value, np.ndarray))
-        found = self._special.get(shapes)
+        found = self._special.get(case)
         if found is None and len(self._special) < _MOST_SPECIAL:
-            if len(self._seen) > _SHAPES_WATCHED:
+            if len(self._seen) > _CASES_WATCHED:
                 return None
-            self._seen[shapes] = self._seen.get(shapes, 0) + 1
-            if self._seen[shapes] >= _RUNS_BEFORE_SPECIAL:
+            self._seen[case] = self._seen.get(case, 0) + 1
+            if self._seen[case] >= _RUNS_BEFORE_SPECIAL:
                 with self._lock:
-                    found = self._special.get(shapes) or self._specialise(dict(shapes))
-                    self._special[shapes] = found
+                    found = self._special.get(case) or self._compile_case(case)
+        if found is not None and found._fast is not None:
+            self._cases.put(case, found._fast)  # the next run of this case takes the short way
         return found
+
+    def _compile_case(self, case: Case) -> NativeModel:
+        assert self._specialise is not None
+        made = self._special[case] = self._specialise(case)
+        if self.on_case is not None:
+            self.on_case(case, made)
+        return made
+
+    @property
+    def deciding_inputs(self) -> tuple[str, ...]:
+        """The inputs whose numbers tell cases apart."""
+        return self._cases.deciding
 
     def _for_fetches(self, names: tuple[str, ...]) -> Compiled:
         with self._lock:
@@ -151,34 +173,25 @@ class NativeModel:
                 found = self._programs[names] = self._compile(self._original, [self._values[name] for name in names])
             return found
 
-    def record(self, about: Any) -> Record | None:
-        """What can be saved of this model, with something to remember beside it; None if only a part of it is native."""
+    def saved_program(self) -> SavedProgram | None:
+        """The program as it can be saved, if all of it is native."""
         if self._fast is None or not self._settings.eager:
             return None
         kernels = library(self._settings.cache_folder)
-        plan, inputs, outputs = stripped(self.main.plan, self.graph.inputs, self.graph.outputs)
-        keys = [step.kernel.key for step in self.main.plan.steps]
-        places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        objects = {step.kernel.key: kernels.object_of(step.kernel) for step in self.main.plan.steps}
-        return Record(
-            plan,
-            inputs,
-            outputs,
-            (self.inputs, self.outputs, self.overridable_initializers),
-            self.node_count,
-            [objects[key] for key in places],
-            [places[key] for key in keys],
-            kernels.driver_object(),
-            marshal.dumps(self.main.program.sizes.__code__),
-            {},
-            about,
-        )
+        steps = self.main.plan.steps
+        objects = {step.kernel.key: kernels.object_of(step.kernel) for step in steps}
+        places = {key: number for number, key in enumerate(objects)}
+        numbers = [places[step.kernel.key] for step in steps]
+        return SavedProgram(self.main.program.core.image, list(objects.values()), numbers, kernels.driver_object())
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
-        self.main.program.shrink()
-        for compiled in self._programs.values():
+        with self._lock:
+            others, special = list(self._programs.values()), list(self._special.values())
+        for compiled in (self.main, *others):
             compiled.program.shrink()
+        for model in special:
+            model.shrink()
         if self._fast is not None:
             self._fast.shrink()
 
@@ -196,3 +209,24 @@ def named_values(graph: Graph) -> dict[str, Value]:
     """The values of a graph by name, those of subgraphs left out."""
     values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph.nodes for value in node.outputs)]
     return {value.name: value for value in values if value.name}
+
+
+def deciding_inputs(graph: Graph) -> tuple[str, ...]:
+    """The inputs of one whole number or truth value that conditions of Ifs are computed from."""
+    inputs = {value for value in graph.inputs if _is_one_number(value)}
+    pending = [value for node in walk(graph) if node.op_type == "If" for value in node.inputs if value is not None]
+    seen: set[Value] = set()
+    while pending:
+        value = pending.pop()
+        if value not in seen:
+            seen.add(value)
+            if value.producer is not None:
+                pending.extend(each for each in value.producer.inputs if each is not None)
+    return tuple(value.name for value in graph.inputs if value in inputs & seen)
+
+
+def _is_one_number(value: Value) -> bool:
+    type = value.type
+    if not isinstance(type, TensorType) or type.shape is None or any(size != 1 for size in type.shape):
+        return False
+    return type.dtype.is_integer or type.dtype is dtypes.BOOL

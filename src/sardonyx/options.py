@@ -2,7 +2,6 @@
 
 SessionOptions   mutable, public, ONNX Runtime's attributes; wrong types are refused when they are set
 RunOptions       the same for one call of `run`; `terminate` may be set from another thread
-CompileOptions   frozen: all that may change the compiled program
 environment()    the environment variables; nothing else in the package reads them
 """
 
@@ -11,22 +10,23 @@ from __future__ import annotations
 import enum
 import operator
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sardonyx import errors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
 MAX_CONFIG_KEY: Final = 1024
 MAX_CONFIG_VALUE: Final = 8192
 DISABLED_OPTIMIZERS_KEY: Final = "optimization.disable_specified_optimizers"
+SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 REFERENCE_PROVIDER: Final = "SardonyxReferenceExecutionProvider"
 AVAILABLE_PROVIDERS: Final = (CPU_PROVIDER, REFERENCE_PROVIDER)  # by default priority
@@ -85,14 +85,13 @@ class OrtExecutionProviderDevicePolicy(OrtEnum):
     MIN_OVERALL_POWER = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(NamedTuple):
     """The environment variables Sardonyx knows."""
 
     load_config_from_model: bool  # ORT_LOAD_CONFIG_FROM_MODEL=1: session options out of the model's metadata
     excluded_backend_providers: frozenset[str]  # ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS: comma list, for the backend interface
     verify: bool  # SARDONYX_VERIFY=1: check the graph after every pass
-    cache_folder: Path | None  # SARDONYX_CACHE_DIR: where object code is kept; empty: nowhere
+    cache_folder: str | None  # SARDONYX_CACHE_DIR: where object code is kept; empty: nowhere
 
 
 def environment() -> Environment:
@@ -106,37 +105,12 @@ def environment() -> Environment:
     )
 
 
-def _cache_folder() -> Path | None:
+def _cache_folder() -> str | None:
     chosen = os.environ.get("SARDONYX_CACHE_DIR")
     if chosen is not None:
-        return Path(chosen) if chosen else None
+        return chosen or None
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "sardonyx"
-
-
-def _empty() -> Mapping[str, Any]:
-    return MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class CompileOptions:
-    """All that may change what a model is compiled to."""
-
-    optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
-    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
-    execution_order: ExecutionOrder = ExecutionOrder.DEFAULT
-    disabled_optimizers: frozenset[str] = frozenset()
-    free_dimension_overrides: Mapping[str, int] = field(default_factory=_empty)  # by the dimension's name
-    free_dimension_denotations: Mapping[str, int] = field(default_factory=_empty)  # by what the dimension stands for
-    providers: tuple[str, ...] = (CPU_PROVIDER,)  # by falling priority
-    provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({CPU_PROVIDER: {}}))
-    intra_op_num_threads: int = 0  # 0: as many as the machine (cgroup, affinity) gives
-    inter_op_num_threads: int = 0
-    deterministic: bool = False
-    memory_reuse: bool = True
-    config: Mapping[str, str] = field(default_factory=_empty)
-    initializer_overrides: Mapping[str, NDArray[Any]] = field(default_factory=_empty)
-    verify: bool = False
+    return os.path.join(base, "sardonyx")
 
 
 class Setting(Generic[T]):
@@ -406,37 +380,32 @@ class SessionOptions(_Settings):
         """Providers set by `add_provider`, with their options, in order."""
         return MappingProxyType(self._providers)
 
-    def compile_options(
-        self,
-        providers: Mapping[str, Mapping[str, str]] | None = None,
-        disabled_optimizers: Iterable[str] = (),
-        initializers: Container[str] | None = None,
-    ) -> CompileOptions:
-        """What the compiler is told, as it stands now; `initializers` are those of the model, if it is known."""
-        chosen = providers or self._providers or {CPU_PROVIDER: {}}
-        named = self._config.get(DISABLED_OPTIMIZERS_KEY, "").replace(";", ",").split(",")
-        return CompileOptions(
-            optimization_level=self.graph_optimization_level,
-            execution_mode=self.execution_mode,
-            execution_order=self.execution_order,
-            disabled_optimizers=frozenset(disabled_optimizers).union(filter(None, (name.strip() for name in named))),
-            free_dimension_overrides=MappingProxyType(dict(self._dimensions)),
-            free_dimension_denotations=MappingProxyType(dict(self._denotations)),
-            providers=tuple(name for name in chosen if name in AVAILABLE_PROVIDERS) or (CPU_PROVIDER,),
-            provider_options=MappingProxyType(dict(chosen)),
-            intra_op_num_threads=max(self.intra_op_num_threads, 0) if self.use_per_session_threads else global_threads()[0],
-            inter_op_num_threads=max(self.inter_op_num_threads, 0) if self.use_per_session_threads else global_threads()[1],
-            deterministic=self.use_deterministic_compute,
-            memory_reuse=self.enable_mem_reuse,
-            config=MappingProxyType(dict(self._config)),
-            initializer_overrides=MappingProxyType(
-                {
-                    name: array
-                    for name, array in self._initializers.items()
-                    if initializers is None or name in initializers or name in self._required
-                }
-            ),
-            verify=environment().verify,
+    def thread_counts(self) -> tuple[int, int]:
+        """How many threads work on one node, and on different nodes; 0 leaves it to us."""
+        if self.use_per_session_threads:
+            return max(self.intra_op_num_threads, 0), max(self.inter_op_num_threads, 0)
+        return global_threads()
+
+    def identity(self) -> str:
+        """Names everything here that may change what a model is compiled to, for a cache of compiled programs."""
+        threads = ("intra_op_num_threads", "inter_op_num_threads")
+        values = sorted((name, repr(value)) for name, value in self._values.items() if name not in threads)
+        sizes = (sorted(self._dimensions.items()), sorted(self._denotations.items()))
+        return repr((values, sorted(self._config.items()), sizes, environment().verify))
+
+    @property
+    def dimension_overrides(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Sizes of free dimensions: by name, and by denotation."""
+        return MappingProxyType(self._dimensions), MappingProxyType(self._denotations)
+
+    def initializers_for(self, names: Container[str] | None) -> Mapping[str, NDArray[Any]]:
+        """The data that replaces initializers of a model that has these; None: of any."""
+        return MappingProxyType(
+            {
+                name: array
+                for name, array in self._initializers.items()
+                if names is None or name in names or name in self._required
+            }
         )
 
 
@@ -470,6 +439,22 @@ class RunOptions(_Settings):
         if not hasattr(adapter, "parameters"):
             raise TypeError(f"expected a LoraAdapter, got {adapter!r}")
         self._adapters.append(adapter)
+
+    @property
+    def shrinks_arena(self) -> bool:
+        """Whether memory kept for later runs is given back after this one: the entry names the CPU, as "cpu:0"."""
+        listed = [each.partition(":") for each in self._config.get(SHRINK_KEY, "").split(";") if each]
+        for device, _, number in listed:
+            if device not in ("cpu", "gpu"):
+                raise errors.InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {device}")
+            if number and not number.isdigit():
+                raise errors.InvalidArgument(f"Unsupported device id in the memory arena shrink list: {number}")
+        if listed and not any(device == "cpu" and int(number or 0) == 0 for device, _, number in listed):
+            raise errors.InvalidArgument(
+                "Did not find an arena based allocator registered for device-id combination in the memory arena shrink list: "
+                + "".join(listed[0])
+            )
+        return bool(listed)
 
     @property
     def active_adapters(self) -> tuple[Any, ...]:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guarded import guarded
-from loop_runner import NUMPY, Array, run
-from sardonyx.kernel.expr import FLOATS, INTEGERS, TYPES, Expr, const, index, load, reduced, select, size
+from loop_runner import NUMPY, Array, older, run
+from sardonyx.codegen.target import Target, host
+from sardonyx.kernel.expr import FLOATS, INTEGERS, TYPES, Expr, const, fma, index, load, reduced, select, size, sqrt
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Walk, may_overwrite, units, walks
 from sardonyx.kernel.math import exp_not_positive
 
@@ -242,3 +243,147 @@ def test_a_kernel_whose_reductions_do_not_fit_its_form_is_refused() -> None:
         LoopKernel(1, (Operand("f32", "unit"),), (), ((0, reduced("sum", load(0, "f32"), 1)),))
     with pytest.raises(ValueError, match="needs 2 axes, has 1"):
         LoopKernel(1, (Operand("f32", "unit"),), (), ((0, reduced("sum", load(0, "f32"), 1)),), "middle")
+
+
+def spread_kernel(kind: str, reduce: Any = "inner", axes: int = 2) -> LoopKernel:
+    """Sum and spread of every row, and the distances from its mean over the deviation, scaled and moved."""
+    x = load(0, kind)
+    length = (size(-2) * size(-1) if reduce == "parts" else size(-1)).cast(kind)
+    total, spread = reduced("sum", x, 1), reduced("spread", x, 2)
+    value = fma((x - total / length) / sqrt(spread / length), load(1, kind), load(2, kind))
+    inner: Inner = "unit" if reduce == "inner" else "zero"
+    beside = Operand(kind, inner, reduce == "inner")
+    operands = (Operand(kind, "unit"), beside, beside, Operand(kind, "unit"), Operand(kind, "zero"), Operand(kind, "zero"))
+    return LoopKernel(axes, operands, ((3, value),), ((4, total), (5, spread)), reduce)
+
+
+ROWS = (1, 2, 3, 4, 7)
+SPREAD_LENGTHS = (1, 2, 15, 16, 17, 64, 127, 128, 129, 200, 1279, 1280, 1281, 3000)
+
+
+@pytest.mark.parametrize("target", [host(), older(8), older(4)])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize("length", SPREAD_LENGTHS)
+def test_sum_and_spread_of_rows(length: int, kind: str, target: Target) -> None:
+    rows = 7
+    x = guarded(values(kind, (rows, length)))
+    scale, shift = guarded(values(kind, (1, length), 1)), guarded(values(kind, (1, length), 2))
+    results = []
+    for pieces in (1, 2, 3, 7):
+        made = guarded(np.zeros_like(x))
+        total, spread = (guarded(np.zeros((rows, 1), x.dtype)) for _ in range(2))
+        run(spread_kernel(kind), x.shape, [x, scale, shift, made, total, spread], pieces, target)
+        results.append((made.tobytes(), total.tobytes(), spread.tobytes()))
+    assert len(set(results)) == 1
+    wide_x = x.astype(np.longdouble)
+    distance = wide_x - wide_x.mean(1, keepdims=True)
+    squares = (distance**2).sum(1, keepdims=True)
+    tolerance = 1e-6 if kind == "f32" else 1e-14
+    close_to = 3e-6 if kind == "f32" else 3e-14
+    rounding = 2 * float(np.finfo(x.dtype).eps) * np.abs(wide_x).sum(1, keepdims=True)
+    assert (np.abs(total - wide_x.sum(1, keepdims=True)) <= rounding).all()
+    np.testing.assert_allclose(spread, squares, rtol=tolerance, atol=0)
+    if length > 1:
+        expected = distance / np.sqrt(squares / length) * scale + shift
+        np.testing.assert_allclose(made, expected, rtol=close_to, atol=close_to)
+
+
+@pytest.mark.parametrize("length", [16, 100, 768, 5000])
+@pytest.mark.parametrize("start", ["usual", "far", "far at first", "rising"])
+def test_a_spread_is_as_good_as_one_of_two_walks(start: str, length: int) -> None:
+    """Within the rounding of the data: far from 0, with outliers at the place one would take for the mean, along a slope."""
+    rows = 6
+    x = values("f32", (rows, length)).astype(np.float64)
+    if start == "far":
+        x += 1000
+    elif start == "far at first":
+        x[:, : max(length // 50, 1)] += 1000
+    elif start == "rising":
+        x += np.arange(length) * 3
+    x = x.astype(np.float32)
+    ones = np.ones((1, length), np.float32)
+    made, total, spread = np.zeros_like(x), np.zeros((rows, 1), np.float32), np.zeros((rows, 1), np.float32)
+    run(spread_kernel("f32"), x.shape, [x, ones, 0 * ones, made, total, spread])
+    mean = x.mean(1, keepdims=True, dtype=np.float32)
+    by_two_walks = ((x - mean) ** 2).sum(1, keepdims=True, dtype=np.float32)
+    exact = ((x - x.mean(1, keepdims=True, dtype=np.float64)) ** 2).sum(1, keepdims=True)
+    own, other = (np.abs(found / exact - 1).max() for found in (spread, by_two_walks))
+    assert own <= max(2 * other, 1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_makes_the_spread_of_its_row_nan(bad: float) -> None:
+    x = values("f32", (5, 300))
+    x[1, 0] = x[2, 150] = x[4, 299] = bad
+    ones = np.ones((1, 300), np.float32)
+    made, total, spread = np.zeros_like(x), np.zeros((5, 1), np.float32), np.zeros((5, 1), np.float32)
+    run(spread_kernel("f32"), x.shape, [x, ones, ones, made, total, spread])
+    np.testing.assert_array_equal(np.isnan(spread[:, 0]), [False, True, True, False, True])
+    np.testing.assert_array_equal(total[[1, 2, 4], 0], [bad] * 3)
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 300)),
+    gap=st.integers(0, 3),
+    kind=st.sampled_from(["f32", "f64"]),
+    pieces=st.integers(1, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_rows_may_be_made_of_parts(sizes: tuple[int, int, int], gap: int, kind: str, pieces: int) -> None:
+    rows, parts, length = sizes
+    dtype = NUMPY[kind]
+    x = guarded(values(kind, (rows, parts, length + gap)))[:, :, :length]
+    scale, shift = guarded(values(kind, (rows, parts, 1), 1)), guarded(values(kind, (rows, parts, 1), 2))
+    made, total, spread = guarded(np.zeros(sizes, dtype)), np.zeros((rows, 1, 1), dtype), np.zeros((rows, 1, 1), dtype)
+    run(spread_kernel(kind, "parts", 3), sizes, [x, scale, shift, made, total, spread], pieces)
+    wide_x = x.astype(np.longdouble)
+    distance = wide_x - wide_x.mean((1, 2), keepdims=True)
+    squares = (distance**2).sum((1, 2), keepdims=True)
+    tolerance = 3e-6 if kind == "f32" else 3e-14
+    np.testing.assert_allclose(spread, squares, rtol=tolerance, atol=0)
+    if parts * length > 1:
+        expected = distance / np.sqrt(squares / (parts * length)) * scale + shift
+        np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance)
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 150)),
+    kind=st.sampled_from(["f32", "f64", "i32"]),
+    pieces=st.integers(1, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_reduction_may_go_on_from_part_to_part(sizes: tuple[int, int, int], kind: str, pieces: int) -> None:
+    x = guarded(small(kind, sizes))
+    factor = guarded(small(kind, (sizes[0], sizes[1], 1)))
+    made, low = guarded(np.zeros(sizes, NUMPY[kind])), np.zeros((sizes[0], 1, 1), NUMPY[kind])
+    value = load(0, kind) * load(1, kind)
+    largest, least = reduced("max", value, 1), reduced("min", value, 2)
+    total = reduced("sum", value - largest, 3)
+    operands = (Operand(kind, "unit"), Operand(kind, "zero"), Operand(kind, "unit"), Operand(kind, "zero"))
+    kernel = LoopKernel(3, operands, ((2, value - total),), ((3, least),), "parts", ((2, value),))
+    run(kernel, sizes, [x, factor, made, low], pieces)
+    product = x * factor
+    largest_of_row = product.max((1, 2), keepdims=True)
+    np.testing.assert_array_equal(low, product.min((1, 2), keepdims=True))
+    np.testing.assert_allclose(made, product - (product - largest_of_row).sum((1, 2), keepdims=True), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("length", [1, 16, 37, 200, 1281])
+def test_rows_that_share_what_they_read(rows: int, length: int) -> None:
+    x, bias = guarded(values("f32", (rows, length))), guarded(values("f32", (1, length), 1))
+    made = guarded(np.zeros_like(x))
+    operands = (Operand("f32", "unit"), Operand("f32", "unit", True), Operand("f32", "unit"))
+    kernel = LoopKernel(2, operands, ((2, load(0, "f32") + load(1, "f32")),))
+    run(kernel, x.shape, [x, bias, made], pieces=2)
+    np.testing.assert_array_equal(made, x + bias)
+
+
+def test_a_spread_stands_alone_with_its_sum() -> None:
+    x = load(0, "f32")
+    spread = reduced("spread", x, 1)
+    for other in (reduced("max", x, 2), reduced("sum", x + 1.0, 2)):
+        with pytest.raises(ValueError, match="a spread is computed along rows"):
+            LoopKernel(2, (Operand("f32", "unit"),) * 2, (), ((1, spread + other),), "inner")
+    with pytest.raises(ValueError, match="a spread is computed along rows"):
+        LoopKernel(2, (Operand("f32", "unit"),) * 2, (), ((1, spread),), "middle")

@@ -13,13 +13,15 @@ import pytest
 from guarded import guarded
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import host, narrow
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, evaluate
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel import indexing, interleave, resample, scan, topk, transpose
+from sardonyx.kernel import compact, indexing, interleave, resample, scan, sort, topk, transpose
+from sardonyx.kernel.compact import CountKernel, PlacesKernel, StartsKernel
 from sardonyx.kernel.indexing import IndexKernel
 from sardonyx.kernel.interleave import InterleaveKernel
 from sardonyx.kernel.resample import ResampleKernel
 from sardonyx.kernel.scan import ScanKernel
+from sardonyx.kernel.sort import SortKernel
 from sardonyx.kernel.topk import TopKKernel
 from sardonyx.kernel.transpose import TransposeKernel
 from sardonyx.kernel.write import WriteKernel
@@ -133,13 +135,45 @@ def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool) -> None:
 def test_selections_stay_inside() -> None:
     rows = guarded(np.random.default_rng(0).integers(0, 50, (4, 30)).astype(np.float32))
     values, places = guarded(np.zeros((4, 7), np.float32)), guarded(np.zeros((4, 7), np.int64))
-    kernel = TopKKernel("f32", True, 1)
+    kernel = TopKKernel("f32", True, 1, True)
     arguments = [4, 30, 7, rows, 30, 1, values, 7, 1, places, 7, 1]
     assert len(arguments) == kernel.argument_count()
     run(kernel, arguments, topk.units([4]), host().lanes, pieces=2)
     order = np.argsort(-rows, axis=1, kind="stable")[:, :7]
     np.testing.assert_array_equal(places, order)
     np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
+
+
+@pytest.mark.parametrize("wanted", [3, 20, 30])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
+def test_sorts_stay_inside(wanted: int, dtype: Any) -> None:
+    rows = guarded(np.random.default_rng(0).integers(0, 50, (20, 30)).astype(dtype))
+    values, places = guarded(np.zeros((20, wanted), dtype)), guarded(np.zeros((20, wanted), np.int64))
+    kernel = SortKernel({"f": "f32", "i": "i64", "u": "u8"}[rows.dtype.kind], False, 1)
+    scratch = guarded(np.zeros(evaluate(kernel.scratch([20], 30), {}), np.int64))
+    arguments = [20, 30, wanted, rows, 30, 1, values, wanted, 1, places, wanted, 1, scratch]
+    assert len(arguments) == kernel.argument_count()
+    run(kernel, arguments, sort.units([20]), host().lanes, pieces=2)
+    order = np.argsort(rows, axis=1, kind="stable")[:, :wanted]
+    np.testing.assert_array_equal(places, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
+
+
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("shape", [(1,), (1500,), (3, 700), (700, 3), (2, 3, 400)])
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_places_stay_inside(lanes: int, shape: tuple[int, ...], share: float) -> None:
+    source = guarded((np.random.default_rng(0).random(shape) < share).astype(np.float32))
+    chunks = compact.chunks(source.size)
+    counts, starts, total = (guarded(np.zeros(size, np.int64)) for size in (chunks, chunks, 1))
+    run(CountKernel("f32"), [source.size, source, counts], chunks, lanes)
+    run(StartsKernel(), [chunks, counts, starts, total], 1, lanes)
+    expected = np.stack(np.nonzero(source))
+    assert total[0] == expected.shape[1]
+    target = guarded(np.zeros_like(expected))
+    arguments = [*shape, source.size, source, starts, target, expected.shape[1], 1]
+    run(PlacesKernel("f32", len(shape)), arguments, chunks, lanes, pieces=2)
+    np.testing.assert_array_equal(target, expected)
 
 
 @pytest.mark.parametrize("lanes", WIDTHS)

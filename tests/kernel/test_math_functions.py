@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loop_runner import Array, evaluate
+from loop_runner import Array, evaluate, older
+from sardonyx.codegen.target import Target, host
 from sardonyx.kernel import math
 
 Wide = np.longdouble
@@ -27,6 +28,7 @@ REFERENCES: dict[str, Callable[[Any], Any]] = {
     "erf": lambda x: _erf(x).astype(Wide),
 }  # fmt: skip
 FLUSHES = ("sigmoid", "softplus")  # results that are no normal numbers may be 0
+TARGETS = (host(), older(8), older(4))
 DTYPES: dict[str, np.dtype[Any]] = {"f32": np.dtype(np.float32), "f64": np.dtype(np.float64)}
 
 
@@ -109,10 +111,34 @@ def test_the_quick_exponential_is_good_where_its_result_is_normal(kind: str) -> 
 
 
 def test_the_quick_exponential_ends_in_zero_infinity_and_nan() -> None:
-    x = np.array([-np.inf, -1e30, -90, 90, 1e30, np.inf, np.nan], np.float32)
+    x = np.array([-np.inf, -1e30, -104, 90, 1e30, np.inf, np.nan], np.float32)
     assert evaluate(math.exp_in_range, x, types=["f32"], out="f32").tolist()[:-1] == [0, 0, 0, np.inf, np.inf, np.inf]
     assert np.isnan(evaluate(math.exp_in_range, x, types=["f32"], out="f32")[-1])
     assert evaluate(math.exp_not_positive, x[:3], types=["f32"], out="f32").tolist() == [0, 0, 0]
+
+
+@needs_extended
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", DTYPES)
+def test_below_normal_numbers_the_quick_exponential_is_right_or_zero(kind: str, target: Target) -> None:
+    limits = np.finfo(DTYPES[kind])
+    low, high = (float(np.log(Wide(value))) for value in (limits.smallest_subnormal, limits.tiny))
+    x = np.linspace(low - 2, high, 10_001).astype(DTYPES[kind])
+    exact = np.exp(x.astype(Wide))
+    for function in (math.exp_in_range, math.exp_not_positive):
+        actual = evaluate(function, x, types=[kind], out=kind, target=target)
+        error = errors_in_ulp(actual, exact)
+        assert error[actual != 0].max(initial=0) <= math.ULP["exp_in_range"][kind == "f64"]
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+@pytest.mark.parametrize("name", ["exp", "exp2", "sinh", "cosh"])
+@pytest.mark.parametrize("kind", DTYPES)
+def test_every_way_of_scaling_gives_the_same_bits(kind: str, name: str, target: Target) -> None:
+    x = inputs(DTYPES[kind], seed=1)
+    usual = evaluate(getattr(math, name), x, types=[kind], out=kind)
+    other = evaluate(getattr(math, name), x, types=[kind], out=kind, target=target)
+    np.testing.assert_array_equal(usual, other)
 
 
 @pytest.mark.parametrize("kind", DTYPES)

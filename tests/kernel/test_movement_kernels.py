@@ -9,10 +9,12 @@ import pytest
 
 from sardonyx.ir.dims import evaluate, symbol
 from sardonyx.kernel import indexing, interleave, transpose
+from sardonyx.kernel.compact import CountKernel, PlacesKernel
 from sardonyx.kernel.indexing import IndexKernel
 from sardonyx.kernel.interleave import InterleaveKernel
 from sardonyx.kernel.resample import ResampleKernel
 from sardonyx.kernel.scan import ScanKernel
+from sardonyx.kernel.sort import SortKernel
 from sardonyx.kernel.topk import TopKKernel
 from sardonyx.kernel.transpose import TransposeKernel
 from sardonyx.kernel.write import WriteKernel
@@ -23,7 +25,10 @@ KERNELS = [
     InterleaveKernel("i32", 3, 1),
     IndexKernel("gather", "i32", "i64", 1, 1, 0, False, "", ("unit",), (True,)),
     ScanKernel("f32", "f32", "add", False, 1, True),
-    TopKKernel("f32", True, 1),
+    TopKKernel("f32", True, 1, True),
+    SortKernel("f32", True, 1),
+    CountKernel("f32"),
+    PlacesKernel("f32", 2),
     ResampleKernel("f32", "f32", "f32", 2, 1, True),
 ]
 OTHER: dict[Any, Any] = {"f32": "f64", "i32": "i16", "i64": "i32", "gather": "scatter", "add": "mul", "": "add"}

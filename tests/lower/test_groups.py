@@ -9,7 +9,7 @@ from onnx import NodeProto, helper
 
 from lowering_case import Array, model
 from native_support import compile_native
-from sardonyx.lower.groups import Grouping
+from sardonyx.lower.groups import MOST_NODES, Grouping
 
 X = np.ones((4, 6), np.float32)
 AXES = {"axes": np.array([1], np.int64)}
@@ -75,3 +75,16 @@ def test_nodes_that_another_kernel_in_between_needs_are_not_moved() -> None:
         helper.make_node("Add", ["b", "c"], ["y"]),
     ]
     assert labels(nodes, ["y"], feeds)[:3] == ["Neg", "MatMul", "ReduceMax"]
+
+
+def test_a_long_chain_is_cut_and_the_parts_of_one_that_repeats_itself_share_a_kernel() -> None:
+    count = 2 * MOST_NODES + 4
+    names = ["x", *(f"t{number}" for number in range(1, count)), "y"]
+    operators = ("Neg", "Sigmoid", "Abs", "Tanh")
+    nodes = [helper.make_node(operators[number % 4], [names[number]], [names[number + 1]]) for number in range(count)]
+    made: Any = model(nodes, {"x": X}, {"y": np.float32}, constants=AXES)
+    _, compiled = compile_native(made.SerializeToString())
+    assert [len(group.nodes) for group in compiled.grouping.groups] == [MOST_NODES, MOST_NODES, 4]
+    assert compiled.plan.steps[0].kernel.key == compiled.plan.steps[1].kernel.key
+    reasons = set(compiled.grouping.refusals.values())
+    assert f"the kernel before it has {MOST_NODES} nodes already" in reasons

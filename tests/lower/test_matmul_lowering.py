@@ -23,7 +23,7 @@ from sardonyx.kernel.dot import DotKernel
 from sardonyx.kernel.matmul import MatMulKernel
 from sardonyx.kernel.pack import PackKernel
 from sardonyx.lower.steps import KernelStep
-from sardonyx.runtime.native_program import SizeConflict
+from sardonyx.runtime.native_core import SizeConflict
 
 CODES = {
     "float32": TensorProto.FLOAT,

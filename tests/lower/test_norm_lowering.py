@@ -36,7 +36,8 @@ def labels(nodes: list[NodeProto], feeds: dict[str, Array], outputs: dict[str, A
 
 @DTYPES
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((4, 768), -1), ((2, 3, 40), -1), ((2, 3, 40), 1), ((3, 5), 0), ((2, 3, 4, 5), 2), ((3, 1), 1)]
+    ("shape", "axis"),
+    [((4, 768), -1), ((3, 5, 1301), -1), ((2, 3, 40), -1), ((2, 3, 40), 1), ((3, 5), 0), ((2, 3, 4, 5), 2), ((3, 1), 1)],
 )
 def test_layer_and_rms_normalization(shape: tuple[int, ...], axis: int, dtype: np.dtype[Any]) -> None:
     x, s, b = numbers(dtype, shape), numbers(dtype, shape[axis:], 1), numbers(dtype, shape[axis:], 2)
@@ -51,9 +52,9 @@ def test_layer_and_rms_normalization(shape: tuple[int, ...], axis: int, dtype: n
 
 
 @NARROW
-@pytest.mark.parametrize("shape", [(3, 70), (2, 3, 70)])
+@pytest.mark.parametrize("shape", [(3, 70), (2, 3, 70), (5, 777)])
 def test_forms_of_onnxruntime(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    rows = {name: numbers(dtype, (70,), seed) for seed, name in enumerate(("g", "be", "bi"), 1)}
+    rows = {name: numbers(dtype, shape[-1:], seed) for seed, name in enumerate(("g", "be", "bi"), 1)}
     feeds = {"x": numbers(dtype, shape), "k": numbers(dtype, shape, 5), **rows}
     skip, simple = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
     domain = "com.microsoft"
@@ -68,12 +69,14 @@ def test_forms_of_onnxruntime(shape: tuple[int, ...], dtype: np.dtype[Any]) -> N
 
 
 @DTYPES
-@pytest.mark.parametrize("shape", [(2, 6, 40), (2, 6, 5, 7), (1, 4, 3, 3, 3)])
+@pytest.mark.parametrize("shape", [(2, 6, 40), (2, 6, 5, 7), (1, 4, 3, 3, 3), (2, 4, 29, 31)])
 def test_normalization_by_channels(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     channels = shape[1]
     feeds = {"x": numbers(dtype, shape), "s": numbers(dtype, (channels,), 1), "b": numbers(dtype, (channels,), 2)}
     check([helper.make_node("InstanceNormalization", ["x", "s", "b"], ["y"])], feeds, {"y": dtype})
-    check([helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)], feeds, {"y": dtype})
+    groups = [helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)]
+    check(groups, feeds, {"y": dtype})
+    assert labels(groups, feeds, {"y": dtype}) == ["GroupNormalization"]
     by_group = {"x": feeds["x"], "s": feeds["s"][:2], "b": feeds["b"][:2]}
     check([helper.make_node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=2)], by_group, {"y": dtype}, opset=18)
     nodes = [

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+import model_text
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+from sardonyx.runtime.native_core import SizeConflict
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3}
 
@@ -68,7 +70,7 @@ def windows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
     return (draw(st.integers(0, 2)), 2, *spatial), {**attrs, "ceil_mode": draw(st.integers(0, 1))}
 
 
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @settings(max_examples=25, deadline=None)
 @given(windows(), st.booleans())
 def test_windows_of_any_form_agree(op: str, window: tuple[tuple[int, ...], dict[str, Any]], symbolic: bool) -> None:
@@ -77,7 +79,7 @@ def test_windows_of_any_form_agree(op: str, window: tuple[tuple[int, ...], dict[
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 def test_usual_pools_agree(op: str, symbolic: bool) -> None:
     check(op, (2, 3, 33, 150), symbolic=symbolic, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], relu=True)
     check(op, (2, 3, 16, 200), symbolic=symbolic, kernel_shape=[2, 2], strides=[2, 2], special=True)
@@ -92,7 +94,7 @@ def test_padding_that_counts_agrees(ceil_mode: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 def test_other_float_types_agree(op: str, dtype: str) -> None:
     check(op, (1, 2, 9, 70), dtype=dtype, kernel_shape=[3, 3], strides=[1, 2], pads=[1, 1, 1, 1])
 
@@ -102,16 +104,49 @@ def test_bytes_have_a_maximum(dtype: str) -> None:
     check("MaxPool", (1, 2, 9, 70), dtype=dtype, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
 
 
-@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 @pytest.mark.parametrize("shape", [(2, 3, 7, 9), (1, 5, 33), (2, 2, 3, 4, 5)])
-def test_global_pools_agree(op: str, shape: tuple[int, ...]) -> None:
-    check(op, shape, relu=True)
-    check(op, shape, special=True)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_global_pools_agree(op: str, shape: tuple[int, ...], symbolic: bool) -> None:
+    check(op, shape, relu=True, symbolic=symbolic)
+    check(op, shape, special=True, symbolic=symbolic)
 
 
-def test_indices_are_left_to_the_host() -> None:
-    _, compiled = compile_native(model("MaxPool", (1, 1, 5, 5), "float32", False, outputs=2, kernel_shape=[2, 2]))
-    assert host_nodes(compiled) == ["MaxPool"]
+def test_an_image_without_pixels_is_left_to_numpy() -> None:
+    graph, compiled = compile_native(model("GlobalMaxPool", (1, 2, 3, 4), "float32", True))
+    assert not host_nodes(compiled)
+    with pytest.raises(SizeConflict):
+        run_native(graph, compiled, {"x": np.zeros((1, 2, 0, 4), np.float32)})
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 5])
+def test_norms_agree(p: int) -> None:
+    check("LpPool", (1, 2, 9, 40), p=p, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 1, 0, 0])
+    check("GlobalLpPool", (2, 3, 5, 6), p=p, special=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    windows(),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 1),
+    st.sampled_from(["float32", "float64", "float16", "int8", "uint8"]),
+)
+def test_places_of_maxima_agree(
+    window: tuple[tuple[int, ...], dict[str, Any]], symbolic: bool, special: bool, storage_order: int, dtype: str
+) -> None:
+    shape, attrs = window
+    special = special and dtype.startswith("float")
+    check("MaxPool", shape, symbolic=symbolic, special=special, dtype=dtype, outputs=2, storage_order=storage_order, **attrs)
+
+
+def test_what_follows_maxima_with_places_is_computed_from_both() -> None:
+    check("MaxPool", (2, 3, 16, 20), kernel_shape=[3, 3], strides=[2, 2], outputs=2, relu=True)
+    text = """(float[n,2,a,b] x) => (float[c] y, int64[d] z) {
+        p, q = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) y = Neg(p) z = Add(q, q)
+    }"""
+    assert_native_agrees(model_text.model(text), {"x": guarded(image((2, 2, 9, 12)))})
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:

@@ -95,7 +95,8 @@ def test_places_of_extremes(name: str, last: int, dtype: np.dtype[Any]) -> None:
         if dtype.kind == "f" and number < 2:
             x.reshape(-1)[[7, 9, 300]] = np.nan
         node = helper.make_node(name, ["x"], ["y"], axis=axis, keepdims=number % 2, select_last_index=last)
-        assert_native_agrees(model([node], {"x": x}, {"y": I64}), {"x": x})
+        for symbolic in (False, True):
+            assert_native_agrees(model([node], {"x": x}, {"y": I64}, symbolic=symbolic), {"x": x})
 
 
 def labels(made: Any) -> list[str]:

@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guarded import guarded
 from model_text import model
-from native_support import assert_native_agrees, compile_native
+from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+from sardonyx.runtime.native_core import SizeConflict
 
-COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
-TYPES = {"float": np.float32, "double": np.float64, "float16": np.float16, "uint8": np.uint8}
+COORDINATES = (
+    "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric", "tf_half_pixel_for_nn"
+)  # fmt: skip
+TYPES = {"float": np.float32, "double": np.float64, "float16": np.float16, "uint8": np.uint8, "int8": np.int8}
 
 
 @settings(max_examples=60, deadline=None)
@@ -27,8 +31,6 @@ TYPES = {"float": np.float32, "double": np.float64, "float16": np.float16, "uint
 def test_resize_to_sizes(
     mode: str, coordinates: str, nearest: str, shape: tuple[int, int], sizes: tuple[int, int], kind: str, symbolic: bool
 ) -> None:
-    if mode != "nearest" and kind == "uint8":
-        kind = "float"
     x = np.random.default_rng(0).integers(0, 200, (2, 3, *shape)).astype(TYPES[kind])
     attributes = f'mode="{mode}", coordinate_transformation_mode="{coordinates}", nearest_mode="{nearest}", axes=[2,3]'
     lead = "N,C" if symbolic else "2,3"
@@ -94,3 +96,61 @@ def test_infinities_next_door_take_no_part() -> None:
         y = Resize<mode="linear", coordinate_transformation_mode="asymmetric">(x, , s)
     }"""
     assert_native_agrees(model(graph), {"x": x})
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.sampled_from(("nearest", "linear", "cubic")),
+    st.sampled_from(COORDINATES),
+    st.sampled_from(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
+    st.tuples(st.integers(1, 19), st.integers(1, 19)),
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.sampled_from(["float", "double", "float16"]),
+    st.integers(0, 1),
+)
+def test_resize_of_any_size_to_the_size_of_something_else(
+    mode: str, coordinates: str, nearest: str, shape: tuple[int, int], sizes: tuple[int, int], kind: str, exclude: int
+) -> None:
+    x = np.random.default_rng(0).integers(0, 200, (2, 3, *shape)).astype(TYPES[kind])
+    attributes = f'mode="{mode}", coordinate_transformation_mode="{coordinates}", nearest_mode="{nearest}", axes=[2,3]'
+    if mode == "cubic":
+        attributes += f", exclude_outside={exclude}"
+    graph = f"""({kind}[N,C,H,W] x, {kind}[A,B] like) => ({kind}[a] y) {{
+        s = Shape(like) y = Resize<{attributes}>(x, , , s)
+    }}"""
+    feeds = {"x": guarded(x), "like": np.zeros(sizes, TYPES[kind])}
+    assert_native_agrees(model(graph), feeds, rtol=1e-3 if kind == "float16" else 1e-5, atol=1e-4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(("nearest", "linear", "cubic")),
+    st.sampled_from(COORDINATES),
+    st.tuples(st.integers(1, 30), st.integers(1, 30)),
+    st.tuples(st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0, 3.0]), st.sampled_from([0.5, 1.0, 2.0, 2.25])),
+    st.sampled_from(["float", "uint8", "int8"]),
+)
+def test_resize_of_any_size_by_factors(
+    mode: str, coordinates: str, shape: tuple[int, int], factors: tuple[float, float], kind: str
+) -> None:
+    integers = kind != "float" and mode != "nearest"
+    if integers:  # one axis: with two the order of the additions would not be known
+        factors = (1.0, factors[1])
+    x = np.random.default_rng(0).integers(-100, 100, (1, 2, *shape)).astype(TYPES[kind])
+    attributes = f'mode="{mode}", coordinate_transformation_mode="{coordinates}"'
+    height = shape[0] if integers else "H"
+    graph = f"""({kind}[N,C,{height},W] x) => ({kind}[a] y) {{
+        s = Constant<value_floats=[1.0,1.0,{factors[0]},{factors[1]}]>() y = Resize<{attributes}>(x, , s)
+    }}"""
+    if all(int(size * factor) for size, factor in zip(shape, factors)):
+        native = not (integers and coordinates == "tf_half_pixel_for_nn")  # this one moves the other axes, too
+        assert_native_agrees(model(graph), {"x": guarded(x)}, rtol=1e-5, atol=1e-4, native=native)
+
+
+def test_an_image_without_pixels_is_left_to_numpy() -> None:
+    graph, compiled = compile_native(
+        model('(float[N,H] x) => (float[a] y) { s = Constant<value_floats=[1.0,1.5]>() y = Resize<mode="linear">(x, , s) }')
+    )
+    assert not host_nodes(compiled)
+    with pytest.raises(SizeConflict):
+        run_native(graph, compiled, {"x": np.zeros((2, 0), np.float32)})

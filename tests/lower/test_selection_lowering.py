@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
 from sardonyx.ir.tensor import Array
+from sardonyx.runtime.native_core import SizeConflict
 
 TYPES = {
     "float": np.float32,
@@ -59,11 +61,57 @@ def test_top_k_with_one_result_and_more_than_there_are() -> None:
         run_native(compiled_graph, compiled, {"x": np.zeros(2, np.float32)})
 
 
-def test_a_long_sort_is_left_to_the_host() -> None:
-    _, compiled = compile_native(
-        model("(float[2000] x) => (float[a] v, int64[b] i) { k = Constant<value = int64[1] {1000}>() v, i = TopK(x, k) }")
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(list(TYPES)),
+    st.sampled_from([(700,), (3, 300), (300, 3), (2, 150, 2), (20, 70), (40, 1)]),
+    st.integers(0, 2),
+    st.floats(0, 1),
+    st.integers(0, 1),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_any_number_of_elements(
+    kind: str, shape: tuple[int, ...], axis: int, share: float, largest: int, wide: bool, seed: int
+) -> None:
+    """k is data here, so that it may be anything; few and many are different kernels."""
+    axis %= len(shape)
+    x = numbers(shape, kind)
+    if wide:  # values that differ in all bytes, of both signs
+        bits = np.random.default_rng(seed).integers(0, 256, x.nbytes, np.uint8)
+        x = bits.view(x.dtype).reshape(shape)
+    sizes = ",".join(f"D{place}" for place in range(len(shape)))
+    graph = (
+        f"({kind}[{sizes}] x, int64[1] k) => ({kind}[a] v, int64[b] i) {{ v, i = TopK<axis={axis}, largest={largest}>(x, k) }}"
     )
-    assert host_nodes(compiled) == ["TopK"]
+    feeds = {"x": guarded(x), "k": np.array([round(share * shape[axis])])}
+    assert_native_agrees(model(graph), feeds, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("k", [63, 64, 65, 1000, 2000])
+def test_a_long_row(k: int) -> None:
+    graph = f"(float[N] x) => (float[a] v, int64[b] i) {{ k = Constant<value = int64[1] {{{k}}}>() v, i = TopK(x, k) }}"
+    x = np.random.default_rng(0).standard_normal(2000).astype(np.float32)
+    for feed in (x, np.sort(x), np.zeros(2000, np.float32), np.full(2000, np.nan, np.float32)):
+        assert_native_agrees(model(graph), {"x": guarded(feed)}, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("k", [-1, 21])
+def test_a_k_that_cannot_be_is_left_to_numpy(k: int) -> None:
+    graph, compiled = compile_native(model("(float[N] x, int64[1] k) => (float[a] v, int64[b] i) { v, i = TopK(x, k) }"))
+    assert not host_nodes(compiled)
+    with pytest.raises(SizeConflict):
+        run_native(graph, compiled, {"x": np.zeros(20, np.float32), "k": np.array([k])})
+
+
+def test_rows_are_sorted_alike_on_any_number_of_workers() -> None:
+    content = model("(float[A,B] x, int64[1] k) => (float[a] v, int64[b] i) { v, i = TopK(x, k) }")
+    x = np.random.default_rng(0).integers(0, 50, (100, 300)).astype(np.float32)
+    results = []
+    for workers in (1, 2, 3):
+        graph, compiled = compile_native(content, workers)
+        results.append([each.tobytes() for each in run_native(graph, compiled, {"x": x, "k": np.array([200])})])
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TYPES if kind != "uint8"])

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from sardonyx import errors
+from sardonyx.compile_options import CompileOptions
 from sardonyx.compiler import compile_model
 from sardonyx.dtypes import BOOL, FLOAT32, INT64
 from sardonyx.ir import tensor
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.options import REFERENCE_PROVIDER, CompileOptions
+from sardonyx.options import REFERENCE_PROVIDER
 from sardonyx.runtime.executor import NodeTiming, Program, RunControl
 
 VERSION = 21

@@ -6,12 +6,15 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import sardonyx
 from sardonyx.assemble import library
 from sardonyx.codegen import llvm, loader
+from sardonyx.datasets import get_example
 from sardonyx.runtime import pool as pools
 from sardonyx.runtime.pool import Pool
 
@@ -121,3 +124,49 @@ def test_cores_follow_affinity_and_quota(monkeypatch: pytest.MonkeyPatch) -> Non
     assert pools.usable_cores() == 3
     monkeypatch.setattr(pools, "_cgroup_quota", lambda: None)
     assert pools.usable_cores() == 8
+
+
+def test_programs_that_want_the_same_workers_share_a_pool() -> None:
+    driver = library(None).driver
+    assert pools.shared_pool(driver, 2, True) is pools.shared_pool(driver, 2, True)
+    assert pools.shared_pool(driver, 2, False) is not pools.shared_pool(driver, 2, True)
+    assert pools.shared_pool(driver, 0, True) is pools.shared_pool(driver, pools.usable_cores(), True)
+
+
+def test_a_saved_and_a_compiled_model_share_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    options = sardonyx.SessionOptions()
+    options.intra_op_num_threads = 7  # as no other test has
+    sessions = [sardonyx.InferenceSession(get_example("sigmoid.onnx"), options) for _ in range(2)]
+    assert len(sessions) == 2
+    assert sum(pool.workers == 7 for pool in pools._pools) == 1
+
+
+def groups(folder: Path, own: str, **files: str) -> float | None:
+    """The quota that a process reads: where it is, and the files of the groups (__ stands for a slash, _dot_ for a dot)."""
+    (folder / "own").write_text(own)
+    for name, text in files.items():
+        path = folder / "groups" / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return pools._cgroup_quota(str(folder / "groups"), str(folder / "own"))
+
+
+def test_the_quota_is_that_of_the_narrowest_group_around(tmp_path: Path) -> None:
+    limits = {"a__cpu_dot_max": "150000 100000", "a__b__cpu_dot_max": "max 100000", "a__b__c__cpu_dot_max": "300000 100000"}
+    assert groups(tmp_path, "0::/a/b/c\n", **limits) == 1.5
+
+
+def test_a_container_that_sees_its_hosts_path_reads_its_own_root(tmp_path: Path) -> None:
+    assert groups(tmp_path, "0::/docker/1234\n", cpu_dot_max="50000 100000") == 0.5
+
+
+def test_the_first_version_of_control_groups_is_read_too(tmp_path: Path) -> None:
+    files = {"cpu__a__cpu_dot_cfs_quota_us": "200000", "cpu__a__cpu_dot_cfs_period_us": "100000"}
+    assert groups(tmp_path, "5:memory:/a\n4:cpu,cpuacct:/a\n0::/\n", **files) == 2.0
+    files = {"cpu__a__cpu_dot_cfs_quota_us": "-1", "cpu__a__cpu_dot_cfs_period_us": "100000"}
+    assert groups(tmp_path, "4:cpu,cpuacct:/a\n", **files) is None
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
+    assert pools._cgroup_quota(str(tmp_path), str(tmp_path / "none")) is None

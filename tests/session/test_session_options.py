@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
-from sardonyx.options import CompileOptions
+from sardonyx.compile_options import CompileOptions
 
 Model = Callable[[str], str]
 X = np.ones((3, 2), np.float32)
@@ -301,11 +301,11 @@ def test_libraries_of_native_code_are_refused_with_a_reason(ort: Any) -> None:
 
 def test_what_the_compiler_is_told() -> None:
     options = sardonyx.SessionOptions()
-    assert options.compile_options() == CompileOptions()
+    assert CompileOptions.of(options) == CompileOptions()
     options.add_session_config_entry("optimization.disable_specified_optimizers", "A, B;C")
     options.add_free_dimension_override_by_name("N", 3)
     options.intra_op_num_threads = 4
-    told = options.compile_options({"SardonyxReferenceExecutionProvider": {}, "CUDAExecutionProvider": {}}, ["D"])
+    told = CompileOptions.of(options, {"SardonyxReferenceExecutionProvider": {}, "CUDAExecutionProvider": {}}, ["D"])
     assert told.disabled_optimizers == {"A", "B", "C", "D"}
     assert told.free_dimension_overrides == {"N": 3}
     assert told.providers == ("SardonyxReferenceExecutionProvider",)
@@ -318,7 +318,7 @@ def test_global_thread_counts_hold_for_sessions_without_their_own() -> None:
     options.use_per_session_threads = False
     try:
         sardonyx.set_global_thread_pool_sizes(2, 1)
-        told = options.compile_options()
+        told = CompileOptions.of(options)
         assert (told.intra_op_num_threads, told.inter_op_num_threads) == (2, 1)
     finally:
         sardonyx.set_global_thread_pool_sizes()
@@ -326,4 +326,4 @@ def test_global_thread_counts_hold_for_sessions_without_their_own() -> None:
 
 def test_verification_is_asked_for_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SARDONYX_VERIFY", "1")
-    assert sardonyx.SessionOptions().compile_options().verify
+    assert CompileOptions.of(sardonyx.SessionOptions()).verify

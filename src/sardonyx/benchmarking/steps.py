@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sardonyx.compile_options import CompileOptions
 from sardonyx.compiler import compile_model
 from sardonyx.formats.onnx import load
-from sardonyx.lower.steps import HostNodeStep
+from sardonyx.lower.steps import HostNodeStep, KernelStep
 from sardonyx.native_model import NativeModel
 from sardonyx.options import SessionOptions
 from sardonyx.runtime.executor import NodeTiming, RunControl
@@ -31,7 +32,7 @@ def step_times(model: str | Path, feeds: Mapping[str, Any], threads: int = 0, ru
     """Run a model with every step watched; slowest first. What bodies of control flow do belongs to the node that holds them."""
     options = SessionOptions()
     options.intra_op_num_threads = threads
-    program = compile_model(load(model), options.compile_options())
+    program = compile_model(load(model), CompileOptions.of(options))
     fetches = tuple(port.name for port in program.outputs)
     at_host: dict[str, str] = {}
     native: set[str] = set()
@@ -39,7 +40,7 @@ def step_times(model: str | Path, feeds: Mapping[str, Any], threads: int = 0, ru
         for step in program.main.lowered.steps:
             if isinstance(step, HostNodeStep):
                 at_host[step.node.label] = step.node.op_type
-            else:
+            elif isinstance(step, KernelStep):
                 native.add(step.label)
     program.run(feeds, fetches)  # the first run pays for memory that has never been touched
     best: dict[tuple[str, int], float] = {}  # by label and which of the steps of that label

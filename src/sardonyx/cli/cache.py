@@ -1,4 +1,4 @@
-"""`sardonyx cache`: the compiled kernels and whole programs on disk."""
+"""`sardonyx cache`: compiled kernels and whole models on disk."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
     parser = commands.add_parser(
         "cache",
         parents=[shared],
-        help="show or clear what was compiled, on disk",
-        description="Show, clear or locate the folder of compiled kernels and programs. It may be deleted at any time: what is missing is "
-        "compiled again. The environment variable SARDONYX_CACHE_DIR names another folder, or none if it is empty.",
+        help="show or clear the compiled kernels and models on disk",
+        description="Show, clear or locate the folder of compiled kernels and models. It may be deleted at any time: what is "
+        "missing is compiled again. The environment variable SARDONYX_CACHE_DIR names another folder, or none if it is empty.",
     )
     parser.add_argument("action", nargs="?", choices=("show", "clear", "path"), default="show", help="default: show")
     parser.add_argument("--json", action="store_true", help="the same as one JSON object")
@@ -29,35 +29,41 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
-    cache = sardonyx.object_cache()
-    if cache is None:
+    kernels, models = sardonyx.object_cache(), sardonyx.program_cache()
+    if kernels is None or models is None:
         raise UsageError("the cache is off: SARDONYX_CACHE_DIR is empty", "unset it, or let it name a folder")
+    folder = str(kernels.folder)
     if args.action == "path":
-        print(json.dumps({"folder": str(cache.folder)}) if args.json else cache.folder)
+        print(json.dumps({"folder": folder}) if args.json else folder)
         return 0
-    entries, programs = cache.entries(), cache.programs()
-    size, program_size = (sum(each[1] for each in found) for found in (entries, programs))
+    kinds = {"kernels": kernels, "models": models}
+    entries = {kind: cache.entries() for kind, cache in kinds.items()}
+    sizes = {kind: sum(entry.size for entry in found) for kind, found in entries.items()}
     if args.action == "clear":
-        removed = cache.clear()
-        freed = {"folder": str(cache.folder), "removed": removed, "bytes": size + program_size}
-        what = f"{counted(len(entries), 'kernel')} and {counted(len(programs), 'program')}, {byte_size(size + program_size)}"
-        print(json.dumps(freed) if args.json else f"removed {what}, from {cache.folder}")
+        removed = {kind: cache.clear() for kind, cache in kinds.items()}
+        if args.json:
+            print(json.dumps({"folder": folder, **removed, "bytes": sum(sizes.values())}))
+        else:
+            what = f"{counted(removed['kernels'], 'kernel')} and {counted(removed['models'], 'model')}"
+            print(f"removed {what}, {byte_size(sum(sizes.values()))}, from {folder}")
         return 0
-    facts = {"folder": str(cache.folder), "entries": len(entries), "bytes": size, "limit_bytes": cache.limit_bytes}
-    facts |= {"programs": len(programs), "program_bytes": program_size}
     if args.json:
-        facts["oldest_use"], facts["newest_use"] = (entries[0][2], entries[-1][2]) if entries else (None, None)
-        print(json.dumps(facts))
+        facts = {
+            kind: {
+                "entries": len(found),
+                "bytes": sizes[kind],
+                "limit_bytes": kinds[kind].limit_bytes,
+                "oldest_use": found[0].last_use if found else None,
+                "newest_use": found[-1].last_use if found else None,
+            }
+            for kind, found in entries.items()
+        }
+        print(json.dumps({"folder": folder, **facts}))
         return 0
-    rows = [
-        ("folder", str(cache.folder)),
-        ("kernels", f"{len(entries):,}"),
-        ("size", f"{byte_size(size)} of at most {byte_size(cache.limit_bytes)}"),
-    ]
-    if programs:
-        rows.append(("programs", f"{len(programs):,}, {byte_size(program_size)}"))
-    if entries:
-        rows.append(("last use", f"{_age(entries[-1][2])} (newest), {_age(entries[0][2])} (oldest)"))
+    rows = [("folder", folder)]
+    for kind, found in entries.items():
+        used = f", last used {_age(found[-1].last_use)} (newest), {_age(found[0].last_use)} (oldest)" if found else ""
+        rows.append((kind, f"{len(found):,}: {byte_size(sizes[kind])} of at most {byte_size(kinds[kind].limit_bytes)}{used}"))
     print("\n".join(columns(rows, indent="")))
     return 0
 

@@ -64,7 +64,7 @@ class _AttentionEmitter:
         self.k = kernel
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target.lanes)
-        self.e = VectorEmitter(f, self.lanes)
+        self.e = VectorEmitter(f, self.lanes, target)
         self.tiles = Tiles(f)
         self.element = memory_type(kernel.type)
         self.bytes = BITS[kernel.type] // 8

@@ -31,7 +31,7 @@ _ROW_TILES = 3  # rows with several tiles fetch other lines each
 def emit_conv(kernel: ConvKernel, name: str, target: Target) -> Function:
     """The function of a convolution kernel."""
     function = Function(name, KERNEL_PARAMETERS)
-    _ConvEmitter(kernel, function).emit()
+    _ConvEmitter(kernel, function, target).emit()
     return function
 
 
@@ -71,7 +71,8 @@ class _Set:
 
 
 class _ConvEmitter:
-    def __init__(self, kernel: ConvKernel, function: Function) -> None:
+    def __init__(self, kernel: ConvKernel, function: Function, target: Target) -> None:
+        self.target = target
         self.k = kernel
         self.f = f = function
         self.a = {
@@ -84,7 +85,8 @@ class _ConvEmitter:
         self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)
 
     def _set(self, vectors: int, lanes: int) -> _Set:
-        return _Set(vectors, lanes, TileStore(EpilogueEmitter(self.k.epilogue, self.f, lanes), self.f, vectors, self.k.pixels))
+        epilogue = EpilogueEmitter(self.k.epilogue, self.f, lanes, self.target)
+        return _Set(vectors, lanes, TileStore(epilogue, self.f, vectors, self.k.pixels))
 
     def emit(self) -> None:
         f, a, k = self.f, self.a, self.k

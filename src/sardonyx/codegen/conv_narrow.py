@@ -20,7 +20,7 @@ from sardonyx.kernel.window import NarrowKernel
 def emit_narrow(kernel: NarrowKernel, name: str, target: Target) -> Function:
     """The function of a convolution to few channels."""
     function = Function(name, KERNEL_PARAMETERS)
-    _NarrowEmitter(kernel, function).emit()
+    _NarrowEmitter(kernel, function, target).emit()
     return function
 
 

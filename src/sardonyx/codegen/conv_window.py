@@ -32,7 +32,7 @@ Inside: TypeAlias = frozenset[tuple[int, int]]  # (pixel, tap) pairs that lie in
 def emit_window(kernel: WindowKernel, name: str, target: Target) -> Function:
     """The function of a window kernel."""
     function = Function(name, KERNEL_PARAMETERS)
-    _WindowEmitter(kernel, function).emit()
+    _WindowEmitter(kernel, function, target).emit()
     return function
 
 
@@ -81,7 +81,7 @@ K = TypeVar("K", WindowKernel, NarrowKernel)
 class RowEmitter(Generic[K]):
     """Walks over rows of the result in tiles; how a tile is computed is up to `_tile`."""
 
-    def __init__(self, kernel: K, function: Function) -> None:
+    def __init__(self, kernel: K, function: Function, target: Target) -> None:
         self.k: K = kernel
         self.f = f = function
         self.vector = f"<{kernel.block} x float>"
@@ -91,7 +91,7 @@ class RowEmitter(Generic[K]):
             for position, name in enumerate(WINDOW_ARGUMENTS)
         }
         self.operands = Operands(kernel.epilogue, f, len(WINDOW_ARGUMENTS), kernel.block)
-        self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block), f, 1, kernel.pixels)
+        self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block, target), f, 1, kernel.pixels)
 
     def emit(self) -> None:
         f, a, k = self.f, self.a, self.k

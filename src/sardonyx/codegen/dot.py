@@ -67,7 +67,7 @@ class _DotEmitter:
         for operand in kernel.epilogue.operands:
             base, batch, row, column = address(), [number() for _ in self.batch], number(), number()
             self.operands.append((base, batch, row, {"unit": "1", "zero": "0"}.get(operand.inner, column)))
-        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes)
+        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
 
     def emit(self) -> None:
         f, width = self.f, self.lanes * VECTORS

@@ -9,6 +9,12 @@ count the table holds how many workers the step is worth.
 `launch` takes all it needs in one block, because every argument costs time on the Python side. It is given arrays as objects:
 it reads the address of their data itself, at the place where a NumPy array keeps it, and fills it into the table.
 
+`turns` runs the same steps again and again, as the body of a Loop or Scan. Between two turns one worker moves the addresses that
+change (a carried value is read where the turn before wrote it, slices and stacked results go on by one), counts, and decides
+whether another turn follows. What moves is a list of rows: table position and three distances; the first is added after the first
+turn, then the second and the third in turn. A loop comes back when it has ended, when bad data was met, or when it has reached a
+limit: then it can go on where it stopped.
+
 The pool block: one cache line of job description, one for the count of sleepers, then a line for each worker with the number of
 the barrier it has reached. A worker writes only its own line, so a barrier costs each of them one store and a few loads.
 """
@@ -26,6 +32,7 @@ COUNT: Final = 24
 TABLE: Final = 32
 WORKERS: Final = 40
 SPINS: Final = 48  # turns of waiting before a worker sleeps
+LOOP: Final = 56  # the loop block, if the job is a loop
 SLEEPERS: Final = 64
 LINES: Final = 128
 LINE: Final = 64
@@ -34,6 +41,17 @@ LINE: Final = 64
 BLOCK_STEPS, BLOCK_COUNT, BLOCK_TABLE, BLOCK_BINDS, BLOCK_BIND_COUNT, BLOCK_OBJECTS, BLOCK_POOL = range(7)
 BLOCK_ENTRIES: Final = 7
 BIND_ENTRIES: Final = 3  # table position, number of the object, offset in bytes
+
+# Entries of a loop block. The iteration is where the body reads its number.
+(
+    LOOP_STEPS, LOOP_COUNT, LOOP_TABLE, LOOP_MOVES, LOOP_MOVE_COUNT,
+    LOOP_ITERATION, LOOP_LIMIT, LOOP_CONDITION, LOOP_FAULTS, LOOP_STATE,
+) = range(10)  # fmt: skip
+LOOP_ENTRIES: Final = 10
+MOVE_ENTRIES: Final = 4
+NO_CONDITION: Final = -1  # instead of the table position with the condition's address: always another turn
+# What a loop says when it comes back
+AT_LIMIT, ENDED, FAULTY = 1, 2, 3
 
 BARRIER: Final = 1  # flag of a step: all workers meet after it
 STEP_ENTRIES: Final = 4
@@ -49,7 +67,7 @@ _PAUSE: Final = {
 
 
 def driver_ir() -> str:
-    """The module with the functions run, start, work and stop; `runtime.pool` calls them."""
+    """The module with the functions run, start, launch, turns, start_turns, work and stop; `runtime.pool` calls them."""
     machine = platform.machine()
     futex = _FUTEX.get(machine, 0)
     declaration, pause = _PAUSE.get(machine, ("", "fence seq_cst"))
@@ -119,13 +137,20 @@ step:
   %fewer = icmp slt i64 %worth, %workers
   %parts = select i1 %fewer, i64 %worth, i64 %workers
   %takes = icmp slt i64 %worker, %parts
-  br i1 %takes, label %share, label %meet
+  br i1 %takes, label %divide, label %meet
+divide:
+  %whole = icmp eq i64 %parts, 1
+  br i1 %whole, label %sized, label %share
 share:
   %lo = mul i64 %units, %worker
-  %begin = udiv i64 %lo, %parts
+  %from = udiv i64 %lo, %parts
   %w1 = add i64 %worker, 1
   %hi = mul i64 %units, %w1
-  %end = udiv i64 %hi, %parts
+  %to = udiv i64 %hi, %parts
+  br label %sized
+sized:
+  %begin = phi i64 [ 0, %divide ], [ %from, %share ]
+  %end = phi i64 [ %units, %divide ], [ %to, %share ]
   %some = icmp slt i64 %begin, %end
   br i1 %some, label %work, label %meet
 work:
@@ -163,6 +188,22 @@ done:
   ret void
 }}
 
+define internal void @wake(ptr %pool) nounwind {{
+entry:
+  %old = load i64, ptr %pool, align 8
+  %new = add i64 %old, 1
+  store atomic i64 %new, ptr %pool seq_cst, align 8
+  %lp = getelementptr i8, ptr %pool, i64 {SLEEPERS}
+  %sleepers = load atomic i64, ptr %lp seq_cst, align 8
+  %asleep = icmp sgt i64 %sleepers, 0
+  br i1 %asleep, label %call, label %done
+call:
+  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647)
+  br label %done
+done:
+  ret void
+}}
+
 define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) nounwind {{
   %sp = getelementptr i8, ptr %pool, i64 {STEPS}
   store ptr %steps, ptr %sp, align 8
@@ -170,17 +211,9 @@ define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) nounwind {{
   store i64 %count, ptr %cp, align 8
   %tp = getelementptr i8, ptr %pool, i64 {TABLE}
   store ptr %table, ptr %tp, align 8
-  %old = load i64, ptr %pool, align 8
-  %new = add i64 %old, 1
-  store atomic i64 %new, ptr %pool seq_cst, align 8
-  %lp = getelementptr i8, ptr %pool, i64 {SLEEPERS}
-  %sleepers = load atomic i64, ptr %lp seq_cst, align 8
-  %asleep = icmp sgt i64 %sleepers, 0
-  br i1 %asleep, label %wake, label %go
-wake:
-  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647)
-  br label %go
-go:
+  %looped = getelementptr i8, ptr %pool, i64 {LOOP}
+  store ptr null, ptr %looped, align 8
+  call void @wake(ptr %pool)
   %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
   %workers = load i64, ptr %wp, align 8
   call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 0, i64 %workers)
@@ -235,6 +268,7 @@ together:
   ret void
 }}
 
+{_turns_ir()}
 define void @stop(ptr %pool) nounwind {{
   %stp = getelementptr i8, ptr %pool, i64 {STOP}
   store atomic i64 1, ptr %stp seq_cst, align 8
@@ -251,7 +285,7 @@ entry:
   %stp = getelementptr i8, ptr %pool, i64 {STOP}
   br label %idle
 idle:
-  %last = phi i64 [ %first, %entry ], [ %now, %job ]
+  %last = phi i64 [ %first, %entry ], [ %now, %single ], [ %now, %many ]
   %spp = getelementptr i8, ptr %pool, i64 {SPINS}
   %spins = load i64, ptr %spp, align 8
   br label %look
@@ -280,17 +314,138 @@ ready:
   %leave = icmp ne i64 %halt, 0
   br i1 %leave, label %out, label %job
 job:
+  %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
+  %workers = load i64, ptr %wp, align 8
+  %looped = getelementptr i8, ptr %pool, i64 {LOOP}
+  %loop = load ptr, ptr %looped, align 8
+  %once = icmp eq ptr %loop, null
+  br i1 %once, label %single, label %many
+many:
+  call void @turns(ptr %loop, ptr %pool, i64 %worker, i64 %workers)
+  br label %idle
+single:
   %sp = getelementptr i8, ptr %pool, i64 {STEPS}
   %steps = load ptr, ptr %sp, align 8
   %cp = getelementptr i8, ptr %pool, i64 {COUNT}
   %count = load i64, ptr %cp, align 8
   %tp = getelementptr i8, ptr %pool, i64 {TABLE}
   %table = load ptr, ptr %tp, align 8
-  %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
-  %workers = load i64, ptr %wp, align 8
   call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 %worker, i64 %workers)
   br label %idle
 out:
+  ret void
+}}
+"""
+
+
+def _turns_ir() -> str:
+    """The functions that run a loop: `advance` by the first worker between turns, `turns` by each, `start_turns` to call them."""
+
+    def load(name: str, entry: int, kind: str = "i64") -> str:
+        return f"""  %{name}_p = getelementptr i64, ptr %loop, i64 {entry}
+  %{name} = load {kind}, ptr %{name}_p, align 8"""
+
+    return f"""
+define internal void @advance(ptr %loop) nounwind {{
+entry:
+  %state_p = getelementptr i64, ptr %loop, i64 {LOOP_STATE}
+{load("faults", LOOP_FAULTS, "ptr")}
+{load("table", LOOP_TABLE, "ptr")}
+{load("iteration", LOOP_ITERATION)}
+{load("limit", LOOP_LIMIT)}
+{load("condition_at", LOOP_CONDITION)}
+{load("moves", LOOP_MOVES, "ptr")}
+{load("count", LOOP_MOVE_COUNT)}
+  %code_p = getelementptr i64, ptr %faults, i64 1
+  %code = load i64, ptr %code_p, align 8
+  %bad = icmp ne i64 %code, 0
+  br i1 %bad, label %faulty, label %good
+faulty:
+  store i64 {FAULTY}, ptr %state_p, align 8
+  ret void
+good:
+  %next = add i64 %iteration, 1
+  store i64 %next, ptr %iteration_p, align 8
+  %within = icmp slt i64 %next, %limit
+  %free = select i1 %within, i64 0, i64 {AT_LIMIT}
+  %asks = icmp ne i64 %condition_at, {NO_CONDITION}
+  br i1 %asks, label %ask, label %decided
+ask:
+  %condition_p = getelementptr ptr, ptr %table, i64 %condition_at
+  %condition = load ptr, ptr %condition_p, align 8
+  %truth = load i8, ptr %condition, align 1
+  %true = icmp ne i8 %truth, 0
+  %asked = select i1 %true, i64 %free, i64 {ENDED}
+  br label %decided
+decided:
+  %state = phi i64 [ %free, %good ], [ %asked, %ask ]
+  store i64 %state, ptr %state_p, align 8
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %move, label %done
+move:
+  %i = phi i64 [ 0, %decided ], [ %j, %move ]
+  %at = mul i64 %i, {MOVE_ENTRIES}
+  %row = getelementptr i64, ptr %moves, i64 %at
+  %slot = load i64, ptr %row, align 8
+  %first_p = getelementptr i64, ptr %row, i64 1
+  %first = load i64, ptr %first_p, align 8
+  %second_p = getelementptr i64, ptr %row, i64 2
+  %second = load i64, ptr %second_p, align 8
+  %third_p = getelementptr i64, ptr %row, i64 3
+  %third = load i64, ptr %third_p, align 8
+  %address_p = getelementptr i64, ptr %table, i64 %slot
+  %old = load i64, ptr %address_p, align 8
+  %new = add i64 %old, %first
+  store i64 %new, ptr %address_p, align 8
+  store i64 %second, ptr %first_p, align 8
+  store i64 %third, ptr %second_p, align 8
+  store i64 %second, ptr %third_p, align 8
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %count
+  br i1 %more, label %move, label %done
+done:
+  ret void
+}}
+
+define void @turns(ptr %loop, ptr %pool, i64 %worker, i64 %workers) nounwind {{
+entry:
+{load("steps", LOOP_STEPS, "ptr")}
+{load("count", LOOP_COUNT)}
+{load("table", LOOP_TABLE, "ptr")}
+  %state_p = getelementptr i64, ptr %loop, i64 {LOOP_STATE}
+  %alone = icmp eq i64 %workers, 1
+  %leads = icmp eq i64 %worker, 0
+  br label %turn
+turn:
+  call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 %worker, i64 %workers)
+  br i1 %leads, label %lead, label %meet
+lead:
+  call void @advance(ptr %loop)
+  br i1 %alone, label %look, label %meet
+meet:
+  call void @barrier(ptr %pool, i64 %worker, i64 %workers)
+  br label %look
+look:
+  %state = load i64, ptr %state_p, align 8
+  %again = icmp eq i64 %state, 0
+  br i1 %again, label %turn, label %end
+end:
+  br i1 %alone, label %done, label %leave
+leave:
+  ; Nobody may start the next job before all have seen that this one is over.
+  call void @barrier(ptr %pool, i64 %worker, i64 %workers)
+  br label %done
+done:
+  ret void
+}}
+
+define void @start_turns(ptr %pool, ptr %loop) nounwind {{
+  %looped = getelementptr i8, ptr %pool, i64 {LOOP}
+  store ptr %loop, ptr %looped, align 8
+  call void @wake(ptr %pool)
+  %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
+  %workers = load i64, ptr %wp, align 8
+  call void @turns(ptr %loop, ptr %pool, i64 0, i64 %workers)
   ret void
 }}
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.codegen.function import Function
+from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import Expr, load
@@ -17,10 +18,10 @@ class EpilogueEmitter:
     the vector axis, used for operands whose `inner` is "any".
     """
 
-    def __init__(self, epilogue: Epilogue, function: Function, lanes: int) -> None:
+    def __init__(self, epilogue: Epilogue, function: Function, lanes: int, target: Target | None = None) -> None:
         self.epilogue = epilogue
         self.f = function
-        self.e = VectorEmitter(function, lanes)
+        self.e = VectorEmitter(function, lanes, target)
 
     def uniform(self, pointers: Sequence[str]) -> dict[Expr, str]:
         """What is the same along the whole row: load it once, then pass it to `vector` for each piece of the row."""

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from sardonyx import errors
 from sardonyx.codegen.driver import driver_ir
-from sardonyx.codegen.loader import LoadedCode, load
+from sardonyx.codegen.loader import ENTRY, LoadedCode, load
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import Target
-
-ENTRY: Final = "kernel"  # the name of every kernel's function
 
 
 @cache
@@ -63,38 +62,79 @@ class KernelLibrary:
         """The entry point of a kernel."""
         return self._code(self._key(kernel.key), partial(_compiled, kernel, self.target)).functions[ENTRY]
 
-    def driver(self) -> dict[str, int]:
-        """The entry points of the native runtime."""
-        return self._code(self._key("driver"), driver_ir).functions
+    def prepare(self, kernels: Iterable[Any], workers: int) -> None:
+        """Compile what is not there yet of some kernels and of the native runtime, on several threads.
+
+        A kernel that cannot be compiled is left out: whoever asks for its address learns why.
+        """
+        wanted: dict[str, Callable[[], str]] = {self._key("driver"): driver_ir}
+        for text, kernel in {kernel.key: kernel for kernel in kernels}.items():
+            wanted[self._key(text)] = partial(_compiled, kernel, self.target)
+        missing = [(key, ir) for key, ir in wanted.items() if key not in self._loaded and not self._read(key)]
+        if len(missing) < 2 or workers < 2:
+            return  # asking for the addresses compiles them one by one
+        todo = iter(missing)
+        made: dict[str, bytes] = {}
+        turn = threading.Lock()
+
+        def work() -> None:
+            from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
+
+            while True:
+                with turn:
+                    key, ir = next(todo, ("", driver_ir))
+                if not key:
+                    return
+                try:
+                    made[key] = llvm.compile_to_object(ir(), self.target)
+                except Exception:  # the same happens again, in the caller's thread, when its address is asked for
+                    continue
+
+        helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(missing)) - 1)]
+        for helper in helpers:
+            helper.start()
+        try:
+            work()
+        finally:
+            todo = iter(())  # after an interrupt nobody begins with another one
+            for helper in helpers:
+                helper.join()
+        for key, content in made.items():
+            self._keep(key, content)
+
+    def driver(self) -> LoadedCode:
+        """The native half of the runtime."""
+        return self._code(self._key("driver"), driver_ir)
 
     def _key(self, text: str) -> str:
         return hashlib.sha256(f"{source_version()}|{self.target.key}|{text}".encode()).hexdigest()[:40]
 
     def _code(self, key: str, ir: Callable[[], str]) -> LoadedCode:
-        found = self._loaded.get(key)
-        if found is None:
-            found = self._from_cache(key)
-        if found is None:
-            content = _compile(ir, self.target)
-            self.compiled += 1
-            if self._cache is not None:
-                self._cache.put(key, content)
-            found = load(content)
-            self._objects[key] = content
-        self._loaded[key] = found
-        return found
+        if key not in self._loaded and not self._read(key):
+            self._keep(key, _compile(ir, self.target))
+        return self._loaded[key]
 
-    def _from_cache(self, key: str) -> LoadedCode | None:
-        """What the cache has, loaded; None if it has nothing, or something that is no code for this machine."""
+    def _read(self, key: str) -> bool:
+        """Load an entry of the cache; whether there is one, and one with code for this machine."""
         content = self._cache.get(key) if self._cache is not None else None
         if content is None:
-            return None
+            return False
         try:
-            found = load(content)
+            self._load(key, content)
         except (errors.EngineError, struct.error, ValueError, IndexError):
-            return None
-        self._objects[key] = content
-        return found if found.functions else None
+            return False
+        return True
+
+    def _keep(self, key: str, content: bytes) -> None:
+        """Load what was compiled, and put it into the cache."""
+        self.compiled += 1
+        if self._cache is not None:
+            self._cache.put(key, content)
+        self._load(key, content)
+
+    def _load(self, key: str, content: bytes) -> None:
+        self._loaded.setdefault(key, load(content))  # of two threads that compile it, one may have handed its address out
+        self._objects.setdefault(key, content)
 
     def object_of(self, kernel: Any) -> bytes:
         """The object code of a kernel that was asked for before."""

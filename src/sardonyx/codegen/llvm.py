@@ -1,8 +1,16 @@
-"""LLVM: IR text in, object code out. The only importer of llvmlite."""
+"""LLVM: IR text in, object code out. The only importer of llvmlite.
+
+Several threads may compile at once. llvmlite takes one lock around every call, because its users share a context; here every
+module has a context of its own and every thread a target machine, which is what LLVM asks for, so the long call (the one that
+makes object code) goes past that lock.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -12,13 +20,25 @@ from llvmlite import binding
 from sardonyx import errors
 from sardonyx.codegen.target import Target
 
-_lock = threading.Lock()  # llvmlite has one lock for all calls anyway; ours keeps a whole compilation together
+_lock = threading.Lock()
+_machines = threading.local()  # LLVM's target machines are not to be shared between threads
+_compiling = 0  # threads that need LLVM's options as we set them
 
 
 @cache
 def _initialise() -> None:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
+
+
+@cache
+def _emit_to_memory() -> Any:
+    """LLVM's own function that makes object code, without the lock of llvmlite around it."""
+    library = binding.ffi.lib
+    function = ctypes.CDLL(library._name, handle=library._handle).LLVMPY_TargetMachineEmitToMemory
+    function.argtypes = library.LLVMPY_TargetMachineEmitToMemory.argtypes
+    function.restype = library.LLVMPY_TargetMachineEmitToMemory.restype
+    return function
 
 
 def version() -> str:
@@ -31,40 +51,72 @@ def host_description() -> tuple[str, str, str]:
     return binding.get_default_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
 
 
-@cache
 def _machine(target: Target) -> Any:
-    _initialise()
-    return binding.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
-    )
+    """This thread's machine for a target."""
+    machines = _machines.__dict__
+    if target.key not in machines:
+        _initialise()
+        machines[target.key] = binding.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+        )
+    return machines[target.key]
 
 
-def compile_to_object(ir: str, target: Target, *, optimise: bool = False) -> bytes:
-    """Object code of an IR module. Hand-scheduled kernels need no IR passes; `optimise` runs them, vectorisers off."""
+@contextmanager
+def _addresses_as_written() -> Iterator[None]:
+    """Turn LLVM's loop strength reduction off meanwhile; the option is one for the whole process, and others use LLVM, too.
+
+    Kernels come with their address arithmetic settled. On loops over many operands the pass takes ten times as long as all
+    others together, and leaves longer code that runs no faster.
+    """
+    global _compiling
+    with _lock:
+        _compiling += 1
+        if _compiling == 1:
+            binding.set_option("sardonyx", "-disable-lsr")
+    try:
+        yield
+    finally:
+        with _lock:
+            _compiling -= 1
+            if _compiling == 0:
+                binding.set_option("sardonyx", "-disable-lsr=false")
+
+
+def compile_to_object(ir: str, target: Target) -> bytes:
+    """Object code of an IR module. Kernels are scheduled by hand: no IR passes are run."""
     with _lock:
         machine = _machine(target)
+        context = binding.create_context()
         try:
-            module = binding.parse_assembly(ir)
+            module = binding.parse_assembly(ir, context)
             module.triple = target.triple
             module.verify()
         except RuntimeError as error:
             raise errors.EngineError(f"generated code is not valid LLVM IR: {error}") from error
-        if optimise:
-            options = binding.create_pipeline_tuning_options(speed_level=1)
-            options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-            builder = binding.create_pass_builder(machine, options)
-            builder.getModulePassManager().run(module, builder)
-        try:
-            content: bytes = machine.emit_object(module)
-        except RuntimeError as error:
-            raise errors.EngineError(f"LLVM cannot compile the generated code: {error}") from error
-        return content
+    with module, _addresses_as_written():
+        return _emit(machine, module)
+
+
+def _emit(machine: Any, module: Any) -> bytes:
+    """Object code of a module, made without llvmlite's lock."""
+    with binding.ffi.OutputString() as problem:
+        buffer = _emit_to_memory()(machine, module, 1, problem)
+        if not buffer:
+            raise errors.EngineError(f"LLVM makes no code of it: {problem}")
+    try:
+        start, size = binding.ffi.lib.LLVMPY_GetBufferStart(buffer), binding.ffi.lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        binding.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 def assembly(ir: str, target: Target) -> str:
     """The assembly of an IR module, to look at."""
     with _lock:
+        machine = _machine(target)
         module = binding.parse_assembly(ir)
         module.triple = target.triple
-        text: str = _machine(target).emit_assembly(module)
+    with _addresses_as_written():
+        text: str = machine.emit_assembly(module)
         return text

@@ -15,6 +15,8 @@ from typing import Final
 
 from sardonyx import errors
 
+ENTRY: Final = "kernel"  # the name of every kernel's function
+
 _ELF_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")

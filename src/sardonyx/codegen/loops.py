@@ -12,19 +12,38 @@ once, before its walk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from sardonyx.codegen.accumulators import Accumulator
 from sardonyx.codegen.function import Function
+from sardonyx.codegen.spread import SpreadWalk
 from sardonyx.codegen.target import Target
-from sardonyx.codegen.vector import VectorEmitter, memory_type, scalar_type
+from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
 from sardonyx.kernel.expr import Expr
 from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, surface, vector_lanes, walks
 
 KERNEL_PARAMETERS: Final = (("args", "ptr"), ("begin", "i64"), ("end", "i64"), ("worker", "i64"))
 _HEAVY: Final = 40  # operations from which on fewer vectors are worked on at once: more would not fit the registers
 
-_Body = Callable[[str, "str | None", "str | None", "list[str]"], "list[str]"]
+_LIGHT: Final = 8  # operations up to which all vectors of a turn are worked on at once
+_MIXED: Final = 4  # vectors worked on at once if there are more operations
+_ROWS: Final = 4  # short rows worked on at once; half as many if there are more operations
+_SHORT_ROW: Final = 1280  # elements of a row of which that many rows fit the first cache beside their results
+
+_WalkBody = Callable[["list[str]", "str | None", "str | None", "list[str]"], "list[str]"]
+_Body = Callable[["list[_Row]", "list[str]", "str | None", "str | None", "list[str]"], "list[str]"]
+
+
+@dataclass
+class _Row:
+    """Where a row lies, and what is known of it: the indices of its axes, finished reductions, what is the same along it."""
+
+    pointers: list[str]
+    indices: list[str]
+    reduced: dict[Expr, str] = field(default_factory=dict)  # scalars
+    known: dict[Expr, str] = field(default_factory=dict)  # vectors, for the walk at hand
 
 
 def emit_loop_kernel(kernel: LoopKernel, name: str, target: Target) -> Function:
@@ -39,7 +58,7 @@ class _LoopEmitter:
         self.k = kernel
         self.f = function
         self.lanes = vector_lanes(kernel, target.lanes)
-        self.e = VectorEmitter(function, self.lanes)
+        self.e = VectorEmitter(function, self.lanes, target)
         self.walks = walks(kernel)
         self.sizes = [function.argument("%args", axis) for axis in range(kernel.axes)]
         self.bases: list[str] = []
@@ -67,14 +86,14 @@ class _LoopEmitter:
         f = self.f
         start = f.mul("%begin", CHUNK)
         stop = f.min(f.mul("%end", CHUNK), self.sizes[0])
-        self._row(list(self.bases), start, stop, [])
+        self._rows([_Row(list(self.bases), [])], start, stop)
 
     def _emit_rows(self) -> None:
         """All axes but the last make rows. The innermost of them is a loop of its own; the ones above it are decoded."""
-        f, rows = self.f, self.k.axes - 1
+        f, rows = self.f, self.k.row_axes
         if rows == 0:
             only = f.loop("%begin", "%end")
-            self._row(list(self.bases), "0", self.sizes[-1], [])
+            self._rows([_Row(list(self.bases), [])], "0", self.sizes[-1])
             f.end(only)
             return
         if rows == 1:
@@ -95,10 +114,28 @@ class _LoopEmitter:
         f.end(outer)
 
     def _row_loop(self, pointers: list[str], indices: list[str], start: str, stop: str) -> None:
-        row = self.f.loop(start, stop)
-        axis = self.k.axes - 2
-        self._row(self._moved(pointers, axis, row.index), "0", self.sizes[-1], [*indices, row.index])
-        self.f.end(row)
+        """Rows one after the other; short ones several at a time first, so that nothing waits for the end of a reduction."""
+        f, axis, together = self.f, self.k.row_axes - 1, self._rows_together()
+        if together > 1:
+            least = f.let(f"icmp sle i64 {self.sizes[-1]}, {_SHORT_ROW}", "c")
+            count = f.let(f"select i1 {least}, i64 {f.sub(stop, start)}, i64 0", "i")
+            whole = f.add(start, f.let(f"and i64 {count}, {-together}", "i"))
+            block = f.loop(start, whole, together)
+            places = [f.add(block.index, number) for number in range(together)]
+            self._rows([_Row(self._moved(pointers, axis, place), [*indices, place]) for place in places], "0", self.sizes[-1])
+            f.end(block)
+            start = whole
+        row = f.loop(start, stop)
+        self._rows([_Row(self._moved(pointers, axis, row.index), [*indices, row.index])], "0", self.sizes[-1])
+        f.end(row)
+
+    def _rows_together(self) -> int:
+        """How many short rows are worked on at once: if something is reduced, or rows share what they read."""
+        shared = any(operand.same_rows and operand.inner == "unit" for operand in self.k.operands)
+        if self.k.reduce != "inner" and not shared:
+            return 1
+        most = max(_moving_operations(found, self.k) for found in self.walks)
+        return _ROWS if most <= _LIGHT else _ROWS // 2
 
     def _moved(self, pointers: Sequence[str], axis: int, index: str) -> list[str]:
         return [
@@ -161,90 +198,149 @@ class _LoopEmitter:
         axis: int = node.param
         return axis + self.k.axes if axis < 0 else axis
 
-    # One row along the vector axis
+    # Rows along the vector axis
 
-    def _row(self, pointers: list[str], start: str, stop: str, indices: list[str]) -> None:
-        reduced: dict[Expr, str] = {}
-        for number, found in enumerate(self.walks):
-            known = self._uniform(found.roots, pointers, indices, reduced, self.k.axes - 1)
-            if found.reductions:
-                self._reduce_row(found, pointers, start, stop, known, reduced)
+    def _rows(self, rows: list[_Row], start: str, stop: str) -> None:
+        for found in self.walks:
+            if any(node.param[0] == "spread" for node in found.reductions):
+                self._spread_rows(found, rows, start, stop)
+            elif found.reductions:
+                self._reduce_rows(found, rows, start, stop)
             else:
-                self._store_row(self.walks[number], pointers, start, stop, known)
+                self._store_rows(found, rows, start, stop)
         one = VectorEmitter(self.f, 1)
-        for operand, value in self.k.results:
-            (result,) = one.emit([value], self._scalars([value], pointers, indices, reduced))
-            one.store(pointers[operand], result, self.k.operands[operand].type)
+        for row in rows:
+            for operand, value in self.k.results:
+                (result,) = one.emit([value], self._scalars([value], row))
+                one.store(row.pointers[operand], result, self.k.operands[operand].type)
 
-    def _store_row(self, found: Walk, pointers: list[str], start: str, stop: str, uniform: dict[Expr, str]) -> None:
-        def body(i: str, mask: str | None, count: str | None, carried: list[str]) -> list[str]:
-            known = dict(uniform)
-            self._read(found.roots, known, pointers, i, mask, count)
-            for operand, value in zip(found.stores, self.e.emit(found.values, known)):
-                self._write(operand, value, pointers, i, mask, count)
+    def _store_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
+        def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
+            for places in _portions([(row, i) for i in positions for row in rows], found):
+                known = self._read_places(found.roots, places, mask, count)
+                for (row, i), made in zip(places, self.e.emit_together(found.values, known)):
+                    for operand, value in zip(found.stores, made):
+                        self._write(operand, value, row.pointers, i, mask, count)
             return []
 
-        self._walk(start, stop, _unroll(found), body, [], [])
+        self._walk_parts(found, rows, start, stop, body, [], [])
 
-    def _reduce_row(
-        self, found: Walk, pointers: list[str], start: str, stop: str, uniform: dict[Expr, str], reduced: dict[Expr, str]
-    ) -> None:
-        """Walk the row once for all reductions of a level; their scalar results go to `reduced`."""
+    def _reduce_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
+        """Walk rows once for all reductions of a level; their scalar results go to `reduced` of each."""
         accumulators = [Accumulator(self.e, node) for node in found.reductions]
-        kept = {value for _, value in found.stash}  # computed anyway
         types = [kind for acc in accumulators for kind in acc.types]
         initial = [value for acc in accumulators for value in acc.initial]
 
-        def body(i: str, mask: str | None, count: str | None, carried: list[str]) -> list[str]:
-            known = dict(uniform)
-            self._read(found.roots, known, pointers, i, mask, count)
+        def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
             following: list[str] = []
-            for acc, value in zip(accumulators, found.values):
-                state = carried[len(following) : len(following) + len(acc.types)]
-                if acc.adds_products and value.op == "mul" and value not in kept:
-                    a, b = self.e.emit(value.args, known)
-                    following += acc.step_product(a, b, state, mask)
-                else:
-                    following += acc.step(self.e.emit([value], known)[0], state, mask, i)
-            for operand, value in found.stash:
-                self._write(operand, self.e.emit([value], known)[0], pointers, i, mask, count)
+            products, needed = _needed(found, accumulators, rows[0].known)
+            for places in _portions([(row, i) for i in positions for row in rows], found):
+                knowns = self._read_places(found.roots, places, mask, count)
+                self.e.emit_together(needed, knowns)
+                for (row, i), known in zip(places, knowns):
+                    for acc, value, product in zip(accumulators, found.values, products):
+                        state = carried[len(following) : len(following) + len(acc.types)]
+                        if product:
+                            following += acc.step_product(known[value.args[0]], known[value.args[1]], state, mask)
+                        else:
+                            following += acc.step(known[value], state, mask, i)
+                    for operand, value in found.stash:
+                        self._write(operand, known[value], row.pointers, i, mask, count)
             return following
 
         unroll = _unroll(found)
-        results = self._walk(start, stop, unroll, body, types, initial)
-        width, position = len(types), 0
-        for node, acc in zip(found.reductions, accumulators):
-            own = len(acc.types)
-            reduced[node] = acc.finish([results[n * width + position : n * width + position + own] for n in range(unroll)])
-            position += own
+        results = self._walk_parts(found, rows, start, stop, body, types * len(rows), initial * len(rows))
+        width, position = len(types) * len(rows), 0
+        for row in rows:
+            for node, acc in zip(found.reductions, accumulators):
+                own = len(acc.types)
+                parts = [results[n * width + position : n * width + position + own] for n in range(unroll)]
+                row.reduced[node] = acc.finish(parts)
+                position += own
 
-    def _walk(self, start: str, stop: str, unroll: int, body: _Body, types: list[str], initial: list[str]) -> list[str]:
-        """Call `body(i, mask, count, carried)` along a row; returns the carried values, which the caller joins.
+    def _spread_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
+        """The sum and the spread of one value, in one walk."""
+        value = found.values[0]
+        kind = scalar_type(value.type)
+        inside = rows
 
-        Carried values come `unroll` at a time: the single-vector loop and the tail go on with the first ones.
+        def read(row: int, positions: list[str], mask: str | None, count: str | None, *, sample: bool = False) -> list[str]:
+            places = [(inside[row], i) for i in positions]
+            roots, stash = ([value], []) if sample else (found.roots, found.stash)
+            knowns = self._read_places(roots, places, mask, count)
+            self.e.emit_together(roots, knowns)
+            for (at, i), known in zip(places, knowns):
+                for operand, kept in stash:
+                    self._write(operand, known[kept], at.pointers, i, mask, count)
+            return [known[value] for known in knowns]
+
+        walk = SpreadWalk(self.e, value.type, read)
+        if self.k.reduce == "parts":
+            nothing = [(kind, constant(value.type, 0, 1))] * (3 * len(rows))
+            part = self.f.loop(0, self.sizes[-2], 1, nothing)
+            inside = self._rows_of_part(found, rows, part.index)
+            following: list[str] = []
+            for number, (total, spread) in enumerate(walk.finish(walk.walk(range(len(rows)), start, stop))):
+                elements, sum_, squares = part.carry[3 * number : 3 * number + 3]
+                following += walk.join((elements, sum_, squares), total, spread, self.sizes[-1])
+            ended = self.f.end(part, following)
+            results = [(ended[3 * number + 1], ended[3 * number + 2]) for number in range(len(rows))]
+        else:
+            for row in rows:
+                row.known = self._uniform(found.roots, row, self.k.axes - 1)
+            # Two at a time fill the machine; their ends, which are chains of few instructions, come together.
+            pairs = [range(first, min(first + 2, len(rows))) for first in range(0, len(rows), 2)]
+            results = [result for walked in [walk.walk(pair, start, stop) for pair in pairs] for result in walk.finish(walked)]
+        for row, (total, spread) in zip(rows, results):
+            for node in found.reductions:
+                row.reduced[node] = spread if node.param[0] == "spread" else total
+
+    def _rows_of_part(self, found: Walk, rows: list[_Row], part: str) -> list[_Row]:
+        """Where a part of each row lies, and what is the same along it."""
+        axis, inside = self.k.axes - 2, []
+        for row in rows:
+            moved = _Row(self._moved(row.pointers, axis, part), [*row.indices, part], row.reduced)
+            moved.known = self._uniform(found.roots, moved, self.k.axes - 1)
+            inside.append(moved)
+        return inside
+
+    def _walk_parts(
+        self, found: Walk, rows: list[_Row], start: str, stop: str, body: _Body, types: list[str], initial: list[str]
+    ) -> list[str]:
+        """Walk along rows, part by part if they have parts; the carried values go from one part to the next."""
+        f, unroll = self.f, _unroll(found)
+        if self.k.reduce != "parts":
+            for row in rows:
+                row.known = self._uniform(found.roots, row, self.k.axes - 1)
+            return self._walk(start, stop, unroll, partial(body, rows), types, initial * unroll)
+        part = f.loop(0, self.sizes[-2], 1, list(zip(types * unroll, initial * unroll)))
+        inside = self._rows_of_part(found, rows, part.index)
+        return f.end(part, self._walk(start, stop, unroll, partial(body, inside), types, part.carry))
+
+    def _walk(self, start: str, stop: str, unroll: int, body: _WalkBody, types: list[str], initial: list[str]) -> list[str]:
+        """Call `body(positions, mask, count, carried)` along a row or part; returns the carried values, which the caller joins.
+
+        Carried values come once for each of `unroll` positions: the single-vector loop and the tail go on with the first ones.
         """
         f, step = self.f, self.lanes * unroll
         length = f.sub(stop, start)
-        kinds, values = types * unroll, initial * unroll
+        kinds, values = types * unroll, list(initial)
         width = len(types)
         whole = start
         if unroll > 1:
             whole = f.add(start, f.let(f"and i64 {length}, {-step}", "i"))
             loop = f.loop(start, whole, step, list(zip(kinds, values)))
-            following: list[str] = []
-            for number in range(unroll):
-                carried = loop.carry[number * width : (number + 1) * width]
-                following += body(f.add(loop.index, number * self.lanes), None, None, carried)
-            values = f.end(loop, following)
+            positions = [f.add(loop.index, number * self.lanes) for number in range(unroll)]
+            values = f.end(loop, body(positions, None, None, loop.carry))
         edge = f.add(start, f.let(f"and i64 {length}, {-self.lanes}", "i"))
         loop = f.loop(whole, edge, self.lanes, list(zip(kinds[:width], values[:width])))
-        values[:width] = f.end(loop, body(loop.index, None, None, loop.carry))
+        values[:width] = f.end(loop, body([loop.index], None, None, loop.carry))
         count = f.sub(stop, edge)
         tail, after = f.fresh("tail"), f.fresh("after")
         before = f.block
         f.branch_if(f.let(f"icmp sgt i64 {count}, 0", "c"), tail, after)
         f.label(tail)
-        last = body(edge, self.e.mask_below(count), count, values[:width])
+        last = body([edge], self.e.mask_below(count), count, values[:width])
         reached = f.block
         f.branch(after)
         f.label(after)
@@ -252,46 +348,60 @@ class _LoopEmitter:
             values[number] = f.let(f"phi {kind} [ {values[number]}, %{before} ], [ {value}, %{reached} ]", "r")
         return values
 
-    def _uniform(
-        self, values: Iterable[Expr], pointers: list[str], indices: list[str], reduced: dict[Expr, str], moving: int
-    ) -> dict[Expr, str]:
+    def _uniform(self, values: Iterable[Expr], row: _Row, moving: int) -> dict[Expr, str]:
         """What is the same along the whole row, in vectors: operands that do not move, outer indices, and what follows from them.
 
-        `reduced` holds scalars. `moving` is the axis that is walked.
+        It is computed for one element and then put into all lanes. `moving` is the axis that is walked.
         """
-        values = list(values)
+        nodes = surface(values)
+        one = VectorEmitter(self.f, 1)
         known: dict[Expr, str] = {}
         fixed: set[Expr] = set()
-        for node in surface(values):
-            if node in reduced:
-                known[node] = self.e.splat(reduced[node], scalar_type(node.type))
+        for node in nodes:
+            if node in row.reduced:
+                known[node] = row.reduced[node]
             elif node.op == "load" and self.k.operands[node.param].inner == "zero":
-                known[node] = self.e.load_scalar(pointers[node.param], node.type)
+                known[node] = one.load_scalar(row.pointers[node.param], node.type)
             elif node.op == "size":
-                known[node] = self.e.splat(self.sizes[self._axis(node)], "i64")
+                known[node] = self.sizes[self._axis(node)]
             elif node.op == "index" and self._axis(node) != moving:
-                known[node] = self.e.splat(indices[self._axis(node)], "i64")
+                known[node] = row.indices[self._axis(node)]
             elif node.op != "const" and not (node.args and all(arg in fixed or arg.op == "const" for arg in node.args)):
                 continue
             if node.op != "const":
                 fixed.add(node)
-        used_outside = [node for node in surface(values) if node not in fixed]
-        wanted = [arg for node in used_outside for arg in node.args if arg in fixed]
-        self.e.emit([*wanted, *(value for value in values if value in fixed)], known)
-        return known
+        wanted = dict.fromkeys(arg for node in nodes if node not in fixed for arg in node.args if arg in fixed)
+        wanted.update(dict.fromkeys(value for value in values if value in fixed))
+        made = one.emit(wanted, known)
+        return {node: self.e.splat(value, scalar_type(node.type)) for node, value in zip(wanted, made)}
 
-    def _scalars(self, values: list[Expr], pointers: list[str], indices: list[str], reduced: dict[Expr, str]) -> dict[Expr, str]:
+    def _scalars(self, values: list[Expr], row: _Row) -> dict[Expr, str]:
         """The leaves of expressions that are evaluated once per row."""
         one = VectorEmitter(self.f, 1)
-        known = dict(reduced)
+        known = dict(row.reduced)
         for node in _leaves(values, known):
             if node.op == "load":
-                known[node] = one.load_scalar(pointers[node.param], node.type)
+                known[node] = one.load_scalar(row.pointers[node.param], node.type)
             elif node.op == "size":
                 known[node] = self.sizes[self._axis(node)]
             elif node.op == "index":
-                known[node] = indices[self._axis(node)]
+                known[node] = row.indices[self._axis(node)]
         return known
+
+    def _read_places(
+        self, values: list[Expr], places: Sequence[tuple[_Row, str]], mask: str | None, count: str | None
+    ) -> list[dict[Expr, str]]:
+        """What is known at some places after loading; rows that lie in the same memory are read once."""
+        knowns = []
+        shared: dict[str, dict[Expr, str]] = {}
+        for row, i in places:
+            known = {**row.known, **shared.get(i, {})}
+            self._read(values, known, row.pointers, i, mask, count)
+            shared[i] = {
+                node: value for node, value in known.items() if node.op == "load" and self.k.operands[node.param].same_rows
+            }
+            knowns.append(known)
+        return knowns
 
     def _read(
         self, values: list[Expr], known: dict[Expr, str], pointers: list[str], i: str, mask: str | None, count: str | None
@@ -345,27 +455,27 @@ class _LoopEmitter:
 
         for found in self.walks:
             accumulators = [Accumulator(self.e, node) for node in found.reductions]
-            kept = {value for _, value in found.stash}  # computed anyway
             carry = [(kind, value) for acc in accumulators for kind, value in zip(acc.types, acc.initial)]
             width = len(carry)
             constants = self._constants_of(found, reduced, positions)
             loop = f.loop(0, self.sizes[axis], 1, carry * len(positions))
             moved = self._moved(pointers, axis, loop.index)
             following: list[str] = []
-            for number, (known, i) in enumerate(zip(known_at(loop.index, moved, found.roots), positions)):
-                known.update(constants[number])
+            knowns = [{**known, **own} for known, own in zip(known_at(loop.index, moved, found.roots), constants)]
+            products, needed = _needed(found, accumulators, knowns[0])
+            self.e.emit_together(needed, knowns)
+            for number, (known, i) in enumerate(zip(knowns, positions)):
                 state = loop.carry[number * width : (number + 1) * width]
-                for acc, value in zip(accumulators, found.values):
-                    if acc.adds_products and value.op == "mul" and value not in kept:
-                        a, b = self.e.emit(value.args, known)
-                        following += acc.step_product(a, b, state, None)
+                for acc, value, product in zip(accumulators, found.values, products):
+                    if product:
+                        following += acc.step_product(known[value.args[0]], known[value.args[1]], state, None)
                     else:
-                        following += acc.step_uniform(self.e.emit([value], known)[0], state[: len(acc.types)], loop.index)
+                        following += acc.step_uniform(known[value], state[: len(acc.types)], loop.index)
                     state = state[len(acc.types) :]
-                for operand, made in zip(found.stores, self.e.emit(found.values, known) if found.stores else ()):
-                    self._write(operand, made, moved, i, mask, count)
+                for operand, value in zip(found.stores, found.values):
+                    self._write(operand, known[value], moved, i, mask, count)
                 for operand, value in found.stash:
-                    self._write(operand, self.e.emit([value], known)[0], moved, i, mask, count)
+                    self._write(operand, known[value], moved, i, mask, count)
             states = f.end(loop, following)
             for results in reduced:
                 for node, acc in zip(found.reductions, accumulators):
@@ -391,6 +501,22 @@ class _LoopEmitter:
         return result
 
 
+def _portions(places: list[tuple[_Row, str]], found: Walk) -> list[list[tuple[_Row, str]]]:
+    """The places whose instructions are mixed, so that one does not wait for the other: as many as the registers hold."""
+    most = len(places) if _operations(found) <= _LIGHT else _MIXED
+    return [places[start : start + most] for start in range(0, len(places), most)]
+
+
+def _needed(found: Walk, accumulators: list[Accumulator], known: Iterable[Expr]) -> tuple[list[bool], list[Expr]]:
+    """Which reductions add up products, multiplied and added at once, and what must be computed before they take it in."""
+    there = {*known, *(value for _, value in found.stash)}
+    products = [acc.adds_products and value.op == "mul" and value not in there for acc, value in zip(accumulators, found.values)]
+    needed: list[Expr] = []
+    for value, product in zip(found.values, products or [False] * len(found.values)):
+        needed += value.args if product else [value]
+    return products, [*needed, *(value for _, value in found.stash)]
+
+
 def _leaves(values: Iterable[Expr], known: dict[Expr, str]) -> list[Expr]:
     """The nodes without arguments that expressions still need, given what is known."""
     found: dict[Expr, None] = {}
@@ -409,6 +535,16 @@ def _leaves(values: Iterable[Expr], known: dict[Expr, str]) -> list[Expr]:
 
 def _operations(found: Walk) -> int:
     return sum(1 for node in surface(found.roots) if node.op != "const")
+
+
+def _moving_operations(found: Walk, kernel: LoopKernel) -> int:
+    """Operations for each element: without what is the same along a row."""
+    moving: set[Expr] = set()
+    for node in surface(found.roots):
+        leaf = node.op == "index" or (node.op == "load" and kernel.operands[node.param].inner != "zero")
+        if leaf or (node.op != "reduced" and any(arg in moving for arg in node.args)):
+            moving.add(node)
+    return len(moving)
 
 
 def _unroll(found: Walk) -> int:

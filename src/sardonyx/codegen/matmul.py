@@ -49,6 +49,7 @@ class _MatMulEmitter:
     def __init__(self, kernel: MatMulKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = f = function
+        self.target = target
         self.lanes = vector_lanes(kernel.type, target.lanes)
         self.e = VectorEmitter(f, self.lanes)
         self.strip = kernel.vectors * self.lanes
@@ -77,7 +78,7 @@ class _MatMulEmitter:
             self.row_moves.append(number())
             column = number()
             self.column_moves.append({"unit": "1", "zero": "0"}.get(operand.inner, column))
-        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes)
+        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
         self.tile = f.let(f"alloca [{kernel.heights[-1] * self.strip} x {self.element}], align 64", "tile")
         # Byte strides of A, once: the tiles add them up to addresses.
         self.a_row_bytes = f.mul(self.a_row, self.bytes)
@@ -342,7 +343,7 @@ class _MatMulEmitter:
 
     def _write_rows(self, f: Function, pointers: list[str], moves: list[str]) -> None:
         """Row by row, vector by vector; the last vector may be partly beyond the matrix."""
-        e, epilogue = VectorEmitter(f, self.lanes), EpilogueEmitter(self.k.epilogue, f, self.lanes)
+        e, epilogue = VectorEmitter(f, self.lanes), EpilogueEmitter(self.k.epilogue, f, self.lanes, self.target)
         limit = f.min("%count", self.strip)
         whole = f.let(f"and i64 {limit}, {-self.lanes}", "i")
         rest = f.sub(limit, whole)

@@ -42,7 +42,7 @@ class _PoolEmitter:
         for _ in kernel.epilogue.operands:
             base = f.argument("%args", next(at), "ptr")
             self.operands.append((base, [f.argument("%args", next(at)) for _ in range(5)]))
-        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes)
+        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
         width = -(-kernel.reach // self.lanes) * self.lanes + self.lanes * kernel.step[2]
         self.row = f.let(f"alloca [{width} x {self.element}], align 64", "row")
         self.counts = ""
@@ -94,7 +94,7 @@ class _PoolEmitter:
 
     def _join(self, total: str, x: str) -> str:
         f, kind = self.f, self.k.type
-        if self.k.kind == "average":
+        if self.k.kind != "max":
             return f.let(f"fadd {self.vector} {total}, {x}")
         if kind in FLOATS:
             larger = self.e.choose(f.let(f"fcmp ogt {self.vector} {x}, {total}"), x, total, kind)

@@ -59,7 +59,7 @@ class _RecurrentEmitter:
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target.lanes)
         self.target_lanes = target.lanes
-        self.e = VectorEmitter(f, self.lanes)
+        self.e = VectorEmitter(f, self.lanes, target)
         self.tiles = Tiles(f)
         self.element = memory_type(kernel.type)
         self.bytes = BITS[kernel.type] // 8

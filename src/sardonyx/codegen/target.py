@@ -7,10 +7,12 @@ Kernels ask the target for its vector width and register count and never for its
 from __future__ import annotations
 
 import hashlib
-import platform
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+
+from sardonyx.cache_folder import write_atomically
+from sardonyx.codegen.machine import machine_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +51,6 @@ def narrow(target: Target, lanes: int) -> Target:
     return Target(target.triple, target.cpu, target.features, lanes, target.registers)
 
 
-def machine_fingerprint() -> str:
-    """What identifies this machine's instruction set without asking LLVM: that takes 50 ms to load."""
-    text = f"{platform.machine()} {platform.system()}"
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
-            text += "".join(sorted({line for line in file if line.startswith(wanted)}))
-    except OSError:
-        text += platform.processor()
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 @cache
 def host(cache_folder: Path | None = None) -> Target:
     """The machine this runs on; remembered in the cache folder, so that a warm start need not load LLVM."""
@@ -76,7 +66,5 @@ def host(cache_folder: Path | None = None) -> Target:
 
     target = describe(*llvm.host_description())
     if note is not None:
-        from sardonyx.codegen.object_cache import write_atomically  # lazy: only a cold start writes
-
         write_atomically(note, json.dumps(asdict(target)).encode())
     return target

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sardonyx.codegen.function import Function
+from sardonyx.codegen.target import Target
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
 
 _SCALAR: Final = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
@@ -65,9 +66,10 @@ def _to_f32(value: float) -> float:
 class VectorEmitter:
     """Writes expressions for vectors of a number of lanes into a function."""
 
-    def __init__(self, function: Function, lanes: int) -> None:
+    def __init__(self, function: Function, lanes: int, target: Target | None = None) -> None:
         self.f = function
         self.lanes = lanes
+        self.target = target  # whose own instructions may be used, where it has better ones
 
     def type(self, kind: str) -> str:
         """The register type of this emitter's vectors."""
@@ -75,18 +77,27 @@ class VectorEmitter:
 
     def emit(self, roots: Iterable[Expr], known: dict[Expr, str]) -> list[str]:
         """The values of expressions; `known` holds what exists already (loads, indices, reductions) and gets what is made."""
+        return self.emit_together(roots, [known])[0]
+
+    def emit_together(self, roots: Iterable[Expr], places: Sequence[dict[Expr, str]]) -> list[list[str]]:
+        """The values of expressions at several places that know the same nodes, operation by operation.
+
+        Most operations wait for the one before them at their place; place by place they would fill the machine's queues waiting.
+        """
         roots = list(roots)
         stack = list(reversed(roots))
+        first = places[0]
         while stack:
             node = stack[-1]
-            missing = [arg for arg in node.args if arg not in known] if node not in known else []
+            missing = [arg for arg in node.args if arg not in first] if node not in first else []
             if missing:
                 stack.extend(reversed(missing))
                 continue
             stack.pop()
-            if node not in known:
-                known[node] = self._node(node, [known[arg] for arg in node.args])
-        return [known[root] for root in roots]
+            if node not in first:
+                for known in places:
+                    known[node] = self._node(node, [known[arg] for arg in node.args])
+        return [[known[root] for root in roots] for known in places]
 
     def _node(self, node: Expr, args: list[str]) -> str:
         if node.op == "const":
@@ -339,6 +350,28 @@ def _fma(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     return e.f.call(kind, f"llvm.fmuladd.{intrinsic_suffix(node.type, e.lanes)}", *((kind, arg) for arg in args))
 
 
+def _scaled(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    """By the machine's instruction, or by one power of two, or by two whose product is too small or too large for one."""
+    value, exponent, bits = args
+    kind, kinds = node.type, e.type(node.type)
+    if e.target is not None and e.target.has("avx512vl") and e.lanes * BITS[kind] in (128, 256, 512):
+        width = e.lanes * BITS[kind]
+        name = f"llvm.x86.avx512.mask.scalef.{'ps' if kind == 'f32' else 'pd'}.{width}"
+        every = (f"i{max(e.lanes, 8)}", "-1")
+        rounding = [("i32", "4")] if width == 512 else []  # as everywhere
+        return e.f.call(kinds, name, (kinds, value), (kinds, exponent), (kinds, value), every, *rounding)
+    integers, shift = e.type(node.args[2].type), constant(node.args[2].type, 23 if kind == "f32" else 52, e.lanes)
+
+    def power(number: str) -> str:
+        return e.f.let(f"bitcast {integers} {e.f.let(f'shl {integers} {number}, {shift}')} to {kinds}")
+
+    if node.param:
+        return e.f.let(f"fmul {kinds} {value}, {power(bits)}")
+    half = e.f.let(f"lshr {integers} {bits}, {constant(node.args[2].type, 1, e.lanes)}")
+    first = e.f.let(f"fmul {kinds} {value}, {power(half)}")
+    return e.f.let(f"fmul {kinds} {first}, {power(e.f.let(f'sub {integers} {bits}, {half}'))}")
+
+
 def _bitcast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     source, target = e.type(node.args[0].type), e.type(node.type)
     return args[0] if source == target else e.f.let(f"bitcast {source} {args[0]} to {target}")
@@ -429,6 +462,7 @@ _EMIT: Final[dict[str, _Emit]] = {
     "ge": _compare("oge", "sge", "uge"),
     "select": _select,
     "fma": _fma,
+    "scaled": _scaled,
     "cast": _cast,
     "bitcast": _bitcast,
 }

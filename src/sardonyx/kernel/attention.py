@@ -24,6 +24,7 @@ all lie consecutively along depth or columns. The parallel range counts batch * 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv, product
@@ -63,7 +64,7 @@ class AttentionKernel:
     columns: int | None  # of V, if known
     keys: int | None  # how many take part in every block of queries, if known
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)

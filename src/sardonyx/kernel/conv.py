@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
+from functools import cached_property
 from typing import Final
 
 from sardonyx.kernel.epilogue import Epilogue
@@ -51,7 +52,7 @@ class ConvKernel:
     ahead: int  # lines of the next set's weights that every tap fetches into the cache
     epilogue: Epilogue
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv, product
@@ -34,7 +35,7 @@ class DotKernel:
     batch: int  # axes
     epilogue: Epilogue
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return f"dot|{self.type}|{self.a_type}|{self.b_type}|{self.batch}|{self.epilogue.key}"

@@ -13,6 +13,7 @@ other axes is the business of the kernel that has the epilogue.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sardonyx.kernel.expr import Expr, canonical, walk
 from sardonyx.kernel.loops import Operand
@@ -30,7 +31,7 @@ class Epilogue:
     operands: tuple[Operand, ...]
     stores: tuple[tuple[int, Expr], ...]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for epilogues with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)

@@ -36,7 +36,7 @@ COMMUTATIVE: Final = frozenset(("add", "mul", "min", "max", "and", "or", "xor", 
 class Expr:
     """One node. Never make one directly: use the functions of this module, or Python's operators."""
 
-    __slots__ = ("__weakref__", "_hash", "args", "op", "param", "type")
+    __slots__ = ("__weakref__", "args", "op", "param", "type")
 
     _known: dict[tuple[Any, ...], Expr] = {}  # noqa: RUF012 - shared on purpose: equal nodes are one object
 
@@ -44,7 +44,6 @@ class Expr:
     type: str
     args: tuple[Expr, ...]
     param: Any
-    _hash: int
 
     def __new__(cls, op: str, type: str, args: tuple[Expr, ...] = (), param: Any = None) -> Expr:
         # 0.0 and -0.0, 1 and 1.0 and True are equal in Python but not here.
@@ -54,12 +53,8 @@ class Expr:
         if found is None:
             found = object.__new__(cls)
             found.op, found.type, found.args, found.param = op, type, args, param
-            found._hash = hash(key)
             cls._known[key] = found
         return found
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Expr, (self.op, self.type, self.args, self.param)
@@ -188,8 +183,8 @@ def size(axis: int) -> Expr:
 def reduced(kind: str, value: Expr, number: int) -> Expr:
     """The result of a reduction over the reduced axis; `number` tells reductions of one kernel apart and gives their order.
 
-    kind: sum, prod, max, min, maxnum and minnum (these two pass over NaN), or the index, as i64, of an extreme: argmax and argmin
-    of the first, argmax_last and argmin_last of the last.
+    kind: sum, prod, max, min, maxnum and minnum (these two pass over NaN), spread (the sum of squared distances from the mean),
+    or the index, as i64, of an extreme: argmax and argmin of the first, argmax_last and argmin_last of the last.
     """
     return Expr("reduced", "i64" if kind.startswith("arg") else value.type, (value,), (kind, number))
 
@@ -236,6 +231,15 @@ def fma(a: Expr, b: Expr | Number, c: Expr | Number) -> Expr:
     return Expr("fma", a.type, (a, lift(b, a.type), lift(c, a.type)))
 
 
+def scaled(value: Expr, exponent: Expr, bits: Expr, *, normal: bool = False) -> Expr:
+    """value * 2**exponent, rounded once, for a normal value near 1 and an exponent that is a whole number.
+
+    A machine without an instruction for it takes the exponent from the low bits of an integer: exponent + 2 * bias there; or, if
+    the result is `normal` (or 0 or infinity, the exponent being one beyond the least or the largest), exponent + bias.
+    """
+    return Expr("scaled", value.type, (value, exponent, bits), normal)
+
+
 def minimum(a: Expr, b: Expr | Number) -> Expr:
     """The smaller; NaN if either is."""
     return binary("min", a, lift(b, a.type))
@@ -263,17 +267,18 @@ def sqrt(x: Expr) -> Expr:
 def walk(roots: Iterable[Expr]) -> Iterator[Expr]:
     """Every node once, arguments before the nodes that use them."""
     done: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(list(roots))]
+    stack = list(roots)
+    stack.reverse()
     while stack:
-        node, ready = stack.pop()
-        if node in done:
+        node = stack[-1]
+        missing = [arg for arg in reversed(node.args) if arg not in done] if node not in done else None
+        if missing:
+            stack += missing
             continue
-        if ready:
+        stack.pop()
+        if missing is not None:
             done.add(node)
             yield node
-        else:
-            stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.args) if arg not in done)
 
 
 def replace(root: Expr, new: dict[Expr, Expr]) -> Expr:
@@ -305,5 +310,5 @@ def canonical(roots: Iterable[Expr]) -> str:
     roots = list(roots)
     for node in walk(roots):
         numbers[node] = len(numbers)
-        lines.append(f"{node.op}:{node.type}({','.join(str(numbers[arg]) for arg in node.args)}){node.param!r}")
+        lines.append(f"{node.op}:{node.type}({','.join([str(numbers[arg]) for arg in node.args])}){node.param!r}")
     return ";".join(lines) + "->" + ",".join(str(numbers[root]) for root in roots)

@@ -7,7 +7,9 @@
 
 Without a reduction the kernel is an elementwise loop over all axes. With `reduce="inner"` the vector axis is reduced: a row is
 walked once for every level of reductions that depend on each other, then once for the stores (softmax: max, sum of exp,
-division). With `reduce="middle"` the last axis but one is reduced and the vector axis is kept.
+division). With `reduce="parts"` the last two axes are reduced: a row is made of parts, between which operands jump (or change,
+as the scale of a channel in a group of channels). With `reduce="middle"` the last axis but one is reduced and the vector axis
+is kept.
 
 Arguments: the sizes of the axes, then for each operand its address and its strides. The parallel range counts `units`.
 """
@@ -23,7 +25,7 @@ from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.expr import BITS, Expr, canonical, load, walk
 
 Inner: TypeAlias = Literal["unit", "zero", "any"]
-Reduce: TypeAlias = Literal["none", "inner", "middle"]
+Reduce: TypeAlias = Literal["none", "inner", "parts", "middle"]
 
 CHUNK = 4096  # elements of a one-dimensional kernel that make one unit of work
 MIDDLE_VECTORS = 4  # vectors of the kept axis that make one unit of work when the middle axis is reduced
@@ -36,7 +38,7 @@ def vector_lanes(kernel: LoopKernel, lanes: int) -> int:
     """
     widest = max(BITS[operand.type] for operand in kernel.operands)
     if widest < 32:
-        widest = max([widest, *(BITS[node.type] for node in walk(kernel.roots))])
+        widest = max([widest, *(BITS[node.type] for node in kernel.nodes)])
     return max(lanes * 32 // widest, 2)
 
 
@@ -47,15 +49,19 @@ def units(kernel: LoopKernel, sizes: Sequence[Dim], lanes: int) -> Dim:
         return product([*sizes[:-2], blocks])
     if kernel.axes == 1 and kernel.reduce == "none":
         return ceildiv(sizes[0], CHUNK)
-    return product(list(sizes[:-1]))
+    return product(list(sizes[: kernel.row_axes]))
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Memory a kernel reads or writes. `inner` says what is known of the stride on the vector axis."""
+    """Memory a kernel reads or writes. `inner` says what is known of the stride on the vector axis.
+
+    `same_rows`: the stride on the axis before it is known to be 0, so that neighbouring rows read the same memory.
+    """
 
     type: str
     inner: Inner
+    same_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,21 @@ class LoopKernel:
     stash: tuple[tuple[int, Expr], ...] = ()
 
     def __post_init__(self) -> None:
-        least = 2 if self.reduce == "middle" else 1
+        least = 2 if self.reduce in ("middle", "parts") else 1
         if self.axes < least:
             raise ValueError(f"a kernel with reduce={self.reduce!r} needs {least} axes, has {self.axes}")
         if (self.reduce == "none") != (not self.reductions):
             raise ValueError(f"reduce={self.reduce!r} does not fit {len(self.reductions)} reductions")
+        for level in self.levels:
+            spreads = [node for node in level if node.param[0] == "spread"]
+            alone = all(node.param[0] in ("sum", "spread") and node.args == spreads[0].args for node in level if spreads)
+            if spreads and (self.reduce == "middle" or not alone):
+                raise ValueError("a spread is computed along rows, with nothing else but the sum of the same value")
+
+    @property
+    def row_axes(self) -> int:
+        """How many axes there are in front of a row."""
+        return self.axes - (2 if self.reduce == "parts" else 1)
 
     @property
     def roots(self) -> list[Expr]:
@@ -84,9 +100,14 @@ class LoopKernel:
         return [value for _, value in (*self.stores, *self.results)]
 
     @cached_property
+    def nodes(self) -> tuple[Expr, ...]:
+        """Every node of all expressions once, arguments before the nodes that use them."""
+        return tuple(walk(self.roots))
+
+    @cached_property
     def reductions(self) -> tuple[Expr, ...]:
         """The reductions, those others depend on first."""
-        return tuple(node for node in walk(self.roots) if node.op == "reduced")
+        return tuple(node for node in self.nodes if node.op == "reduced")
 
     @cached_property
     def levels(self) -> tuple[tuple[Expr, ...], ...]:
@@ -98,13 +119,22 @@ class LoopKernel:
         count = max(level.values(), default=-1) + 1
         return tuple(tuple(node for node in self.reductions if level[node] == number) for number in range(count))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
+        operands = ",".join(f"{operand.type}:{operand.inner}{':same' * operand.same_rows}" for operand in self.operands)
         places = f"{[to for to, _ in self.stores]}{[to for to, _ in self.results]}{[to for to, _ in self.stash]}"
         text = canonical([*self.roots, *(value for _, value in self.stash)])
         return f"loop|{self.axes}|{self.reduce}|{operands}|{places}|{text}"
+
+    @cached_property
+    def traffic(self) -> list[tuple[frozenset[int], frozenset[int]]]:
+        """Walk by walk, and at the end for the results: the operands that are read and those that are written."""
+        if self.reduce == "none" and not self.stash:  # one walk that computes everything
+            loads = frozenset(node.param for node in self.nodes if node.op == "load")
+            return [(loads, frozenset(to for to, _ in self.stores)), (frozenset(), frozenset())]
+        found = [(_loaded(each.roots), frozenset(each.written)) for each in walks(self)]
+        return [*found, (_loaded(value for _, value in self.results), frozenset())]
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""
@@ -114,30 +144,39 @@ class LoopKernel:
 def surface(roots: Iterable[Expr]) -> list[Expr]:
     """The nodes one walk computes, arguments before their users: what finished reductions were made of is not among them."""
     done: dict[Expr, None] = {}
-    stack = [(root, False) for root in reversed(list(roots))]
+    stack = list(roots)
+    stack.reverse()
     while stack:
-        node, ready = stack.pop()
-        if node in done:
+        node = stack[-1]
+        missing = []
+        if node not in done and node.op != "reduced":
+            missing = [arg for arg in reversed(node.args) if arg not in done]
+        if missing:
+            stack += missing
             continue
-        if ready or node.op == "reduced":
-            done[node] = None
-        else:
-            stack.append((node, True))
-            stack.extend((arg, False) for arg in reversed(node.args) if arg not in done)
+        stack.pop()
+        done[node] = None
     return list(done)
 
 
-def _read_back(value: Expr, there: dict[Expr, Expr]) -> Expr:
-    """An expression with the parts that are in memory read from there."""
+def _loaded(roots: Iterable[Expr]) -> frozenset[int]:
+    """The operands that are loaded for some expressions."""
+    return frozenset(node.param for node in surface(roots) if node.op == "load")
+
+
+def _read_back(values: Sequence[Expr], there: dict[Expr, Expr]) -> list[Expr]:
+    """Expressions with the parts that are in memory read from there."""
+    if not there:
+        return list(values)
     made: dict[Expr, Expr] = {}
-    for node in surface([value]):
+    for node in surface(values):
         if node in there:
             made[node] = there[node]
         elif node.op == "reduced" or not node.args:
             made[node] = node
         else:
             made[node] = Expr(node.op, node.type, tuple(made[arg] for arg in node.args), node.param)
-    return made[value]
+    return [made[value] for value in values]
 
 
 @dataclass
@@ -170,8 +209,9 @@ def walks(kernel: LoopKernel) -> list[Walk]:
         inside = set(surface(found.values))
         now = [(operand, value) for operand, value in pending if value in inside]
         pending = [item for item in pending if item not in now]
-        found.stash = [(operand, _read_back(value, there)) for operand, value in now]
-        found.values = [_read_back(value, there) for value in found.values]
+        kept = _read_back([value for _, value in now], there)
+        found.stash = [(operand, value) for (operand, _), value in zip(now, kept)]
+        found.values = _read_back(found.values, there)
         there.update({value: load(operand, value.type) for operand, value in now})
         made.append(found)
     return made if last.values else made[:-1]
@@ -180,8 +220,8 @@ def walks(kernel: LoopKernel) -> list[Walk]:
 def may_overwrite(kernel: LoopKernel, source: int, target: int) -> bool:
     """Whether an operand that is read may lie where another is written, both moving alike: nobody reads it afterwards."""
     written = False
-    for found in walks(kernel):
-        if written and any(node.op == "load" and node.param == source for node in surface(found.roots)):
+    for reads, writes in kernel.traffic[:-1]:
+        if written and source in reads:
             return False
-        written = written or target in found.written
-    return not any(node.op == "load" and node.param == source for node in surface(value for _, value in kernel.results))
+        written = written or target in writes
+    return source not in kernel.traffic[-1][0]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from sardonyx.kernel import math_tables as tables
-from sardonyx.kernel.expr import Expr, binary, const, fma, lift, select, sqrt, unary
+from sardonyx.kernel.expr import Expr, binary, const, fma, lift, scaled, select, sqrt, unary
 
 Function: TypeAlias = Callable[[Expr], Expr]
 
@@ -83,14 +83,14 @@ def _at_least(x: Expr, bound: float) -> Expr:
 
 
 def _reduce_by_ln2(x: Expr, offset: int) -> tuple[Expr, Expr, Expr]:
-    """n, r, and the bits whose lowest are n + offset."""
+    """A number whose lowest bits are n + offset, n, and r."""
     mantissa, _, _ = _LAYOUT[x.type]
     magic = 1.5 * 2.0**mantissa + offset
     high, low = tables.LN2_32 if x.type == "f32" else tables.LN2_64
     shifted = fma(x, _LOG2_E, magic)
     n = shifted - magic
     r = fma(n, -low, fma(n, -high, x))
-    return n, r, _bits(shifted)
+    return shifted, n, r
 
 
 def _power_of_two(bits: Expr, type: str) -> Expr:
@@ -103,10 +103,7 @@ def _exp_polynomial(r: Expr) -> Expr:
     return polynomial(r, tables.EXP32 if r.type == "f32" else tables.EXP64)
 
 
-def _scaled_twice(value: Expr, bits: Expr) -> Expr:
-    """value * 2**n in two steps: neither factor overflows, and denormals are rounded once. The low bits are n + 2 * bias."""
-    half = bits >> 1
-    return value * _power_of_two(half, value.type) * _power_of_two(bits - half, value.type)
+_EXP_ENDS: Final = {"f32": (-104.0, 89.5), "f64": (-746.0, 711.0)}  # where e**x has come to 0 and to infinity
 
 
 def exp(x: Expr) -> Expr:
@@ -117,28 +114,31 @@ def exp(x: Expr) -> Expr:
 def _exp_times(x: Expr, exponent: int) -> Expr:
     """e**x * 2**exponent for a small exponent, without overflow before the end."""
     _, bias, _ = _LAYOUT[x.type]
-    x = _at_most(_at_least(x, -104.0 if x.type == "f32" else -746.0), 89.5 if x.type == "f32" else 711.0)
-    _, r, bits = _reduce_by_ln2(x, 2 * bias + exponent)
-    return _scaled_twice(_exp_polynomial(r), bits)
+    least, most = _EXP_ENDS[x.type]
+    shifted, n, r = _reduce_by_ln2(_at_most(_at_least(x, least), most), 2 * bias + exponent)
+    return scaled(_exp_polynomial(r), n + exponent if exponent else n, _bits(shifted))
 
 
 def exp_in_range(x: Expr) -> Expr:
-    """e**x where the result is a normal number; below that 0, and above it infinity. The quick one: softmax, sigmoid."""
-    # At the bounds n is the least exponent minus 1 and the largest plus 1, whose powers of two come out as 0 and infinity.
-    bound = 88.03 if x.type == "f32" else 709.09
-    return _exp_unchecked(_at_most(_at_least(x, -bound), bound + (0.6 if x.type == "f32" else 0.65)))
+    """e**x where the result is a normal number; below that 0 or what it should be, above it infinity. The quick one: sigmoid."""
+    least, most = _EXP_ENDS[x.type]
+    return _exp_quick(_at_most(_at_least(x, least), most), (0, 1))
 
 
 def exp_not_positive(x: Expr) -> Expr:
-    """`exp_in_range` for x <= 0: one bound less to check."""
-    return _exp_unchecked(_at_least(x, -88.03 if x.type == "f32" else -709.09))
+    """`exp_in_range` for x <= 0, as in softmax: one bound less to check."""
+    return _exp_quick(_at_least(x, _EXP_ENDS[x.type][0]), (0,))
 
 
-def _exp_unchecked(x: Expr) -> Expr:
-    _, bias, _ = _LAYOUT[x.type]
-    _, r, bits = _reduce_by_ln2(x, bias)
+def _exp_quick(x: Expr, ends: Sequence[int]) -> Expr:
+    """The exponent with its bias, without an instruction for scaling, must not leave its bits at the ends that x may reach."""
+    mantissa, bias, _ = _LAYOUT[x.type]
+    shifted, n, r = _reduce_by_ln2(x, bias)
     value = polynomial(r, tables.EXP32_SHORT if x.type == "f32" else tables.EXP64)
-    return value * _power_of_two(bits, x.type)
+    for end in ends:
+        bound = 1.5 * 2.0**mantissa + end * (2 * bias + 1)  # 0 stands for 0, and the largest for infinity
+        shifted = _at_most(shifted, bound) if end else _at_least(shifted, bound)
+    return scaled(value, n, _bits(shifted), normal=True)
 
 
 def exp2(x: Expr) -> Expr:
@@ -147,16 +147,16 @@ def exp2(x: Expr) -> Expr:
     x = _at_most(_at_least(x, -151.0 if x.type == "f32" else -1076.0), 129.0 if x.type == "f32" else 1025.0)
     magic = 1.5 * 2.0**mantissa + 2 * bias
     shifted = x + magic
-    r = (x - (shifted - magic)) * math.log(2)
-    return _scaled_twice(_exp_polynomial(r), _bits(shifted))
+    n = shifted - magic
+    return scaled(_exp_polynomial((x - n) * math.log(2)), n, _bits(shifted))
 
 
 def expm1(x: Expr) -> Expr:
     """e**x - 1."""
     _, bias, _ = _LAYOUT[x.type]
     bounded = _at_most(_at_least(x, -18.0 if x.type == "f32" else -38.0), 89.0 if x.type == "f32" else 710.0)
-    _, r, bits = _reduce_by_ln2(bounded, bias - 1)
-    half = _power_of_two(bits, x.type)  # 2**n / 2: 2**n itself may be too large
+    shifted, _, r = _reduce_by_ln2(bounded, bias - 1)
+    half = _power_of_two(_bits(shifted), x.type)  # 2**n / 2: 2**n itself may be too large
     tail = polynomial(r, tables.EXPM1_32 if x.type == "f32" else tables.EXPM1_64)
     small = fma(r * r, tail, r)  # e**r - 1
     result = fma(half, small, half - 0.5) * 2.0

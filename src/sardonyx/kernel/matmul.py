@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
@@ -76,7 +77,7 @@ class MatMulKernel:
         if not self.heights or self.heights[-1] > self.rows:
             raise ValueError(f"tiles of heights {self.heights} in blocks of at most {self.rows} rows")
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         heights = ",".join(map(str, self.heights))

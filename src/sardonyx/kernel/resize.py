@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from sardonyx.kernel.epilogue import Epilogue
@@ -24,7 +25,7 @@ class ResizeKernel:
     factors: tuple[int, int] | None
     epilogue: Epilogue
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return f"resize|{self.block}|{self.blend}|{self.factors}|{self.epilogue.key}"

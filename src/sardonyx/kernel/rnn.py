@@ -33,6 +33,7 @@ code to report. Strides count elements.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from sardonyx.kernel.expr import Expr, canonical
@@ -76,7 +77,7 @@ class Pass:
     stores: tuple[tuple[int, Expr], ...]  # slot := expression
     output: Expr | None = None  # what the layer gives at this time
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for passes with the same code."""
         roots = [value for _, value in self.stores]
@@ -101,7 +102,7 @@ class RecurrentKernel:
     rows: int  # the most there can be, as far as it matters (at most MOST_ROWS): tiles are not higher
     part: str = "all"  # or "enter", "leave", or the number of a pass: one more argument, the time (for "leave", after the last)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         fields = (self.type, self.outside, self.gates, self.vectors, self.slots, self.initial, self.final)

@@ -14,6 +14,7 @@ at the border look at every pixel.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.kernel.epilogue import Epilogue
@@ -58,7 +59,7 @@ class WindowKernel:
     padded: bool  # average: padding counts
     epilogue: Epilogue
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
@@ -84,7 +85,7 @@ class NarrowKernel:
     row: Row | None
     epilogue: Epilogue
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
@@ -100,7 +101,7 @@ class GlobalPoolKernel:
     block: int
     epilogue: Epilogue
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return f"global|{self.kind}|{self.block}|{self.epilogue.key}"

@@ -27,7 +27,7 @@ def constant_of_shape(ctx: LowerContext, node: Node) -> bool:
     return True
 
 
-def _scalar(ctx: LowerContext, node: Node, position: int) -> View:
+def scalar_input(ctx: LowerContext, node: Node, position: int) -> View:
     """An input of one element, whatever its rank."""
     value = node.inputs[position]
     assert value is not None
@@ -44,7 +44,7 @@ def range_(ctx: LowerContext, group: Group) -> None:
     output = node.outputs[0]
     name = ctx.dtype(output).name
     kind = compute_type(name)
-    views = [_scalar(ctx, node, 0), _scalar(ctx, node, 2)]
+    views = [scalar_input(ctx, node, 0), scalar_input(ctx, node, 2)]
     start, delta = (load(number, name).cast(kind) for number in (0, 1))
     indexed_loop(ctx, ctx.shape(output), views, ctx.output(output), start + index(0).cast(kind) * delta, group.label)
 
@@ -79,7 +79,7 @@ def trilu(ctx: LowerContext, group: Group) -> None:
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         known = ctx.integers(node.inputs[1])
         if known is None:
-            views.append(_scalar(ctx, node, 1))
+            views.append(scalar_input(ctx, node, 1))
             diagonal = load(1, "i64")
         else:
             diagonal = const(known[0], "i64")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import symbols_of
 from sardonyx.ir.graph import Node, Value
+from sardonyx.lower.branches import sides
 from sardonyx.lower.groups import Grouping, is_native
 from sardonyx.lower.steps import View
 from sardonyx.lower.views import reshaped, sliced
@@ -68,6 +69,8 @@ class _Placement:
         for group in reversed(self._grouping.groups):
             if group.kind == "template" and group.root is not None and group.root.op_type == "Concat" and not group.root.domain:
                 self._concat(group.root)
+            elif group.kind == "merge":
+                self._merge(group.nodes[0])
             elif group.kind == "view" and group.nodes[0].op_type in _RESHAPING and not group.nodes[0].domain:
                 self._reshape(group.nodes[0])
 
@@ -81,6 +84,15 @@ class _Placement:
             if value is not None and value.shape == part.shape and self._may_lie(value, part):
                 self._place(value, part)
         self._split_parts(node, parts)
+
+    def _merge(self, node: Node) -> None:
+        """Let both sides of an If write into its results what they compute themselves."""
+        for side, graph in sides(node):
+            for result, value in zip(node.outputs, graph.outputs):
+                producer = value.producer
+                group = None if producer is None else self._grouping.group_of.get(producer)
+                if group is not None and group.region[-1:] == ((node, side),) and self._sizes_are_fed(result):
+                    self._place(value, self._ctx.output(result))
 
     def _split_parts(self, node: Node, parts: list[View]) -> None:
         """What a Split cuts up and the Concat joins again in the same order lies in the result as a whole."""

@@ -5,28 +5,35 @@
     u = Relu(z)
 
 Nodes are taken in order. An elementwise node joins the group that produces the latest of its inputs, if that group works on the
-same shape: all other inputs then exist before the group runs. A reduction takes the elementwise group that computes its input
-into its own, if no group in between uses a value of it. Values of a group that are used outside it are stored as well.
+same shape and is not too long: all other inputs then exist before the group runs. A reduction takes the elementwise group that
+computes its input into its own, if no group in between uses a value of it. Values of a group that are used outside it are
+stored as well.
 The reason why a node did not join is kept for `explain`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from sardonyx.ir.dims import symbols_of
+from sardonyx.ir.dims import Expr, symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.lower import registry
 from sardonyx.lower.registry import Template
 
-GroupKind: TypeAlias = Literal["loop", "template", "view", "host"]
+GroupKind: TypeAlias = Literal["loop", "template", "view", "merge", "host"]
+Region: TypeAlias = tuple[tuple[Node, bool], ...]  # the sides of Ifs that a node is on, from outside to inside
 
 NATIVE_TYPES = frozenset(
     ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
 )  # fmt: skip
+
+# A kernel of thousands of nodes takes LLVM longer, node for node, than several small ones, and gains nothing: what it keeps in
+# registers is a load and a store in a hundred operations. A number with many divisors, so that the parts of a chain that
+# repeats itself are the same kernel.
+MOST_NODES = 120
 
 
 @dataclass(eq=False)
@@ -39,6 +46,7 @@ class Group:
     root: Node | None = None  # the node with a template
     template: Template | None = None
     nodes: list[Node] = field(default_factory=list)
+    region: Region = ()
 
     @property
     def label(self) -> str:
@@ -68,11 +76,15 @@ class Group:
 
 @dataclass
 class Grouping:
-    """All groups in order, the group of each node, and why nodes did not join another group."""
+    """All groups in order, the group of each node, and why nodes did not join another group.
+
+    `unsuited` are Ifs that must stay whole, because a node on one of their sides needs Python.
+    """
 
     groups: list[Group]
     group_of: dict[Node, Group]
     refusals: dict[Node, str]
+    unsuited: set[Node] = field(default_factory=set)
 
 
 def is_native(value: Value | None) -> bool:
@@ -82,29 +94,41 @@ def is_native(value: Value | None) -> bool:
     )
 
 
-def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozenset[Node] = frozenset()) -> Grouping:
-    """Put nodes into groups; those excluded are computed by the host."""
+def form_groups(
+    nodes: Sequence[Node],
+    inputs: Sequence[Value],
+    excluded: frozenset[Node] = frozenset(),
+    regions: Mapping[Node, Region] | None = None,
+    merges: Collection[Node] = (),
+) -> Grouping:
+    """Put nodes into groups; those excluded are computed by the host. `regions` and `merges` tell of Ifs (see `branches`)."""
+    regions = regions or {}
+    unsuited: set[Node] = set()
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
     refusals: dict[Node, str] = {}
 
     def new_group(node: Node, kind: GroupKind, shape: Shape | None, template: Template | None = None) -> None:
         index = groups[-1].index + 1 if groups else 0  # not the length: absorbed groups leave the list
-        group = Group(index, kind, shape, node if template is not None else None, template, [node])
+        group = Group(index, kind, shape, node if template is not None else None, template, [node], regions.get(node, ()))
         groups.append(group)
         group_of[node] = group
 
     known = {name for value in inputs for name in _symbols(value)}
     for node in nodes:
-        reason = _host_reason(node, excluded) or _open_size(node, known)
+        reason = ("" if node in merges else _host_reason(node, excluded)) or _open_size(node, known)
         if reason:
+            unsuited.update([node] if node in merges else [], [side for side, _ in regions.get(node, ())[:1]])
             refusals[node] = reason
             new_group(node, "host", None)
             known.update(name for value in node.outputs for name in _symbols(value))
             continue
+        known.update(name for value in node.outputs for name in _symbols(value))  # those a kernel tells
         shape = node.outputs[0].shape
-        if registry.elementwise_rule(node) is not None:
-            group, why = _joinable(node, shape, group_of)
+        if node in merges:
+            new_group(node, "merge", None)
+        elif registry.elementwise_rule(node) is not None:
+            group, why = _joinable(node, shape, group_of, regions.get(node, ()))
             if group is not None:
                 group.nodes.append(node)
                 group_of[node] = group
@@ -118,7 +142,7 @@ def form_groups(nodes: Sequence[Node], inputs: Sequence[Value], excluded: frozen
             new_group(node, "template", shape, template)
             if template is not None and template.absorbs:
                 _absorb(group_of[node], groups, group_of)
-    return Grouping(groups, group_of, refusals)
+    return Grouping(groups, group_of, refusals, unsuited)
 
 
 def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> None:
@@ -127,6 +151,8 @@ def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> N
     source = group.root.inputs[0]
     before = group_of.get(source.producer) if source is not None and source.producer is not None else None
     if before is None or source is None or before.kind != "loop" or before.shape != source.shape:
+        return
+    if before.region != group.region:
         return
     own = {*before.nodes, group.root}
     users = {_outermost(consumer, group.root) for value in before.produced for consumer in value.consumers}
@@ -164,12 +190,16 @@ def _symbols(value: Value) -> frozenset[str]:
 
 
 def _open_size(node: Node, known: set[str]) -> str:
-    """A size only the result itself can tell: the host computes it, and native steps go on from there."""
+    """A size only the result itself can tell: if no kernel tells it, the host computes it, and native steps go on from there."""
     missing = {name for value in node.outputs for name in _symbols(value)} - known
+    template = registry.template_rule(node) if missing else None
+    if template is not None and template.tells_sizes:
+        told = {str(dim) for value in node.outputs for dim in value.shape or () if isinstance(dim, Expr) and dim.is_symbol}
+        missing -= told
     return f"size {', '.join(sorted(missing))} is known only when it has run" if missing else ""
 
 
-def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group]) -> tuple[Group | None, str]:
+def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group], region: Region) -> tuple[Group | None, str]:
     latest: Group | None = None
     for value in node.inputs:
         if value is not None and value.producer is not None and value.producer in group_of:
@@ -182,6 +212,10 @@ def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group]) -> t
         return None, f"the kernel of {latest.label} takes no elementwise nodes"
     if latest.kind not in ("loop", "template"):
         return None, f"the latest input comes from {latest.label}, which is no kernel"
+    if latest.region != region:
+        return None, f"the kernel of {latest.label} runs whatever the If decides"
+    if len(latest.nodes) >= MOST_NODES:
+        return None, f"the kernel before it has {MOST_NODES} nodes already"
     if latest.shape != shape:
         return None, f"works on {format_shape(shape)}, the kernel of {latest.label} on {format_shape(latest.shape)}"
     return latest, ""

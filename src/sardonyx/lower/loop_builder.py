@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.ir.dims import Dim, dim_min, product
-from sardonyx.kernel.expr import BITS, Expr, walk
+from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
 from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View
 
@@ -69,7 +69,7 @@ def loop_step(
 ) -> KernelStep:
     """A step that evaluates expressions over a shape; operand k of the expressions is `operands[k]`.
 
-    With a reduction the reduced axis is the last (inner) or the last but one (middle) of `shape`.
+    With a reduction the reduced axis is the last (inner) or the last but one (middle) of `shape`, or both (parts).
     """
     strides = [broadcast_strides(view, shape) for view in operands]
     written = list(dict.fromkeys(number for number, _ in (*stores, *results, *stash)))
@@ -77,11 +77,11 @@ def loop_step(
         order = sorted(range(len(shape)), key=lambda axis: _walk_order(shape, strides, written, axis))
         shape = [shape[axis] for axis in order]
         strides = [tuple(operand[axis] for axis in order) for operand in strides]
-    fixed = {"none": 0, "inner": 1, "middle": 2}[reduce]
+    fixed = {"none": 0, "inner": 1, "parts": 2, "middle": 2}[reduce]
     sizes, moves = merge_axes(shape, strides, fixed)
     kernel = LoopKernel(
         len(sizes),
-        tuple(Operand(kind, _inner(move[-1])) for kind, move in zip(types, moves)),
+        tuple(Operand(kind, _inner(move[-1]), len(move) > 1 and move[-2] == 0) for kind, move in zip(types, moves)),
         tuple(stores),
         tuple(results),
         reduce,
@@ -137,7 +137,7 @@ def _in_place(
 
 def estimated_work(kernel: LoopKernel, elements: Dim) -> Dim:
     """Nanoseconds on one core, roughly: a vector operation in half a cycle, or the memory traffic, whichever is more."""
-    operations = sum(1 for node in walk(kernel.roots) if node.args)
+    operations = sum(1 for node in kernel.nodes if node.args)
     moved = sum(BITS[operand.type] // 8 for operand in kernel.operands if operand.inner != "zero")
     per_thousand = max(operations * 25, moved * 40, 100)
     return elements * per_thousand // 1000

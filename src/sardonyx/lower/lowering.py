@@ -6,7 +6,8 @@ Values nobody asks for never get memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
+from sardonyx.kernel.switch import SwitchKernel
 from sardonyx.kernel.write import WriteKernel
 from sardonyx.lower import registry
+from sardonyx.lower.branches import sides
 from sardonyx.lower.copying import copy_steps, is_turned
 from sardonyx.lower.destinations import place_results
-from sardonyx.lower.groups import Group, Grouping, is_native
+from sardonyx.lower.groups import Group, Grouping, Region, is_native
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.steps import (
@@ -35,6 +38,7 @@ from sardonyx.lower.steps import (
     HostNodeStep,
     KernelStep,
     Lowered,
+    SizeStep,
     Step,
     View,
     element_count,
@@ -69,10 +73,26 @@ class LowerContext:
         self._inputs = set(self.inputs)
         self._outputs = set(outputs)
         self._packed: dict[str, View] = {}
-        self._contiguous: dict[Value, View] = {}
+        self._contiguous: dict[tuple[Value, Region], View] = {}
+        self._region: Region | None = None  # where steps belong that are not made for the group's own nodes
+        self._kept: set[Value] = set()  # results of the sides of Ifs
+        self.switches: list[tuple[Group, View]] = []  # Ifs, and where their conditions lie
         self._faults = Buffer("fault", dtypes.INT64, FAULT_ENTRIES, "faults")
         # Nodes of the graph that do not run, because nobody needs their results or everything is known about them.
         self._idle = set(graph.nodes).difference(nodes) if nodes is not None else set()
+
+    @property
+    def region(self) -> Region:
+        """The sides of Ifs that the next step is on."""
+        if self._region is not None:
+            return self._region
+        return self.group.region if self.group is not None else ()
+
+    def keep(self, node: Node, grouping: Grouping) -> None:
+        """The results of both sides of this If are needed."""
+        for _, graph in sides(node):
+            self._kept.update(graph.outputs)
+            self._idle.update(each for each in graph.nodes if each not in grouping.group_of)
 
     # Values and memory
 
@@ -96,7 +116,9 @@ class LowerContext:
         """Where a value lies in memory."""
         found = self._views.get(value)
         if found is None:
-            found = self._views[value] = self._existing(value)
+            found = self._existing(value)
+            if not self.region or found.buffer.kind in ("constant", "input"):  # what one side writes, the others cannot read
+                self._views[value] = found
         return found
 
     def elements(self, value: Value | None) -> tuple[Dim, ...] | None:
@@ -129,7 +151,7 @@ class LowerContext:
             return whole(Buffer("constant", dtype, data.size, value.name, lambda: data, value), shape)
         elements = self.known.elements(value)
         assert elements is not None, value
-        view = self.output(value)
+        view = self.scratch(dtype, shape, value.name) if self.region else self.output(value)
         self._write(view, elements, value.name)
         return view
 
@@ -186,28 +208,34 @@ class LowerContext:
         view = self.view(value)
         if view.is_contiguous:
             return view
-        found = self._contiguous.get(value)
-        if found is None:
-            found = self.copy(view, self.scratch(view.buffer.dtype, view.shape, value.name), "copy")
-            self._contiguous[value] = found
-        return found
+        region = self.region
+        for depth in range(len(region) + 1):  # a copy made on one side does not exist for the other
+            found = self._contiguous.get((value, region[:depth]))
+            if found is not None:
+                return found
+        made = self.copy(view, self.scratch(view.buffer.dtype, view.shape, value.name), "copy")
+        self._contiguous[value, region] = made
+        return made
 
     def straight(self, value: Value) -> View:
         """A view that a loop over the value's shape can walk along: a transposed one is copied, which is faster in the end."""
         view = self.view(value)
         return self.contiguous(value) if is_turned(view, self.lanes) else view
 
-    def spread_out(self, group: Group) -> None:
-        """Give the inputs of a template memory for every element of their last axis.
+    def spread_out(self, group: Group) -> dict[Value, View]:
+        """Give the inputs of a template memory for every element of their last axis; returns the views they had before.
 
         A constant that an Expand or ConstantOfShape repeats is one element seen many times: loops can walk over that, kernels
         that load vectors of the last axis cannot.
         """
         assert group.root is not None
+        before: dict[Value, View] = {}
         for value in group.root.inputs:
             view = self._views.get(value) if value is not None else None
             if value is not None and view is not None and view.shape and view.strides[-1] == 0 and view.shape[-1] != 1:
+                before[value] = view
                 self._views[value] = self.contiguous(value)
+        return before
 
     def copy(self, source: View, target: View, label: str) -> View:
         """Write one view into another of the same shape."""
@@ -221,16 +249,40 @@ class LowerContext:
         """The next step of the program."""
         self.lowered.steps.append(step)
         self.lowered.groups.append(self.group)
+        self.lowered.regions.append(self.region)
+
+    def only_here(self) -> None:
+        """What follows cannot depend on an If: if it is on a side of one, that must stay whole."""
+        self.lowered.unsuited.update(node for node, _ in self.region[:1])
+
+    @contextmanager
+    def on_side(self, node: Node, side: bool) -> Iterator[None]:
+        """Steps made meanwhile run only if the condition of an If is this."""
+        assert self.group is not None
+        self._region = (*self.group.region, (node, side))
+        try:
+            yield
+        finally:
+            self._region = None
+
+    def tell_sizes(self, counts: View, sizes: Sequence[Dim], node: Node) -> None:
+        """From here on these sizes are what stands in a tensor of i64 with as many elements."""
+        if not counts.is_contiguous or counts.offset != 0:
+            counts = self.copy(counts, self.scratch(dtypes.INT64, counts.shape, "sizes"), "copy")
+        self.only_here()
+        self.step(SizeStep(counts.buffer, tuple(sizes), f"sizes of {node.op_type}", (node.label,)))
 
     def check_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
         """Note what must hold of sizes that are not known yet so that a shape broadcasts to another."""
         for size, wanted in zip(reversed(shape), reversed(target)):
             if size not in (wanted, 1):
+                self.only_here()
                 self.lowered.checks.append((size, wanted))
 
     def check_equal(self, size: Dim, other: Dim) -> None:
         """Note two sizes that must turn out to be equal at run time."""
         if size != other:
+            self.only_here()
             self.lowered.equalities.append((size, other))
 
     def check_sizes(self, dims: Iterable[Dim]) -> None:
@@ -256,7 +308,7 @@ class LowerContext:
         return [
             value
             for value in group.produced
-            if value in self._outputs or any(consumer not in inside for consumer in value.consumers)
+            if value in self._outputs or value in self._kept or any(consumer not in inside for consumer in value.consumers)
         ]
 
     def expressions(self, group: Group, known: dict[Value, Expr], operand: Callable[[Value], int]) -> dict[Value, Expr]:
@@ -329,6 +381,9 @@ def lower_graph(
     for value in ctx.inputs:
         if is_native(value):
             ctx.lowered.inputs.append(ctx.view(value))
+    for group in grouping.groups:
+        if group.kind == "merge":
+            ctx.keep(group.nodes[0], grouping)
     place_results(ctx, grouping)
     for group in grouping.groups:
         ctx.group = group
@@ -341,6 +396,8 @@ def lower_graph(
         if group.kind != "host":
             ctx.check_sizes(dim for value in group.produced if is_native(value) for dim in ctx.shape(value))
     ctx.group = None
+    for group, condition in ctx.switches:
+        _insert_switch(ctx, group, condition)
     for value in outputs:
         if not is_native(value):
             continue
@@ -356,11 +413,15 @@ def lower_graph(
 
 def _lower_group(ctx: LowerContext, group: Group) -> None:
     if group.kind == "loop":
-        _lower_loop(ctx, group)
+        lower_loop(ctx, group)
     elif group.kind == "template":
         assert group.template is not None
-        ctx.spread_out(group)
+        before = ctx.spread_out(group)
         group.template.rule(ctx, group)
+        for value, view in before.items():
+            ctx.set_view(value, view)
+    elif group.kind == "merge":
+        _lower_merge(ctx, group)
     elif group.kind == "view":
         (node,) = group.nodes
         rule = registry.view_rule(node)
@@ -371,7 +432,44 @@ def _lower_group(ctx: LowerContext, group: Group) -> None:
         _host_step(ctx, group.nodes[0])
 
 
+def _lower_merge(ctx: LowerContext, group: Group) -> None:
+    """The results of an If whose sides are in the program: what a side did not write where it belongs is copied."""
+    (node,) = group.nodes
+    for side, graph in sides(node):
+        with ctx.on_side(node, side):
+            for result, value in zip(node.outputs, graph.outputs):
+                source, target = ctx.view(value), ctx.output(result)
+                if source != target:
+                    ctx.copy(source, target, "copy")
+    condition = node.inputs[0]
+    assert condition is not None
+    if not ctx.has_view(condition):  # nothing has written it before the sides: it is known beforehand
+        ctx.lowered.unsuited.add(group.region[0][0] if group.region else node)
+    ctx.switches.append((group, ctx.view(condition)))
+
+
+def _insert_switch(ctx: LowerContext, group: Group, condition: View) -> None:
+    """Put the step that decides before the first one on a side of an If. Inner Ifs come first: outer ones decide on theirs."""
+    (node,) = group.nodes
+    lowered, depth = ctx.lowered, len(group.region)
+    decided: dict[bool, list[KernelStep]] = {True: [], False: []}
+    first = len(lowered.steps)
+    for number, (step, region) in enumerate(zip(lowered.steps, lowered.regions)):
+        if len(region) > depth and region[depth][0] is node and isinstance(step, KernelStep):
+            decided[region[depth][1]].append(step)
+            first = min(first, number)
+    steps = (*decided[True], *decided[False])
+    if steps:
+        arguments = (Address(condition.buffer, condition.offset), len(decided[True]), len(decided[False]))
+        work = 10 + len(steps)
+        step = KernelStep(SwitchKernel(), arguments, 1, work, (condition.buffer,), (), "switch", (node.label,), (), steps)
+        lowered.steps.insert(first, step)
+        lowered.groups.insert(first, group)
+        lowered.regions.insert(first, group.region)
+
+
 def _host_step(ctx: LowerContext, node: Node) -> None:
+    ctx.only_here()
     inputs = tuple(ctx.view(value) if value is not None and is_native(value) else None for value in node.inputs)
     outputs: list[View | None] = []
     for value in node.outputs:
@@ -391,7 +489,7 @@ def _host_step(ctx: LowerContext, node: Node) -> None:
     ctx.step(HostNodeStep(node, inputs, tuple(outputs), reads, writes, captured))
 
 
-def _lower_loop(ctx: LowerContext, group: Group) -> None:
+def lower_loop(ctx: LowerContext, group: Group) -> None:
     """A group without a template: one loop over its shape that stores what escapes."""
     operands: list[View] = []
     numbers: dict[Value, int] = {}

@@ -32,7 +32,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import Address, Argument, Kernel, KernelStep, View
 
-_SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
+SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
 _PACK_FROM: Final = 64  # rows of A from which on it pays to pack a computed B that could be used as it lies
 _GROUP_BYTES: Final = 512 << 10  # of A that stay in the cache while all strips pass by
 _PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: smaller ones stay in the cache as they are
@@ -41,7 +41,7 @@ _FEW: Final = 3  # rows or columns up to which a product is a sum along the dept
 
 def _accepts(node: Node) -> str:
     kinds = {value.type.dtype.name for value in node.inputs if value is not None and isinstance(value.type, TensorType)}
-    if len(kinds) != 1 or not kinds <= _SUMMED:
+    if len(kinds) != 1 or not kinds <= SUMMED:
         return f"no kernel for products of {', '.join(sorted(kinds))}"
     integer = not kinds <= set(FLOATS)
     attrs = attribute_values(node)
@@ -66,7 +66,7 @@ def matmul(ctx: LowerContext, group: Group) -> None:
     node = group.root
     assert node is not None
     a, b = _input(node, 0), _input(node, 1)
-    _product(ctx, group, ctx.view(a), ctx.view(b), 1.0)
+    lower_product(ctx, group, ctx.view(a), ctx.view(b), 1.0)
 
 
 @template("FusedMatMul", "TransposeMatMul", domain="com.microsoft", accepts=_accepts, fuses=True)
@@ -87,7 +87,7 @@ def fused_matmul(ctx: LowerContext, group: Group) -> None:
             axes[-2:] = axes[:-3:-1]
         views.append(_permuted(view, axes))
     alpha = attrs.get("alpha")
-    _product(ctx, group, views[0], views[1], 1.0 if alpha is None else float(alpha))
+    lower_product(ctx, group, views[0], views[1], 1.0 if alpha is None else float(alpha))
 
 
 @template("Gemm", accepts=_accepts, fuses=True)
@@ -111,7 +111,7 @@ def _gemm(ctx: LowerContext, group: Group, activation: str | None) -> None:
     c = node.inputs[2] if len(node.inputs) > 2 else None
     views = [_permuted(ctx.view(value), [1, 0] if attrs.get(name) else [0, 1]) for value, name in ((a, "transA"), (b, "transB"))]
     alpha, beta = (1.0 if attrs.get(name) is None else float(attrs[name]) for name in ("alpha", "beta"))
-    _product(ctx, group, views[0], views[1], alpha, c if beta != 0.0 else None, beta, relu=activation == "Relu")
+    lower_product(ctx, group, views[0], views[1], alpha, c if beta != 0.0 else None, beta, relu=activation == "Relu")
 
 
 def _input(node: Node, position: int) -> Value:
@@ -130,7 +130,7 @@ def _inserted(view: View, axis: int) -> View:
     return View(view.buffer, (*view.shape[:at], 1, *view.shape[at:]), (*view.strides[:at], 0, *view.strides[at:]), view.offset)
 
 
-def _product(
+def lower_product(
     ctx: LowerContext,
     group: Group,
     a: View,

@@ -1,7 +1,7 @@
 """Normalisations as rules over rows; they mean what `ops/norm.py` and `ops/contrib_norm.py` say.
 
-The variance is the mean of squared distances from the mean, in a second walk over a row that is in cache by then: the mean of
-squares minus the square of the mean would lose digits.
+The variance is the mean of squared distances from the mean (`Rows.spread`): the mean of squares minus the square of the mean
+would lose digits.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _output(node: Node, position: int) -> Value | None:
 def standardized(rows: Rows, x: Expr, epsilon: float) -> tuple[Expr, Expr, Expr]:
     """x - mean, the mean, and the reciprocal of the standard deviation."""
     mean = rows.mean(x)
-    distance = x - mean
-    return distance, mean, rsqrt(rows.mean(distance * distance) + epsilon)
+    variance = rows.spread(x, mean) / rows.count(x.type)
+    return x - mean, mean, rsqrt(variance + epsilon)
 
 
 def _with_scale(rows: Rows, distance: Expr, factor: Expr, scale: Value | None, bias: Value | None) -> Expr:
@@ -289,9 +289,9 @@ def mean_variance_normalization(ctx: LowerContext, group: Group) -> None:
     rank = len(ctx.shape(_source(node)))
 
     def rule(rows: Rows) -> Made:
-        distance = rows.x - rows.mean(rows.x)
-        deviation = sqrt(rows.mean(distance * distance))
-        return Made({rows.output: distance / (deviation + 1e-9)})
+        mean = rows.mean(rows.x)
+        deviation = sqrt(rows.spread(rows.x, mean) / rows.count(rows.x.type))
+        return Made({rows.output: (rows.x - mean) / (deviation + 1e-9)})
 
     lower_rows(ctx, group, rule, sorted({normalize_axis(axis, rank) for axis in attribute_values(node)["axes"]}))
 

@@ -24,9 +24,14 @@ from sardonyx.ops.infer import normalize_axis
 def quantized(x: Expr, scale: Expr, zero_point: Expr | None, out: str) -> Expr:
     """x / scale, rounded, from the zero point on, within the bounds of the type; NaN becomes the least number."""
     wide = "f64" if "f64" in (x.type, scale.type) or scale.type in INTEGERS else "f32"
-    value = unary("round", x.cast(wide) / scale.cast(wide))
+    return saturated(x.cast(wide) / scale.cast(wide), None if zero_point is None else zero_point.cast(wide), out)
+
+
+def saturated(value: Expr, zero_point: Expr | None, out: str) -> Expr:
+    """A quotient, rounded, from the zero point on, within the bounds of the type; NaN becomes the least number."""
+    value = unary("round", value)
     if zero_point is not None:
-        value = value + zero_point.cast(wide)
+        value = value + zero_point
     if out == "i32":
         value = value.cast("f64")  # f32 has no 2**31 - 1
     low, high = (-(2 ** (BITS[out] - 1)), 2 ** (BITS[out] - 1) - 1) if out in SIGNED else (0, 2 ** BITS[out] - 1)

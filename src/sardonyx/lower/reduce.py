@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import dim_max
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.expr import FLOATS, SIGNED, Expr, const, index, select, sqrt, unary
 from sardonyx.kernel.math import exp, exp_not_positive, log
@@ -98,7 +99,7 @@ def _axis_is_not_empty(node: Node) -> str:
     if not shape:
         return ""
     size = shape[normalize_axis(attribute_values(node)["axis"], len(shape))]
-    return "" if isinstance(size, int) and size > 0 else "the axis may be empty, which is an error"
+    return "" if size != 0 else "the axis is empty, which is an error"
 
 
 @template("ArgMax", "ArgMin", accepts=_axis_is_not_empty, absorbs=True)
@@ -109,6 +110,8 @@ def arg_extremum(ctx: LowerContext, group: Group) -> None:
     source = group.root.inputs[0]
     assert source is not None
     axis = normalize_axis(attrs["axis"], max(len(ctx.shape(source)), 1))
+    for size in ctx.shape(source)[axis : axis + 1]:
+        ctx.check_equal(dim_max(size, 1), size)
     lower_rows(ctx, group, lambda rows: Made(results={rows.output: rows.total(kind, rows.x)}), (axis,))
 
 

@@ -38,7 +38,10 @@ FAMILIES: Final = (
     "rotary",
     "grouped_attention",
     "pool",
+    "lrn",
     "quant",
+    "quant_matmul",
+    "quant_conv",
     "conv",
     "conv_pool",
     "conv_resize",
@@ -49,6 +52,10 @@ FAMILIES: Final = (
     "indexing",
     "creation",
     "selection",
+    "compaction",
+    "einsum",
+    "vision",
+    "sampling",
     "resize",
 )
 
@@ -65,6 +72,7 @@ class Template:
     accepts: Callable[[Node], str]  # "" if the node can be lowered, else the reason why not
     fuses: bool
     absorbs: bool = False  # whether elementwise nodes that compute its first input may come before it in its kernel
+    tells_sizes: bool = False  # whether it writes a SizeStep for sizes of its results that only the data can tell
 
 
 _ELEMENTWISE: Final[dict[tuple[str, str], tuple[ElementwiseRule, int, Callable[[Node], bool]]]] = {}
@@ -88,7 +96,12 @@ def elementwise(
 
 
 def template(
-    *names: str, domain: str = "", accepts: Callable[[Node], str] = lambda node: "", fuses: bool = False, absorbs: bool = False
+    *names: str,
+    domain: str = "",
+    accepts: Callable[[Node], str] = lambda node: "",
+    fuses: bool = False,
+    absorbs: bool = False,
+    tells_sizes: bool = False,
 ) -> Callable[[TemplateRule], TemplateRule]:
     """Register the rule of operators with kernels of their own."""
 
@@ -96,7 +109,7 @@ def template(
         for name in names:
             if (domain, name) in _TEMPLATES:
                 raise ValueError(f"{name} has a template already")
-            _TEMPLATES[domain, name] = Template(rule, accepts, fuses, absorbs)
+            _TEMPLATES[domain, name] = Template(rule, accepts, fuses, absorbs, tells_sizes)
         return rule
 
     return register

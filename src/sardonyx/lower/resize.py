@@ -1,21 +1,21 @@
 """Resize and Upsample of plain tensors.
 
 Enlarging by whole factors with the nearest element is a copy of a repeated view, for any size. Everything else goes by tables of
-the elements each point is made of, one axis after the other; they are made ahead, so the sizes must be known.
+the elements each point is made of (`lower/resize_tables.py`), one axis after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim, product
+from sardonyx.dtypes import DType
+from sardonyx.ir.dims import Dim, dim_max, product
 from sardonyx.ir.graph import Node
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel import resample
@@ -25,12 +25,14 @@ from sardonyx.lower.loop_builder import merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.movement import first_input
 from sardonyx.lower.registry import view
+from sardonyx.lower.resize_tables import fits_open_sizes, known_table, open_table
 from sardonyx.lower.steps import Address, Argument, KernelStep, View
 from sardonyx.lower.views import expanded, reshaped, with_axes
 from sardonyx.ops.infer import normalize_axis
-from sardonyx.ops.resize import AxisPlan, Interpolation, axis_taps, nearest_index, resize_plans, source_coordinates
+from sardonyx.ops.resize import AxisPlan, Interpolation, nearest_index, resize_plans, source_coordinates
 
 _OLD_MODES: Final = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
+_SHIFTED: Final = "tf_half_pixel_for_nn"  # coordinates that are no whole numbers even if the size stays
 _TRIED: Final = 64  # sizes for which a rule that must hold for all of them is tried
 
 
@@ -84,27 +86,43 @@ def resize(ctx: LowerContext, node: Node) -> bool:
     value, output = first_input(node), node.outputs[0]
     source, shape = ctx.shape(value), ctx.shape(output)
     asked = _asked(ctx, node, len(source))
-    if asked is None or (asked.how.mode != "nearest" and not ctx.dtype(value).is_float):
+    if asked is None:
         return False
     factors = _factors(asked, source, shape)
     if factors is not None:
         _repeat(ctx, node, factors)
         return True
-    sizes, outs = [size for size in source if isinstance(size, int)], [size for size in shape if isinstance(size, int)]
-    if len(sizes) < len(source) and not _only_outer(asked, source, shape):
+    if 0 in source or 0 in shape:
         return False
-    if 0 in sizes or 0 in outs:
+    plans = _plans(asked, source, shape)
+    changed = [axis for axis in asked.axes if not _stays(asked, plans[axis], source[axis], shape[axis])]
+    unknown = [axis for axis in changed if not (isinstance(source[axis], int) and isinstance(shape[axis], int))]
+    if unknown and (asked.policy != "stretch" or not fits_open_sizes(asked.how)):
         return False
-    _by_tables(ctx, node, asked, _plans(asked, source, shape))
+    blends_integers = asked.how.mode != "nearest" and not ctx.dtype(value).is_float
+    if blends_integers and len(changed) > 1 and any(_ratio(asked, axis, source, shape) is None for axis in changed):
+        return False  # results are cut off, so the axes must be taken in the order of their factors to the bit
+    for axis in unknown:
+        ctx.check_equal(dim_max(source[axis], 1), source[axis])
+    _by_tables(ctx, node, asked, plans, changed)
     return True
 
 
-def _only_outer(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> bool:
-    """Whether all axes whose size is not known stay as they are."""
-    return all(
-        isinstance(size, int) or (size == out and (axis not in asked.axes or _scale_of(asked, axis) in (None, 1.0)))
-        for axis, (size, out) in enumerate(zip(source, shape))
-    )
+def _stays(asked: _Resize, plan: AxisPlan, size: Dim, out: Dim) -> bool:
+    """Whether every point of an axis is the element at the same place."""
+    if size != out or _scale_of(asked, plan.axis) not in (None, 1.0):
+        return False
+    if isinstance(size, int):
+        return np.array_equal(source_coordinates(plan, asked.how.coordinates), np.arange(size))
+    return asked.how.coordinates != _SHIFTED
+
+
+def _ratio(asked: _Resize, axis: int, source: Sequence[Dim], shape: Sequence[Dim]) -> float | None:
+    """How much longer an axis becomes, if that is known exactly."""
+    size, out, scale = source[axis], shape[axis], _scale_of(asked, axis)
+    if isinstance(size, int) and isinstance(out, int):
+        return out / size
+    return scale if scale is not None and scale == int(scale) else None
 
 
 def _scale_of(asked: _Resize, axis: int) -> float | None:
@@ -118,7 +136,7 @@ def _factors(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> lis
     factors = [1] * len(source)
     for axis in asked.axes:
         size, out, scale = source[axis], shape[axis], _scale_of(asked, axis)
-        if size == out and scale in (None, 1.0):
+        if size == out and scale in (None, 1.0) and asked.how.coordinates != _SHIFTED:
             continue
         if isinstance(size, int) and isinstance(out, int) and size:
             factor = out // size
@@ -157,7 +175,8 @@ def _repeat(ctx: LowerContext, node: Node, factors: Sequence[int]) -> None:
     ctx.copy(expanded(wide, shape), into, node.op_type)
 
 
-def _plans(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> list[AxisPlan]:
+def _plans(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> dict[int, AxisPlan]:
+    """What happens to the axes of known sizes."""
     known = [size if isinstance(size, int) else 1 for size in source]
     outs = [size if isinstance(size, int) else 1 for size in shape]
     wanted = None if asked.scales is not None else np.array([outs[axis] for axis in asked.axes], np.int64)
@@ -166,49 +185,62 @@ def _plans(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> list[
         factors = [np.float32(outs[axis]) / np.float32(known[axis]) for axis in asked.axes]
         zero, one = np.float32(0), np.float32(1)
         scale = best(factors)
-        return [AxisPlan(axis, known[axis], outs[axis], scale, zero, one) for axis in asked.axes]
-    return resize_plans(known, asked.axes, None, asked.scales, wanted, policy="stretch")
+        return {axis: AxisPlan(axis, known[axis], outs[axis], scale, zero, one) for axis in asked.axes}
+    return {plan.axis: plan for plan in resize_plans(known, asked.axes, None, asked.scales, wanted, policy="stretch")}
 
 
-def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Sequence[AxisPlan]) -> None:
-    """Axis by axis: the shrinking ones first, then the last ones, which moves the least data."""
-    how = asked.how
-    current = ctx.view(first_input(node))
-    todo = []
-    for plan in sorted(plans, key=lambda plan: (plan.out / plan.size, -plan.axis)):
-        x = source_coordinates(plan, how.coordinates)
-        if how.mode == "nearest":
-            index = np.clip(nearest_index(x, how.nearest, plan.scale), 0, plan.size - 1)
-            if plan.out != plan.size or not np.array_equal(index, np.arange(plan.size)):
-                todo.append((plan, index, index))
-        elif plan.out != plan.size or not np.array_equal(x, np.arange(plan.size)):
-            todo.append((plan, *axis_taps(plan, how, x)))
+def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Mapping[int, AxisPlan], axes: Sequence[int]) -> None:
+    """Axis by axis, the shrinking ones first, which moves the least data.
+
+    Of axes with the same factor the last one, whose elements are moved one by one, comes when there are fewest of them. Integers
+    are cut off at the end: their axes come in the order of the definition.
+    """
+    value, output = first_input(node), node.outputs[0]
+    source, shape, how = ctx.shape(value), ctx.shape(output), asked.how
+    kind = ctx.dtype(output)
+    wide = kind if how.mode == "nearest" else _blended_in(kind)
+    tables = []
+    exact = how.mode != "nearest" and not kind.is_float
+
+    def order(axis: int) -> tuple[float, int]:
+        ratio = _ratio(asked, axis, source, shape) or _scale_of(asked, axis) or 1.0
+        return ratio, axis if ratio < 1 and not exact else -axis
+
+    for axis in sorted(axes, key=order):
+        size, out = source[axis], shape[axis]
+        if isinstance(size, int) and isinstance(out, int):
+            tables.append(known_table(ctx, plans[axis], how, wide))
+        else:
+            tables.append(open_table(ctx, axis, size, out, _scale_of(asked, axis), how, wide, node.op_type))
+    todo = [table for table in tables if table is not None]
+    current = ctx.view(value)
     if not todo:
-        ctx.set_view(node.outputs[0], current)
+        ctx.set_view(output, current)
         return
-    kind = ctx.dtype(node.outputs[0])
-    wide = kind if how.mode == "nearest" else dtypes.from_name(compute_type(kind.name))
-    for number, (plan, index, weights) in enumerate(todo):
-        if number == len(todo) - 1:
-            target = ctx.output(node.outputs[0])
+    for table in todo:
+        if table is todo[-1]:
+            target = ctx.output(output)
         else:
-            shape = (*current.shape[: plan.axis], plan.out, *current.shape[plan.axis + 1 :])
-            target = ctx.scratch(wide, shape, node.op_type)
-        places = ctx.packed(_key("places", plan, how), dtypes.INT64, index.shape, partial(np.ascontiguousarray, index))
-        if how.mode == "nearest":
-            take(ctx, current, plan.axis, places, target, ctx.fault(node, "element {found} of {limit}"), node.op_type)
+            part = (*current.shape[: table.axis], table.out, *current.shape[table.axis + 1 :])
+            target = ctx.scratch(wide, part, node.op_type)
+        if table.weights is None:
+            fault = ctx.fault(node, "element {found} of {limit}")
+            take(ctx, current, table.axis, table.places, target, fault, node.op_type)
         else:
-            _blend(ctx, node, current, target, plan.axis, places, weights.astype(wide.numpy), _key("weights", plan, how))
+            _blend(ctx, node, current, target, table.axis, table.places, table.weights)
         current = target
 
 
-def _key(what: str, plan: AxisPlan, how: Interpolation) -> str:
-    return f"resize {what} {plan.size} {plan.out} {plan.scale!r} {how}"
+def _blended_in(kind: DType) -> DType:
+    """The type that elements are added in."""
+    if kind.is_float:
+        return dtypes.from_name(compute_type(kind.name))
+    return dtypes.FLOAT64 if kind.bits > 16 else dtypes.FLOAT32
 
 
-def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int, places: View, weights: Array, key: str) -> None:
-    kind = dtypes.from_numpy(weights.dtype)
-    factors = ctx.packed(f"{key} {kind.name}", kind, weights.shape, lambda: np.ascontiguousarray(weights))
+def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int, places: View, factors: View) -> None:
+    taps = factors.shape[1]
+    assert isinstance(taps, int)
     rank = len(source.shape)
     others = [place for place in range(rank) if place != axis]
     sides = (source, target)
@@ -222,13 +254,13 @@ def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int,
         for move in moves:
             move.pop(row)
     types = [one.buffer.dtype.name for one in sides]
-    kernel = ResampleKernel(types[0], types[1], kind.name, weights.shape[1], len(sizes), row is not None)
+    kernel = ResampleKernel(types[0], types[1], factors.buffer.dtype.name, taps, len(sizes), row is not None)
     points = target.shape[axis]
     arguments: list[Argument] = [*sizes, points, inner]
     for one, move in zip(sides, moves):
         arguments += [Address(one.buffer, one.offset * (one.buffer.dtype.bits // 8)), *move, one.strides[axis]]
     arguments += [Address(places.buffer), Address(factors.buffer)]
-    elements = product([*sizes, points, inner]) * weights.shape[1]
+    elements = product([*sizes, points, inner]) * taps
     ctx.step(
         KernelStep(
             kernel,

@@ -5,15 +5,16 @@
         return Made(full={rows.output: weight / rows.total("sum", weight)})
 
 A rule is written once, over single elements. Where the reduced axes are one axis for all operands (trailing axes of contiguous
-tensors, or one axis anywhere), it becomes one kernel that walks each row while it is in cache. Where they are not (batch and
-space at once, a scale that changes inside a row), every `total` becomes kernels of its own, and the rest an elementwise loop.
+tensors, or one axis anywhere), it becomes one kernel that walks each row while it is in cache; so it does where rows are made of
+parts (a scale that changes from channel to channel of a group). Where they are not (batch and space at once), every `total`
+becomes kernels of its own, and the rest an elementwise loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, product
@@ -25,6 +26,8 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.steps import View, row_major
 
 _TYPES: Final = {dtype.name: dtype for dtype in dtypes.ALL}
+Form: TypeAlias = Literal["line", "parts", "stages"]  # the reduced axes in one line, in lines with jumps between, or one by one
+_ONE_WALK_FROM: Final = 512  # elements from which on the end of one walk for mean and spread costs less than a second walk
 _CHEAP: Final = 3  # operations that are computed again in every walk rather than kept in memory
 
 
@@ -44,13 +47,13 @@ class Rows:
     """The input of a reduction and what can be computed from it."""
 
     def __init__(
-        self, ctx: LowerContext, group: Group, source: Value, shape: Sequence[Dim], axes: Sequence[int], staged: bool
+        self, ctx: LowerContext, group: Group, source: Value, shape: Sequence[Dim], axes: Sequence[int], form: Form
     ) -> None:
         assert group.root is not None
         self.ctx, self.group, self.root = ctx, group, group.root
         self.shape = tuple(shape)  # may be finer than that of the input: see `split`
         self.axes = tuple(sorted(axes))
-        self.staged = staged
+        self.form = form
         self.views: list[View] = []  # each with a stride for every axis of `shape`
         self._numbers: dict[tuple[Value, bool], int] = {}
         self._counter = 0
@@ -58,11 +61,16 @@ class Rows:
         self._source = source
         self._source_shape = ctx.shape(source)
         self.made: dict[Value, Expr] = {}
-        if group.before and staged:
+        if group.before and self.staged:
             self._materialise()
         elif group.before:
             self.made = ctx.expressions(_part(group, group.before), {}, self.operand)
         self.x = self.made[source] if source in self.made else self.leaf(source)
+
+    @property
+    def staged(self) -> bool:
+        """Whether every reduction has kernels of its own."""
+        return self.form == "stages"
 
     @property
     def output(self) -> Value:
@@ -135,11 +143,21 @@ class Rows:
             return const(total, kind)
         if self.staged:
             return self.total("sum", const(1, kind))
-        return size(-1 if self.inner else -2).cast(kind)
+        length = size(-2) * size(-1) if self.form == "parts" else size(-1 if self.inner else -2)
+        return length.cast(kind)
 
     def mean(self, value: Expr) -> Expr:
         """The mean over the axes."""
         return self.total("sum", value) / self.count(value.type)
+
+    def spread(self, value: Expr, mean: Expr) -> Expr:
+        """The sum of squared distances from the mean."""
+        length = product([self.shape[axis] for axis in self.axes])
+        short = isinstance(length, int) and length < _ONE_WALK_FROM
+        if self.inner and not self.staged and not short:
+            return self.total("spread", value)
+        distance = value - mean
+        return self.total("sum", distance * distance)
 
     def kept(self, value: Expr) -> Expr:
         """The same value, worth keeping between walks."""
@@ -194,7 +212,10 @@ class Rows:
         return self.views[number].buffer.dtype.name
 
     def _step(self, stores: list[tuple[int, Expr]], results: list[tuple[int, Expr]], stash: list[tuple[int, Expr]]) -> None:
-        shape, strides = self._one_axis(self.views, self.axes)
+        if self.form == "parts":
+            shape, strides = self._parts(stores, results)
+        else:
+            shape, strides = self._one_axis(self.views, self.axes)
         views = [View(view.buffer, tuple(shape), tuple(move), view.offset) for view, move in zip(self.views, strides)]
         self.ctx.step(
             loop_step(
@@ -206,7 +227,7 @@ class Rows:
                 label=self.group.label,
                 nodes=tuple(node.label for node in self.group.nodes),
                 results=results,
-                reduce="inner" if self.inner else "middle",
+                reduce="parts" if self.form == "parts" else "inner" if self.inner else "middle",
                 stash=stash,
             )
         )
@@ -224,6 +245,19 @@ class Rows:
         order = [*front, *behind, run] if self.inner else [*front, *behind[:-1], run, behind[-1]]
         shape = [product([self.shape[axis] for axis in part]) for part in order]
         return shape, [[view.strides[part[-1]] for part in order] for view in views]
+
+    def _parts(self, stores: list[tuple[int, Expr]], results: list[tuple[int, Expr]]) -> tuple[list[Dim], list[list[Dim]]]:
+        """Shape and strides with the reduced axes as the last two. By stages mere reductions are divided between more threads."""
+        runs = self._runs(self.views, self.axes)
+        by_place = any(
+            node.op == "index" or (node.op == "reduced" and node.param[0].startswith("arg"))
+            for node in walk(value for _, value in (*stores, *results))
+        )
+        if len(runs) != 2 or not self.inner or not stores or by_place:
+            raise _NotOneAxis
+        order = [*([axis] for axis in range(len(self.shape)) if axis not in self.axes), *runs]
+        shape = [product([self.shape[axis] for axis in part]) for part in order]
+        return shape, [[view.strides[part[-1]] for part in order] for view in self.views]
 
     def _runs(self, views: Sequence[View], axes: Sequence[int]) -> list[list[int]]:
         """The reduced axes, neighbours that every operand walks through without a jump put together; axes of size 1 dropped."""
@@ -360,13 +394,14 @@ def lower_rows(
     if not shape:
         shape = [1]
     before = len(ctx.lowered.steps)
-    try:
-        rows = Rows(ctx, group, value, shape, axes, staged=False)
-        rows.finish(rule(rows))
-    except _NotOneAxis:
-        del ctx.lowered.steps[before:], ctx.lowered.groups[before:]
-        rows = Rows(ctx, group, value, shape, axes, staged=True)
-        rows.finish(rule(rows))
+    forms: tuple[Form, ...] = ("line", "parts", "stages")
+    for form in forms:
+        try:
+            rows = Rows(ctx, group, value, shape, axes, form)
+            rows.finish(rule(rows))
+            return
+        except _NotOneAxis:
+            del ctx.lowered.steps[before:], ctx.lowered.groups[before:]
 
 
 def wide(x: Expr) -> Expr:

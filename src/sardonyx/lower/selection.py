@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.ir.graph import Node
-from sardonyx.kernel import scan, topk
+from sardonyx.kernel import scan, sort, topk
 from sardonyx.kernel.scan import Operation, ScanKernel
+from sardonyx.kernel.sort import SortKernel
 from sardonyx.kernel.topk import TopKKernel
 from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing import given
 from sardonyx.lower.loop_builder import merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.movement import first_input, root_of
 from sardonyx.lower.registry import template, view
-from sardonyx.lower.steps import Address, Argument, KernelStep, View
+from sardonyx.lower.steps import Argument, Kernel, KernelStep, View, element_count
 from sardonyx.lower.views import sliced
 from sardonyx.ops.infer import normalize_axis
 
 
-def _address(one: View) -> Address:
-    return Address(one.buffer, one.offset * (one.buffer.dtype.bits // 8))
-
-
-def _is_short(node: Node) -> str:
-    """Sorting many elements is better done by a sort."""
-    shape = node.outputs[0].shape
-    if not shape:
-        return "the input has no axes"
-    count = shape[normalize_axis(attribute_values(node).get("axis", -1), len(shape))]
-    return (
-        "" if not isinstance(count, int) or count <= topk.MOST else f"k is {count}: more than {topk.MOST} are sorted by the host"
-    )
-
-
-@template("TopK", accepts=_is_short)
+@template("TopK", accepts=lambda node: "" if node.outputs[0].shape else "the input has no axes", tells_sizes=True)
 def top_k(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     source = ctx.view(first_input(node))
@@ -43,6 +32,10 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     axis = normalize_axis(attrs.get("axis", -1), len(source.shape))
     values, places = (ctx.output(value) if value.name else None for value in node.outputs[:2])
     shape = ctx.shape(node.outputs[0])
+    if node.version >= 10 and ctx.elements(node.inputs[1]) is None:
+        asked = ctx.view(given(node, 1))
+        ctx.check_equal(element_count(asked.shape), 1)
+        ctx.tell_sizes(asked, (shape[axis],), node)
     # Both results are worked with, also if only one is asked for.
     if values is None:
         values = ctx.scratch(source.buffer.dtype, shape, "values")
@@ -55,20 +48,28 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     sizes, moves = merge_axes([shape[place] for place in others], [[one.strides[place] for place in others] for one in sides])
     arguments: list[Argument] = [*sizes, length, wanted]
     for one, move in zip(sides, moves):
-        arguments += [_address(one), *move, one.strides[axis]]
+        arguments += [one.address, *move, one.strides[axis]]
     largest = node.version < 11 or attrs.get("largest", 1) != 0
-    ctx.step(
-        KernelStep(
-            TopKKernel(source.buffer.dtype.name, largest, len(sizes)),
-            tuple(arguments),
-            topk.units(sizes),
-            product([*sizes, length]) * 2 + product([*sizes, wanted, wanted]) * 2,
-            (source.buffer,),
-            (values.buffer, places.buffer),
-            group.label,
-            (node.label,),
-        )
-    )
+    kind = source.buffer.dtype.name
+    if isinstance(wanted, int) and wanted <= topk.MOST:
+        selection = TopKKernel(kind, largest, len(sizes), source.strides[axis] == 1)
+        units, work = topk.units(sizes), product([*sizes, length]) * 2 + product([*sizes, wanted, wanted]) * 2
+        ctx.step(_row_step(group, node, selection, arguments, units, work, sides))
+        return
+    ctx.check_equal(dim_min(length, sort.LONGEST), length)
+    sorting = SortKernel(kind, largest, len(sizes))
+    scratch = ctx.scratch(dtypes.INT64, (sorting.scratch(sizes, length),), "words")
+    work = product([*sizes, length]) * sorting.bits // 4
+    step = _row_step(group, node, sorting, [*arguments, scratch.address], sort.units(sizes), work, (*sides, scratch))
+    ctx.step(step)
+
+
+def _row_step(
+    group: Group, node: Node, kernel: Kernel, arguments: Sequence[Argument], units: Dim, work: Dim, sides: Sequence[View]
+) -> KernelStep:
+    """A step that reads the first view and writes the others."""
+    reads, *writes = (one.buffer for one in sides)
+    return KernelStep(kernel, tuple(arguments), units, work, (reads,), tuple(writes), group.label, (node.label,))
 
 
 _RUNNING: Final[dict[str, Operation]] = {"CumSum": "add", "CumProd": "mul"}
@@ -104,7 +105,7 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
     )
     arguments: list[Argument] = [*sizes, steps, inner]
     for one, move, last in zip(sides, moves, inner_moves):
-        arguments += [_address(one), *move, one.strides[axis], last]
+        arguments += [one.address, *move, one.strides[axis], last]
     elements = product([*sizes, steps, inner])
     units, work = scan.units(kernel, sizes, inner, ctx.lanes), elements // 4 if kernel.vector else elements * 2
     reads, writes = (source.buffer,), (target.buffer,)

@@ -64,7 +64,8 @@ class KnownValues:
             if wanted.intersection(node.outputs):
                 kept.append(node)
                 self._want(wanted, [value for value in node.inputs if value is not None])
-                self._want(wanted, [value for graph in node.subgraphs() for value in captured_values(graph)])
+                for graph in node.subgraphs():  # the results of a side whose nodes are in the list, too
+                    self._want(wanted, [*captured_values(graph), *graph.outputs])
         return kept[::-1]
 
     def _want(self, wanted: set[Value], values: Sequence[Value]) -> None:

@@ -56,6 +56,11 @@ class View:
             size == 1 or stride == expected for size, stride, expected in zip(self.shape, self.strides, row_major(self.shape))
         )
 
+    @property
+    def address(self) -> Address:
+        """Where the first element lies."""
+        return Address(self.buffer, self.offset * (self.buffer.dtype.bits // 8))
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -81,6 +86,7 @@ class KernelStep:
     label: str
     nodes: tuple[str, ...]
     in_place: tuple[tuple[Buffer, Buffer], ...] = ()  # (read, written): may be the same memory if the read one dies here
+    decides: tuple[KernelStep, ...] = ()  # steps whose unit counts it writes; further arguments tell it where they stand
 
 
 @dataclass(eq=False, slots=True)
@@ -95,7 +101,28 @@ class HostNodeStep:
     captured: tuple[tuple[Value, View], ...] = ()  # native values its subgraphs read
 
 
-Step: TypeAlias = Union[KernelStep, HostNodeStep]
+@dataclass(eq=False, slots=True)
+class SizeStep:
+    """Numbers that a kernel has found become sizes, which all later steps may use.
+
+    `counts` holds i64 numbers, one for each of `sizes`. A size that is a symbol nobody has told yet gets its value here.
+    """
+
+    counts: Buffer
+    sizes: tuple[Dim, ...]
+    label: str
+    nodes: tuple[str, ...]
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (self.counts,)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return ()
+
+
+Step: TypeAlias = Union[KernelStep, HostNodeStep, SizeStep]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +131,6 @@ class Fault:
 
     node: str
     text: str
-
-    def message(self, found: int, limit: int) -> str:
-        """What to tell."""
-        text = self.text.format(found=found, limit=limit, low=-limit, high=limit - 1)
-        return f"{self.node}: {text}"
 
 
 @dataclass(slots=True)
@@ -122,6 +144,8 @@ class Lowered:
     checks: list[tuple[Dim, Dim]] = field(default_factory=list)  # broadcast: the first must be 1 or the second at run time
     equalities: list[tuple[Dim, Dim]] = field(default_factory=list)  # must be equal at run time
     faults: list[Fault] = field(default_factory=list)  # fault code n, counted from 1, means faults[n - 1]
+    regions: list[Any] = field(default_factory=list)  # for each step, the sides of Ifs it is on
+    unsuited: set[Node] = field(default_factory=set)  # Ifs that must stay whole: what runs on one side only must not decide all
 
 
 def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:

@@ -168,14 +168,14 @@ def parse_equation(equation: str, operands: int) -> tuple[list[str], str]:
 def _einsum(*inputs: Array, equation: str) -> Array:
     terms, result = parse_equation(equation, len(inputs))
     for position, (x, term) in enumerate(zip(inputs, terms, strict=True)):
-        _ellipsis_rank(term, x.ndim, f"input {position} of shape {x.shape}")
+        ellipsis_rank(term, x.ndim, f"input {position} of shape {x.shape}")
     if "..." not in result:  # what the result does not name is summed, and NumPy needs letters for that
-        covered = max((_ellipsis_rank(term, x.ndim, "") for x, term in zip(inputs, terms, strict=True)), default=0)
+        covered = max((ellipsis_rank(term, x.ndim, "") for x, term in zip(inputs, terms, strict=True)), default=0)
         spare = [chr(code) for code in range(ord("A"), ord("z") + 1) if chr(code).isalpha() and chr(code) not in equation]
         if covered > len(spare):
             raise ValueError(f"equation {equation!r} leaves no letters free for the {covered} axes of its ellipsis")
         terms = [
-            term.replace("...", "".join(spare[covered - _ellipsis_rank(term, x.ndim, "") : covered]))
+            term.replace("...", "".join(spare[covered - ellipsis_rank(term, x.ndim, "") : covered]))
             for x, term in zip(inputs, terms, strict=True)
         ]
     with np.errstate(all="ignore"):
@@ -183,7 +183,7 @@ def _einsum(*inputs: Array, equation: str) -> Array:
     return narrow(total, inputs[0].dtype)
 
 
-def _ellipsis_rank(term: str, rank: int, what: str) -> int:
+def ellipsis_rank(term: str, rank: int, what: str) -> int:
     """How many axes the ellipsis of a term stands for."""
     named = len(term.replace("...", ""))
     if rank < named or (rank > named and "..." not in term):
@@ -201,7 +201,7 @@ def _infer_einsum(ctx: InferContext) -> InferResult:
             if "..." in term and "..." in result:
                 return None
             continue
-        spread = _ellipsis_rank(term, len(shape), f"input {index} of shape {format_shape(shape)}")
+        spread = ellipsis_rank(term, len(shape), f"input {index} of shape {format_shape(shape)}")
         before = term.partition("...")[0] if "..." in term else term
         after = term[len(before) + 3 :]
         covered = broadcast_shapes(covered, shape[len(before) : len(before) + spread])

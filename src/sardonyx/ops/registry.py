@@ -24,6 +24,7 @@ import importlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx.ops.index import read_index
@@ -113,10 +114,15 @@ def op(
     return definition
 
 
-def lookup(domain: str, name: str, version: int) -> OpDef | None:
-    """The definition of an operator that holds in an opset version, or None."""
+@cache
+def _load_for(domain: str, name: str) -> None:
     for family in read_index("sardonyx.ops").get((domain, name), ()):
         importlib.import_module(f"sardonyx.ops.{family}")
+
+
+def lookup(domain: str, name: str, version: int) -> OpDef | None:
+    """The definition of an operator that holds in an opset version, or None."""
+    _load_for(domain, name)
     known = _OPS.get((domain, name), ())
     position = bisect_right(known, version, key=lambda definition: definition.since)
     return known[position - 1] if position else None

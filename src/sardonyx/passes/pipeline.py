@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sardonyx import errors
+from sardonyx.compile_options import CompileOptions
 from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
-from sardonyx.options import CompileOptions, GraphOptimizationLevel
+from sardonyx.options import GraphOptimizationLevel
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
@@ -29,7 +30,7 @@ from sardonyx.passes.merge_reshapes import MergeReshapes, ReshapeInsteadOfTransp
 from sardonyx.passes.merge_siblings import MergeSiblings
 from sardonyx.passes.merge_subexpressions import MergeSubexpressions
 from sardonyx.passes.merge_transposes import MergeTransposes
-from sardonyx.passes.protocol import Optimization
+from sardonyx.passes.protocol import Optimization, Rule
 from sardonyx.passes.push_transposes import PushTransposes
 from sardonyx.passes.remove_no_ops import RemoveCastBeforeShape, RemoveDropout, RemoveIdentity, RemoveNoOps
 from sardonyx.passes.remove_unused import RemoveUnused
@@ -197,15 +198,27 @@ def _has_anonymous_sizes(model: Model) -> bool:
     return any(isinstance(dim, Expr) and dim.is_anonymous for value in values for dim in value.shape or ())
 
 
+def _operators(model: Model) -> set[str]:
+    return {node.op_type for graph in all_graphs(model) for node in graph.nodes}
+
+
 def run_stage(stage: Stage, model: Model, check: bool) -> Iterator[PassReport]:
     """Run passes in turn until none of them finds anything to do; one that has seen the model as it is does not run again."""
     changes = 0
     seen: dict[int, int] = {}  # by place in the stage: the number of changes when it last ran and found nothing
+    present, counted_at = _operators(model), 0
     for number in range(stage.rounds):
         before = changes
         for place, each in enumerate(stage.passes):
             if seen.get(place) == changes:
                 continue
+            if isinstance(each, Rule):
+                if counted_at != changes:
+                    present, counted_at = _operators(model), changes
+                if each.roots.isdisjoint(present):  # the graph has nothing it could begin with
+                    seen[place] = changes
+                    yield PassReport(each.name, stage.level, number, 0, (), 0.0)
+                    continue
             report = _run(each, model, stage.level, number, check)
             changes += report.changes
             if not report.changes:

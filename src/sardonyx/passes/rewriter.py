@@ -280,6 +280,8 @@ def all_graphs(model: Model) -> list[Graph]:
     found = [model.graph]
     for graph in found:
         for node in graph.nodes:
+            if not node.attrs:
+                continue
             for attr in node.attrs.values():
                 if attr.kind in _GRAPH_KINDS and attr.value is not None:
                     found.extend(attr.value if attr.kind is AttrKind.GRAPHS else (attr.value,))

@@ -1,4 +1,4 @@
-"""Steps -> a native plan: the table of arguments, lifetimes, segments between host steps.
+"""Steps -> a native plan: the table of arguments, lifetimes, segments between what Python does.
 
 The table is an array of 64-bit integers that all kernels read their arguments from. An entry is a number, a size that
 depends on the sizes of the inputs, or an address. Sizes are computed by one generated Python function from the values of the
@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
-from sardonyx.lower.steps import Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, View
-
-PARALLEL_FROM = 20_000  # nanoseconds of work from which on a step is worth two workers
+from sardonyx.lower.steps import FAULT_ENTRIES, Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, SizeStep, View
+from sardonyx.plan.image import Image, Port
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class NativePlan:
     """All that a run needs to know, apart from the code of the kernels."""
 
     steps: list[KernelStep]
-    segments: list[NativeSegment | HostNodeStep]
+    segments: list[NativeSegment | HostNodeStep | SizeStep]
     buffers: list[Buffer]
     symbols: tuple[str, ...]
     dims: list[Dim]  # every different size or offset in the plan
@@ -56,6 +55,7 @@ class NativePlan:
     checks: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim): the first must be 1 or the second
     equalities: list[tuple[int, int]] = field(default_factory=list)  # (dim, dim) that must be equal
     faults: list[Fault] = field(default_factory=list)  # bad data that kernels may report
+    ports: dict[Buffer, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # inputs and outputs: number, dims
 
     def root(self, number: int) -> int:
         """The buffer whose memory this one finally shares."""
@@ -95,6 +95,8 @@ def plan_native(lowered: Lowered) -> NativePlan:
         return plan.table_size - 1
 
     written: set[Buffer] = set()
+    unit_slots: dict[KernelStep, int] = {}
+    deciding: list[tuple[KernelStep, int]] = []  # with the position of their arguments
     for position, step in enumerate(lowered.steps):
         missing = next((b for b in step.reads if b.kind in ("arena", "host", "output") and b not in written), None)
         if missing is not None and missing not in step.writes:
@@ -102,7 +104,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
             raise errors.EngineError(f"{label} reads {missing.label!r} before anything has written it")
         written.update(step.writes)
         touch((*step.reads, *step.writes), position)
-        if isinstance(step, HostNodeStep):
+        if not isinstance(step, KernelStep):
             plan.segments.append(step)
             continue
         if plan.segments and isinstance(plan.segments[-1], NativeSegment):
@@ -112,6 +114,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
             plan.segments.append(NativeSegment(len(plan.steps), 1))
         plan.steps.append(step)
         units_at, workers_at = slot(), slot()
+        unit_slots[step] = units_at
         plan.dim_slots.append((units_at, dim_of(step.units)))
         plan.work_slots.append((workers_at, dim_of(step.work)))
         arguments_at = plan.table_size
@@ -122,8 +125,16 @@ def plan_native(lowered: Lowered) -> NativePlan:
                 plan.address_slots.append(AddressSlot(at, number_of(argument.buffer), dim_of(argument.offset)))
             else:
                 plan.dim_slots.append((at, dim_of(argument)))
+        if step.decides:
+            deciding.append((step, arguments_at))
+            plan.table_size += 2 * len(step.decides)
+    for step, arguments_at in deciding:
+        at = arguments_at + len(step.arguments)
+        for decided in step.decides:
+            plan.dim_slots += [(at, dim_of(unit_slots[decided] - arguments_at)), (at + 1, dim_of(decided.units))]
+            at += 2
     for view in (*lowered.inputs, *lowered.outputs):
-        number_of(view.buffer)
+        plan.ports[view.buffer] = (number_of(view.buffer), tuple(dim_of(dim) for dim in view.shape))
     _share(plan, numbers, lowered)
     plan.checks = [(dim_of(size), dim_of(target)) for size, target in dict.fromkeys(lowered.checks)]
     plan.equalities = [(dim_of(size), dim_of(other)) for size, other in dict.fromkeys(lowered.equalities)]
@@ -136,7 +147,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
 def _share(plan: NativePlan, numbers: dict[Buffer, int], lowered: Lowered) -> None:
     """Let a step write over what it reads, where that is the last use and both are in the arena."""
     for position, step in enumerate(lowered.steps):
-        if isinstance(step, HostNodeStep):
+        if not isinstance(step, KernelStep):
             continue
         taken: set[int] = set()
         for read, written in step.in_place:
@@ -146,6 +157,40 @@ def _share(plan: NativePlan, numbers: dict[Buffer, int], lowered: Lowered) -> No
             if plan.lifetimes[source][1] == position and plan.lifetimes[target][0] == position:
                 plan.shared[target] = source
                 taken.add(source)
+
+
+def image_of(plan: NativePlan) -> Image:
+    """The plan as plain numbers, in which nothing leads back to the graph."""
+    bindings: dict[str, tuple[int, int]] = {}  # symbol -> the input and axis that tell it; all others come from host steps
+    for number, view in enumerate(plan.inputs):
+        for axis, dim in enumerate(view.shape):
+            if isinstance(dim, Expr) and dim.is_symbol:
+                bindings.setdefault(str(dim), (number, axis))
+    late_symbols = frozenset(plan.symbols) - bindings.keys()
+    in_arena = [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
+    tables = {
+        "steps": plan.step_slots,
+        "dim_slots": plan.dim_slots,
+        "work_slots": plan.work_slots,
+        "address_slots": [(a.slot, a.buffer, a.offset) for a in plan.address_slots],
+        "arena": [(number, plan.sizes[number], *plan.lifetimes[number], plan.shared.get(number, -1)) for number in in_arena],
+        "late": [number for number in in_arena if symbols_of(plan.buffers[number].size) & late_symbols],
+        "fault_buffers": [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "fault"],
+        "checks": plan.checks,
+        "equalities": plan.equalities,
+        "bindings": [(plan.symbols.index(symbol), *where) for symbol, where in bindings.items() if symbol in plan.symbols],
+    }
+    texts = {number: str(plan.dims[number]) for pair in (*plan.checks, *plan.equalities) for number in pair}
+    inputs, outputs = ([_port(plan, view) for view in views] for views in (plan.inputs, plan.outputs))
+    faults = [(fault.node, fault.text) for fault in plan.faults]
+    counts = (plan.table_size, len(plan.buffers), FAULT_ENTRIES)
+    return Image(tables, plan.symbols, inputs, outputs, faults, texts, counts, size_function(plan.dims, plan.symbols))
+
+
+def _port(plan: NativePlan, view: View) -> Port:
+    number, dims = plan.ports[view.buffer]
+    name = view.buffer.value.name if view.buffer.value is not None else view.buffer.label
+    return Port(name, view.buffer.dtype.name, dims, number)
 
 
 def size_function(dims: Sequence[Dim], symbols: Sequence[str]) -> Callable[..., tuple[int, ...]]:

@@ -1,25 +1,83 @@
-"""Where the buffers of a program lie, for any sizes: planned for rounded-up sizes, so that few plans serve all.
+"""Memory of runs: mapped from the system, and where in it the buffers of a program lie, for any sizes.
 
 A model whose sequence grows by one each step would otherwise be planned anew each time. The sizes of the symbols are rounded up
-to the next of a geometric series; if no buffer is larger then than it was planned for, the plan holds. Sizes do not grow with
-the symbols in every model (a difference of two of them does not): that is checked, and such sizes are planned exactly.
+to the next of a geometric series; if no buffer is larger then than it was planned for, the order of the plan holds, and the
+buffers move together to what they really need. Sizes do not grow with the symbols in every model (a difference of two of them
+does not): that is checked, and such sizes are planned exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import mmap
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from sardonyx.plan.memory import Lifetime, plan_offsets
-from sardonyx.plan.native import NativePlan
+from sardonyx.plan.image import Image
+from sardonyx.plan.memory import Lifetime, Stack, plan_offsets
+from sardonyx.runtime.locks import ForkSafeLock
 
 Array = np.ndarray[Any, Any]
 
 _PLANS_KEPT = 64
 _EXACT_UP_TO = 16
 _GROWTH = 1.25
+
+_LARGE = 1 << 22  # bytes from which on large pages pay
+_FAR_TOO_LARGE = 4  # times what is needed
+_NOT_WORTH_CUTTING = 1 << 20  # bytes
+_PATIENCE = 16  # fittings in a row that needed far less before memory goes back
+
+
+class Arena:
+    """Memory for the values of one run at a time. It grows when a run needs more, and is cut when many in a row needed far less.
+
+    It comes from the system and goes back there: among the small objects of the C library's heap, blocks of many sizes that
+    come and go would leave holes nobody fills. What was in it is lost when it is fitted to another size.
+    """
+
+    def __init__(self) -> None:
+        self._memory: Array = np.empty(0, np.uint8)
+        self._address = 0
+        self._most_lately = 0  # that a fitting needed since memory was last in proportion
+        self._unneeded = 0  # how many those were
+
+    @property
+    def nbytes(self) -> int:
+        """How much is mapped; the system provides what was touched of it."""
+        return self._memory.nbytes
+
+    def fit(self, size: int) -> int:
+        """Make room for some bytes; the address of the first, where a page begins."""
+        held = self._memory.nbytes
+        if max(size, 1) > held:
+            self._map(size + size // 4)  # room to grow into costs nothing before it is touched
+        elif held <= _FAR_TOO_LARGE * size + _NOT_WORTH_CUTTING:
+            self._unneeded = self._most_lately = 0
+        else:
+            self._unneeded += 1
+            self._most_lately = max(self._most_lately, size)
+            if self._unneeded >= _PATIENCE:
+                self._map(self._most_lately)
+        return self._address
+
+    def _map(self, size: int) -> None:
+        self._memory = np.empty(0, np.uint8)  # first: both at once would be more than is ever needed
+        self._address = self._unneeded = self._most_lately = 0
+        whole = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            # Private: a forked child must not write into its parent's.
+            mapping = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"the system has no {whole} bytes") from error
+        if whole >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # the system may have no large pages
+                mapping.madvise(mmap.MADV_HUGEPAGE)
+        self._memory = np.frombuffer(mapping, np.uint8)
+        self._address = self._memory.ctypes.data
 
 
 def rounded_up(size: int) -> int:
@@ -32,43 +90,67 @@ def rounded_up(size: int) -> int:
     return step
 
 
-class ArenaLayout:
-    """The places of all buffers that live in the arena."""
+class _Plan:
+    """Offsets for certain sizes, from which those for smaller ones follow."""
 
-    def __init__(self, plan: NativePlan, late: Sequence[int], sizes: Callable[..., tuple[int, ...]]) -> None:
-        left_out = set(late)
-        elsewhere = left_out.union(number for number in plan.shared if plan.root(number) not in left_out)
-        self.buffers = np.array(
-            [n for n, buffer in enumerate(plan.buffers) if buffer.kind == "arena" and n not in elsewhere], np.int64
-        )
-        ends = {int(number): plan.lifetimes[number][1] for number in self.buffers}
-        for target in plan.shared:
-            root = plan.root(target)
-            if root in ends:
-                ends[root] = max(ends[root], plan.lifetimes[target][1])
-        self._lifetimes = [(plan.lifetimes[number][0], ends[int(number)]) for number in self.buffers]
-        self._size_numbers = np.array([plan.sizes[number] for number in self.buffers], np.int64)
-        shared = [number for number in plan.shared if number not in left_out and plan.root(number) in ends]
-        self.shared = np.array(shared, np.int64)
-        self.roots = np.array([plan.root(number) for number in shared], np.int64)
-        self._sizes = sizes
-        self._plans: dict[tuple[int, ...], tuple[Array, Array, int]] = {}
+    def __init__(self, sizes: Array, lifetimes: Sequence[tuple[int, int]]) -> None:
+        self.sizes = sizes
+        self._lifetimes = [Lifetime(size, first, last) for size, (first, last) in zip(sizes.tolist(), lifetimes)]
+        self._offsets, self.total = plan_offsets(self._lifetimes)
+        self.offsets = np.array(self._offsets, np.int64)
+
+    @cached_property
+    def stack(self) -> Stack:
+        """The order of the plan; a model that sees one shape only never asks for it."""
+        return Stack.of(self._lifetimes, self._offsets)
+
+
+class ArenaLayout:
+    """The places of some of a program's buffers, which share an arena."""
+
+    def __init__(self, image: Image, members: Sequence[int]) -> None:
+        inside = frozenset(members)
+        entries = {row[0]: row for row in image.arena.tolist() if row[0] in inside}
+        ends: dict[int, int] = {}
+        shared: dict[int, int] = {}
+        for number, entry in entries.items():
+            owner = number
+            while entries[owner][4] in inside:
+                owner = entries[owner][4]
+            if owner != number:
+                shared[number] = owner
+            ends[owner] = max(ends.get(owner, -1), entry[3])
+        self.buffers = np.array(list(ends), np.int64)  # that have a place of their own
+        self.shared = np.array(list(shared), np.int64)
+        self.roots = np.array(list(shared.values()), np.int64)
+        self._lifetimes = [(entries[number][2], end) for number, end in ends.items()]
+        self._size_numbers = np.array([entries[number][1] for number in ends], np.int64)
+        self._sizes = image.sizes
+        self._plans: dict[tuple[int, ...], _Plan] = {}  # the one used last is the last
+        self._lock = ForkSafeLock()
 
     def place(self, symbols: tuple[int, ...], dims: Array) -> tuple[Array, int]:
         """Offsets of `buffers` and the size of the arena for these values of the symbols and dims."""
-        needed = dims[self._size_numbers]
+        needed = np.maximum(dims[self._size_numbers], 0)
         key = tuple(rounded_up(size) for size in symbols)
-        found = self._plans.get(key)
+        with self._lock:
+            found = self._plans.pop(key, None)
         if found is None:
-            found = self._plan(np.array(self._sizes(*key), np.int64)[self._size_numbers])
-            if len(self._plans) >= _PLANS_KEPT:
-                self._plans.clear()
+            sizes = needed if key == symbols else np.maximum(np.array(self._sizes(*key), np.int64)[self._size_numbers], 0)
+            found = _Plan(sizes, self._lifetimes)
+        with self._lock:
             self._plans[key] = found
-        if (needed > found[1]).any():
-            found = self._plan(needed)
-        return found[0], found[2]
+            if len(self._plans) > _PLANS_KEPT:
+                del self._plans[next(iter(self._plans))]
+        if (needed == found.sizes).all():
+            return found.offsets, found.total
+        if (needed > found.sizes).any():
+            found = _Plan(needed, self._lifetimes)
+            return found.offsets, found.total
+        offsets, total = found.stack.offsets(needed.tolist())
+        return np.array(offsets, np.int64), total
 
-    def _plan(self, sizes: Array) -> tuple[Array, Array, int]:
-        lifetimes = [Lifetime(max(int(size), 0), first, last) for size, (first, last) in zip(sizes, self._lifetimes)]
-        offsets, total = plan_offsets(lifetimes)
-        return np.array(offsets, np.int64), sizes, total
+    def assign(self, bases: Array, start: int, offsets: Array) -> None:
+        """Write the addresses of all members, for an arena that begins at `start`."""
+        bases[self.buffers] = start + offsets
+        bases[self.shared] = bases[self.roots]

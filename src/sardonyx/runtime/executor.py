@@ -44,15 +44,11 @@ class RunControl:
     terminate: Callable[[], bool] = _never  # asked before each node
     on_node: Callable[[NodeTiming], None] | None = None  # told after each node of the top-level graph and of bodies
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody watches or may stop the run."""
-        return self.on_node is None and self.terminate is _never
-
-
-def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:
-    """Stands where a short way to run could be: this run needs the full way."""
-    return None
+    def stop_if_asked(self, before: str = "") -> None:
+        """Raise Fail if somebody wants the run to end; `before` names the node that would come next."""
+        if self.terminate():
+            hint = f"the next node was {before}" if before else ""
+            raise errors.Fail("Exiting due to terminate flag being set to true.", hint=hint)
 
 
 class Program:
@@ -84,7 +80,10 @@ class Program:
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """There is no shorter way than `run`."""
-        return never_fast(feeds)
+        return None
+
+    def shrink(self) -> None:
+        """Nothing is kept between runs."""
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
@@ -169,10 +168,8 @@ def run_step(step: HostStep, inputs: Sequence[Any], bodies: Mapping[str, Subgrap
 
 
 def _execute(steps: Schedule, frame: list[Any], control: RunControl) -> None:
-    terminate = control.terminate
     for step, dead in zip(steps.steps, steps.dead_after):
-        if terminate():
-            raise errors.Fail("Exiting due to terminate flag being set to true.", hint=f"the next node was {step.label}")
+        control.stop_if_asked(step.label)
         inputs = [None if slot == OMITTED else _read(frame, slot) for slot in step.inputs]
         bodies = {name: _runner(body, frame, control) for name, body in step.bodies.items()} if step.bodies else _NO_BODIES
         outputs = run_step(step, inputs, bodies, control)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from sardonyx.codegen.driver import BIND_ENTRIES, BLOCK_POOL
-from sardonyx.ir.graph import Value
-from sardonyx.runtime.native_program import Context, NativeProgram
+from sardonyx.plan.image import numpy_type
+from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict
 
-Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]
 
 _MOST_PREPARED = 8
@@ -51,11 +50,15 @@ class _Prepared:
 class FastPath:
     """Runs a native program whose inputs and outputs are all native."""
 
-    def __init__(self, program: NativeProgram, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        self._program = program
-        self._inputs = list(inputs)
-        self._outputs = list(outputs)
-        self._entries = program.address_entries(inputs, outputs)
+    def __init__(self, core: NativeCore) -> None:
+        self._core = core
+        image = core.image
+        self._declared = [(port.name, numpy_type(port.dtype), len(port.dims)) for port in image.inputs]
+        self._result_types = [(numpy_type(port.dtype), list(port.dims)) for port in image.outputs]
+        positions = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
+        rows = [(slot, positions[buffer], dim) for slot, buffer, dim in image.address_slots.tolist() if buffer in positions]
+        # Where the addresses of inputs and outputs stand in the table: slot, number of the value, the offset's dim.
+        self._entries = np.array(rows, np.int64).reshape(-1, BIND_ENTRIES)
         self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
         self._free: list[_Prepared] = []
 
@@ -63,20 +66,33 @@ class FastPath:
         """The outputs, or None if this run needs the full way."""
         expected = self._expected
         if expected is None or len(feeds) != len(expected):
-            return None
+            return self._run_declared(feeds)
         arrays = []
         for name, dtype, shape in expected:
             array = feeds.get(name)
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
-                return None
+                return self._run_declared(feeds)
             arrays.append(array)
         return self._launch(arrays)
 
+    def _run_declared(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs for arrays of the declared types and ranks; None for other feeds, and for sizes that do not fit."""
+        if len(feeds) != len(self._declared):
+            return None
+        for name, dtype, rank in self._declared:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != rank:
+                return None
+        try:
+            return self.run_checked(feeds)
+        except (SizeConflict, MemoryError, OverflowError):
+            return None  # the full way says what is wrong
+
     def run_checked(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the short way."""
-        arrays = [np.asarray(feeds[value.name], order="C") for value in self._inputs]
+        arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self._declared]
         results = self._launch(arrays)
-        self._expected = [(value.name, array.dtype, array.shape) for value, array in zip(self._inputs, arrays)]
+        self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)]
         return results
 
     def run_arrays(self, arrays: Sequence[Array]) -> list[Any]:
@@ -101,26 +117,26 @@ class FastPath:
         for array in results:
             view[position] = id(array)
             position += 1
-        program = self._program
-        program.pool.launch(prepared.block_address, prepared.context.alone, prepared.block_view, BLOCK_POOL)
-        if program.plan.faults:
-            program.raise_fault(prepared.context)
+        core = self._core
+        core.pool.launch(prepared.block_address, prepared.context.alone, prepared.block_view, BLOCK_POOL)
+        if core.image.faults:
+            core.raise_fault(prepared.context)
         if len(free) < _MOST_PREPARED:
             free.append(prepared)
         return results
 
     def _prepare(self) -> _Prepared:
-        program = self._program
-        steps, count = program.whole_program()
-        return _Prepared(program.new_context(), self._entries.copy(), steps, count, len(self._inputs) + len(self._outputs))
+        core = self._core
+        values = len(self._declared) + len(self._result_types)
+        return _Prepared(core.new_context(), self._entries.copy(), core.steps_address, core.step_count, values)
 
     def _fit(self, prepared: _Prepared, shapes: Shapes) -> None:
         """Set a context up for other shapes."""
         prepared.shapes = None  # if setting up fails, nothing may be taken for granted
-        program, context = self._program, prepared.context
-        known = program.set_up_for(context, dict(zip(self._inputs, shapes)))
+        context = prepared.context
+        self._core.fit(context, shapes)
         prepared.binds[:, 2] = context.dims[self._entries[:, 2]]
-        prepared.outputs = program.output_shapes(self._outputs, known)
+        prepared.outputs = [(tuple(context.dims[dims].tolist()), dtype) for dtype, dims in self._result_types]
         prepared.shapes = shapes
 
     def shrink(self) -> None:

@@ -3,6 +3,7 @@
 A pool of n workers is the calling thread and n - 1 Python threads that never come back to Python while the pool lives:
 they sit in `work` with the GIL released, spin for a millisecond or two after the last job, then sleep without using the CPU.
 One program at a time runs on a pool; who finds it busy runs on his own thread alone, which is as much work done per second.
+All sessions of a process that want the same number of workers share a pool (`shared_pool`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,16 @@ import ctypes
 import math
 import os
 import sys
-import threading
 import weakref
-from collections.abc import Mapping
+from _thread import allocate_lock
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sardonyx.codegen.loader import LoadedCode
+from sardonyx.runtime.locks import ForkSafeLock
+
+if TYPE_CHECKING:
+    from threading import Thread
 
 _POOL_BYTES = 128 + 64 * 256
 _OFFSET_WORKERS, _OFFSET_SPINS = 40, 48
@@ -26,6 +34,8 @@ _run_type = ctypes.CFUNCTYPE(
 )
 _work_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _launch_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_turns_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_start_turns_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _stop_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -36,36 +46,50 @@ def usable_cores() -> int:
     return max(1, min(count, math.ceil(quota))) if quota else max(1, count)
 
 
-def _cgroup_quota() -> float | None:
-    """CPUs the control group grants, or None without a limit."""
+def _cgroup_quota(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> float | None:
+    """CPUs that the control groups around this process grant, or None without a limit."""
+    granted: list[float] = []
+    for line in _text(own).splitlines() or ["0::/"]:
+        _, controllers, group = line.split(":", 2)
+        first_version = bool(controllers)
+        if first_version and "cpu" not in controllers.split(","):
+            continue
+        parts = [part for part in group.split("/") if part]
+        # A group has no more than any group around it. In a container the path may be the host's; then the root is its own.
+        for depth in range(len(parts) + 1):
+            folder = "/".join([root, *(["cpu"] if first_version else []), *parts[:depth]])
+            if first_version:
+                limit = [_text(f"{folder}/cpu.cfs_quota_us"), _text(f"{folder}/cpu.cfs_period_us")]
+            else:
+                limit = _text(f"{folder}/cpu.max").split()
+            if len(limit) == 2 and all(each.isdigit() and int(each) > 0 for each in limit):
+                granted.append(int(limit[0]) / int(limit[1]))
+    return min(granted, default=None)
+
+
+def _text(path: str) -> str:
+    """A short file of the system, or nothing."""
     try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-        return None if quota == "max" else int(quota) / int(period)
+        with open(path, encoding="ascii") as file:
+            return file.read().strip()
     except (OSError, ValueError):
-        pass
-    try:
-        with open("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", encoding="ascii") as file:
-            granted = int(file.read())
-        with open("/sys/fs/cgroup/cpu/cpu.cfs_period_us", encoding="ascii") as file:
-            span = int(file.read())
-        return granted / span if granted > 0 and span > 0 else None
-    except (OSError, ValueError):
-        return None
+        return ""
 
 
 class Pool:
     """A number of workers. Threads are started at the first run, and anew after a fork."""
 
-    def __init__(self, driver: Mapping[str, int], workers: int, *, spinning: bool = True) -> None:
+    def __init__(self, driver: LoadedCode, workers: int, *, spinning: bool = True) -> None:
         self.workers = workers
-        self._driver = dict(driver)
+        self._driver = driver
         self._spins = _SPINS if spinning else 0
-        self._start = _start_type(driver["start"])
-        self._run = _run_type(driver["run"])
-        self._launch = _launch_type(driver["launch"])
-        self._busy = threading.Lock()
-        self._threads: list[threading.Thread] = []
+        self._start = _start_type(driver.functions["start"])
+        self._run = _run_type(driver.functions["run"])
+        self._launch = _launch_type(driver.functions["launch"])
+        self._turns = _turns_type(driver.functions["turns"])
+        self._start_turns = _start_turns_type(driver.functions["start_turns"])
+        self._busy = allocate_lock()
+        self._threads: list[Thread] = []
         self._pid = 0
         self._block = ctypes.create_string_buffer(_POOL_BYTES + 64)
         self._address = 0
@@ -97,6 +121,18 @@ class Pool:
         finally:
             self._busy.release()
 
+    def run_turns(self, block: int, alone: bool) -> None:
+        """Run a loop block (see `codegen.driver`) until it comes back."""
+        if alone or self.workers == 1 or not self._busy.acquire(blocking=False):
+            self._turns(block, None, 0, 1)
+            return
+        try:
+            if self._pid != os.getpid():
+                self._open()
+            self._start_turns(self._address, block)
+        finally:
+            self._busy.release()
+
     def run_alone(self, steps: int, count: int, table: int) -> None:
         """Run steps on this thread: for programs too small to gain from more."""
         self._run(None, steps, count, table, 0, 1)
@@ -106,20 +142,22 @@ class Pool:
         self._address = (ctypes.addressof(self._block) + 63) // 64 * 64
         ctypes.c_int64.from_address(self._address + _OFFSET_WORKERS).value = self.workers
         ctypes.c_int64.from_address(self._address + _OFFSET_SPINS).value = self._spins
-        work = _work_type(self._driver["work"])
+        from threading import Thread  # lazy: small programs never start one, and would notice the import
+
+        work = _work_type(self._driver.functions["work"])
         self._pid = os.getpid()
         block, address = self._block, self._address
         self._threads = []
         for worker in range(1, self.workers):
             # The thread holds the block: it may outlive the pool by a moment.
-            thread = threading.Thread(target=_sit, args=(work, address, worker, block), daemon=True, name=f"sardonyx-{worker}")
+            thread = Thread(target=_sit, args=(work, address, worker, block), daemon=True, name=f"sardonyx-{worker}")
             thread.start()
             self._threads.append(thread)
 
     def close(self) -> None:
         """End the threads; a later run starts new ones."""
         if self._pid == os.getpid() and self._threads:
-            _stop_type(self._driver["stop"])(self._address)
+            _stop_type(self._driver.functions["stop"])(self._address)
             for thread in self._threads:
                 thread.join(timeout=1.0)
         self._threads = []
@@ -135,6 +173,20 @@ def _sit(work: object, address: int, worker: int, block: object) -> None:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_shared: dict[tuple[int, bool], Pool] = {}
+_shared_lock = ForkSafeLock()
+
+
+def shared_pool(driver: Callable[[], LoadedCode], workers: int, spinning: bool) -> Pool:
+    """The pool of all programs of this process that want so many workers; 0 means as many as this process may use.
+
+    `driver` gives the native half of the runtime, which is the same wherever it was loaded from.
+    """
+    key = (workers or usable_cores(), spinning)
+    with _shared_lock:
+        if key not in _shared:
+            _shared[key] = Pool(driver(), key[0], spinning=spinning)
+        return _shared[key]
 
 
 def _close_all() -> None:
@@ -148,7 +200,7 @@ atexit.register(_close_all)
 def _after_fork() -> None:
     """In a forked child the threads are gone, and a lock may be held by one that no longer exists."""
     for pool in list(_pools):
-        pool._busy = threading.Lock()
+        pool._busy = allocate_lock()
         pool._pid = 0
         pool._threads = []
 

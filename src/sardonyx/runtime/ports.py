@@ -90,6 +90,16 @@ class ModelMetadata:
 
 
 @dataclass(frozen=True)
+class ModelDescription:
+    """How a model describes itself to the users of a session."""
+
+    inputs: list[NodeArg]
+    outputs: list[NodeArg]
+    overridable: list[NodeArg]
+    metadata: ModelMetadata
+
+
+@dataclass(frozen=True)
 class OrtEpAssignedNode:
     """A node and its operator."""
 

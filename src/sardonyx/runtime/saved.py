@@ -4,249 +4,222 @@ Opening a saved model needs neither the model file nor any stage of the compiler
 takes to map the file. A file is found by a key that names everything the program depends on (`identity`); it lies in the
 private cache folder, beside the object code, and is as trusted as that: both are run.
 
-    magic, length and checksum of the record ── record (pickled: plan, code, ports) ── checksummed constants, each aligned
+    magic, length and checksum of the record ── record (marshalled) ── checksummed constants, each aligned
 
-Only programs that never come back to Python are saved. What a saved program cannot do (other values than the outputs, sizes
-that contradict the model) opens the model in full.
+Only programs that never come back to Python are saved. Of a model that is native for some cases only (see `cases`), those are
+saved. What a saved program cannot do (other values than the outputs, sizes that contradict the model) opens the model in full.
 """
 
 from __future__ import annotations
 
-import hashlib
 import marshal
 import mmap
 import os
 import pickle
 import struct
 import sys
-import threading
-import time
-import types
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from sardonyx.codegen.library import ENTRY
-from sardonyx.codegen.loader import LoadedCode, load
-from sardonyx.codegen.object_cache import PROGRAM_SUFFIX
-from sardonyx.codegen.target import machine_fingerprint
-from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import Buffer, KernelStep, View
-from sardonyx.plan.native import NativePlan
-from sardonyx.plan.plan import ExecutionPlan, Port
-from sardonyx.runtime.executor import RunControl
+from sardonyx import errors
+from sardonyx.cache_folder import CacheFolder, write_atomically
+from sardonyx.codegen.loader import ENTRY, load
+from sardonyx.codegen.machine import machine_fingerprint
+from sardonyx.plan.image import Image, from_plain, numpy_type
+from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.fast_path import FastPath
-from sardonyx.runtime.native_program import NativeProgram, SizeConflict
-from sardonyx.runtime.pool import Pool
+from sardonyx.runtime.locks import ForkSafeLock
+from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
+from sardonyx.runtime.pool import shared_pool
 
-_MAGIC: Final = b"SDXPRG1\0"
-_HEADER: Final = struct.Struct("<8sQ32s")
+if TYPE_CHECKING:
+    from sardonyx.plan.plan import ExecutionPlan, Port
+    from sardonyx.runtime.executor import RunControl
+
+_MAGIC: Final = b"SDXPRG2\0"
+_HEADER: Final = struct.Struct("<8sQQ")
+_SUFFIX: Final = ".program"
 _ALIGNMENT: Final = 64
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
-_CLOCK_TICK: Final = 20_000_000  # nanoseconds: file systems count time in steps of up to 10 ms
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the ones unused for longest go first
 
 
-@dataclass(frozen=True)
-class _SavedKernel:
-    """Stands for a kernel whose code is in the file."""
+class Program(NamedTuple):
+    """A program but for its constants."""
 
-    key: str
-
-
-@dataclass
-class Record:
-    """All of a saved program but its constants."""
-
-    plan: NativePlan
-    inputs: list[Value]
-    outputs: list[Value]
-    ports: tuple[tuple[Port, ...], tuple[Port, ...], tuple[Port, ...]]
-    node_count: int
+    image: Image
     objects: list[bytes]  # machine code, each kernel once
     object_of_step: list[int]
     driver: bytes
-    size_code: bytes  # marshalled code of the function that evaluates all sizes
-    constants: dict[int, tuple[int, tuple[int, ...], str, int]]  # buffer -> offset, shape, element type, checksum
-    about: Any  # what the session wants to know again: descriptions, metadata
+
+
+class Record(NamedTuple):
+    """What is saved under a key: a model's program, or what to know of a model whose cases have programs of their own."""
+
+    program: Program | None
+    node_count: int
+    deciding: tuple[str, ...]  # inputs whose numbers tell cases apart
+    described: bytes  # pickled: the ports of the model, and what the session wants to know again
 
 
 @cache
 def source_version() -> str:
     """Changes with every file of the package: a saved program never meets another version's runtime."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256(sys.version.encode() + np.__version__.encode())
-    for path in sorted(root.rglob("*.py")):
-        status = path.stat()
-        digest.update(f"{path.relative_to(root)}|{status.st_size}|{status.st_mtime_ns}".encode())
-    return digest.hexdigest()[:16]
+    facts = [f"{sys.version} {np.__version__}"]
+    folders = [os.path.dirname(os.path.dirname(__file__))]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    facts.append(f"{entry.name} {status.st_size} {status.st_mtime_ns}")
+                elif "." not in entry.name and not entry.name.startswith("__") and entry.is_dir():
+                    folders.append(entry.path)
+    content = "|".join(facts).encode()
+    return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
 
 
 def identity(source: str | bytes, settings: str) -> str | None:
-    """The key of a model and the settings that matter; None if the model is not there, or was written this moment.
+    """Names a model and everything its program depends on; None if the model is not there.
 
     A file is known by what the file system says of it, not by its content: reading it would take longer than opening it saved.
-    Its clock is coarse, so that a file that is just being written may change once more without looking different.
     """
     if isinstance(source, str):
         try:
             status = os.stat(source)
         except OSError:
             return None
-        if abs(time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns)) < _CLOCK_TICK:
-            return None
-        file = (os.path.realpath(source), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        digest = hashlib.sha256(repr(file).encode())
+        model = repr(
+            (os.path.realpath(source), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        )
     else:
-        digest = hashlib.sha256(source)
-    digest.update(f"|{settings}|{source_version()}|{machine_fingerprint()}".encode())
-    return digest.hexdigest()[:40]
+        from hashlib import sha256  # lazy: it takes milliseconds to load, and most models are files
+
+        model = sha256(source).hexdigest()
+    return f"{model}|{settings}|{source_version()}|{machine_fingerprint()}"
 
 
-def save(folder: Path, key: str, record: Record, arrays: Mapping[int, Any]) -> None:
+def programs(folder: str) -> CacheFolder:
+    """The saved programs in the cache folder."""
+    return CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT)
+
+
+def _file_key(key: str) -> str:
+    """A short key for the file's name; two may be equal by chance, so the file holds the whole key, too."""
+    content = key.encode("utf-8", "surrogatepass")
+    return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
+
+
+def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> None:
     """Write a program, if it is small enough; a folder that cannot be written is not an error."""
     if sum(array.nbytes for array in arrays.values()) > _LARGEST:
         return
+    from sardonyx.dtypes import from_numpy  # lazy: a start from a saved program does without the table of types
+
+    places: list[tuple[int, int, tuple[int, ...], str, int]] = []
+    contents: list[memoryview] = []
     offset = 0
     for number, array in arrays.items():
-        checksum = zlib.adler32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data) if array.nbytes else 1
-        record.constants[number] = (offset, array.shape, record.plan.buffers[number].dtype.name, checksum)
-        offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-    body = pickle.dumps(record, protocol=5)
-    start = -(-(_HEADER.size + len(body)) // _ALIGNMENT) * _ALIGNMENT
-    temporary = folder / f".new-{key}-{os.getpid()}-{threading.get_ident()}"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(_HEADER.pack(_MAGIC, len(body), hashlib.sha256(body).digest()) + body)
-            for number, array in arrays.items():
-                file.seek(start + record.constants[number][0])
-                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            file.truncate(start + offset)
-        os.replace(temporary, folder / f"{key}{PROGRAM_SUFFIX}")
-        _evict(folder)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
+        places.append((number, offset, array.shape, from_numpy(array.dtype).name, zlib.adler32(content)))
+        gap = -len(content) % _ALIGNMENT
+        contents += [content, memoryview(bytes(gap))]
+        offset += len(content) + gap
+    program = record.program
+    code = None if program is None else (program.image.plain(), program.objects, program.object_of_step, program.driver)
+    plain = (key, code, record.node_count, record.deciding, record.described, places)
+    body = marshal.dumps(plain)
+    gap = -(_HEADER.size + len(body)) % _ALIGNMENT
+    write_atomically(
+        programs(folder).path(_file_key(key)), _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)), body, bytes(gap), *contents
+    )  # fmt: skip
+    programs(folder).make_room()
 
 
-def _evict(folder: Path) -> None:
-    """Keep the folder below its limit."""
-    found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.glob(f"*{PROGRAM_SUFFIX}"))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in found:
-        if total <= _FOLDER_LIMIT:
-            return
-        path.unlink(missing_ok=True)
-        total -= size
-
-
-def read(folder: Path, key: str) -> tuple[Record, dict[int, Any]] | None:
+def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
     """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged."""
-    path = folder / f"{key}{PROGRAM_SUFFIX}"
+    saved, name = programs(folder), _file_key(key)
     try:
-        with open(path, "rb") as file:
+        with open(saved.path(name), "rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        os.utime(path)
+        saved.mark_used(name)
     except (OSError, ValueError):
         return None
     if len(content) < _HEADER.size:
         return None
-    magic, length, digest = _HEADER.unpack_from(content)
+    magic, length, checksum = _HEADER.unpack_from(content)
     body = memoryview(content)[_HEADER.size : _HEADER.size + length]
-    if magic != _MAGIC or len(body) != length or hashlib.sha256(body).digest() != digest:
+    if magic != _MAGIC or len(body) != length or zlib.crc32(body) != checksum:
         return None
     try:
-        record: Record = pickle.loads(body)
-    except Exception:  # what another version has written, or nobody: whatever unpickling stumbles over, it is made anew
+        saved_key, code, node_count, deciding, described, places = marshal.loads(body)
+    except (ValueError, TypeError, EOFError):  # another Python has written it
+        return None
+    if saved_key != key:
         return None
     start = -(-(_HEADER.size + length) // _ALIGNMENT) * _ALIGNMENT
-    arrays: dict[int, Any] = {}
-    for number, (offset, shape, kind, checksum) in record.constants.items():
-        dtype = record.plan.buffers[number].dtype.numpy
-        count = int(np.prod(shape, dtype=np.int64))
+    arrays: dict[int, Array] = {}
+    for number, offset, shape, kind, checksum in places:
+        dtype = numpy_type(kind)
+        count = 1
+        for size in shape:
+            count *= size
         end = start + offset + count * dtype.itemsize
-        if end > len(content) or kind != record.plan.buffers[number].dtype.name:
-            return None
-        if count and zlib.adler32(memoryview(content)[start + offset : end]) != checksum:
+        if end > len(content) or zlib.adler32(memoryview(content)[start + offset : end]) != checksum:
             return None
         arrays[number] = np.frombuffer(content, dtype, count, start + offset).reshape(shape)
-    return record, arrays
+    program = None if code is None else Program(from_plain(code[0]), *code[1:])
+    return Record(program, node_count, deciding, described), arrays
 
 
-def stripped(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]) -> tuple[NativePlan, list[Value], list[Value]]:
-    """The plan without anything that leads back to the graph or to kernels."""
-    values: dict[Value, Value] = {}
-    buffers: dict[int, Buffer] = {}
+class _SavedModel:
+    """What is known of a saved model without compiling it."""
 
-    def bare_value(value: Value) -> Value:
-        if value not in values:
-            values[value] = Value(value.name, value.type)
-        return values[value]
-
-    def bare_buffer(buffer: Buffer) -> Buffer:
-        if id(buffer) not in buffers:
-            value = None if buffer.value is None else bare_value(buffer.value)
-            buffers[id(buffer)] = Buffer(buffer.kind, buffer.dtype, buffer.size, buffer.label, None, value)
-        return buffers[id(buffer)]
-
-    def bare_view(view: View) -> View:
-        return View(bare_buffer(view.buffer), view.shape, view.strides, view.offset)
-
-    steps = []
-    for step in plan.steps:
-        kernel = _SavedKernel(step.kernel.key)
-        steps.append(KernelStep(kernel, (), step.units, step.work, (), (), step.label, step.nodes))
-    bare = NativePlan(
-        steps, list(plan.segments), [bare_buffer(buffer) for buffer in plan.buffers], plan.symbols, plan.dims, plan.table_size,
-        plan.dim_slots, plan.address_slots, plan.step_slots, plan.work_slots, plan.lifetimes, plan.sizes, plan.shared,
-        [bare_view(view) for view in plan.inputs], [bare_view(view) for view in plan.outputs], plan.checks, plan.equalities,
-        plan.faults,
-    )  # fmt: skip
-    return bare, [bare_value(value) for value in inputs], [bare_value(value) for value in outputs]
-
-
-_pools: dict[tuple[str, int, bool], tuple[Pool, LoadedCode]] = {}
-
-
-def _pool(driver: bytes, workers: int, spinning: bool) -> Pool:
-    key = (hashlib.sha256(driver).hexdigest(), workers, spinning)
-    if key not in _pools:
-        code = load(driver)
-        _pools[key] = (Pool(code.functions, workers, spinning=spinning), code)
-    return _pools[key][0]
-
-
-class SavedModel:
-    """A program read from disk; the same face as a freshly compiled model."""
-
-    def __init__(
-        self, record: Record, arrays: Mapping[int, Any], workers: int, spinning: bool, open_full: Callable[[], Any]
-    ) -> None:
-        self.inputs, self.outputs, self.overridable_initializers = record.ports
+    def __init__(self, record: Record, open_full: Callable[[], Any]) -> None:
         self.node_count = record.node_count
+        self._record = record
         self._open_full = open_full
         self._full: Any = None
-        self._code = [load(content) for content in record.objects]
-        plan = record.plan
-        for number, array in arrays.items():
-            plan.buffers[number].load = partial(_same, array)
-        entries = [self._code[number].functions[ENTRY] for number in record.object_of_step]
-        sizes = types.FunctionType(marshal.loads(record.size_code), {"__builtins__": {}, "max": max, "min": min})
-        program = NativeProgram(plan, entries, _pool(record.driver, workers, spinning), {}, sizes)
-        self._names = tuple(port.name for port in self.outputs)
-        self._fast = FastPath(program, record.inputs, record.outputs)
+        self._ports: Any = None
+        self._lock = ForkSafeLock()
+
+    @property
+    def described(self) -> tuple[Any, Any]:
+        """The ports of the model (inputs, outputs, overridable initializers), and what the session saved beside them."""
+        if self._ports is None:
+            self._ports = pickle.loads(self._record.described)
+        ports: tuple[Any, Any] = self._ports
+        return ports
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """What must be fed."""
+        ports: tuple[Port, ...] = self.described[0][0]
+        return ports
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """What the model gives."""
+        ports: tuple[Port, ...] = self.described[0][1]
+        return ports
+
+    @property
+    def overridable_initializers(self) -> tuple[Port, ...]:
+        """Weights that a feed of the same name replaces."""
+        ports: tuple[Port, ...] = self.described[0][2]
+        return ports
 
     @property
     def full(self) -> Any:
         """The model opened with the whole compiler."""
-        if self._full is None:
-            self._full = self._open_full()
-        return self._full
+        with self._lock:
+            if self._full is None:
+                self._full = self._open_full()
+            return self._full
 
     @property
     def plan(self) -> ExecutionPlan:
@@ -254,24 +227,123 @@ class SavedModel:
         plan: ExecutionPlan = self.full.plan
         return plan
 
-    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, if this run can go the short way; None if it needs `run`."""
-        return self._fast.run(feeds)
+    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+        """The program for these feeds, if it was saved."""
+        raise NotImplementedError
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds."""
-        if tuple(fetches) == self._names and (control is None or control.is_idle):
+        if list(fetches) == [port.name for port in self.outputs] and (control is None or control.on_node is None):
+            fast = self._fast_path(feeds)
             try:
-                return self._fast.run_checked(feeds)
+                if control is not None:
+                    control.stop_if_asked()
+                if fast is not None:
+                    return fast.run_checked(feeds)
             except (SizeConflict, MemoryError, OverflowError):
                 pass  # the full model knows what to do
         results: list[Any] = self.full.run(feeds, fetches, control)
         return results
 
+
+class SavedModel(_SavedModel):
+    """A model whose program was read from disk; the same face as a freshly compiled one."""
+
+    def __init__(self, record: Record, loaded: LoadedProgram, open_full: Callable[[], Any]) -> None:
+        super().__init__(record, open_full)
+        self._loaded = loaded
+        self.run_fast = loaded.fast.run
+
+    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+        return self._loaded.fast
+
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
-        self._fast.shrink()
+        self._loaded.fast.shrink()
+        if self._full is not None:
+            self._full.shrink()
 
 
-def _same(array: Any) -> Any:
-    return array
+class SavedCases(_SavedModel):
+    """A model that is native for some cases; their programs are read when they first come."""
+
+    def __init__(self, record: Record, load_case: Callable[[Case], LoadedProgram | None], open_full: Callable[[], Any]) -> None:
+        super().__init__(record, open_full)
+        self._load_case = load_case
+        self._cases = CaseTable(record.deciding)
+        self._loaded: list[LoadedProgram] = []
+        self._missing: set[Case] = set()
+
+    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """All outputs, if this run can go the short way; None if it needs `run`."""
+        results = self._cases.run(feeds)
+        if results is not None:
+            return results
+        fast = self._fast_path(feeds)
+        if fast is not None:
+            return fast.run(feeds)
+        return None if self._full is None else self._full.run_fast(feeds)
+
+    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+        case = self._cases.case_of(feeds)
+        if case is None or case in self._missing:
+            return None
+        found = self._cases.find(case)
+        if found is None:
+            loaded = self._load_case(case)
+            if loaded is None:
+                self._missing.add(case)
+                return None
+            self._loaded.append(loaded)
+            self._cases.put(case, loaded.fast)
+            return loaded.fast
+        return found
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        self._cases.shrink()
+        if self._full is not None:
+            self._full.shrink()
+
+
+class LoadedProgram:
+    """A program ready to run, with the code it consists of."""
+
+    def __init__(self, program: Program, arrays: dict[int, Array], workers: int, spinning: bool) -> None:
+        self._code = [load(content) for content in program.objects]
+        entries = [self._code[number].functions[ENTRY] for number in program.object_of_step]
+        pool = shared_pool(lambda: load(program.driver), workers, spinning)
+        self.fast = FastPath(NativeCore(program.image, entries, pool, lambda: arrays))
+
+
+def open_saved(
+    folder: str, key: str, workers: int, spinning: bool, open_full: Callable[[], Any]
+) -> SavedModel | SavedCases | None:
+    """The model saved under a key; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
+    found = read(folder, key)
+    if found is None:
+        return None
+    record, arrays = found
+    if record.program is not None:
+        program = _loaded(record.program, arrays, workers, spinning)
+        return None if program is None else SavedModel(record, program, open_full)
+
+    def load_case(case: Case) -> LoadedProgram | None:
+        found = read(folder, case_key(key, case))
+        if found is None or found[0].program is None:
+            return None
+        return _loaded(found[0].program, found[1], workers, spinning)
+
+    return SavedCases(record, load_case, open_full)
+
+
+def _loaded(program: Program, arrays: dict[int, Array], workers: int, spinning: bool) -> LoadedProgram | None:
+    try:
+        return LoadedProgram(program, arrays, workers, spinning)
+    except errors.EngineError:  # code this machine does not take
+        return None
+
+
+def case_key(key: str, case: Case) -> str:
+    """The key of the program for one case of a model."""
+    return f"{key}|{case}"

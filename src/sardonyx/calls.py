@@ -1,0 +1,84 @@
+"""One call of a session the full way: feeds checked and converted, options heeded, results presented."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sardonyx import errors
+from sardonyx.options import RunOptions
+from sardonyx.runtime.executor import RunControl
+from sardonyx.runtime.feeds import FeedReader, present
+from sardonyx.runtime.profile import Profiler
+from sardonyx.runtime.values import OrtValue
+
+if TYPE_CHECKING:
+    from sardonyx.opened import CompiledModel
+
+_UNCONTROLLED: Final = RunControl()
+
+
+class Caller:
+    """Runs a program for all that a caller may feed and fetch."""
+
+    def __init__(self, program: CompiledModel, profiler: Profiler | None, *, keeps_memory: bool) -> None:
+        self._program = program
+        self._keeps_memory = keeps_memory
+        self._profiler = profiler
+        self._output_names = [port.name for port in program.outputs]
+        self._output_types = {port.name: port.type for port in program.outputs}
+        self.feeds = FeedReader(program.inputs, program.overridable_initializers)
+
+    def fetches(self, output_names: Sequence[str] | None) -> list[str]:
+        """The values to compute: all outputs, if none are named."""
+        if not output_names:
+            return self._output_names
+        if isinstance(output_names, str):
+            raise TypeError(f"output_names: expected a list of names, got the string {output_names!r}")
+        for name in output_names:
+            if not isinstance(name, str):
+                raise TypeError(f"output_names: expected names, got {name!r}")
+        return list(output_names)
+
+    def run(self, output_names: Sequence[str] | None, feed: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
+        """The named values as callers get them."""
+        fetches = self.fetches(output_names)
+        results = self._compute(fetches, feed, run_options)
+        return [present(value, self._output_types.get(name)) for name, value in zip(fetches, results)]
+
+    def run_ort_values(
+        self, output_names: Sequence[str] | None, feed: Mapping[str, OrtValue], run_options: RunOptions | None
+    ) -> list[OrtValue]:
+        """The named values as OrtValues."""
+        fetches = self.fetches(output_names)
+        results = self._compute(fetches, feed, run_options)
+        types = [self._output_types.get(name) for name in fetches]
+        return [OrtValue.of(present(value, type), type) for value, type in zip(results, types)]
+
+    def _compute(self, fetches: Sequence[str], feed: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
+        shrinking = not self._keeps_memory
+        if run_options is None:
+            control = _UNCONTROLLED
+        elif isinstance(run_options, RunOptions):
+            if run_options.terminate:
+                raise errors.Fail("Exiting due to terminate flag being set to true.")
+            control = RunControl(terminate=lambda: run_options.terminate)
+            shrinking = shrinking or run_options.shrinks_arena
+            if run_options.active_adapters:
+                parameters = {
+                    name: value for adapter in run_options.active_adapters for name, value in adapter.parameters.items()
+                }
+                feed = {**parameters, **feed}
+        else:
+            raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
+        values = self.feeds.read(feed)
+        profiler = self._profiler
+        try:
+            if profiler is None:
+                return self._program.run(values, fetches, control)
+            with profiler.span("model_run"):
+                return self._program.run(values, fetches, dataclasses.replace(control, on_node=profiler.on_node))
+        finally:
+            if shrinking:
+                self._program.shrink()

@@ -1,0 +1,62 @@
+"""Which elements are not zero: counted by chunks, then written where they belong.
+
+    count    counts[u]  :=  how many elements of chunk u are not zero
+    starts   starts[u]  :=  counts[0] + ... + counts[u - 1];    total  :=  their sum
+    places   target[axis, starts[u] ...]  :=  where the elements of chunk u that are not zero stand, in order
+
+The results are in row-major order whatever the number of workers: every chunk knows where its own begin. The target's size is
+known between the second and the third.
+
+The elements lie without gaps. Arguments of count: how many elements, address of the elements, address of the counts. Of starts:
+how many chunks, addresses of the counts, the starts and the total. Of places: sizes of the axes, how many elements, address of
+the elements, address of the starts, address of the target and its strides. The parallel range counts chunks, for starts it is 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sardonyx.ir.dims import Dim, ceildiv
+
+CHUNK: Final = 1024  # elements; their places are collected on the stack
+
+
+@dataclass(frozen=True)
+class CountKernel:
+    """Counts the elements of each chunk that are not zero."""
+
+    type: str
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"count|{self.type}"
+
+
+@dataclass(frozen=True)
+class StartsKernel:
+    """Adds up counts."""
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return "starts"
+
+
+@dataclass(frozen=True)
+class PlacesKernel:
+    """Writes the coordinates of elements that are not zero, one row for each axis."""
+
+    type: str
+    axes: int
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"places|{self.type}|{self.axes}"
+
+
+def chunks(elements: Dim) -> Dim:
+    """How many chunks there are."""
+    return ceildiv(elements, CHUNK)

@@ -1,0 +1,43 @@
+"""Weighted sums of elements at any places of images: the second half of a GridSample or RoiAlign.
+
+    target[n, c, p]  :=  sum over t of weights[n, t, p] * source[n * move + c, places[n, t, p]]
+
+A place below zero lies outside and counts as an element that is 0. Without weights there is one place, whose element is taken as
+it is. All tensors lie without gaps.
+
+Arguments: channels, points, elements of one channel of the source, the move (in channels); addresses of the source, the places
+(i64), the weights if there are any, and the target. The parallel range counts chunks of points, of all images and channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sardonyx.ir.dims import Dim, ceildiv
+
+CHUNK: Final = 1024  # points
+
+
+@dataclass(frozen=True)
+class SampleKernel:
+    """All that decides the code of a sampling."""
+
+    source: str
+    compute: str  # type of the weights and sums; of the elements themselves, if there are no weights
+    taps: int
+    weighted: bool
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"sample|{self.source}|{self.compute}|{self.taps}|{int(self.weighted)}"
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return 7 + int(self.weighted)
+
+
+def units(images: Dim, channels: Dim, points: Dim) -> Dim:
+    """How many chunks there are."""
+    return images * channels * ceildiv(points, CHUNK)

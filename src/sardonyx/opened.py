@@ -1,0 +1,80 @@
+"""What a session holds once its model is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sardonyx.options import SessionOptions
+
+if TYPE_CHECKING:
+    from sardonyx.calls import Caller
+    from sardonyx.plan.plan import ExecutionPlan, Port
+    from sardonyx.runtime.executor import RunControl
+    from sardonyx.runtime.ports import ModelDescription
+    from sardonyx.runtime.profile import Profiler
+
+ProviderSettings = Mapping[str, Mapping[str, str]]
+
+
+class CompiledModel(Protocol):
+    """What a session needs of a compiled model, whoever computes it."""
+
+    @property
+    def plan(self) -> ExecutionPlan: ...
+
+    @property
+    def node_count(self) -> int: ...
+
+    @property
+    def inputs(self) -> tuple[Port, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[Port, ...]: ...
+
+    @property
+    def overridable_initializers(self) -> tuple[Port, ...]: ...
+
+    def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]: ...
+
+    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None: ...
+
+    def shrink(self) -> None: ...
+
+
+class Opened:
+    """A program ready to run, with all that was decided for it."""
+
+    def __init__(
+        self,
+        options: SessionOptions,
+        providers: ProviderSettings,
+        program: CompiledModel,
+        describe: Callable[[], ModelDescription],
+        profiler: Profiler | None = None,
+    ) -> None:
+        self.options = options
+        self.providers = providers
+        self.program = program
+        self.profiler = profiler
+        is_plain = profiler is None and options.enable_cpu_mem_arena
+        self.run_fast: Callable[[Mapping[str, Any]], list[Any] | None] = program.run_fast if is_plain else never_fast
+        self._describe = describe
+
+    @cached_property
+    def description(self) -> ModelDescription:
+        """Inputs, outputs and metadata of the model."""
+        return self._describe()
+
+    @cached_property
+    def caller(self) -> Caller:
+        """Does what the short way cannot."""
+        from sardonyx.calls import Caller  # lazy: plain runs of a saved program never need it
+
+        return Caller(self.program, self.profiler, keeps_memory=self.options.enable_cpu_mem_arena)
+
+
+def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:
+    """Stands where a short way to run could be: this run needs the full way."""
+    return None

@@ -1,0 +1,117 @@
+"""A native program as plain numbers: all that running it takes, without the objects of the compiler.
+
+Graph, views and expressions of sizes are gone: a size is the number of an entry of `dims`, which one function computes from the
+values of the symbols. That makes a program quick to save, to read and to start: this module and those that run an image import
+nothing of the compiler.
+"""
+
+from __future__ import annotations
+
+import marshal
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Sizes = Callable[..., tuple[int, ...]]
+
+PARALLEL_FROM: Final = 20_000  # nanoseconds of work from which on a step is worth two workers
+ALIGNMENT: Final = 64  # of buffers: a cache line, and the widest vector
+
+_TABLES: Final = {  # name -> columns
+    "steps": 2,  # arguments' slot, unit count's slot
+    "dim_slots": 2,  # table slot, dim
+    "work_slots": 2,  # slot of the worker count, dim that estimates the work
+    "address_slots": 3,  # table slot, buffer, dim that gives the offset in bytes
+    "arena": 5,  # buffer, dim that gives its bytes, first and last step that touch it, buffer whose memory it takes over (or -1)
+    "late": 1,  # buffers of the arena whose sizes host steps tell
+    "fault_buffers": 1,
+    "checks": 2,  # dim that must be 1 or equal to the other dim
+    "equalities": 2,  # dims that must be equal
+    "bindings": 3,  # symbol, the input and the axis its value is read from
+}
+_NUMPY: Final = {  # element types that NumPy has, by short name
+    "f32": "f4", "f64": "f8", "f16": "f2", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "u8": "u1", "u16": "u2",
+    "u32": "u4", "u64": "u8", "bool": "?", "c64": "c8", "c128": "c16",
+}  # fmt: skip
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The array type of an element type's short name."""
+    plain = _NUMPY.get(name)
+    if plain is not None:
+        return np.dtype(plain)
+    from sardonyx import dtypes  # lazy: it brings the types that NumPy lacks, which few programs use
+
+    return dtypes.from_name(name).numpy
+
+
+class Port:
+    """An input or output: `dims` has the number of the dim of each axis."""
+
+    __slots__ = ("buffer", "dims", "dtype", "name")
+
+    def __init__(self, name: str, dtype: str, dims: Sequence[int], buffer: int) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.dims = tuple(dims)
+        self.buffer = buffer
+
+    def plain(self) -> tuple[str, str, tuple[int, ...], int]:
+        """What the port was made of."""
+        return self.name, self.dtype, self.dims, self.buffer
+
+
+class Image:
+    """The numbers of a program. Tables are integer arrays with the columns stated in `_TABLES`."""
+
+    steps: Array
+    dim_slots: Array
+    work_slots: Array
+    address_slots: Array
+    arena: Array
+    late: Array
+    fault_buffers: Array
+    checks: Array
+    equalities: Array
+    bindings: Array
+
+    def __init__(
+        self,
+        tables: dict[str, Any],
+        symbols: Sequence[str],
+        inputs: Sequence[Port],
+        outputs: Sequence[Port],
+        faults: Sequence[tuple[str, str]],
+        dim_texts: dict[int, str],
+        counts: tuple[int, int, int],
+        sizes: Sizes,
+    ) -> None:
+        for name, columns in _TABLES.items():
+            setattr(self, name, np.asarray(tables[name], np.int64).reshape(-1, columns))
+        self.symbols = tuple(symbols)
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.faults = tuple(faults)  # (node, text) of fault code n, counted from 1, at n - 1
+        self.dim_texts = dim_texts  # how messages call the dims that are checked
+        self.counts = counts
+        self.table_size, self.buffer_count, self.fault_entries = counts
+        self.sizes = sizes  # the symbols' values -> the values of all dims
+
+    def plain(self) -> tuple[Any, ...]:
+        """The image as data that `marshal` can write."""
+        tables = {name: getattr(self, name).tobytes() for name in _TABLES}
+        inputs, outputs = ([port.plain() for port in ports] for ports in (self.inputs, self.outputs))
+        code = marshal.dumps(self.sizes.__code__)
+        return tables, self.symbols, inputs, outputs, self.faults, self.dim_texts, self.counts, code
+
+
+def from_plain(plain: tuple[Any, ...]) -> Image:
+    """The image that `Image.plain` described."""
+    tables, symbols, inputs, outputs, faults, dim_texts, counts, code = plain
+    arrays = {name: np.frombuffer(content, np.int64) for name, content in tables.items()}
+    sizes = types.FunctionType(marshal.loads(code), {"__builtins__": {}, "max": max, "min": min})
+    fed, given = ([Port(*entry) for entry in entries] for entries in (inputs, outputs))
+    return Image(arrays, symbols, fed, given, faults, dim_texts, counts, sizes)

@@ -1,0 +1,63 @@
+"""Cases of a model that is not native as a whole: the shapes of a run's inputs, and the numbers that decide its branches.
+
+For one case such a model is often native after all: numbers tell which side of an If is taken and how large everything is. Cases
+that come again are compiled, and saved; this table finds their programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx.runtime.fast_path import FastPath
+
+Case: TypeAlias = tuple[tuple[str, tuple[int, ...], "int | None"], ...]  # each input's name, shape, and number if it decides
+
+
+class CaseTable:
+    """Programs by case. `deciding` names the inputs of one whole number that conditions are computed from."""
+
+    def __init__(self, deciding: Sequence[str]) -> None:
+        self.deciding = tuple(deciding)
+        self._programs: dict[Case, FastPath] = {}
+        self._last: tuple[list[tuple[str, int]], FastPath] | None = None
+
+    def case_of(self, feeds: Mapping[str, Any]) -> Case | None:
+        """The case of some feeds; None if they are not all arrays."""
+        entries = []
+        for name, array in sorted(feeds.items()):
+            if type(array) is not np.ndarray:
+                return None
+            number = int(array.item()) if name in self.deciding and array.size == 1 else None
+            entries.append((name, array.shape, number))
+        return tuple(entries)
+
+    def put(self, case: Case, program: FastPath) -> None:
+        """Keep the program of a case."""
+        self._programs[case] = program
+        self._last = ([(name, number) for name, _, number in case if number is not None], program)
+
+    def find(self, case: Case) -> FastPath | None:
+        """The program of a case."""
+        found = self._programs.get(case)
+        if found is not None:
+            self.put(case, found)
+        return found
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs, if the case is that of the run before; None if this run needs a look at the table."""
+        if self._last is None:
+            return None
+        numbers, program = self._last
+        for name, number in numbers:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.size != 1 or array.item() != number:
+                return None
+        return program.run(feeds)
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        for program in self._programs.values():
+            program.shrink()

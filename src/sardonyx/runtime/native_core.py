@@ -1,0 +1,173 @@
+"""Sizes, memory and launch of a native program: what every run of one needs, with or without host steps between.
+
+A context is the memory of one run at a time: the table all kernels read their arguments from, and the arena. It remembers the
+sizes it was set up for; a run with the same sizes only fills in the addresses of inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx import errors
+from sardonyx.plan.image import PARALLEL_FROM, Image
+from sardonyx.runtime.arena import Arena, ArenaLayout
+from sardonyx.runtime.locks import ForkSafeLock
+from sardonyx.runtime.pool import Pool
+
+Array = np.ndarray[Any, Any]
+
+_BARRIER: Final = 1
+
+
+class SizeConflict(Exception):
+    """Actual sizes contradict what the kernels were made for: one name fed with two sizes, or a shape rule that was wrong."""
+
+
+class Context:
+    """Memory of one run at a time."""
+
+    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "table")
+
+    def __init__(self, table_size: int, fault_entries: int) -> None:
+        self.table = np.zeros(max(table_size, 1), np.int64)
+        self.known: tuple[int, ...] | None = None  # the symbols' values the table was filled for
+        self.arena = Arena()
+        self.late: list[Arena] = []  # for values whose sizes host steps tell, in the order they do
+        self.late_used = 0  # how many of those belong to the run under way
+        self.bases: Array = np.empty(0, np.int64)
+        self.dims: Array = np.empty(0, np.int64)
+        self.alone = True  # the whole program is too small to gain from a second worker
+        self.faults = np.zeros(fault_entries, np.int64)  # where kernels report bad data
+
+
+class NativeCore:
+    """A program's image with its code and constants, ready to be set up for sizes."""
+
+    def __init__(self, image: Image, addresses: Sequence[int], pool: Pool, load: Callable[[], dict[int, Array]]) -> None:
+        self.image = image
+        self.pool = pool
+        steps = np.empty((len(addresses), 4), np.int64)
+        steps[:, 0] = addresses
+        steps[:, 1:3] = image.steps
+        steps[:, 3] = _BARRIER
+        self._steps = steps
+        self.steps_address = steps.ctypes.data
+        self.step_count = len(addresses)
+        self._dim_slots, self._dim_numbers = image.dim_slots.T
+        self._work_slots, self._work_numbers = image.work_slots.T
+        self._address_slots, self._address_buffers, self._address_offsets = image.address_slots.T
+        late = set(image.late[:, 0].tolist())
+        self._layout = ArenaLayout(image, [number for number in image.arena[:, 0].tolist() if number not in late])
+        self._late_layouts: dict[tuple[int, ...], ArenaLayout] = {}
+        self._load = load
+        self._constants: dict[int, Array] | None = None
+        self._fixed_bases = np.zeros(image.buffer_count, np.int64)
+        self._lock = ForkSafeLock()
+
+    @property
+    def constants(self) -> dict[int, Array]:
+        """The arrays of constant buffers, by number; made when they are first needed."""
+        loaded = self._constants
+        if loaded is None:
+            with self._lock:
+                loaded = self._load()
+                for number, array in loaded.items():
+                    self._fixed_bases[number] = array.ctypes.data
+                self._constants = loaded
+        return loaded
+
+    def new_context(self, more: int = 0) -> Context:
+        """Memory for one more run at a time, with room for more entries behind the table."""
+        return Context(self.image.table_size + more, self.image.fault_entries)
+
+    def work(self, context: Context) -> int:
+        """An estimate of how long a run takes on one worker, in nanoseconds."""
+        return int(context.dims[self._work_numbers].sum())
+
+    def symbols(self, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """What the symbols are for inputs of these shapes, all in order."""
+        image = self.image
+        for port, shape in zip(image.inputs, shapes):
+            if len(shape) != len(port.dims):
+                raise SizeConflict(f"{port.name!r} has shape {list(shape)}, expected rank {len(port.dims)}")
+        symbols = [0] * len(image.symbols)
+        for symbol, number, axis in image.bindings.tolist():
+            symbols[symbol] = shapes[number][axis]
+        return tuple(symbols)
+
+    def fit(self, context: Context, shapes: Sequence[Sequence[int]]) -> None:
+        """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
+        image = self.image
+        known = self.symbols(shapes)
+        if known != context.known:
+            self.evaluate(context, known)
+            self.place(context)
+        for port, shape in zip(image.inputs, shapes):
+            expected = tuple(context.dims[list(port.dims)].tolist())
+            if expected != tuple(shape):
+                context.known = None
+                raise SizeConflict(f"{port.name!r} has shape {list(shape)}, expected {list(expected)}")
+        self.fill_addresses(context)
+
+    def evaluate(
+        self, context: Context, symbols: tuple[int, ...], is_open: Callable[[int, int], bool] = lambda *dims: False
+    ) -> None:
+        """Compute all sizes and check what must hold of them, but for pairs of dims that are not known yet (`is_open`)."""
+        image = self.image
+        context.known = None
+        dims = context.dims = np.array(image.sizes(*symbols), np.int64)
+        context.table[self._dim_slots] = dims[self._dim_numbers]
+        found, wanted = dims[image.checks[:, 0]], dims[image.checks[:, 1]]
+        wrong = image.checks[(found != 1) & (found != wanted)]
+        different = image.equalities[dims[image.equalities[:, 0]] != dims[image.equalities[:, 1]]]
+        texts = image.dim_texts
+        for size, target in wrong.tolist():
+            if not is_open(size, target):
+                raise SizeConflict(f"{texts[size]} is {dims[size]}, which does not broadcast to {dims[target]}")
+        for size, other in different.tolist():
+            if not is_open(size, other):
+                raise SizeConflict(f"{texts[size]} is {dims[size]}, but {texts[other]} is {dims[other]}: they must agree")
+        worth = np.maximum(dims[self._work_numbers] // PARALLEL_FROM, 1)
+        context.table[self._work_slots] = worth
+        context.alone = self.pool.workers == 1 or not (worth > 1).any()
+        context.known = symbols
+
+    def place(self, context: Context) -> None:
+        """Give every buffer of the arena its place, and constants theirs."""
+        known, context.known = context.known, None  # memory that cannot be had leaves a context that is set up for nothing
+        assert known is not None
+        offsets, total = self._layout.place(known, context.dims)
+        _ = self.constants  # they have their places now
+        bases = context.bases = self._fixed_bases.copy()
+        self._layout.assign(bases, context.arena.fit(total), offsets)
+        bases[self.image.fault_buffers[:, 0]] = context.faults.ctypes.data
+        context.late_used = 0
+        context.known = known
+
+    def place_late(self, context: Context, members: tuple[int, ...]) -> None:
+        """Give a place to buffers whose sizes became known in the middle of a run; what has its place keeps it."""
+        assert context.known is not None
+        layout = self._late_layouts.get(members)
+        if layout is None:
+            layout = self._late_layouts[members] = ArenaLayout(self.image, members)
+        if context.late_used == len(context.late):
+            context.late.append(Arena())
+        offsets, total = layout.place(context.known, context.dims)
+        layout.assign(context.bases, context.late[context.late_used].fit(total), offsets)
+        context.late_used += 1
+
+    def fill_addresses(self, context: Context) -> None:
+        """Write the addresses of all buffers into the table."""
+        if len(self._address_slots):
+            context.table[self._address_slots] = context.bases[self._address_buffers] + context.dims[self._address_offsets]
+
+    def raise_fault(self, context: Context) -> None:
+        """Raise what kernels reported in the run before, if anything: of several places the first, on any number of workers."""
+        if self.image.faults and context.faults[1]:
+            _, code, _, found, limit = context.faults.tolist()
+            context.faults[:] = 0
+            node, text = self.image.faults[code - 1]
+            raise errors.InvalidArgument(f"{node}: {text.format(found=found, limit=limit, low=-limit, high=limit - 1)}")

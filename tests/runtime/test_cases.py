@@ -1,0 +1,113 @@
+"""Models that are native for some cases only: shapes and deciding numbers, compiled when they come again, saved, told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import sardonyx
+from sardonyx.runtime.cases import CaseTable
+
+F32 = np.float32
+
+
+def branching_model(path: Path) -> Path:
+    """By a number that is fed, twice the input with one more axis, or its sum: results of different rank, so Python decides."""
+
+    def side(name: str, node: Any) -> Any:
+        return helper.make_graph([node], name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)])
+
+    double = side("double", helper.make_node("Unsqueeze", ["twice", "axes"], ["double_y"]))
+    total = side("total", helper.make_node("ReduceSum", ["x"], ["total_y"], keepdims=0))
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["twice"]),
+        helper.make_node("Equal", ["mode", "wanted"], ["is_double"]),
+        helper.make_node("If", ["is_double"], ["y"], then_branch=double, else_branch=total),
+        helper.make_node("Identity", ["y"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "m"]),
+            helper.make_tensor_value_info("mode", TensorProto.INT64, []),
+        ],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+        [
+            helper.make_tensor("axes", TensorProto.INT64, [1], [0]),
+            helper.make_tensor("wanted", TensorProto.INT64, [], [2]),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def expected(x: Any, mode: int) -> Any:
+    return (x + x)[None] if mode == 2 else x.sum()
+
+
+def check(session: sardonyx.InferenceSession, rng: np.random.Generator, cases: list[tuple[int, int, int]]) -> None:
+    for n, m, mode in cases:
+        x = rng.normal(size=(n, m)).astype(F32)
+        (found,) = session.run(None, {"x": x, "mode": np.array(mode)})
+        assert found.shape == expected(x, mode).shape
+        np.testing.assert_allclose(found, expected(x, mode), rtol=1e-5)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
+    return branching_model(tmp_path / "m.onnx")
+
+
+MIXED = [(2, 3, 2), (2, 3, 2), (2, 3, 2), (2, 3, 1), (2, 3, 1), (2, 3, 1), (4, 5, 2), (4, 5, 1), (2, 3, 2), (2, 3, 0), (4, 5, 2)]
+
+
+def test_cases_are_told_apart_by_shapes_and_by_the_numbers_that_decide(model: Path) -> None:
+    session = sardonyx.InferenceSession(model)
+    check(session, np.random.default_rng(0), MIXED)
+    compiled: Any = session._opened.program
+    assert compiled.deciding_inputs == ("mode",)
+    assert {case[0][2] for case in compiled._special} >= {1, 2}
+    assert all(special._fast is not None for special in compiled._special.values())
+
+
+def test_cases_are_saved_and_found_by_the_next_session(model: Path) -> None:
+    check(sardonyx.InferenceSession(model), np.random.default_rng(0), MIXED)
+    session = sardonyx.InferenceSession(model)
+    program: Any = session._opened.program
+    assert type(program).__name__ == "SavedCases"
+    check(session, np.random.default_rng(1), [(2, 3, 2), (2, 3, 1), (2, 3, 2)])
+    assert program._full is None  # nothing had to be compiled
+    check(session, np.random.default_rng(2), [*MIXED, (7, 1, 2), (7, 1, 2), (7, 1, 2)])
+
+
+def test_a_saved_model_without_the_wanted_case_describes_itself_and_refuses_like_any_other(model: Path) -> None:
+    sardonyx.InferenceSession(model)
+    session = sardonyx.InferenceSession(model)
+    assert type(session._opened.program).__name__ == "SavedCases"
+    assert [(arg.name, arg.shape) for arg in session.get_inputs()] == [("x", ["n", "m"]), ("mode", [])]
+    with pytest.raises(sardonyx.InvalidArgument, match="Unexpected input data type"):
+        session.run(None, {"x": np.zeros((2, 3), np.float64), "mode": np.array(2)})
+    check(session, np.random.default_rng(0), [(2, 3, 2)])
+
+
+def test_a_damaged_case_is_compiled_again(model: Path, tmp_path: Path) -> None:
+    check(sardonyx.InferenceSession(model), np.random.default_rng(0), MIXED)
+    for path in (tmp_path / "cache").glob("*.program"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        path.write_bytes(content)
+    check(sardonyx.InferenceSession(model), np.random.default_rng(0), MIXED)
+
+
+def test_feeds_that_are_not_arrays_are_no_case() -> None:
+    table = CaseTable(["mode"])
+    assert table.case_of({"x": [1.0]}) is None
+    assert table.case_of({"x": np.zeros((2, 3)), "mode": np.array([7])}) == (("mode", (1,), 7), ("x", (2, 3), None))
+    assert table.run({"x": np.zeros(3)}) is None

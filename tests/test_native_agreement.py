@@ -14,7 +14,7 @@ from sardonyx.formats.onnx import load
 from sardonyx.options import GraphOptimizationLevel as Level
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.pipeline import ALL
-from sardonyx.runtime import native_program
+from sardonyx.runtime import native_core
 from session_agreement import REFERENCE, difference, same_bits, session
 from small_nets import NETS
 
@@ -74,7 +74,7 @@ def test_nets_have_the_same_bits_on_any_number_of_threads(
     net: str, everything_shared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if everything_shared:
-        monkeypatch.setattr(native_program, "PARALLEL_FROM", 1)
+        monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
     content, feeds = NETS[net]()
     alone = session(content).run(None, feeds)
     for threads in (2, 3, 4):
@@ -88,7 +88,7 @@ def test_nets_have_the_same_bits_on_any_number_of_threads(
 @pytest.mark.parametrize("level", [Level.ORT_DISABLE_ALL, Level.ORT_ENABLE_ALL], ids=lambda level: level.name)
 def test_nets_stay_in_their_memory(net: str, at_start: bool, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     content, feeds = NETS[net]()
-    monkeypatch.setattr(native_program, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
     with guarded_memory(at_start) as guard:
         assert_agree(session(content, level=level, threads=2).run(None, guarded_feeds(guard, feeds)), reference(net))
 

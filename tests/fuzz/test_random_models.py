@@ -18,7 +18,7 @@ from guarded_session import guarded_feeds, guarded_memory
 from random_models import RandomModel, Sizes
 from random_steps import random_model
 from sardonyx.options import GraphOptimizationLevel as Level
-from sardonyx.runtime import native_program
+from sardonyx.runtime import native_core
 from session_agreement import REFERENCE, difference, outcome, same_bits, session
 
 SIZES: tuple[Sizes, ...] = (
@@ -78,7 +78,7 @@ def test_a_random_model_gives_what_numpy_gives(
     monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
     saved_by = session(content)
     # Every step is worth sharing here, however small.
-    monkeypatch.setattr(native_program, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
     again = session(content, threads=3)
     for first, second, third in zip(alone, checked.agree(saved_by), checked.agree(again)):
         assert same_bits(first, second)

@@ -35,7 +35,7 @@ types: $(VENV)/.stamp-dev ## strict types over source, tests, tools and examples
 coverage: $(VENV)/.stamp-dev ## the test suite with a report of lines and branches not reached
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
-conformance: $(VENV)/.stamp-test ## the ONNX backend suite against the list of expected failures
+conformance: $(VENV)/.stamp-test ## the ONNX backend suite against the list of expected failures, at every optimization level
 	$(BIN)/python -m pytest -n $(JOBS) tests/conformance -m "slow or not slow" $(ARGS)
 
 models: $(MODELS_VENV)/.stamp ## real models and their programs, compared with onnxruntime (downloads about 1 GB)

@@ -48,9 +48,10 @@ class _Pages:
         dtype = np.dtype(dtype)
         count = int(np.prod(shape, dtype=np.int64))
         offset = _PAGE + (0 if at_start else self.size - count * dtype.itemsize)
-        flat = np.frombuffer(self.map, np.uint8, count * dtype.itemsize, offset)
+        flat: Array = np.frombuffer(self.map, np.uint8, count * dtype.itemsize, offset)
         flat[...] = 0xFF
-        return flat.view(dtype).reshape(shape)
+        whole: Array = flat.view(dtype).reshape(shape)
+        return whole
 
     def make_read_only(self) -> None:
         self.protect(self.start, self.size, _READ)

@@ -75,7 +75,7 @@ class Item:
 
     def size(self, axis: int) -> int:
         """The smallest size of a dimension."""
-        return min(array.shape[axis] for array in self.arrays)
+        return min(int(array.shape[axis]) for array in self.arrays)
 
     @property
     def is_small(self) -> bool:
@@ -114,6 +114,13 @@ class RandomModel:
     graph: Graph
     inputs: list[Input]
     content: bytes = b""
+
+    @property
+    def loosest(self) -> str:
+        """The narrowest float type among the values: no result can be expected to be better than that."""
+        casts = [dtypes.from_onnx(node.attr("to")).numpy for node in self.graph.nodes if node.op_type == "Cast"]
+        names = {np.dtype(kind).name for kind in (*casts, *(each.dtype for each in self.inputs))}
+        return next((name for name in ("bfloat16", "float16", "float32") if name in names), "float64")
 
     def feeds(self, sizes: Sizes, special: bool = False) -> dict[str, Array]:
         return {each.name: each.array(sizes, special) for each in self.inputs}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
+from sardonyx.cache_folder import is_private
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
@@ -16,7 +17,7 @@ from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.types import TensorType
 from sardonyx.lower.branches import flatten
 from sardonyx.lower.groups import Grouping, form_groups
-from sardonyx.lower.lowering import lower_graph
+from sardonyx.lower.lowering import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.steps import HostNodeStep, KernelStep, Lowered
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
@@ -40,11 +41,11 @@ _libraries_lock = ForkSafeLock()
 
 
 def library(cache_folder: Path | None) -> KernelLibrary:
-    """The kernels of this process; they stay loaded as long as it lives."""
+    """The kernels of this process; they stay loaded as long as it lives. A folder that others could write to is not even read."""
     with _libraries_lock:
         if cache_folder not in _libraries:
-            kept = ObjectCache(cache_folder) if cache_folder is not None else None
-            _libraries[cache_folder] = KernelLibrary(host(cache_folder), kept)
+            folder = cache_folder if cache_folder is not None and is_private(cache_folder) else None
+            _libraries[cache_folder] = KernelLibrary(host(folder), None if folder is None else ObjectCache(folder))
         return _libraries[cache_folder]
 
 
@@ -94,7 +95,12 @@ def compile_graph(
         if grouping.unsuited:
             whole |= grouping.unsuited
             continue
-        lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
+        try:
+            lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
+        except LoweringFailed as error:
+            _warn(error.nodes, error)
+            failed.update(error.nodes)
+            continue
         if lowered.unsuited:
             whole |= lowered.unsuited
             continue
@@ -124,9 +130,15 @@ def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node
         try:
             addresses.append(kernels.address(step.kernel))
         except errors.EngineError as error:
-            _log.warning("kernel of %s cannot be compiled, the host computes it: %s", step.label, error)
-            return set(group.nodes) if group is not None else set(), []
+            nodes = group.nodes if group is not None else ()
+            _warn(nodes, error)
+            return set(nodes), []
     return None, addresses
+
+
+def _warn(nodes: Sequence[Node], error: errors.EngineError) -> None:
+    names = ", ".join(node.label for node in nodes)
+    _log.warning("there is no kernel for %s, the host computes it: %s", names, error)
 
 
 class HostNode:

@@ -24,7 +24,7 @@ from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.native_model import NativeModel
 from sardonyx.options import REFERENCE_PROVIDER, GraphOptimizationLevel, environment
-from sardonyx.passes.apply_overrides import override_dimensions, override_initializers
+from sardonyx.passes.apply_overrides import override_dimensions, override_initializers, settle_initializers
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
@@ -41,6 +41,7 @@ _log = logging.getLogger("sardonyx")
 def compile_model(model: Model, options: CompileOptions) -> Program | NativeModel:
     """Turn a model into a program. The model is changed in the process: load it anew to compile it differently."""
     InlineFunctions().run(model)
+    settle_initializers(model)
     override_initializers(model.graph, options.initializer_overrides)
     override_dimensions(model.graph, options.free_dimension_overrides)
     problems = [problem for problem in check_model(model, infer_shapes(model)) if problem.severity == "error"]

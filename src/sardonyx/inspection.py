@@ -182,7 +182,7 @@ def summarize_model(source: Source, largest: int = 5) -> ModelSummary:
         metadata=dict(model.metadata),
         inputs=tuple(_port(value) for value in graph.inputs if value.constant is None),
         outputs=tuple(_port(value) for value in graph.outputs),
-        overridable=tuple(_port(value) for value in graph.inputs if value.constant is not None),
+        overridable=tuple(_port(value) for value in graph.inputs if value.constant is not None and model.ir_version >= 4),
         nodes=sum(uses.values()),
         subgraphs=len(graphs) - 1 - len(model.functions),
         functions=tuple("::".join(part for part in key if part) for key in model.functions),

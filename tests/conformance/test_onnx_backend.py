@@ -1,6 +1,7 @@
 """The ONNX backend suite: node, simple, pytorch-converted and pytorch-operator cases, judged by the suite's own comparison.
 
-Cases in expected_failures.txt must fail: one that starts to pass is reported, so that the list stays true.
+Cases in expected_failures.txt must fail: one that starts to pass is reported, so that the list stays true. By default all
+optimizations are on and native code computes; `make conformance` runs every level, and the NumPy definitions, too.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-import sardonyx.backend
+from guarded_session import guarded_memory
+from sardonyx.backend import BackendRep
+from sardonyx.options import CPU_PROVIDER, REFERENCE_PROVIDER, GraphOptimizationLevel, SessionOptions
+from sardonyx.session import InferenceSession
 
+WAYS = {level.name: (CPU_PROVIDER, level) for level in GraphOptimizationLevel}
+WAYS["reference"] = (REFERENCE_PROVIDER, GraphOptimizationLevel.ORT_DISABLE_ALL)
+DEFAULT = GraphOptimizationLevel.ORT_ENABLE_ALL.name
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 
@@ -68,10 +75,13 @@ def data_sets(case: Any, model: Any) -> list[tuple[list[Any], list[Any]]]:
     return sets
 
 
-def run_case(case: Any) -> None:
+def run_case(case: Any, way: str) -> None:
     """Run a case on Sardonyx and compare as the suite does."""
     model = case.model if case.model is not None else onnx.load(Path(case.model_dir) / "model.onnx")
-    prepared = sardonyx.backend.prepare(model, "CPU")
+    provider, level = WAYS[way]
+    options = SessionOptions()
+    options.graph_optimization_level = level
+    prepared = BackendRep(InferenceSession(model, options, providers=[provider]))
     for inputs, expected in data_sets(case, model):
         outputs = list(prepared.run(inputs))
         Runner.assert_similar_outputs(expected, outputs, rtol=case.rtol, atol=case.atol, model_dir=case.model_dir)
@@ -80,15 +90,34 @@ def run_case(case: Any) -> None:
                 assert output.dtype == reference.dtype
 
 
+def run_guarded(case: Any, at_start: bool) -> None:
+    """Run a case with all memory of native code guarded; the answers are checked elsewhere."""
+    model = case.model if case.model is not None else onnx.load(Path(case.model_dir) / "model.onnx")
+    with guarded_memory(at_start) as guard:
+        prepared = BackendRep(InferenceSession(model, providers=[CPU_PROVIDER]))
+        for inputs, _ in data_sets(case, model):
+            plain = [isinstance(each, np.ndarray) and each.dtype != object for each in inputs]
+            prepared.run([guard.copy(each, read_only=True) if fits else each for each, fits in zip(inputs, plain)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
 @pytest.mark.parametrize("name", cases())
-def test_case_of_the_onnx_backend_suite(name: str) -> None:
+def test_cases_stay_in_their_memory(name: str, at_start: bool) -> None:
+    if name not in expected_failures():
+        run_guarded(cases()[name], at_start)
+
+
+@pytest.mark.parametrize("way", [DEFAULT, *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != DEFAULT)])
+@pytest.mark.parametrize("name", cases())
+def test_case_of_the_onnx_backend_suite(name: str, way: str) -> None:
     reason = expected_failures().get(name)
     if reason is None:
-        run_case(cases()[name])
+        run_case(cases()[name], way)
         return
     assert reason, f"{name} stands in expected_failures.txt without a reason"
     with pytest.raises(Exception):  # noqa: B017, PT011 - any failure is the expected one
-        run_case(cases()[name])
+        run_case(cases()[name], way)
 
 
 def test_the_suite_is_whole() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
+import sardonyx
 from sardonyx.ops.layout import blocked_shape, fits_blocks, from_blocked, to_blocked
 from sardonyx.ops.registry import EvalContext, call, lookup
 
@@ -47,3 +51,39 @@ def test_an_unknown_kind_of_pool_is_named() -> None:
     assert definition is not None
     with pytest.raises(ValueError, match="kind is 'median', expected one of max, average"):
         call(definition, [np.zeros((1, 2, 3, 8), np.float32)], {"kind": "median"}, EvalContext(1, (True,)))
+
+
+BLOCKED: dict[str, dict[str, Any]] = {
+    "ToBlocked": {"block": 16},
+    "FromBlocked": {"channels": 3},
+    "BlockedConv": {"block": 16, "plain": 0, "group": 1},
+    "BlockedConvTranspose": {"block": 16, "group": 1},
+    "BlockedPool": {"kind": "max", "kernel_shape": [2, 2]},
+    "BlockedGlobalPool": {"kind": "max"},
+    "BlockedResize": {
+        "mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor", "scales": [2.0, 2.0],
+    },
+    "BlockedConcat": {"channels": [3, 4]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", range(7))
+@pytest.mark.parametrize("name", BLOCKED)
+def test_wrong_ranks_are_problems_of_the_node(name: str, rank: int) -> None:
+    names = ["x", "w"] if "Conv" in name or "Concat" in name else ["x"]
+    ranks = {"x": rank, "w": (rank + 1) % 5}
+    graph = helper.make_graph(
+        [helper.make_node(name, names, ["y"], domain="sardonyx", name="node", **BLOCKED[name])],
+        "g",
+        [helper.make_tensor_value_info(each, TensorProto.FLOAT, [2] * ranks[each]) for each in names],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid("sardonyx", 1)]
+    content = helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    feeds = {each: np.ones([2] * ranks[each], np.float32) for each in names}
+    failure = ""
+    try:
+        sardonyx.InferenceSession(content).run(None, feeds)
+    except sardonyx.SardonyxError as error:
+        failure = str(error)
+    assert not failure or f"{name} 'node'" in failure

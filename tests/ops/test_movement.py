@@ -52,7 +52,7 @@ def test_zero_in_a_target_copies_unless_allowed() -> None:
     x = np.zeros((0, 3), np.float32)
     assert run("Reshape", x, i64(3, 0), allowzero=1).shape == (3, 0)
     assert run("Reshape", x, i64(0, 3)).shape == (0, 3)
-    assert run("Reshape", x, i64(0, -1)).shape == (0, 0)
+    assert run("Reshape", x, i64(0, -1)).shape == (0, 3)  # what holds for every other size
     assert run("Reshape", np.zeros((1, 1)), i64()).shape == ()
 
 

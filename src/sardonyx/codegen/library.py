@@ -6,12 +6,14 @@ Nothing here knows how a kernel is written: the emitters and LLVM are loaded onl
 from __future__ import annotations
 
 import hashlib
+import struct
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from sardonyx import errors
 from sardonyx.codegen.driver import driver_ir
 from sardonyx.codegen.loader import ENTRY, LoadedCode, load
 from sardonyx.codegen.object_cache import ObjectCache
@@ -33,6 +35,17 @@ def _compiled(kernel: Any, target: Target) -> str:
     from sardonyx.codegen.emit import kernel_ir  # lazy: only a kernel that is not cached needs its emitter
 
     return kernel_ir(kernel, target)
+
+
+def _compile(ir: Callable[[], str], target: Target) -> bytes:
+    """Object code. A bug in an emitter is an EngineError like one that LLVM finds: who wants the kernel goes on without it."""
+    from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
+
+    try:
+        text = ir()
+    except Exception as error:
+        raise errors.EngineError(f"writing the code failed: {type(error).__name__}: {error}") from error
+    return llvm.compile_to_object(text, target)
 
 
 class KernelLibrary:
@@ -98,17 +111,19 @@ class KernelLibrary:
 
     def _code(self, key: str, ir: Callable[[], str]) -> LoadedCode:
         if key not in self._loaded and not self._read(key):
-            from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
-
-            self._keep(key, llvm.compile_to_object(ir(), self.target))
+            self._keep(key, _compile(ir, self.target))
         return self._loaded[key]
 
     def _read(self, key: str) -> bool:
-        """Load an entry of the cache; whether there is one."""
+        """Load an entry of the cache; whether there is one, and one with code for this machine."""
         content = self._cache.get(key) if self._cache is not None else None
-        if content is not None:
+        if content is None:
+            return False
+        try:
             self._load(key, content)
-        return content is not None
+        except (errors.EngineError, struct.error, ValueError, IndexError):
+            return False
+        return True
 
     def _keep(self, key: str, content: bytes) -> None:
         """Load what was compiled, and put it into the cache."""
@@ -118,8 +133,8 @@ class KernelLibrary:
         self._load(key, content)
 
     def _load(self, key: str, content: bytes) -> None:
-        self._objects.setdefault(key, content)
         self._loaded.setdefault(key, load(content))  # of two threads that compile it, one may have handed its address out
+        self._objects.setdefault(key, content)
 
     def object_of(self, kernel: Any) -> bytes:
         """The object code of a kernel that was asked for before."""

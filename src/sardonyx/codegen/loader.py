@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import platform
 import struct
 from typing import Final
 
@@ -24,6 +25,7 @@ _RELOCATION: Final = struct.Struct("<QQq")
 _SHT_RELA, _SHT_NOBITS, _SHT_SYMTAB = 4, 8, 2
 _SHF_ALLOC = 2
 _EM_X86_64, _EM_AARCH64 = 62, 183
+_MACHINES = {"x86_64": _EM_X86_64, "AMD64": _EM_X86_64, "aarch64": _EM_AARCH64, "arm64": _EM_AARCH64}
 
 _X86_64, _X86_PC32, _X86_PLT32, _X86_32S, _X86_32 = 1, 2, 4, 11, 10
 _A64_ABS64, _A64_ADR_PAGE21, _A64_ADD_LO12, _A64_CALL26, _A64_JUMP26 = 257, 275, 277, 283, 282
@@ -69,7 +71,7 @@ def _align(offset: int, alignment: int) -> int:
 def load(content: bytes) -> LoadedCode:
     """Make an object's functions callable."""
     header = _ELF_HEADER.unpack_from(content)
-    if header[0][:6] != b"\x7fELF\x02\x01" or header[2] not in (_EM_X86_64, _EM_AARCH64):
+    if header[0][:6] != b"\x7fELF\x02\x01" or header[2] != _MACHINES.get(platform.machine()):
         raise errors.EngineError("object code is not a 64-bit little-endian ELF object for this machine")
     machine, section_offset, section_count = header[2], header[6], header[12]
     sections = [_SECTION.unpack_from(content, section_offset + index * _SECTION.size) for index in range(section_count)]

@@ -31,6 +31,11 @@ POOL_NUMBERS: Final = (
 )  # fmt: skip
 
 
+def row_reach(columns: int, step: int, spread: int) -> int:
+    """Columns of the input that a chunk of windows needs."""
+    return (CHUNK - 1) * step + (columns - 1) * spread + 1
+
+
 @dataclass(frozen=True)
 class PoolKernel:
     """What decides the code."""
@@ -55,7 +60,7 @@ class PoolKernel:
     @property
     def reach(self) -> int:
         """Columns of the input that a chunk of results needs."""
-        return (CHUNK - 1) * self.step[2] + (self.kernel[2] - 1) * self.spread[2] + 1
+        return row_reach(self.kernel[2], self.step[2], self.spread[2])
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""

@@ -20,7 +20,7 @@ from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
-from sardonyx.lower.conv_geometry import SPATIAL, Geometry, blocked_moves, blocked_view, geometry
+from sardonyx.lower.conv_geometry import SPATIAL, Geometry, blocked_moves, blocked_view, window_geometry
 from sardonyx.lower.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
@@ -152,7 +152,7 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
     x = ctx.view(source)
     plain = bool(attrs.get("plain"))
     spatial = x.shape[2:] if plain else x.shape[2:-1]
-    place = geometry(spatial, kernel, attrs)
+    place = window_geometry(ctx, spatial, kernel, attrs)
     assert group.shape is not None
     task = Task(
         ctx=ctx,
@@ -231,7 +231,7 @@ def conv(ctx: LowerContext, group: Group) -> None:
     out = final if direct else ctx.scratch(dtypes.FLOAT32, final.shape)
     batch, spatial = x.shape[0], x.shape[2:]
     block, groups = ctx.lanes, weights.groups
-    place = geometry(spatial, kernel, attrs)
+    place = window_geometry(ctx, spatial, kernel, attrs)
     plain = weights.inputs < block // 2 and can_surround(place)
     blocks = ceildiv_int(weights.outputs, block)
     outer = out.shape[2:]

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, dim_max, is_nonnegative
+from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.steps import View
-from sardonyx.ops.windows import output_spatial, per_axis, resolve_pads
+from sardonyx.ops.windows import extent, output_spatial, per_axis, resolve_pads
 
 SPATIAL = 3
 
@@ -63,6 +64,16 @@ def geometry(spatial: Sequence[Dim], kernel: Sequence[int], attrs: Mapping[str, 
         _three(begin, 0),
         _three(end, 0),
     )
+
+
+def window_geometry(ctx: LowerContext, spatial: Sequence[Dim], kernel: Sequence[int], attrs: Mapping[str, Any]) -> Geometry:
+    """The geometry of a node's windows, with a check that they fit where sizes become known at run time only."""
+    place = geometry(spatial, kernel, attrs)
+    for size, before, after, width, spread in zip(place.size, place.before, place.after, place.kernel, place.spread):
+        padded, reach = before + size + after, extent(width, spread)
+        if not is_nonnegative(padded - reach):
+            ctx.check_equal(dim_max(padded, reach), padded)
+    return place
 
 
 def flattened(place: Geometry) -> Geometry:

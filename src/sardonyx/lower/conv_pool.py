@@ -9,7 +9,7 @@ from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.window import GlobalPoolKernel, WindowKind
 from sardonyx.lower.conv import result_epilogue, result_moves, root_of
-from sardonyx.lower.conv_geometry import geometry
+from sardonyx.lower.conv_geometry import window_geometry
 from sardonyx.lower.conv_task import Blocks, dense_blocks, operand_arguments, window_kernel, window_step, zeros
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
@@ -35,7 +35,7 @@ def blocked_pool(ctx: LowerContext, group: Group) -> None:
         return
     assert group.shape is not None
     x = ctx.view(source)
-    place = geometry(x.shape[2:-1], attrs["kernel_shape"], attrs)
+    place = window_geometry(ctx, x.shape[2:-1], attrs["kernel_shape"], attrs)
     block = x.shape[-1]
     assert isinstance(block, int)
     result = Blocks(ctx=ctx, group=group, place=place, block=block, epilogue=epilogue, moves=result_moves(epilogue, group.shape))
@@ -58,6 +58,7 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
         x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
     moves = result_moves(epilogue, group.shape)
     pixels: Dim = product(list(x.shape[2:-1]))
+    ctx.check_not_empty(x.shape[2:-1])
     block = x.shape[-1]
     assert isinstance(block, int)
     kind: Literal["max", "average"] = "max" if node.attr("kind") == "max" else "average"

@@ -162,7 +162,13 @@ def gather(ctx: LowerContext, group: Group) -> None:
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
     if not _gathered_view(ctx, data, indices, output, axis):
         fault = _out_of_range(ctx, node, axis)
+        _check_every_index(ctx, [size for place, size in enumerate(ctx.shape(data)) if place != axis])
         take(ctx, ctx.view(data), axis, ctx.view(indices), ctx.output(output), fault, group.label)
+
+
+def _check_every_index(ctx: LowerContext, moved: Sequence[Dim]) -> None:
+    """Where nothing is moved, no kernel looks at the indices: NumPy does, since wrong ones are errors there, too."""
+    ctx.check_not_empty(moved)
 
 
 def _gathered_view(ctx: LowerContext, data: Value, indices: Value, output: Value, axis: int) -> bool:
@@ -272,6 +278,7 @@ def gather_nd(ctx: LowerContext, group: Group) -> None:
     middle = len(indices.shape) - 1 - batch
     far = (*source.strides[:batch], *((0,) * middle), *source.strides[batch + depth :])
     sizes = (*indices.shape[:-1], *source.shape[batch + depth :])
+    _check_every_index(ctx, source.shape[batch + depth :])
     fault = ctx.fault(node, _ND_OUT_OF_RANGE)
     index_step(ctx, "gather", sizes, (target, target.strides), (source, far), places, fault, label=group.label)
 
@@ -370,6 +377,7 @@ def scatter_nd(ctx: LowerContext, group: Group) -> None:
     sizes = (*indices.shape[:-1], *far.shape[depth:])
     for size, other in zip(sizes, near.shape):
         ctx.check_equal(size, other)
+    _check_every_index(ctx, far.shape[depth:])
     lead = len(indices.shape) - 1
     index_step(
         ctx,

@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim, dim_max, is_nonnegative
+from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
@@ -291,6 +291,12 @@ class LowerContext:
             if not is_nonnegative(dim):
                 self.check_equal(dim_max(dim, 0), dim)
 
+    def check_not_empty(self, dims: Iterable[Dim]) -> None:
+        """Note sizes that must not turn out to be zero."""
+        for dim in dims:
+            if not is_nonnegative(dim - 1):
+                self.check_equal(dim_min(dim, 1), 1)
+
     def fault(self, node: Node, text: str) -> tuple[Address, int]:
         """Where a kernel reports bad data, and the code to report: `text` says what that means (see `Fault`)."""
         self.lowered.faults.append(Fault(node.label, text))
@@ -354,6 +360,14 @@ def _loader(constant: Tensor | SparseConstant) -> Callable[[], Any]:
     return constant.numpy
 
 
+class LoweringFailed(errors.EngineError):
+    """The rule of an operator failed: a bug, but the host can compute the nodes."""
+
+    def __init__(self, message: str, nodes: Sequence[Node] = ()) -> None:
+        super().__init__(message)
+        self.nodes = tuple(nodes)
+
+
 def lower_graph(
     graph: Graph,
     outputs: Sequence[Value],
@@ -373,7 +387,12 @@ def lower_graph(
     place_results(ctx, grouping)
     for group in grouping.groups:
         ctx.group = group
-        _lower_group(ctx, group)
+        try:
+            _lower_group(ctx, group)
+        except Exception as error:
+            if group.kind == "host":
+                raise
+            raise LoweringFailed(f"{type(error).__name__}: {error}", group.nodes) from error
         if group.kind != "host":
             ctx.check_sizes(dim for value in group.produced if is_native(value) for dim in ctx.shape(value))
     ctx.group = None

@@ -20,7 +20,7 @@ from sardonyx.lower.indexing import given
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.movement import root_of
-from sardonyx.lower.pool import pool_step
+from sardonyx.lower.pool import pool_step, too_large
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import View, element_count
 from sardonyx.lower.views import reshaped
@@ -31,7 +31,10 @@ def _accepts(node: Node) -> str:
     if value is None or len(value.shape or ()) < 3:
         return "an input without spatial axes"
     known = isinstance(value.type, TensorType) and value.type.dtype.name in FLOATS
-    return "" if known and attribute_values(node)["size"] > 0 else "not floats, or no neighbours"
+    size = attribute_values(node)["size"]
+    if not known or size < 1:
+        return "not floats, or no neighbours"
+    return too_large({"kernel_shape": (size, 1, 1)}, 3)
 
 
 @template("LRN", accepts=_accepts)

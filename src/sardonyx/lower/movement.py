@@ -58,10 +58,11 @@ def reshape(ctx: LowerContext, node: Node) -> bool:
 
 
 def _check_copied_sizes(ctx: LowerContext, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
-    """A computed size that turns out to be 0 means to copy one, which the inferred shape does not know."""
+    """A computed size that turns out to be 0 copies the one at its place, which the inferred shape does not know."""
     for axis, size in enumerate(target):
-        if not isinstance(size, int) and (axis >= len(shape) or size != shape[axis]):
-            ctx.check_equal(dim_min(size, 1), 1)
+        if not isinstance(size, int):
+            copied = shape[axis] if axis < len(shape) else 1
+            ctx.check_equal(dim_min(size, 1), dim_min(size + copied, 1))  # both are zero, or the first is not
 
 
 def _listed_axes(ctx: LowerContext, node: Node) -> tuple[int, ...] | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from math import prod
+from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
@@ -13,8 +14,8 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import FLOATS, Expr, const, load, sqrt, unary
-from sardonyx.kernel.pool import MaxPlacesKernel, PoolKernel, PoolKind
-from sardonyx.lower.conv_geometry import Geometry, geometry
+from sardonyx.kernel.pool import MaxPlacesKernel, PoolKernel, PoolKind, row_reach
+from sardonyx.lower.conv_geometry import Geometry, window_geometry
 from sardonyx.lower.elementwise import pow_
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
@@ -23,7 +24,11 @@ from sardonyx.lower.lowering import LowerContext, compute_type, lower_loop
 from sardonyx.lower.registry import template
 from sardonyx.lower.rows import Made, Rows, lower_rows
 from sardonyx.lower.steps import Argument, KernelStep, View
+from sardonyx.ops.windows import per_axis
 
+_MOST_ROWS: Final = 256  # of a window, over all its planes
+_MOST_COLUMNS: Final = 256
+_MOST_REACH: Final = 1 << 14  # elements of a row on the stack
 _KINDS: Final[dict[str, PoolKind]] = {"MaxPool": "max", "AveragePool": "average", "LpPool": "sum"}
 
 
@@ -39,7 +44,19 @@ def _accepts(node: Node) -> str:
     attrs = attribute_values(node)
     if len(attrs.get("kernel_shape") or ()) != len(shape) - 2 or any(pad < 0 for pad in attrs.get("pads") or ()):
         return "attributes that are not valid"
-    return "" if attrs.get("p") is None or attrs["p"] > 0 else f"p is {attrs['p']}"
+    if attrs.get("p") is not None and not attrs["p"] > 0:
+        return f"p is {attrs['p']}"
+    return too_large(attrs, len(shape) - 2)
+
+
+def too_large(attrs: Mapping[str, Any], rank: int) -> str:
+    """Why windows are too large for the kernels, which are unrolled over their places and keep a row of them on the stack."""
+    *outer, columns = attrs["kernel_shape"]
+    step, spread = (per_axis(attrs.get(name), rank, name)[-1] for name in ("strides", "dilations"))
+    most = _MOST_COLUMNS if step <= 2 else _MOST_COLUMNS // 4  # far steps take a load for every lane
+    if prod(outer) > _MOST_ROWS or columns > most:
+        return f"windows of {prod(outer)} rows and {columns} columns: the kernel has room for {_MOST_ROWS} and {most}"
+    return "windows that reach too far" if row_reach(columns, step, spread) > _MOST_REACH else ""
 
 
 @template("MaxPool", "AveragePool", "LpPool", accepts=_accepts, fuses=True)
@@ -51,7 +68,7 @@ def pool(ctx: LowerContext, group: Group) -> None:
     assert source is not None
     assert group.shape is not None
     attrs = attribute_values(node)
-    place = geometry(ctx.shape(source)[2:], attrs["kernel_shape"], attrs)
+    place = window_geometry(ctx, ctx.shape(source)[2:], attrs["kernel_shape"], attrs)
     for size, expected in zip(group.shape[2:], place.out[3 - len(group.shape[2:]) :]):
         ctx.check_equal(size, expected)
     if len(node.outputs) > 1 and node.outputs[1].name:

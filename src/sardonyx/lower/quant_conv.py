@@ -12,7 +12,7 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import const, load
-from sardonyx.lower.conv_geometry import SPATIAL, geometry
+from sardonyx.lower.conv_geometry import SPATIAL, window_geometry
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing import given
@@ -99,7 +99,7 @@ def _convolve(
     groups = attrs.get("group") or 1
     batch, channels, *spatial = ctx.shape(image[0])
     rank = len(spatial)
-    place = geometry(spatial, window, attrs)
+    place = window_geometry(ctx, spatial, window, attrs)
     out, step, spread = (sizes[SPATIAL - rank :] for sizes in (place.out, place.step, place.spread))
     ctx.check_equal(channels, groups * depth)
     for size, expected in zip(result.shape[2:], out):

@@ -49,7 +49,7 @@ class KnownValues:
     def is_known(self, value: Value) -> bool:
         """Whether the value need not be computed by its node.
 
-        Of some operators the result can be computed ahead, but not its shape inferred (NonZero): there the run must tell the sizes.
+        The result of some operators can be computed ahead, but its shape not inferred (NonZero): the run must tell the sizes.
         """
         if not is_native(value) or any(not isinstance(dim, int) for dim in value.shape or ()):
             return False

@@ -52,13 +52,22 @@ def from_blocked(x: Array, channels: int) -> Array:
     return np.ascontiguousarray(plain[:, :channels])
 
 
+def _checked(shape: Shape, rank: int, name: str = "X") -> Shape:
+    """A shape that has at least so many axes."""
+    if len(shape) < rank:
+        raise ValueError(f"{name} of shape {format_shape(shape)} has too few axes: expected at least {rank}")
+    return shape
+
+
 def blocked_shape(shape: Shape, block: int) -> Shape:
     """The shape of a plain tensor in blocks."""
+    _checked(shape, 2)
     return (shape[0], ceildiv(shape[1], block), *shape[2:], block)
 
 
 def plain_shape(shape: Shape, channels: Dim) -> Shape:
     """The shape of a blocked tensor in plain order."""
+    _checked(shape, 3)
     return (shape[0], channels, *shape[2:-1])
 
 
@@ -75,8 +84,6 @@ def _to_blocked(x: Array, *, block: int) -> Array:
 
 def _infer_to_blocked(ctx: InferContext) -> InferResult:
     x = ctx.shape(0)
-    if x is not None and len(x) < 2:
-        raise ValueError(f"X of shape {format_shape(x)} has no channels")
     return None if x is None else blocked_shape(x, ctx.attr("block"))
 
 
@@ -117,7 +124,7 @@ def _infer_blocked_conv(ctx: InferContext) -> InferResult:
     if w is None or ctx.shape(0) is None:
         return None
     assert CONV.infer is not None
-    found = CONV.infer(ctx if ctx.attr("plain") else _plain_context(ctx, w[1] * (ctx.attr("group") or 1)))
+    found = CONV.infer(ctx if ctx.attr("plain") else _plain_context(ctx, _checked(w, 2, "W")[1] * (ctx.attr("group") or 1)))
     return blocked_shape(found, ctx.attr("block")) if isinstance(found, tuple) else None
 
 
@@ -135,7 +142,7 @@ def _infer_blocked_conv_transpose(ctx: InferContext) -> InferResult:
     if w is None or ctx.shape(0) is None:
         return None
     assert CONV_TRANSPOSE.infer is not None
-    found = CONV_TRANSPOSE.infer(_plain_context(ctx, w[0]))
+    found = CONV_TRANSPOSE.infer(_plain_context(ctx, _checked(w, 2, "W")[0]))
     return blocked_shape(found, ctx.attr("block")) if isinstance(found, tuple) else None
 
 
@@ -176,7 +183,7 @@ def _infer_blocked_pool(ctx: InferContext) -> InferResult:
     x = ctx.shape(0)
     if x is None:
         return None
-    found = pooled_shape(_plain_context(ctx, x[1]))
+    found = pooled_shape(_plain_context(ctx, _checked(x, 3)[1]))
     return None if found is None else (*found, x[-1])
 
 
@@ -195,7 +202,7 @@ def _blocked_global_pool(x: Array, *, kind: str) -> Array:
 
 def _infer_blocked_global_pool(ctx: InferContext) -> InferResult:
     x = ctx.shape(0)
-    return None if x is None else (*x[:2], *(1,) * (len(x) - 3), x[-1])
+    return None if x is None else (*_checked(x, 3)[:2], *(1,) * (len(x) - 3), x[-1])
 
 
 BLOCKED_GLOBAL_POOL = op("BlockedGlobalPool", domain=DOMAIN, eval=_blocked_global_pool, infer=_infer_blocked_global_pool)
@@ -244,7 +251,10 @@ def _infer_blocked_resize(ctx: InferContext) -> InferResult:
     x = ctx.shape(0)
     if x is None:
         return None
+    _checked(x, 3)
     sizes, scales = ctx.attr("sizes"), ctx.attr("scales")
+    if len(sizes or scales or ()) != len(x) - 3:
+        raise ValueError(f"X of shape {format_shape(x)} needs {len(x) - 3} sizes or scales, found {len(sizes or scales or ())}")
     out: list[Dim] = list(sizes or ())
     for length, scale in zip(x[2:-1], () if sizes else scales):
         above, below = float(np.float32(scale)).as_integer_ratio()
@@ -264,7 +274,11 @@ def _infer_blocked_concat(ctx: InferContext) -> InferResult:
     x = ctx.shape(0)
     if x is None:
         return None
-    block = x[-1]
+    block = _checked(x, 3)[-1]
+    for number in range(1, len(ctx.inputs)):
+        other = ctx.shape(number)
+        if other is not None and len(other) != len(x):
+            raise ValueError(f"input {number} of shape {format_shape(other)} has another rank than {format_shape(x)}")
     return (x[0], ceildiv(sum(ctx.attr("channels")), block), *x[2:])
 
 

@@ -58,14 +58,16 @@ def max_of_windows(x: Array, window: Windows) -> Array:
     wide = widen(x)
     lowest = np.iinfo(wide.dtype).min if wide.dtype.kind in "iu" else -np.inf
     with np.errstate(invalid="ignore"):
-        return narrow(np.ascontiguousarray(_fold(window.pad(wide, lowest), window, np.maximum)), x.dtype)
+        inner = window.without_empty_places()
+        return narrow(np.ascontiguousarray(_fold(inner.pad(wide, lowest), inner, np.maximum)), x.dtype)
 
 
 def mean_of_windows(x: Array, window: Windows, count_include_pad: int | None = 0) -> Array:
     """The mean of every window, in the type of the (floating point) input; what lies past the padding never counts."""
     wide = widen(x)
     with np.errstate(all="ignore"):
-        total = _fold(window.pad(wide), window, np.add)
+        inner = window.without_empty_places()
+        total = _fold(inner.pad(wide), inner, np.add)
         return narrow(total / window_sizes(window, count_include_pad).astype(wide.dtype), x.dtype)
 
 
@@ -76,14 +78,16 @@ def window_sizes(window: Windows, count_include_pad: int | None = 0) -> Array:
         low, high = window.begin[axis], window.begin[axis] + window.spatial[axis]
         if count_include_pad:
             low, high = 0, high + window.end[axis]
-        places = np.arange(count)[:, None] * window.strides[axis] + np.arange(window.kernel[axis]) * window.dilations[axis]
-        inside = ((places >= low) & (places < high)).sum(axis=1)
+        starts, width, dilation = np.arange(count) * window.strides[axis], window.kernel[axis], window.dilations[axis]
+        first, last = (np.clip(-((starts - bound) // dilation), 0, width) for bound in (low, high))  # rounded up
+        inside = last - first
         sizes = sizes * inside.reshape([-1 if other == axis else 1 for other in range(len(window.out))])
     return sizes
 
 
 def _max_with_indices(x: Array, window: Windows, column_major: bool) -> tuple[Array, Array]:
     """The maxima, and where each one stands in the flattened input."""
+    window = window.without_empty_places()
     spatial, wide = window.spatial, widen(x)
     lowest = np.iinfo(wide.dtype).min if wide.dtype.kind in "iu" else -np.inf
     numbers = np.arange(prod(spatial), dtype=np.int64)

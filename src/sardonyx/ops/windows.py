@@ -11,7 +11,7 @@ begins, then all ends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -143,6 +143,17 @@ class Windows:
             (count - 1) * step + extent(width, dilation) if count else 0
             for count, step, width, dilation in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
         )
+
+    def without_empty_places(self) -> Windows:
+        """The same windows without the places of the kernel at which all of them find padding; one place always stays."""
+        kernel, begin = [], []
+        for axis, (width, dilation, before) in enumerate(zip(self.kernel, self.dilations, self.begin, strict=True)):
+            last_start = max(self.out[axis] - 1, 0) * self.strides[axis]
+            first = min(max(-((last_start - before) // dilation), 0), width - 1)
+            last = max(min((before + self.spatial[axis] - 1) // dilation, width - 1), first)
+            kernel.append(last - first + 1)
+            begin.append(before - first * dilation)
+        return replace(self, kernel=tuple(kernel), begin=tuple(begin))
 
     def pad(self, x: Array, value: Any = 0) -> Array:
         """The last axes of `x`, padded or cut to what the windows cover."""

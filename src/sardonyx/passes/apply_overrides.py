@@ -9,15 +9,24 @@ Runs first, so that every later stage sees the final model. Refuses data whose t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from sardonyx import dtypes, errors
 from sardonyx.ir import tensor
 from sardonyx.ir.dims import Dim, substitute
-from sardonyx.ir.graph import Graph, SparseConstant, Value, walk
+from sardonyx.ir.graph import Graph, Model, SparseConstant, Value, walk
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+
+_FREE_INITIALIZERS: Final = 4  # the IR version since which an initializer need not be an input
+
+
+def settle_initializers(model: Model) -> None:
+    """Before IR version 4 every initializer had to be listed as an input, too: that made none of them replaceable."""
+    if model.ir_version < _FREE_INITIALIZERS:
+        model.graph.inputs[:] = [value for value in model.graph.inputs if value.constant is None]
+        model.ir_version = _FREE_INITIALIZERS  # what the model is now
 
 
 def override_initializers(graph: Graph, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from sardonyx import errors
 from sardonyx.cache_folder import CacheFolder, write_atomically
 from sardonyx.codegen.loader import ENTRY, load
 from sardonyx.codegen.machine import machine_fingerprint
@@ -154,7 +155,10 @@ def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
     body = memoryview(content)[_HEADER.size : _HEADER.size + length]
     if magic != _MAGIC or len(body) != length or zlib.crc32(body) != checksum:
         return None
-    saved_key, code, node_count, deciding, described, places = marshal.loads(body)
+    try:
+        saved_key, code, node_count, deciding, described, places = marshal.loads(body)
+    except (ValueError, TypeError, EOFError):  # another Python has written it
+        return None
     if saved_key != key:
         return None
     start = -(-(_HEADER.size + length) // _ALIGNMENT) * _ALIGNMENT
@@ -321,15 +325,23 @@ def open_saved(
         return None
     record, arrays = found
     if record.program is not None:
-        return SavedModel(record, LoadedProgram(record.program, arrays, workers, spinning), open_full)
+        program = _loaded(record.program, arrays, workers, spinning)
+        return None if program is None else SavedModel(record, program, open_full)
 
     def load_case(case: Case) -> LoadedProgram | None:
         found = read(folder, case_key(key, case))
         if found is None or found[0].program is None:
             return None
-        return LoadedProgram(found[0].program, found[1], workers, spinning)
+        return _loaded(found[0].program, found[1], workers, spinning)
 
     return SavedCases(record, load_case, open_full)
+
+
+def _loaded(program: Program, arrays: dict[int, Array], workers: int, spinning: bool) -> LoadedProgram | None:
+    try:
+        return LoadedProgram(program, arrays, workers, spinning)
+    except errors.EngineError:  # code this machine does not take
+        return None
 
 
 def case_key(key: str, case: Case) -> str:

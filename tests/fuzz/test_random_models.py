@@ -1,0 +1,109 @@
+"""Random models give the same natively as by NumPy: at every level, on any number of threads, opened again from the cache, for
+feeds of growing, shrinking and empty sizes one after the other, and with all memory guarded.
+
+A seed that fails is made smaller by `random_model(seed, steps)` with fewer steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sardonyx
+from guarded_session import guarded_feeds, guarded_memory
+from random_models import RandomModel, Sizes
+from random_steps import random_model
+from sardonyx.options import GraphOptimizationLevel as Level
+from sardonyx.runtime import native_core
+from session_agreement import REFERENCE, difference, outcome, same_bits, session
+
+SIZES: tuple[Sizes, ...] = (
+    {"N": 2, "S": 5, "T": 3},
+    {"N": 3, "S": 1, "T": 4},
+    {"N": 1, "S": 1, "T": 1},
+    {"N": 4, "S": 7, "T": 2},
+    {"N": 0, "S": 3, "T": 1},
+    {"N": 2, "S": 0, "T": 0},
+    {"N": 2, "S": 5, "T": 3},  # known by now: from here on a program made for these sizes may run
+    {"N": 2, "S": 5, "T": 3},
+    {"N": 1, "S": 40, "T": 9},
+)
+FEW, MANY = range(8), range(8, 400)
+LEVELS = (Level.ORT_DISABLE_ALL, Level.ORT_ENABLE_BASIC, Level.ORT_ENABLE_EXTENDED, Level.ORT_ENABLE_LAYOUT, Level.ORT_ENABLE_ALL)
+
+seeds = pytest.mark.parametrize("seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MANY)])
+shapes = pytest.mark.parametrize("symbolic", [True, False], ids=["symbolic", "static"])
+
+
+class Checked:
+    """A random model with its feeds and what NumPy makes of them."""
+
+    def __init__(self, seed: int, symbolic: bool, special: bool = False) -> None:
+        self.model: RandomModel = random_model(seed, symbolic=symbolic)
+        sizes = SIZES if symbolic else SIZES[:1] * 3
+        self.feeds = [self.model.feeds(each, special) for each in sizes]
+        reference = session(self.model.content, providers=REFERENCE)
+        self.expected = [outcome(reference, feeds) for feeds in self.feeds]
+
+    def agree(self, opened: sardonyx.InferenceSession, feeds: Sequence[Any] | None = None) -> list[Any]:
+        """Compare all runs. Where NumPy finds an error, the node at fault may be one that nobody needs, so native may answer."""
+        results = []
+        for position, (given, expected) in enumerate(zip(feeds or self.feeds, self.expected, strict=True)):
+            result = outcome(opened, given)
+            results.append(result)
+            if expected is None:
+                continue
+            assert result is not None, f"run {position}: only native code raises"
+            for value, actual, wanted in zip(self.model.graph.outputs, result, expected, strict=True):
+                assert not difference(actual, wanted, self.model.loosest), (position, value.name)
+        return results
+
+
+@seeds
+@shapes
+def test_a_random_model_gives_what_numpy_gives(
+    seed: int, symbolic: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    checked = Checked(seed, symbolic)
+    content = checked.model.content
+    with caplog.at_level(logging.WARNING, "sardonyx"):
+        alone = checked.agree(session(content))
+        for level in LEVELS[:-1]:
+            checked.agree(session(content, level=level))
+    assert not caplog.records, "kernels that could not be made"
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    saved_by = session(content)
+    # Every step is worth sharing here, however small.
+    monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+    again = session(content, threads=3)
+    for first, second, third in zip(alone, checked.agree(saved_by), checked.agree(again)):
+        assert same_bits(first, second)
+        assert same_bits(first, third)
+
+
+@seeds
+@shapes
+@pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
+def test_a_random_model_stays_in_its_memory(seed: int, symbolic: bool, at_start: bool) -> None:
+    checked = Checked(seed, symbolic)
+    with guarded_memory(at_start) as guard:
+        feeds = [guarded_feeds(guard, each) for each in checked.feeds]
+        checked.agree(session(checked.model.content), feeds)
+
+
+@seeds
+def test_values_inside_a_random_model_can_be_fetched(seed: int) -> None:
+    model = random_model(seed)
+    names = [value.name for node in model.graph.nodes for value in node.outputs]
+    feeds = model.feeds(SIZES[0])
+    expected = outcome(session(model.content, providers=REFERENCE), feeds, names)
+    assert expected is not None
+    for level in (Level.ORT_DISABLE_ALL, Level.ORT_ENABLE_ALL):
+        found = outcome(session(model.content, level=level), feeds, names)
+        assert found is not None
+        for name, actual, wanted in zip(names, found, expected, strict=True):
+            assert not difference(actual, wanted, model.loosest), name

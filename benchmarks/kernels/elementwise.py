@@ -23,7 +23,7 @@ from onnx import NodeProto, helper, numpy_helper
 from peak import CALL, copy_peak, multiply_add_peak
 
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import NativeSettings, compile_graph
+from sardonyx.assemble import NativeSettings, compile_graph, fast_path
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import host
 from sardonyx.formats.onnx import load
@@ -32,7 +32,6 @@ from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.loops import LoopKernel, surface, walks
 from sardonyx.lower.steps import Address, Argument, Buffer
-from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.native_program import NativeProgram
 
 node = helper.make_node
@@ -192,20 +191,21 @@ def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> Measured:
     model = load(content)
     infer_shapes(model)
     graph = model.graph
-    program = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers)).program
-    by_value = {value: feeds[value.name] for value in graph.inputs}
+    compiled = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers))
+    program, ours = compiled.program, fast_path(compiled, graph.inputs, graph.outputs)
+    assert ours is not None
     options = ort.SessionOptions()
     options.intra_op_num_threads = workers
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    control, kernels = RunControl(), NativeCalls(program, feeds)
+    kernels = NativeCalls(program, feeds)
     (theirs,) = session.run(None, feeds)
-    np.testing.assert_allclose(program.run(by_value, control)[graph.outputs[0]], theirs, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(ours.run_checked(feeds)[0], theirs, rtol=1e-3, atol=1e-4)
     times: dict[str, list[float]] = {"kernel": [], "nothing": [], "run": [], "onnxruntime": []}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or not times["kernel"]:
         times["kernel"] += [_timed(kernels.run) for _ in range(4)]
         times["nothing"] += [_timed(kernels.run_nothing) for _ in range(4)]
-        times["run"] += [_timed(lambda: program.run(by_value, control)) for _ in range(4)]
+        times["run"] += [_timed(lambda: ours.run(feeds)) for _ in range(4)]
         times["onnxruntime"] += [_timed(lambda: session.run(None, feeds)) for _ in range(4)]
     best = {name: min(found) for name, found in times.items()}
     loops = [step.kernel for step in program.plan.steps if isinstance(step.kernel, LoopKernel)]

@@ -120,6 +120,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
             (target.buffer,),
             group.label,
             tuple(node.label for node in group.nodes),
+            flops=2 * product([batch, heads, queries, keys]) * (size + v.shape[3]),
         )
     )
 

@@ -274,16 +274,18 @@ class Task(Blocks):
             *self.operands(moves),
         ]  # fmt: skip
         outputs = product([batch, *place.out])
+        flops = outputs * (2 * weights.groups * blocks * self.block * weights.inputs * place.taps)
         step = KernelStep(
             kernel,
             tuple(arguments),
             product([weights.groups * sets, batch, place.out[0], place.out[1], chunks]),
-            outputs * (2 * weights.groups * blocks * self.block * weights.inputs * place.taps) // _FLOPS_PER_NS,
+            flops // _FLOPS_PER_NS,
             (x.buffer, packed.buffer, bias.buffer, zeros(self.ctx, self.block).buffer, *self.epilogue.reads),
             self.epilogue.writes,
             self.group.label,
             tuple(node.label for node in self.group.nodes),
             self.in_place(x),
+            flops=flops,
         )
         self.ctx.step(step)
 
@@ -475,16 +477,18 @@ def window_step(
         *result.operands(result.moves),
     ]  # fmt: skip
     vectors = product([batch, blocks, *place.out])
+    reach = kernel.group if isinstance(kernel, WindowKernel) else kernel.outputs  # terms of each element, for each tap
     ctx.step(
         KernelStep(
             kernel,
             tuple(arguments),
             product([made, batch, place.out[0], place.out[1]]),
-            vectors * (place.taps * (kernel.group if isinstance(kernel, WindowKernel) else kernel.outputs) + 2) // 2,
+            vectors * (place.taps * reach + 2) // 2,
             (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
             result.epilogue.writes,
             result.group.label,
             tuple(node.label for node in result.group.nodes),
             result.in_place(x),
+            flops=vectors * (2 * place.taps * reach * ctx.lanes),
         )
     )

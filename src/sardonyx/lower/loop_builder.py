@@ -12,6 +12,9 @@ from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
 from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View
 
+_ARITHMETIC = frozenset(("add", "sub", "mul", "div", "fma", "sqrt", "neg", "abs", "min", "max"))
+_DOUBLE = frozenset(("fma",))  # count twice
+
 
 def broadcast_strides(view: View, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """The strides by which a view moves over a larger shape: 0 where it is repeated.
@@ -91,6 +94,7 @@ def loop_step(
     for view, kind, move in zip(operands, types, moves):
         arguments += [Address(view.buffer, view.offset * (BITS[kind] // 8)), *move]
     elements = product(sizes)
+    operations = sum(node.op in _ARITHMETIC for node in kernel.nodes) + sum(node.op in _DOUBLE for node in kernel.nodes)
     read = [number for number in range(len(operands)) if number not in written]
     return KernelStep(
         kernel,
@@ -102,6 +106,7 @@ def loop_step(
         label,
         nodes,
         tuple(_in_place(kernel, operands, moves, types, read, [number for number, _ in (*stores, *stash)])),
+        flops=elements * operations,
     )
 
 

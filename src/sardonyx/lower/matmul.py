@@ -410,6 +410,7 @@ class _Product:
                 self.group.label,
                 tuple(node.label for node in self.group.nodes),
                 self.epilogue.in_place(self.moves, (a.buffer, b.buffer)),
+                flops=2 * product([*self.shape, self.depth]),
             )
         )
 

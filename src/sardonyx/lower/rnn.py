@@ -429,7 +429,8 @@ class _Layer:
             self._steps(kernel, arguments, count, reads, writes, memory.buffer)
             return
         work = product([self.steps, count, operations]) * (self.batch + 3) * 25 // 1000
-        self._step(kernel, arguments, self.batch * count, work, reads, writes)
+        flops = 2 * product([self.steps, self.batch, count, operations])
+        self._step(kernel, arguments, self.batch * count, work, reads, writes, flops)
 
     def _step(
         self,
@@ -439,9 +440,10 @@ class _Layer:
         work: Dim,
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
+        flops: Dim = 0,
     ) -> None:
-        label, nodes = self.group.label, self._labels
-        self.ctx.step(KernelStep(kernel, tuple(arguments), units, work, _distinct(reads), _distinct(writes), label, nodes))
+        label, nodes, places = self.group.label, self._labels, (_distinct(reads), _distinct(writes))
+        self.ctx.step(KernelStep(kernel, tuple(arguments), units, work, *places, label, nodes, flops=flops))
 
     def _is_stepwise(self, operations: int) -> bool:
         """Whether workers had better share the hidden units of one sequence, step by step."""
@@ -463,9 +465,9 @@ class _Layer:
         for time in range(self.steps):
             for number, one in enumerate(kernel.passes):
                 # Workers are awake between these steps: they are worth sharing from far less work on than others.
-                work = one.gates * self.hidden * self.hidden * _AWAKE // 25
-                step = replace(kernel, part=str(number))
-                self._step(step, [*arguments, time], count * self.blocks, work, [*reads, memory], writes)
+                products = one.gates * self.hidden * self.hidden
+                step, work = replace(kernel, part=str(number)), products * _AWAKE // 25
+                self._step(step, [*arguments, time], count * self.blocks, work, [*reads, memory], writes, 2 * count * products)
         if any(kernel.final):
             self._step(replace(kernel, part="leave"), [*arguments, self.steps], count, self.hidden, [memory], writes)
 

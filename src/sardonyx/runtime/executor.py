@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class NodeTiming:
     end_ns: int
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
+    facts: Mapping[str, str] = field(default_factory=dict)  # of a kernel: its kind, the nodes in it, bytes, operations
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim, evaluate, symbols_of
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import Address, Buffer, HostNodeStep, SizeStep, View
+from sardonyx.lower.steps import Address, Buffer, HostNodeStep, KernelStep, SizeStep, View
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of
@@ -147,7 +147,7 @@ class NativeProgram:
                 raise SizeConflict(f"sizes nobody told: {', '.join(sorted(needs - known.keys()))}")
             control.stop_if_asked()
             if isinstance(segment, NativeSegment):
-                self._run_segment(context, segment, control)
+                self._run_segment(context, segment, control, known)
                 self.core.raise_fault(context)
                 continue
             if isinstance(segment, SizeStep):
@@ -164,7 +164,7 @@ class NativeProgram:
         values.update(outputs)
         return values
 
-    def _run_segment(self, context: Context, segment: NativeSegment, control: RunControl) -> None:
+    def _run_segment(self, context: Context, segment: NativeSegment, control: RunControl, known: Mapping[str, int]) -> None:
         at, table = self.core.steps_address + segment.first * _STEP_BYTES, context.table.ctypes.data
         run = self.pool.run_alone if context.alone else self.pool.run
         if control.on_node is None:
@@ -175,7 +175,8 @@ class NativeProgram:
             start = time.perf_counter_ns()
             run(at + number * _STEP_BYTES, 1, table)
             end = time.perf_counter_ns()
-            control.on_node(NodeTiming(step.label, step.label, step.label, "CPUExecutionProvider", start, end, (), ()))
+            facts = _facts(step, known, end - start)
+            control.on_node(NodeTiming(step.label, step.label, step.label, "CPUExecutionProvider", start, end, (), (), facts))
 
     def _run_host(
         self,
@@ -279,6 +280,24 @@ class NativeProgram:
             number = self._by_value.get(value)
             if number is not None and isinstance(result, np.ndarray) and self.plan.buffers[number].kind == "host":
                 context.bases[number] = address_of(result)
+
+
+def _facts(step: KernelStep, known: Mapping[str, int], nanoseconds: int) -> dict[str, str]:
+    """What a trace tells about a kernel: everything it reads and writes is counted once, and as a whole."""
+
+    def size(buffers: Sequence[Buffer]) -> str:
+        return str(sum(evaluate(each.size, known) * each.dtype.bits // 8 for each in buffers))
+
+    facts = {
+        "kernel": type(step.kernel).__name__,
+        "nodes": "; ".join(step.nodes),
+        "bytes_read": size(step.reads),
+        "bytes_written": size(step.writes),
+    }
+    flops = evaluate(step.flops, known)
+    if flops:
+        facts["gflops_per_second"] = f"{flops / max(nanoseconds, 1):.3g}"
+    return facts
 
 
 def _detached(result: Any, lent: Sequence[Array]) -> Any:

@@ -5,6 +5,7 @@
 {"cat" : "Node", ... "name" :"conv1_kernel_time","args" : {"op_name" : "Conv", "provider" : ..., "output_size" : "96"}}
 ]
 
+A kernel's event tells more: "kernel", "nodes" (all that are fused in it), "bytes_read", "bytes_written", "gflops_per_second".
 Times are microseconds since the profiler started; the layout, one event a line, is ONNX Runtime's.
 """
 
@@ -55,6 +56,7 @@ class Profiler:
             "output_type_shape": _describe(timing.outputs),
             "activation_size": str(_nbytes(timing.inputs)),
             "output_size": str(_nbytes(timing.outputs)),
+            **timing.facts,
         }
         self._record("Node", f"{timing.name or timing.op_type}_kernel_time", timing.start_ns, timing.end_ns, args)
 

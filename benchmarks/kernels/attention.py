@@ -9,9 +9,9 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+from _race import race
 from onnx import TensorProto, helper
 from peak import multiply_add_peak
-from rnn import race
 
 from sardonyx.ir.tensor import Array
 

@@ -8,15 +8,12 @@ The bodies are small: what is measured is the way from one turn to the next.
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx.parser
-import onnxruntime as ort
+from _race import race
 
-import sardonyx as sx
 from sardonyx.ir.tensor import Array
 
 
@@ -120,29 +117,6 @@ CASES = (
         {"embedding": (256, 64), "w": (64, 64), "head": (64, 256), "x": (1, 64)},
     ),
 )
-
-
-def session(module: Any, content: bytes, threads: int = 1) -> Any:
-    """A session of ours or of onnxruntime."""
-    options = module.SessionOptions()
-    options.intra_op_num_threads = threads
-    return module.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-
-def race(content: bytes, feeds: dict[str, Array], seconds: float = 1.0) -> tuple[float, float]:
-    """The best times of both, run in turn."""
-    sessions = [session(module, content) for module in (sx, ort)]
-    best = [float("inf")] * 2
-    for one in sessions:
-        for _ in range(3):
-            one.run(None, feeds)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for number, one in enumerate(sessions):
-            start = time.perf_counter()
-            one.run(None, feeds)
-            best[number] = min(best[number], time.perf_counter() - start)
-    return best[0], best[1]
 
 
 def main() -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import onnxruntime as ort
+from _race import timed
 from onnx import TensorProto, helper, numpy_helper
 from peak import multiply_add_peak
 
@@ -141,15 +141,9 @@ def measure(case: Case, seconds: float = 1.5, workers: int = 1) -> tuple[float, 
         spent.clear()
         program.run(by_value, watched)
         best_layers = [min(best, one / 1e9) for best, one in zip(best_layers, spent)]
-        best_run = min(best_run, _timed(lambda: program.run(by_value, plain)))
-        best_theirs = min(best_theirs, _timed(lambda: session.run(None, feeds)))
+        best_run = min(best_run, timed(lambda: program.run(by_value, plain)))
+        best_theirs = min(best_theirs, timed(lambda: session.run(None, feeds)))
     return sum(best_layers) / case.layers, best_run / case.layers, best_theirs / case.layers
-
-
-def _timed(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def main(arguments: list[str]) -> None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from _race import timed
 from onnx import NodeProto, helper, numpy_helper
 from peak import CALL, copy_peak, multiply_add_peak
 
@@ -203,19 +204,13 @@ def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> Measured:
     times: dict[str, list[float]] = {"kernel": [], "nothing": [], "run": [], "onnxruntime": []}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or not times["kernel"]:
-        times["kernel"] += [_timed(kernels.run) for _ in range(4)]
-        times["nothing"] += [_timed(kernels.run_nothing) for _ in range(4)]
-        times["run"] += [_timed(lambda: ours.run(feeds)) for _ in range(4)]
-        times["onnxruntime"] += [_timed(lambda: session.run(None, feeds)) for _ in range(4)]
+        times["kernel"] += [timed(kernels.run) for _ in range(4)]
+        times["nothing"] += [timed(kernels.run_nothing) for _ in range(4)]
+        times["run"] += [timed(lambda: ours.run(feeds)) for _ in range(4)]
+        times["onnxruntime"] += [timed(lambda: session.run(None, feeds)) for _ in range(4)]
     best = {name: min(found) for name, found in times.items()}
     loops = [step.kernel for step in program.plan.steps if isinstance(step.kernel, LoopKernel)]
     return Measured(best["kernel"] - best["nothing"], best["run"], best["onnxruntime"], sum(map(multiplications, loops)))
-
-
-def _timed(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def main(arguments: list[str]) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import onnxruntime as ort
+from _race import timed
 from onnx import TensorProto, helper, numpy_helper
 from peak import multiply_add_peak
 
@@ -148,15 +148,9 @@ def measure(case: Case, seconds: float = 2.0, workers: int = 1) -> tuple[float, 
         spent.clear()
         program.run(by_value, watched)
         best["kernel"] = min(best["kernel"], sum(spent) / 1e9)
-        best["run"] = min(best["run"], _timed(lambda: program.run(by_value, plain)))
-        best["onnxruntime"] = min(best["onnxruntime"], _timed(lambda: session.run(None, feeds)))
+        best["run"] = min(best["run"], timed(lambda: program.run(by_value, plain)))
+        best["onnxruntime"] = min(best["onnxruntime"], timed(lambda: session.run(None, feeds)))
     return best["kernel"], best["run"], best["onnxruntime"]
-
-
-def _timed(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def main(arguments: list[str]) -> None:

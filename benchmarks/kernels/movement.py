@@ -11,11 +11,11 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnxruntime as ort
+from _race import timed
 from onnx import parser
 
 import sardonyx
@@ -144,12 +144,6 @@ def _in_order(graph: Graph) -> list[Node]:
     return list(graph.nodes)
 
 
-def _timed(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
 def _single_thread() -> sardonyx.SessionOptions:
     options = sardonyx.SessionOptions()
     options.intra_op_num_threads = 1
@@ -194,10 +188,10 @@ def measure(case: Case, seconds: float = 0.7) -> tuple[float, float, float, floa
         spent.clear()
         program.run(by_value, watched)
         best[0] = min(best[0], sum(spent) / 1e9)
-        best[1] = min(best[1], _timed(lambda: ours.run(None, feeds)))
-        best[2] = min(best[2], _timed(lambda: session.run(None, feeds)))
+        best[1] = min(best[1], timed(lambda: ours.run(None, feeds)))
+        best[2] = min(best[2], timed(lambda: session.run(None, feeds)))
         target = np.empty(case.moved, np.uint8)
-        best[3] = min(best[3], _timed(lambda: ctypes.memmove(target.ctypes.data, source.ctypes.data, case.moved)))  # noqa: B023
+        best[3] = min(best[3], timed(lambda: ctypes.memmove(target.ctypes.data, source.ctypes.data, case.moved)))  # noqa: B023
     return best[0], best[1], best[2], best[3]
 
 

@@ -9,16 +9,13 @@ multiply-adds.
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import onnxruntime as ort
+from _race import race
 from onnx import TensorProto, helper, numpy_helper
 from peak import multiply_add_peak
 
-import sardonyx as sx
 from sardonyx.ir.tensor import Array
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -82,28 +79,6 @@ CASES = (
 )  # fmt: skip
 
 
-def session(module: Any, content: bytes, threads: int = 1) -> Any:
-    """A session of ours or of onnxruntime."""
-    options = module.SessionOptions()
-    options.intra_op_num_threads = threads
-    return module.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-
-
-def race(content: bytes, feeds: dict[str, Array], seconds: float = 0.5) -> tuple[float, float]:
-    """The best times of both, run in turn."""
-    sessions = [session(module, content) for module in (sx, ort)]
-    best = [float("inf")] * 2
-    for one in sessions:
-        one.run(None, feeds)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for number, one in enumerate(sessions):
-            start = time.perf_counter()
-            one.run(None, feeds)
-            best[number] = min(best[number], time.perf_counter() - start)
-    return best[0], best[1]
-
-
 def main() -> None:
     """Print a table of the cases whose name holds the pattern."""
     pattern = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -111,7 +86,7 @@ def main() -> None:
     print(f"{'layer':44} {'ours µs':>10} {'ort µs':>10} {'ratio':>6} {'of peak':>8}")
     for case in CASES:
         if pattern in str(case):
-            ours, theirs = race(*case.model())
+            ours, theirs = race(*case.model(), seconds=0.5)
             share = case.operations / ours / peak
             print(f"{case!s:44} {ours * 1e6:10.1f} {theirs * 1e6:10.1f} {theirs / ours:6.2f} {share:8.0%}")
 

@@ -8,14 +8,11 @@ Times are those of a session's whole call; all sizes are known only when it runs
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
+from _race import race
 from onnx import parser
-
-import sardonyx
 
 SECONDS = 0.5  # for each case
 
@@ -80,21 +77,6 @@ def _cases() -> dict[str, tuple[str, dict[str, Any]]]:
     return cases
 
 
-def _best(content: bytes, feeds: dict[str, Any]) -> tuple[float, float]:
-    """The shortest call of ours and of onnxruntime's, taken in turns."""
-    ours, theirs = sardonyx.SessionOptions(), ort.SessionOptions()
-    ours.intra_op_num_threads = theirs.intra_op_num_threads = 1
-    sessions = (sardonyx.InferenceSession(content, ours), ort.InferenceSession(content, theirs))
-    best = [float("inf")] * 2
-    end = time.perf_counter() + SECONDS
-    while time.perf_counter() < end or max(best) == float("inf"):
-        for number, session in enumerate(sessions):
-            start = time.perf_counter()
-            session.run(None, feeds)
-            best[number] = min(best[number], time.perf_counter() - start)
-    return best[0], best[1]
-
-
 def main(pattern: str = "") -> None:
     """Print a line for each case whose name has the pattern."""
     print(f"{'case':44} {'ours':>10} {'onnxruntime':>12} {'ratio':>7}")
@@ -103,7 +85,7 @@ def main(pattern: str = "") -> None:
             model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> graph {graph}')
             for output in model.graph.output:
                 output.type.tensor_type.ClearField("shape")
-            ours, theirs = _best(model.SerializeToString(), feeds)
+            ours, theirs = race(model.SerializeToString(), feeds, SECONDS)
             print(f"{name:44} {ours * 1e6:8.1f}us {theirs * 1e6:10.1f}us {theirs / ours:7.2f}", flush=True)
 
 

@@ -10,7 +10,7 @@ MODELS_PIP := $(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-ver
 BENCH_PIP := $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types coverage conformance models bench bench-kernels bench-memory docs demo-model clean
+.PHONY: help run test lint format types coverage conformance guarded models bench bench-kernels bench-memory docs demo-model clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -36,7 +36,10 @@ coverage: $(VENV)/.stamp-dev ## the test suite with a report of lines and branch
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 conformance: $(VENV)/.stamp-test ## the ONNX backend suite against the list of expected failures, at every optimization level
-	$(BIN)/python -m pytest -n $(JOBS) tests/conformance -m "slow or not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) tests/conformance -m "slow or not slow" -k "not stay_in_their_memory" $(ARGS)
+
+guarded: $(VENV)/.stamp-test ## the ONNX backend suite, small nets and random graphs with every buffer between pages nobody may touch (long)
+	$(BIN)/python -m pytest -n $(JOBS) tests/conformance tests/fuzz tests/test_native_agreement.py -m "slow or not slow" -k "memory or random" $(ARGS)
 
 models: $(MODELS_VENV)/.stamp ## real models and their programs, compared with onnxruntime (downloads about 1 GB)
 	$(MODELS_VENV)/bin/python -m pytest tests/models -m "slow or not slow" $(ARGS)

@@ -106,6 +106,8 @@ def plan_native(lowered: Lowered) -> NativePlan:
         touch((*step.reads, *step.writes), position)
         if not isinstance(step, KernelStep):
             plan.segments.append(step)
+            for dim in _python_sizes(step):
+                dim_of(dim)
             continue
         if plan.segments and isinstance(plan.segments[-1], NativeSegment):
             last = plan.segments[-1]
@@ -139,9 +141,16 @@ def plan_native(lowered: Lowered) -> NativePlan:
     plan.checks = [(dim_of(size), dim_of(target)) for size, target in dict.fromkeys(lowered.checks)]
     plan.equalities = [(dim_of(size), dim_of(other)) for size, other in dict.fromkeys(lowered.equalities)]
     plan.faults = lowered.faults
-    told = [*plan.dims, *(dim for view in lowered.outputs for dim in view.shape)]
-    plan.symbols = tuple(sorted({name for dim in told for name in symbols_of(dim)}))
+    plan.symbols = tuple(sorted({name for dim in plan.dims for name in symbols_of(dim)}))
     return plan
+
+
+def _python_sizes(step: HostNodeStep | SizeStep) -> list[Dim]:
+    """The sizes Python needs between native segments."""
+    if isinstance(step, SizeStep):
+        return list(step.sizes)
+    views = [view for view in (*step.inputs, *step.outputs, *(view for _, view in step.captured)) if view is not None]
+    return [dim for view in views for dim in (*view.shape, *view.strides, view.offset)]
 
 
 def _share(plan: NativePlan, numbers: dict[Buffer, int], lowered: Lowered) -> None:

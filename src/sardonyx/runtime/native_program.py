@@ -12,14 +12,16 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from sardonyx.ir.dims import Dim, evaluate, symbols_of
+from sardonyx.ir.dims import evaluate
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import Address, Buffer, HostNodeStep, KernelStep, SizeStep, View
+from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
+from sardonyx.plan.ways import Axes, HostWay, NativeWay, Place, SizeWay, Ways
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of
 from sardonyx.runtime.pool import Pool
@@ -28,6 +30,11 @@ _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make t
 _RELEASED_AT_ONCE = 16 << 20  # bytes of constants
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
+_READ: Final = 0x100  # PyBUF_READ
+
+_memory_at = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory_at.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+_memory_at.restype = ctypes.py_object
 
 
 class HostCall(Protocol):
@@ -39,6 +46,29 @@ class HostCall(Protocol):
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
+
+
+class _Stage(NamedTuple):
+    """What a context was set up for at some point of a run: the symbols known by then, and their values."""
+
+    told: int
+    symbols: list[int]
+    late_used: int  # how many late arenas were taken by then
+
+
+class _Frame:
+    """A context with all it was set up for in its last run, and the sizes known in the run under way."""
+
+    __slots__ = ("context", "given", "stages", "symbols", "table", "table_address", "told")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.table = context.table.data
+        self.table_address = address_of(context.table)
+        self.given: tuple[Any, ...] | None = None  # the shapes and told sizes that the first stage follows from
+        self.stages: list[_Stage] = []
+        self.told = 0
+        self.symbols: list[int] = []
 
 
 class NativeProgram:
@@ -57,19 +87,18 @@ class NativeProgram:
         self._release = release
         self.pool = pool
         self._host_calls = host_calls
-        image = image_of(plan)
-        self.core = NativeCore(image, addresses, pool, self._load_constants)
-        self._number = {id(buffer): number for number, buffer in enumerate(plan.buffers)}
-        self._by_value = {buffer.value: number for number, buffer in enumerate(plan.buffers) if buffer.value is not None}
-        self._by_value.update(
-            {view.buffer.value: self._number[id(view.buffer)] for view in plan.outputs if view.buffer.value is not None}
-        )
-        self._input_numbers = [port.buffer for port in image.inputs]
-        self._free: list[Context] = []
-        told = {image.symbols[symbol] for symbol in image.bindings[:, 0].tolist()}
-        self._late_symbols = frozenset(plan.symbols) - told  # what is computed tells these
-        self._needs = [self._symbols_of(segment) for segment in plan.segments]
-        self._late_buffers = {number: symbols_of(plan.buffers[number].size) for number in image.late[:, 0].tolist()}
+        self.core = NativeCore(image_of(plan), addresses, pool, self._load_constants)
+        self._free: list[_Frame] = []
+
+    @cached_property
+    def _ways(self) -> Ways:
+        """The plan by numbers; programs that are native as a whole rarely need it."""
+        return Ways(self.plan)
+
+    @cached_property
+    def _late_buffers(self) -> list[tuple[int, int]]:
+        """Buffers that get their places in the middle of a run, with the symbols in their sizes."""
+        return [(number, self._ways.dim_needs[self.plan.sizes[number]]) for number in self.core.image.late[:, 0].tolist()]
 
     def _load_constants(self) -> dict[int, Array]:
         loaded: dict[int, Array] = {}
@@ -84,21 +113,10 @@ class NativeProgram:
                 unreleased = 0
         return loaded
 
-    def _symbols_of(self, segment: NativeSegment | HostNodeStep | SizeStep) -> frozenset[str]:
-        """The sizes that must be known before a segment runs."""
-        if not isinstance(segment, NativeSegment) or not self._late_symbols:
-            return frozenset()
-        steps = self.plan.steps[segment.first : segment.first + segment.count]
-        sizes: list[Dim] = []
-        for step in steps:
-            sizes += [step.units, *(entry.offset if isinstance(entry, Address) else entry for entry in step.arguments)]
-            sizes += [buffer.size for buffer in (*step.reads, *step.writes)]
-        return frozenset().union(*(symbols_of(size) for size in set(sizes)))
-
     @property
     def is_all_native(self) -> bool:
         """Whether a run never comes back to Python, and the inputs tell all sizes."""
-        return all(isinstance(segment, NativeSegment) for segment in self.plan.segments) and not self._late_symbols
+        return all(isinstance(segment, NativeSegment) for segment in self.plan.segments) and not self.core.told
 
     @property
     def constants(self) -> dict[int, Array]:
@@ -111,14 +129,14 @@ class NativeProgram:
         `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
         """
         try:
-            context = self._free.pop()
+            frame = self._free.pop()
         except IndexError:
-            context = self.core.new_context()
+            frame = _Frame(self.core.new_context())
         try:
-            return self._run(context, feeds, control, dict(sizes or {}))
+            return self._run(frame, feeds, control, sizes or {})
         finally:
             if len(self._free) < _MOST_CONTEXTS:
-                self._free.append(context)
+                self._free.append(frame)
 
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
@@ -126,52 +144,124 @@ class NativeProgram:
         for call in self._host_calls.values():
             call.shrink()
 
-    def _run(self, context: Context, feeds: Mapping[Value, Any], control: RunControl, known: dict[str, int]) -> dict[Value, Any]:
-        plan = self.plan
+    def _run(self, frame: _Frame, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int]) -> dict[Value, Any]:
+        ways = self._ways
         values: dict[Value, Any] = dict(feeds)
-        arrays = []
-        for view, number in zip(plan.inputs, self._input_numbers):
-            value = plan.buffers[number].value
-            assert value is not None
-            array = np.asarray(feeds[value], order="C")
-            bind_shape(known, view, array.shape)
-            arrays.append(array)
-        self._set_up(context, known)
-        for number, array in zip(self._input_numbers, arrays):
-            context.bases[number] = address_of(array)
-        outputs = self._allocate_outputs(context, known, values)
-        self.core.fill_addresses(context)
-        last = plan.segments[-1] if plan.segments else None
-        for segment, needs in zip(plan.segments, self._needs):
-            if self._late_symbols and not needs <= known.keys():
-                raise SizeConflict(f"sizes nobody told: {', '.join(sorted(needs - known.keys()))}")
+        arrays = [np.asarray(feeds[value], order="C") for value, _, _ in ways.inputs]
+        self._begin(frame, arrays, sizes)
+        context = frame.context
+        bases, table = context.bases.data, frame.table
+        for (_, number, _), array in zip(ways.inputs, arrays):
+            bases[number] = address_of(array)
+        outputs: dict[Value, Array] = {}
+        self._allocate_outputs(frame, bases, outputs)
+        stage = 0
+        for way in ways.segments:
             control.stop_if_asked()
-            if isinstance(segment, NativeSegment):
-                self._run_segment(context, segment, control, known)
+            if isinstance(way, NativeWay):
+                if way.needs & ~frame.told:
+                    missing = [name for number, name in enumerate(self.plan.symbols) if way.needs & ~frame.told & 1 << number]
+                    raise SizeConflict(f"sizes nobody told: {', '.join(missing)}")
+                dims = context.sizes
+                for slot, buffer, offset in way.moving:
+                    table[slot] = bases[buffer] + dims[offset]
+                self._run_segment(frame, way, control, sizes)
                 self.core.raise_fault(context)
                 continue
-            if isinstance(segment, SizeStep):
-                learnt = self._read_sizes(context, segment, known)
+            before = frame.told
+            shapes: list[tuple[Axes, Sequence[int]]]
+            if isinstance(way, SizeWay):
+                shapes = [(way.axes, self._found(way, bases))]
             else:
-                learnt = self._run_host(context, segment, values, known, control)
-                if segment is last and not learnt:
-                    break  # nothing follows that would have to find its results
-                self._rebase(context, values)
-            if learnt:
-                self._set_up(context, known, again=True)
-                outputs.update(self._allocate_outputs(context, known, values, outputs))
-            self.core.fill_addresses(context)
+                shapes = self._run_host(frame, way, values, control, sizes)
+            for axes, shape in shapes:
+                _bind(frame, axes, shape)
+            if frame.told != before:
+                stage += 1
+                self._set_up(frame, stage)
+            for axes, shape in shapes:
+                self._check(frame, axes, shape)
+            if frame.told != before:
+                self._allocate_outputs(frame, bases, outputs)
         values.update(outputs)
         return values
 
-    def _run_segment(self, context: Context, segment: NativeSegment, control: RunControl, known: Mapping[str, int]) -> None:
-        at, table = self.core.steps_address + segment.first * _STEP_BYTES, context.table.ctypes.data
-        run = self.pool.run_alone if context.alone else self.pool.run
-        if control.on_node is None:
-            run(at, segment.count, table)
+    def _begin(self, frame: _Frame, arrays: Sequence[Array], sizes: Mapping[str, int]) -> None:
+        """Set a context up for what the inputs' shapes tell; nothing to do if it was for the same shapes in its last run."""
+        around = [sizes.get(name, -1) for name in self.plan.symbols] if sizes else []
+        given = ([array.shape for array in arrays], around)
+        if given == frame.given:
+            first = frame.stages[0]
+            frame.told, frame.symbols = first.told, first.symbols.copy()
             return
-        for number in range(segment.count):  # watched: one step at a time
-            step = self.plan.steps[segment.first + number]
+        frame.given = None  # if setting up fails, nothing may be taken for granted
+        frame.told, frame.symbols = 0, [_UNKNOWN] * len(self.plan.symbols)
+        for number, size in enumerate(around):
+            if size >= 0:
+                frame.told |= 1 << number
+                frame.symbols[number] = size
+        for (_, _, axes), array in zip(self._ways.inputs, arrays):
+            _bind(frame, axes, array.shape)
+        self._set_up(frame, 0)
+        for (_, _, axes), array in zip(self._ways.inputs, arrays):
+            self._check(frame, axes, array.shape)
+        frame.given = given
+
+    def _set_up(self, frame: _Frame, stage: int) -> None:
+        """Evaluate all sizes and lay out memory for those that became known; what has its place keeps it.
+
+        There is nothing to do if the run before knew the same sizes at this stage and all before it.
+        """
+        stages, told, symbols = frame.stages, frame.told, frame.symbols
+        if stage and stage < len(stages) and stages[stage].told == told and stages[stage].symbols == symbols:
+            return
+        del stages[stage:]
+        core, context, needs = self.core, frame.context, self._ways.dim_needs
+        core.evaluate(context, tuple(symbols), lambda one, other: bool((needs[one] | needs[other]) & ~told))
+        before = 0
+        if stage:
+            before, _, context.late_used = stages[-1]
+        else:
+            core.place(context)
+        ready = tuple([number for number, needs in self._late_buffers if not needs & ~told and needs & ~before])
+        if ready:
+            core.place_late(context, ready)
+        core.fill_addresses(context)
+        stages.append(_Stage(told, symbols.copy(), context.late_used))
+
+    def _check(self, frame: _Frame, axes: Axes, shape: Sequence[int]) -> None:
+        """Compare an actual shape with what is known of it. Kernels rely on sizes: a contradiction is an error."""
+        sizes = frame.context.sizes
+        for dim, needs, size in zip(axes.dims, axes.needs, shape):
+            if sizes[dim] != size and not needs & ~frame.told:
+                raise SizeConflict(f"{axes.label!r}: a dimension is {size}, but {self.plan.dims[dim]} is {sizes[dim]} here")
+
+    def _allocate_outputs(self, frame: _Frame, bases: memoryview, outputs: dict[Value, Array]) -> None:
+        """Make arrays for the outputs whose sizes are known by now."""
+        sizes = frame.context.sizes
+        for output in self._ways.outputs:
+            if not output.needs & ~frame.told and output.value not in outputs:
+                array = np.empty([sizes[dim] for dim in output.dims], output.dtype)
+                outputs[output.value] = array
+                bases[output.buffer] = address_of(array)
+
+    def _known(self, frame: _Frame, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes known by now by name, with those of the graph around."""
+        known = dict(sizes)
+        for number, name in enumerate(self.plan.symbols):
+            if frame.told >> number & 1:
+                known[name] = frame.symbols[number]
+        return known
+
+    def _run_segment(self, frame: _Frame, way: NativeWay, control: RunControl, sizes: Mapping[str, int]) -> None:
+        at, table = self.core.steps_address + way.first * _STEP_BYTES, frame.table_address
+        run = self.pool.run_alone if frame.context.alone else self.pool.run
+        if control.on_node is None:
+            run(at, way.count, table)
+            return
+        known = self._known(frame, sizes)
+        for number in range(way.count):  # watched: one step at a time
+            step = self.plan.steps[way.first + number]
             start = time.perf_counter_ns()
             run(at + number * _STEP_BYTES, 1, table)
             end = time.perf_counter_ns()
@@ -179,107 +269,58 @@ class NativeProgram:
             control.on_node(NodeTiming(step.label, step.label, step.label, "CPUExecutionProvider", start, end, (), (), facts))
 
     def _run_host(
-        self,
-        context: Context,
-        step: HostNodeStep,
-        values: dict[Value, Any],
-        known: dict[str, int],
-        control: RunControl,
-    ) -> bool:
-        """Compute a node in Python; whether new sizes became known."""
+        self, frame: _Frame, way: HostWay, values: dict[Value, Any], control: RunControl, sizes: Mapping[str, int]
+    ) -> list[tuple[Axes, Sequence[int]]]:
+        """Compute a node in Python; the shapes of its results that native code may read."""
         inputs: list[Any] = []
         lent: list[Array] = []  # memory of this run that Python sees only while the step runs
-        for value, view in zip(step.node.inputs, step.inputs):
+        for value, place in way.inputs:
             if value is None:
                 inputs.append(None)
             elif value in values:
                 inputs.append(values[value])
             else:
-                assert view is not None
-                inputs.append(self._array(context, view, known))
-                if view.buffer.kind != "constant":
+                assert place is not None
+                inputs.append(self._array(frame.context, place))
+                if not place.is_constant:
                     lent.append(inputs[-1])
-        captured = {value: self._array(context, view, known) for value, view in step.captured if value not in values}
-        results = self._host_calls[step](inputs, {**values, **captured}, known, control)
+        captured = {value: self._array(frame.context, place) for value, place in way.captured if value not in values}
         lent += captured.values()
-        learnt = False
-        for value, view, result in zip(step.node.outputs, step.outputs, results):
-            if not value.name or (result is None and view is not None):  # an absent optional value is None, too
+        around = {**values, **captured} if captured else values
+        results = self._host_calls[way.step](inputs, around, self._known(frame, sizes), control)
+        shapes: list[tuple[Axes, Sequence[int]]] = []
+        for (value, axes, number), result in zip(way.outputs, results):
+            if not value.name or (result is None and axes is not None):  # an absent optional value is None, too
                 continue
-            made = _detached(result if view is None else np.asarray(result, order="C"), lent)
-            if view is not None:
-                learnt |= bind_shape(known, view, made.shape)
-            values[value] = made
-        return learnt
+            if axes is None:
+                values[value] = _detached(result, lent)
+                continue
+            made = values[value] = _detached(np.asarray(result, order="C"), lent)
+            frame.context.bases[number] = address_of(made)
+            shapes.append((axes, made.shape))
+        return shapes
 
-    def _read_sizes(self, context: Context, step: SizeStep, known: dict[str, int]) -> bool:
-        """Bind sizes that a kernel has found; whether any was new."""
-        address = int(context.bases[self._number[id(step.counts)]])
-        found = (ctypes.c_int64 * len(step.sizes)).from_address(address)
-        learnt = False
-        for dim, size in zip(step.sizes, found):
+    def _found(self, way: SizeWay, bases: memoryview) -> list[int]:
+        """Sizes that a kernel has found."""
+        found = [ctypes.c_int64.from_address(bases[way.counts] + 8 * number).value for number in range(len(way.axes.dims))]
+        for size, dim in zip(found, way.axes.dims):
             if size < 0:
-                raise SizeConflict(f"{step.counts.label!r}: {dim} is {size}")
-            learnt |= _bind_dim(known, dim, size, step.counts)
-        return learnt
+                raise SizeConflict(f"{way.axes.label!r}: {self.plan.dims[dim]} is {size}")
+        return found
 
-    def _array(self, context: Context, view: View, known: Mapping[str, int]) -> Array:
+    def _array(self, context: Context, place: Place) -> Array:
         """What lies in a view, as an array that shares its memory."""
-        number = self._number[id(view.buffer)]
-        dtype = view.buffer.dtype.numpy
-        shape = tuple(evaluate(dim, known) for dim in view.shape)
-        if number in self.constants:
-            flat = self.constants[number].reshape(-1)
+        sizes, width = context.sizes, place.dtype.itemsize
+        shape = [sizes[dim] for dim in place.shape]
+        if place.is_constant:
+            memory = self.constants[place.buffer].reshape(-1).view(np.uint8)  # not every type tells others what lies there
         else:
-            count = max(evaluate(view.buffer.size, known), 1)
-            raw = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(int(context.bases[number]))
-            flat = np.frombuffer(memoryview(raw), dtype, count)
-        offset = evaluate(view.offset, known)
-        strides = tuple(evaluate(stride, known) * dtype.itemsize for stride in view.strides)
-        if not flat.size:
-            return flat.reshape(shape)
-        return np.lib.stride_tricks.as_strided(flat[offset:], shape, strides, writeable=False)
-
-    def _set_up(self, context: Context, known: Mapping[str, int], *, again: bool = False) -> None:
-        """Evaluate all sizes and lay out the arena for them; nothing to do if they are those of the run before.
-
-        `again` is for sizes that became known in the middle of a run: what lies in the arena stays.
-        """
-        symbols = tuple(known.get(name, _UNKNOWN) for name in self.plan.symbols)
-        if symbols == context.known and not self._late_symbols:
-            return
-        self.core.evaluate(context, symbols, lambda one, other: self._is_open(one, other, known))
-        if not again:
-            self.core.place(context)
-        ready = tuple(n for n, needs in self._late_buffers.items() if not context.bases[n] and needs <= known.keys())
-        if ready:
-            self.core.place_late(context, ready)
-
-    def _is_open(self, size: int, target: int, known: Mapping[str, int]) -> bool:
-        """Whether a check must wait for sizes that a host step will tell."""
-        return bool((symbols_of(self.plan.dims[size]) | symbols_of(self.plan.dims[target])) - known.keys())
-
-    def _allocate_outputs(
-        self, context: Context, known: Mapping[str, int], values: Mapping[Value, Any], made: Mapping[Value, Array] | None = None
-    ) -> dict[Value, Array]:
-        """Arrays for the outputs whose sizes are known by now."""
-        outputs: dict[Value, Array] = {}
-        for view in self.plan.outputs:
-            value = view.buffer.value
-            assert value is not None
-            if (made is not None and value in made) or any(symbols_of(dim) - known.keys() for dim in view.shape):
-                continue
-            array = np.empty(tuple(evaluate(dim, known) for dim in view.shape), view.buffer.dtype.numpy)
-            outputs[value] = array
-            context.bases[self._by_value[value]] = address_of(array)
-        return outputs
-
-    def _rebase(self, context: Context, values: Mapping[Value, Any]) -> None:
-        """The addresses of what host steps have made so far."""
-        for value, result in values.items():
-            number = self._by_value.get(value)
-            if number is not None and isinstance(result, np.ndarray) and self.plan.buffers[number].kind == "host":
-                context.bases[number] = address_of(result)
+            memory = _memory_at(int(context.bases[place.buffer]), max(sizes[place.size], width), _READ)
+        strides = [sizes[dim] * width for dim in place.strides]
+        offset = sizes[place.offset] * width if 0 not in shape else 0  # an empty part may begin behind the end
+        made = np.ndarray(shape, place.dtype, memory, offset, strides)
+        made.flags.writeable = False
+        return made
 
 
 def _facts(step: KernelStep, known: Mapping[str, int], nanoseconds: int) -> dict[str, str]:
@@ -309,24 +350,11 @@ def _detached(result: Any, lent: Sequence[Array]) -> Any:
     return result
 
 
-def bind_shape(known: dict[str, int], view: View, shape: Sequence[int]) -> bool:
-    """Learn the sizes of symbols from an actual shape; whether any was new. Kernels rely on them: a contradiction is an error."""
-    if len(shape) != len(view.shape):
-        raise SizeConflict(f"{view.buffer.label!r} has shape {list(shape)}, expected rank {len(view.shape)}")
-    learnt = False
-    for dim, size in zip(view.shape, shape):
-        learnt |= _bind_dim(known, dim, size, view.buffer)
-    return learnt
-
-
-def _bind_dim(known: dict[str, int], dim: Dim, size: int, source: Buffer) -> bool:
-    if isinstance(dim, int):
-        expected = dim
-    elif dim.is_symbol and str(dim) not in known:
-        known[str(dim)] = size
-        return True
-    else:
-        expected = evaluate(dim, known) if not symbols_of(dim) - known.keys() else size
-    if expected != size:
-        raise SizeConflict(f"{source.label!r}: a dimension is {size}, but {dim} is {expected} here")
-    return False
+def _bind(frame: _Frame, axes: Axes, shape: Sequence[int]) -> None:
+    """Learn the sizes of symbols from an actual shape."""
+    if len(shape) != len(axes.dims):
+        raise SizeConflict(f"{axes.label!r} has shape {list(shape)}, expected rank {len(axes.dims)}")
+    for symbol, size in zip(axes.symbols, shape):
+        if symbol >= 0 and not frame.told >> symbol & 1:
+            frame.told |= 1 << symbol
+            frame.symbols[symbol] = size

@@ -32,6 +32,7 @@ from sardonyx.runtime.native_core import ADDRESS_FIRST, SizeConflict
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.native_program import NativeProgram
 from sardonyx.runtime.pool import shared_pool, usable_cores
+from sardonyx.runtime.sized_path import SizedPath
 
 _log = logging.getLogger("sardonyx")
 
@@ -279,7 +280,8 @@ class Body:
                 inputs = [*self._graph.inputs, *self._captured]
                 nodes = needed_nodes(self._order(self._graph), self._graph.outputs)
                 self._compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
-                self._fast = fast_path(self._compiled, inputs, self._graph.outputs)
+                ends = inputs, self._graph.outputs
+                self._fast = fast_path(self._compiled, *ends) or sized_path(self._compiled, *ends)
         return self._compiled
 
     def _reference_plan(self) -> BodyPlan:
@@ -291,16 +293,25 @@ class Body:
 
 def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> FastPath | None:
     """The short way through a program, if there is one: all native, and outputs that are different values."""
-    plan = compiled.plan
-    fits = (
+    fits = compiled.program.is_all_native and _has_plain_ends(compiled.plan, inputs, outputs)
+    return FastPath(compiled.program.core) if fits else None
+
+
+def sized_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> SizedPath | None:
+    """The short way through a program of which only kernels tell some sizes, if there is one."""
+    fits = compiled.program.is_without_host and _has_plain_ends(compiled.plan, inputs, outputs)
+    return SizedPath(compiled.program) if fits else None
+
+
+def _has_plain_ends(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]) -> bool:
+    """Whether native code reads all inputs and writes all outputs, in arrays as callers have them."""
+    return (
         ADDRESS_FIRST
-        and compiled.program.is_all_native
         and [view.buffer.value for view in plan.inputs] == list(inputs)
         and [view.buffer.value for view in plan.outputs] == list(outputs)
         and all(value.constant is None for value in inputs)
         and all(_is_plain(value) for value in outputs)
     )
-    return FastPath(compiled.program.core) if fits else None
 
 
 def _is_plain(value: Value) -> bool:

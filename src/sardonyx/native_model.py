@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx import dtypes, errors
-from sardonyx.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, needed_nodes
+from sardonyx.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, needed_nodes, sized_path
 from sardonyx.ir.graph import Graph, Model, Value, walk
 from sardonyx.ir.tensor import Tensor, release_pages
 from sardonyx.ir.types import TensorType
@@ -67,6 +67,7 @@ class NativeModel:
         self._release()  # passes have read them
         self.main = self._compile(graph, graph.outputs)
         self._fast = fast_path(self.main, graph.inputs, graph.outputs)
+        self._short = self._fast or sized_path(self.main, graph.inputs, graph.outputs)  # what a case's runs take
         self._release()  # what was packed lies in memory of its own now
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
         weakref.finalize(self, self._release).atexit = False
@@ -145,8 +146,8 @@ class NativeModel:
             if self._seen[case] >= _RUNS_BEFORE_SPECIAL:
                 with self._lock:
                     found = self._special.get(case) or self._compile_case(case)
-        if found is not None and found._fast is not None:
-            self._cases.put(case, found._fast)  # the next run of this case takes the short way
+        if found is not None and found._short is not None:
+            self._cases.put(case, found._short)  # the next run of this case takes the short way
         return found
 
     def _compile_case(self, case: Case) -> NativeModel:

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from sardonyx.ir.dims import evaluate
+from sardonyx.ir.dims import Dim, evaluate, symbol
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep
+from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep, SizeStep
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.plan.ways import Axes, HostWay, NativeWay, Place, SizeWay, Ways
 from sardonyx.runtime.executor import NodeTiming, RunControl
@@ -31,6 +31,8 @@ _RELEASED_AT_ONCE = 16 << 20  # bytes of constants
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
 _READ: Final = 0x100  # PyBUF_READ
+
+_UNCONTROLLED: Final = RunControl()
 
 _memory_at = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_at.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
@@ -119,6 +121,17 @@ class NativeProgram:
         return all(isinstance(segment, NativeSegment) for segment in self.plan.segments) and not self.core.told
 
     @property
+    def is_without_host(self) -> bool:
+        """Whether Python computes nothing in a run, and inputs and kernels tell all sizes."""
+        told: set[Dim] = set()
+        for segment in self.plan.segments:
+            if isinstance(segment, HostNodeStep):
+                return False
+            if isinstance(segment, SizeStep):
+                told.update(segment.sizes)
+        return {symbol(name) for name in self.core.told} <= told
+
+    @property
     def constants(self) -> dict[int, Array]:
         """The arrays of constant buffers, by number; made when they are first needed."""
         return self.core.constants
@@ -128,15 +141,15 @@ class NativeProgram:
 
         `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
         """
-        try:
-            frame = self._free.pop()
-        except IndexError:
-            frame = _Frame(self.core.new_context())
-        try:
-            return self._run(frame, feeds, control, sizes or {})
-        finally:
-            if len(self._free) < _MOST_CONTEXTS:
-                self._free.append(frame)
+        values: dict[Value, Any] = dict(feeds)
+        arrays = [np.asarray(feeds[value], order="C") for value, _, _ in self._ways.inputs]
+        values.update(self._run(arrays, values, control, sizes or {}))
+        return values
+
+    def run_arrays(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs of a program without host steps, for contiguous arrays in the order of the plan's inputs."""
+        outputs = self._run(arrays, {}, _UNCONTROLLED, {})
+        return [outputs[output.value] for output in self._ways.outputs]
 
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
@@ -144,11 +157,30 @@ class NativeProgram:
         for call in self._host_calls.values():
             call.shrink()
 
-    def _run(self, frame: _Frame, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int]) -> dict[Value, Any]:
+    def _run(
+        self, arrays: Sequence[Array], values: dict[Value, Any], control: RunControl, sizes: Mapping[str, int]
+    ) -> dict[Value, Array]:
+        """The outputs that native code writes; the results of host steps join `values`."""
+        try:
+            frame = self._free.pop()
+        except IndexError:
+            frame = _Frame(self.core.new_context())
+        try:
+            self._begin(frame, arrays, sizes)
+            return self._run_ways(frame, arrays, values, control, sizes)
+        finally:
+            if len(self._free) < _MOST_CONTEXTS:
+                self._free.append(frame)
+
+    def _run_ways(
+        self,
+        frame: _Frame,
+        arrays: Sequence[Array],
+        values: dict[Value, Any],
+        control: RunControl,
+        sizes: Mapping[str, int],
+    ) -> dict[Value, Array]:
         ways = self._ways
-        values: dict[Value, Any] = dict(feeds)
-        arrays = [np.asarray(feeds[value], order="C") for value, _, _ in ways.inputs]
-        self._begin(frame, arrays, sizes)
         context = frame.context
         bases, table = context.bases.data, frame.table
         for (_, number, _), array in zip(ways.inputs, arrays):
@@ -183,8 +215,7 @@ class NativeProgram:
                 self._check(frame, axes, shape)
             if frame.told != before:
                 self._allocate_outputs(frame, bases, outputs)
-        values.update(outputs)
-        return values
+        return outputs
 
     def _begin(self, frame: _Frame, arrays: Sequence[Array], sizes: Mapping[str, int]) -> None:
         """Set a context up for what the inputs' shapes tell; nothing to do if it was for the same shapes in its last run."""
@@ -354,7 +385,7 @@ def _bind(frame: _Frame, axes: Axes, shape: Sequence[int]) -> None:
     """Learn the sizes of symbols from an actual shape."""
     if len(shape) != len(axes.dims):
         raise SizeConflict(f"{axes.label!r} has shape {list(shape)}, expected rank {len(axes.dims)}")
-    for symbol, size in zip(axes.symbols, shape):
-        if symbol >= 0 and not frame.told >> symbol & 1:
-            frame.told |= 1 << symbol
-            frame.symbols[symbol] = size
+    for number, size in zip(axes.symbols, shape):
+        if number >= 0 and not frame.told >> number & 1:
+            frame.told |= 1 << number
+            frame.symbols[number] = size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,59 @@ def test_a_run_whose_sizes_conflict_leaves_nothing_behind() -> None:
         np.testing.assert_allclose(opened.run(None, {"x": x, "y": y, "square": square})[0], (x + y) * 4, rtol=1e-6)
         with pytest.raises(errors.InvalidArgument, match="Add"):
             opened.run(None, {"x": ones(3000), "y": ones(5), "square": square})
+
+
+def found_twice() -> bytes:
+    """How many of x are positive is known first, how many sums of those and y are positive after that."""
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["positive"]),
+        helper.make_node("Compress", ["x", "positive"], ["some"], axis=0),
+        helper.make_node("Exp", ["some"], ["e"]),
+        helper.make_node("Add", ["e", "y"], ["sums"]),
+        helper.make_node("Relu", ["sums"], ["r"]),
+        helper.make_node("NonZero", ["r"], ["places"]),
+        helper.make_node("Cast", ["places"], ["numbers"], to=1),
+        helper.make_node("Softmax", ["numbers"], ["z"]),
+        helper.make_node("ReduceSum", ["sums"], ["w"], keepdims=0),
+    ]
+    return model(nodes, {"x": ["N"], "y": ["M"]}, ["z", "w", "r"], {"zero": F32(0)})
+
+
+def test_sizes_told_one_after_the_other_change_one_by_one() -> None:
+    def feeds(size: int, positive: int, raised: float) -> dict[str, Any]:
+        x = np.where(np.arange(size) < positive, F32(0.5), F32(-1)) * np.linspace(1, 3, size, dtype=F32)
+        return {"x": x, "y": np.array([raised], F32)}
+
+    rows = [(40, 9, 0), (40, 9, 0), (40, 9, -2), (40, 9, -9), (40, 9, 0), (40, 3, 0), (40, 0, 0), (40, 40, 0), (40, 40, -2)]
+    rows += [(5, 5, 0), (5, 5, 0), (0, 0, 0), (40, 9, 0), (3000, 2500, 0), (3000, 2500, -2), (3000, 1, 0), (40, 9, 0)]
+    assert_same(found_twice(), [feeds(*row) for row in rows])
+
+
+def test_a_size_that_conflicts_in_the_middle_of_a_run_leaves_nothing_behind() -> None:
+    opened = session(found_twice())
+    x = np.array([1, -1, 2, 3], F32)
+    for _ in range(4):
+        for size in (3, 1, 3):
+            y = ones(size)
+            np.testing.assert_allclose(opened.run(None, {"x": x, "y": y})[2], np.exp(x[x > 0]) + y, rtol=1e-6)
+        with pytest.raises(errors.InvalidArgument, match="Add"):
+            opened.run(None, {"x": x, "y": ones(2)})
+
+
+def test_runs_of_which_kernels_tell_sizes_take_the_short_way_on_many_threads() -> None:
+    opened = session(found_twice(), threads=2)
+    y = np.zeros(1, F32)
+    inputs = [np.where(np.arange(60) < count, F32(1), F32(-1)) for count in range(60)]
+    expected = [opened.run(None, {"x": x, "y": y}) for x in inputs]
+    assert opened._opened.run_fast({"x": inputs[7], "y": y}) is not None
+
+    def run_all(start: int) -> None:
+        for number in (*range(start, 60), *range(start)):
+            for actual, wanted in zip(opened.run(None, {"x": inputs[number], "y": y}), expected[number], strict=True):
+                assert np.array_equal(actual, wanted)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(run_all, range(0, 60, 5)))
 
 
 def test_a_body_takes_sizes_from_around_it() -> None:

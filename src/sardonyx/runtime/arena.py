@@ -12,11 +12,12 @@ import mmap
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from sardonyx.plan.image import Image
+from sardonyx.plan.image import ALIGNMENT, Image
 from sardonyx.plan.memory import Lifetime, Stack, plan_offsets
 from sardonyx.runtime.locks import ForkSafeLock
 
@@ -26,6 +27,8 @@ _PLANS_KEPT = 64
 _EXACT_UP_TO = 16
 _GROWTH = 1.25
 
+_FEW = 8
+_NOT_WORTH_PLANNING = 1 << 14  # bytes of a few buffers together
 _LARGE = 1 << 22  # bytes from which on large pages pay
 _FAR_TOO_LARGE = 4  # times what is needed
 _NOT_WORTH_CUTTING = 1 << 20  # bytes
@@ -132,6 +135,10 @@ class ArenaLayout:
     def place(self, symbols: tuple[int, ...], dims: Array) -> tuple[Array, int]:
         """Offsets of `buffers` and the size of the arena for these values of the symbols and dims."""
         needed = np.maximum(dims[self._size_numbers], 0)
+        if len(needed) <= _FEW:
+            *side_by_side, total = accumulate([-(-size // ALIGNMENT) * ALIGNMENT for size in needed.tolist()], initial=0)
+            if total <= _NOT_WORTH_PLANNING:
+                return np.array(side_by_side, np.int64), total
         key = tuple(rounded_up(size) for size in symbols)
         with self._lock:
             found = self._plans.pop(key, None)
@@ -153,4 +160,5 @@ class ArenaLayout:
     def assign(self, bases: Array, start: int, offsets: Array) -> None:
         """Write the addresses of all members, for an arena that begins at `start`."""
         bases[self.buffers] = start + offsets
-        bases[self.shared] = bases[self.roots]
+        if len(self.shared):
+            bases[self.shared] = bases[self.roots]

@@ -81,6 +81,7 @@ class NativeCore:
         self._dim_slots, self._dim_numbers = image.dim_slots.T
         self._work_slots, self._work_numbers = image.work_slots.T
         self._address_slots, self._address_buffers, self._address_offsets = image.address_slots.T
+        self._fault_buffers = image.fault_buffers[:, 0]
         late = set(image.late[:, 0].tolist())
         self._layout = ArenaLayout(image, [number for number in image.arena[:, 0].tolist() if number not in late])
         self._late_layouts: dict[tuple[int, ...], ArenaLayout] = {}
@@ -175,7 +176,8 @@ class NativeCore:
         _ = self.constants  # they have their places now
         bases = context.bases = self._fixed_bases.copy()
         self._layout.assign(bases, context.arena.fit(total), offsets)
-        bases[self.image.fault_buffers[:, 0]] = context.faults.ctypes.data
+        if len(self._fault_buffers):
+            bases[self._fault_buffers] = address_of(context.faults)
         context.late_used = 0
         context.known = known
 

@@ -277,12 +277,12 @@ class SavedCases(_SavedModel):
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, if this run can go the short way; None if it needs `run`."""
         results = self._cases.run(feeds)
-        if results is not None:
-            return results
-        fast = self._fast_path(feeds)
-        if fast is not None:
-            return fast.run(feeds)
-        return None if self._full is None else self._full.run_fast(feeds)
+        if results is None and self._full is not None:  # it knows cases that cannot be saved
+            results = self._full.run_fast(feeds)
+        if results is None:
+            fast = self._fast_path(feeds)
+            results = None if fast is None else fast.run(feeds)
+        return results
 
     def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
         case = self._cases.case_of(feeds)

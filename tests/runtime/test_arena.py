@@ -128,12 +128,25 @@ def test_sizes_that_are_rounded_up_for_the_plan_take_no_more_memory() -> None:
 
 
 def test_a_buffer_that_takes_over_anothers_memory_keeps_it_alive() -> None:
-    layout = ArenaLayout(image([64, 64, 64], [(0, 1), (1, 5), (2, 3)], (), {1: 0}), [0, 1, 2])
+    size = 1 << 16
+    layout = ArenaLayout(image([size, size, size], [(0, 1), (1, 5), (2, 3)], (), {1: 0}), [0, 1, 2])
     bases = np.zeros(3, np.int64)
-    offsets, total = layout.place((), np.array([64, 64, 64], np.int64))
+    offsets, total = layout.place((), np.array([size, size, size], np.int64))
     layout.assign(bases, 4096, offsets)
     assert bases[0] == bases[1] != bases[2]
-    assert total == 128
+    assert total == 2 * size
+
+
+def test_a_few_small_buffers_lie_side_by_side() -> None:
+    layout = ArenaLayout(image([100, 0, 64, 1], [(0, 1), (1, 2), (2, 3), (3, 4)], ()), range(4))
+    offsets, total = layout.place((), np.array([100, -5, 64, 1], np.int64))
+    assert offsets.tolist() == [0, 128, 128, 192]
+    assert total == 256
+
+
+def test_no_buffers_take_no_memory() -> None:
+    offsets, total = ArenaLayout(image([], [], ()), []).place((), np.zeros(0, np.int64))
+    assert (offsets.size, total) == (0, 0)
 
 
 def test_a_buffer_whose_source_lies_elsewhere_has_a_place_of_its_own() -> None:

@@ -10,6 +10,7 @@ from onnx import helper
 
 from guarded_session import guarded_feeds, guarded_memory
 from lowering_case import model
+from native_support import compile_native, host_nodes
 from sardonyx.formats.onnx import load
 from sardonyx.options import GraphOptimizationLevel as Level
 from sardonyx.passes.assign_layout import AssignLayout
@@ -132,6 +133,78 @@ LARGE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     ),
     "Attention": ((_large(2, 8, 130, 64), _large(2, 8, 130, 64), _large(2, 8, 130, 64)), {"is_causal": 1}),
 }  # fmt: skip
+
+
+def _bytes(*shape: int, dtype: Any = np.uint8, seed: int = 0) -> Any:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+
+def _quantized(x: Any, w: Any) -> tuple[Any, ...]:
+    """An image or matrix, kernels and a result, each with a scale and a zero point."""
+    small, large = np.array(0.01, np.float32), np.array(2.0, np.float32)
+    return (x, small, np.array(120, np.uint8), w, small, np.array(3, np.int8), large, np.array(128, np.uint8))
+
+
+_REGIONS = np.abs(_large(300, 4)).cumsum(1) * 6
+SHARED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] = {
+    "MaxPool with indices": (
+        "MaxPool", (_large(2, 20, 61, 63),), {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]},
+        (np.float32, np.int64),
+    ),
+    "LpPool": ("LpPool", (_large(2, 20, 61, 63),), {"kernel_shape": [3, 3], "p": 3}, (np.float32,)),
+    "LRN": ("LRN", (_large(2, 24, 41, 43),), {"size": 5}, (np.float32,)),
+    "Einsum as a product": (
+        "Einsum", (_large(2, 67, 5, 64), _large(2, 71, 5, 64, seed=1)), {"equation": "bihd,bjhd->bhij"}, (np.float32,)
+    ),
+    "Einsum of sums": ("Einsum", (_large(30, 41, 101),), {"equation": "ijk->ki"}, (np.float32,)),
+    "Einsum of elements": ("Einsum", (_large(300, 201), _large(201, 300, seed=1)), {"equation": "ij,ji->ij"}, (np.float32,)),
+    **{
+        f"Resize {mode}": (
+            "Resize", (_large(2, 5, 51, 53), _large(0), np.array([1, 1, 1.7, 2.3], np.float32)), {"mode": mode}, (np.float32,)
+        )
+        for mode in ("nearest", "linear", "cubic")
+    },
+    "Resize smoothed": (
+        "Resize", (_large(2, 5, 91, 93), _large(0), np.array([1, 1, 0.4, 0.6], np.float32)), {"mode": "linear", "antialias": 1},
+        (np.float32,),
+    ),
+    "RoiAlign": (
+        "RoiAlign", (_large(2, 9, 40, 41), _REGIONS, np.arange(300) % 2),
+        {"output_height": 5, "output_width": 7, "sampling_ratio": 2}, (np.float32,),
+    ),
+    "AffineGrid": ("AffineGrid", (_large(3, 2, 3), np.array([3, 1, 161, 163])), {}, (np.float32,)),
+    "QLinearMatMul": ("QLinearMatMul", _quantized(_bytes(131, 257), _bytes(257, 143, dtype=np.int8)), {}, (np.uint8,)),
+    "QLinearConv": (
+        "QLinearConv", _quantized(_bytes(2, 12, 31, 33), _bytes(20, 12, 3, 3, dtype=np.int8)), {"pads": [1, 1, 1, 1]}, (np.uint8,)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("everything_shared", [False, True], ids=["as worth it", "everything shared"])
+@pytest.mark.parametrize("case", SHARED)
+def test_shared_operators_have_the_same_bits_on_any_number_of_threads(
+    case: str, everything_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if everything_shared:
+        monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+    op_type, arrays, attrs, types = SHARED[case]
+    feeds = {f"x{number}": array for number, array in enumerate(arrays)}
+    outputs = {f"y{number}": dtype for number, dtype in enumerate(types)}
+    constants = {
+        name: feeds.pop(name) for name in ("x1", "x2") if op_type == "Resize" or (op_type == "AffineGrid" and name == "x1")
+    }
+    names = [f"x{number}" for number in range(len(arrays))]
+    content = model([helper.make_node(op_type, names, list(outputs), **attrs)], feeds, outputs, constants=constants)
+    _, compiled = compile_native(content.SerializeToString())
+    assert not host_nodes(compiled)
+    alone = session(content.SerializeToString()).run(None, feeds)
+    expected = session(content.SerializeToString(), providers=REFERENCE).run(None, feeds)
+    assert not difference(alone, expected, "float32")
+    for threads in (2, 4):
+        opened = session(content.SerializeToString(), threads=threads)
+        for _ in range(2):
+            assert same_bits(opened.run(None, feeds), alone)
 
 
 @pytest.mark.parametrize("op_type", LARGE)

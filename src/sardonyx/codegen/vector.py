@@ -394,7 +394,8 @@ def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
     if source == "f16" and target != "f32":
         return convert(e, convert(e, value, source, "f32"), "f32", target)
     if target == "f16" and source != "f32":
-        return convert(e, convert(e, value, source, "f32"), "f32", target)
+        narrow = _to_odd_f32(e, value) if source == "f64" else convert(e, value, source, "f32")
+        return convert(e, narrow, "f32", target)
     from_, to = e.type(source), e.type(target)
     if target == "bool":
         if source in FLOATS:
@@ -413,6 +414,23 @@ def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
     if BITS[source] > BITS[target]:
         return e.f.let(f"trunc {from_} {value} to {to}")
     return value  # the same width with another sign
+
+
+def _to_odd_f32(e: VectorEmitter, value: str) -> str:
+    """An f64 as the f32 on its way to f16: cut off, with the last bit set if that lost anything, so that it is rounded once."""
+    kind, one = _wide("i32", e.lanes), constant("i32", 1, e.lanes)
+    nearest = convert(e, value, "f64", "f32")
+    back = convert(e, nearest, "f32", "f64")
+    bits = e.f.let(f"bitcast {e.type('f32')} {nearest} to {kind}")
+    double, absolute = e.type("f64"), f"llvm.fabs.{intrinsic_suffix('f64', e.lanes)}"
+    rounded, exact = (e.f.call(double, absolute, (double, each)) for each in (back, value))
+    above = e.f.let(f"fcmp ogt {double} {rounded}, {exact}")
+    below = e.f.let(f"sub {kind} {bits}, {one}")
+    truncated = e.f.let(f"select {e.type('bool')} {above}, {kind} {below}, {kind} {bits}")
+    odd = e.f.let(f"or {kind} {truncated}, {one}")
+    inexact = e.f.let(f"fcmp one {double} {back}, {value}")
+    chosen = e.f.let(f"select {e.type('bool')} {inexact}, {kind} {odd}, {kind} {bits}")
+    return e.f.let(f"bitcast {kind} {chosen} to {e.type('f32')}")
 
 
 def _to_bf16(e: VectorEmitter, value: str) -> str:

@@ -121,7 +121,9 @@ def _chosen(ctx: LowerContext, node: Node, count: Dim) -> View:
     if known is not None:
         found = np.flatnonzero(known)
         return ctx.packed(f"chosen {found.tolist()}", dtypes.INT64, found.shape, partial(np.asarray, found))
-    counted = count_nonzero(ctx, ctx.contiguous(condition), node.op_type)
+    flat = reshaped(ctx.contiguous(condition), (element_count(ctx.shape(condition)),))  # whatever its rank
+    assert flat is not None
+    counted = count_nonzero(ctx, flat, node.op_type)
     ctx.tell_sizes(counted.total, (count,), node)
     places = ctx.scratch(dtypes.INT64, (1, count), "chosen")
     write_places(ctx, counted, places, node.op_type)

@@ -24,12 +24,12 @@ from sardonyx.lower.conv_geometry import SPATIAL, Geometry, blocked_moves, block
 from sardonyx.lower.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
-from sardonyx.lower.layout import layout_step
+from sardonyx.lower.layout import layout_step, misfit
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import View
-from sardonyx.ops.layout import DOMAIN
+from sardonyx.ops.layout import DOMAIN, fits_blocks
 
 _LANE_SUM: Final = 10  # operations that add up the lanes of a vector
 _NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels instead
@@ -64,7 +64,15 @@ def _accepts_plain(node: Node) -> str:
         return "the size of the kernels is not known"
     if len(weights.shape) > 5:
         return f"{len(weights.shape) - 2} spatial axes: there are kernels for up to 3"
-    return "the kernels are empty" if 0 in weights.shape else ""
+    if 0 in weights.shape:
+        return "the kernels are empty"
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None:
+        return ""
+    outputs = weights.shape[0] if "Transpose" not in node.op_type else weights.shape[1] * (node.attr("group") or 1)
+    if bias.shape is None or len(bias.shape) != 1 or (isinstance(bias.shape[0], int) and bias.shape[0] != outputs):
+        return f"the bias does not have one value for each of {outputs} channels"
+    return ""
 
 
 def accepts_conv(node: Node) -> str:
@@ -106,6 +114,7 @@ def _weights(ctx: LowerContext, node: Node, attrs: dict[str, Any]) -> tuple[Weig
         summands = lambda: known.numpy().astype(np.float32, copy=False)  # noqa: E731
     elif bias is not None:
         summands = as_float(ctx, ctx.view(bias))
+        ctx.check_equal(summands.shape[0], shape[0])
     return Weights(name, kernels, summands, groups, shape[0] // groups, shape[1]), kernel
 
 
@@ -140,7 +149,23 @@ def choose_algorithm(weights: Weights, place: Geometry, block: int, plain: bool)
     return "narrow" if weights.outputs <= _NARROW_OUTPUTS and narrow < wide else "direct"
 
 
-@template("BlockedConv", domain=DOMAIN, accepts=accepts_conv, fuses=True)
+def _accepts_blocked(node: Node) -> str:
+    """Why a BlockedConv has no kernel, or ""."""
+    reason = accepts_conv(node)
+    if reason:
+        return reason
+    attrs, weights = attribute_values(node), node.inputs[1]
+    assert weights is not None
+    outputs, inputs = (int(str(dim)) for dim in (weights.shape or ())[:2])
+    groups, block = int(attrs.get("group") or 1), int(attrs["block"])
+    if attrs.get("plain"):
+        return "" if groups == 1 else "groups of a plain input"
+    if not fits_blocks(groups, inputs, outputs // groups, block):
+        return f"the groups do not lie in whole blocks of {block}"
+    return misfit(node.inputs[0], inputs * groups, block)
+
+
+@template("BlockedConv", domain=DOMAIN, accepts=_accepts_blocked, fuses=True)
 def blocked_conv(ctx: LowerContext, group: Group) -> None:
     """A convolution whose result (and, unless `plain`, input) is blocked."""
     node, source = root_of(group)
@@ -151,6 +176,8 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
         return
     x = ctx.view(source)
     plain = bool(attrs.get("plain"))
+    if plain:
+        ctx.check_equal(x.shape[1], weights.inputs)
     spatial = x.shape[2:] if plain else x.shape[2:-1]
     place = window_geometry(ctx, spatial, kernel, attrs)
     assert group.shape is not None

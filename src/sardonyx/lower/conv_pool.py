@@ -18,9 +18,14 @@ from sardonyx.lower.steps import Address, KernelStep
 from sardonyx.ops.layout import DOMAIN, POOLS
 
 
+def _accepts_global_pool(node: Node) -> str:
+    return "" if node.attr("kind") in POOLS else f"no pool of kind {node.attr('kind')!r}"
+
+
 def _accepts_pool(node: Node) -> str:
-    if node.attr("kind") not in POOLS:
-        return f"no pool of kind {node.attr('kind')!r}"
+    reason = _accepts_global_pool(node)
+    if reason:
+        return reason
     rank = len(node.attr("kernel_shape") or ())
     return "" if rank <= 3 else f"{rank} spatial axes: there are kernels for up to 3"
 
@@ -45,7 +50,7 @@ def blocked_pool(ctx: LowerContext, group: Group) -> None:
     window_step(result, kernel, dense_blocks(ctx, x), nothing, nothing, x.shape[1])
 
 
-@template("BlockedGlobalPool", domain=DOMAIN, fuses=True)
+@template("BlockedGlobalPool", domain=DOMAIN, accepts=_accepts_global_pool, fuses=True)
 def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
     """The maximum or mean of every channel."""
     node, source = root_of(group)

@@ -27,6 +27,8 @@ def _accepts(node: Node) -> str:
     if value is None or value.shape is None or len(value.shape) not in (4, 5):
         return "resizing in blocks is there for 1 and 2 spatial axes"
     attrs = attribute_values(node)
+    if attrs["mode"] not in ("nearest", "linear"):
+        return f"no blocked kernel for {attrs['mode']}"
     known = all(isinstance(dim, int) for dim in value.shape[2:-1])
     if not known and repeats(attrs) is None:
         return "the sizes are not known and pixels are not simply repeated"

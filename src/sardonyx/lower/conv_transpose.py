@@ -20,16 +20,26 @@ from sardonyx.lower.conv import accepts_conv, constant_tensor, result_epilogue, 
 from sardonyx.lower.conv_geometry import SPATIAL, Geometry
 from sardonyx.lower.conv_task import Task, Weights
 from sardonyx.lower.groups import Group
+from sardonyx.lower.layout import misfit
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.ops.conv_transpose import spread
-from sardonyx.ops.layout import DOMAIN
+from sardonyx.ops.layout import DOMAIN, fits_blocks
 
 
 def _accepts(node: Node) -> str:
     if any(step != 1 for step in node.attr("dilations") or ()):
         return "a transposed convolution with dilations"
     reason = accepts_conv(node)
+    if reason:
+        return reason
+    attrs, weights = attribute_values(node), node.inputs[1]
+    assert weights is not None
+    inputs, outputs = (int(str(dim)) for dim in (weights.shape or ())[:2])
+    groups, block = int(attrs.get("group") or 1), int(attrs["block"])
+    if not fits_blocks(groups, inputs // groups, outputs, block):
+        return f"the groups do not lie in whole blocks of {block}"
+    reason = misfit(node.inputs[0], inputs, block)
     if reason:
         return reason
     where = _where(node)

@@ -44,6 +44,20 @@ def layout_step(ctx: LowerContext, plain: View, blocked: View, direction: Litera
     )  # fmt: skip
 
 
+def misfit(value: Value | None, channels: int, block: int | None = None) -> str:
+    """Why a value is no blocked tensor of just so many channels (in blocks of a size), or "": kernels rely on it.
+
+    What the layout pass makes always is; a model that brings these operators with it may say anything.
+    """
+    shape = value.shape if value is not None else None
+    if value is None or shape is None or len(shape) < 3:
+        return "the input is not blocked"
+    size = shape[-1]
+    if not isinstance(size, int) or size < 1 or block not in (None, size) or shape[1] != ceildiv(channels, size):
+        return f"{value.name!r} does not hold just {channels} channels in blocks{'' if block is None else f' of {block}'}"
+    return ""
+
+
 def _gapless(view: View, axes: slice) -> bool:
     """Whether the axes (of a part of the shape) are walked without jumps, one element at a time."""
     shape, strides = view.shape[axes], view.strides[axes]
@@ -68,7 +82,9 @@ def _source(ctx: LowerContext, group: Group) -> tuple[Node, View]:
 
 def _accepts_layout(node: Node) -> str:
     value = node.inputs[0]
-    channels = (value.shape or (None, None))[1] if value is not None and node.op_type == "ToBlocked" else 0
+    if node.op_type == "FromBlocked":
+        return misfit(value, node.attr("channels"))
+    channels = (value.shape or (None, None))[1] if value is not None else 0
     return "" if isinstance(channels, int) else "the number of channels is not known"
 
 
@@ -103,7 +119,23 @@ def from_blocked(ctx: LowerContext, group: Group) -> None:
     _write(ctx, node.outputs[0], lambda target: layout_step(ctx, target, x, "from", group.label))
 
 
-@template("BlockedConcat", domain=DOMAIN)
+def _accepts_concat(node: Node) -> str:
+    channels, block = node.attr("channels"), (node.outputs[0].shape or (None,))[-1]
+    if len(channels) != len(node.inputs) or not isinstance(block, int):
+        return "the channels of the inputs are not known"
+    first = node.outputs[0].shape or ()
+    for value, count in zip(node.inputs, channels):
+        reason = misfit(value, count, block)
+        if reason:
+            return reason
+        own = (value.shape if value is not None else None) or ()
+        sizes = [(a, b) for axis, (a, b) in enumerate(zip(own, first)) if axis != 1]
+        if len(own) != len(first) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+            return "the inputs differ in more than their channels"
+    return ""
+
+
+@template("BlockedConcat", domain=DOMAIN, accepts=_accepts_concat)
 def blocked_concat(ctx: LowerContext, group: Group) -> None:
     """Channels that fill no whole blocks, one input after the other."""
     node = group.root
@@ -118,6 +150,8 @@ def _join(ctx: LowerContext, node: Node, target: View, label: str) -> None:
     for value, channels in zip(node.inputs, node.attr("channels")):
         assert value is not None
         x = ctx.view(value)
+        for size, other in zip((x.shape[0], *x.shape[2:]), (target.shape[0], *target.shape[2:])):
+            ctx.check_equal(size, other)
         if not _gapless(x, slice(2, None)):
             x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
         pixels = product(list(x.shape[2:-1]))

@@ -49,7 +49,14 @@ def _accepts_integers(node: Node) -> str:
 
 def _accepts_quantized(node: Node) -> str:
     image, x_scale, x_zero, kernels, w_scale, w_zero, y_scale, y_zero = node.inputs[:8]
-    return _accepts(image, kernels, [w_scale, w_zero], [x_scale, x_zero, y_scale, y_zero])
+    reason = _accepts(image, kernels, [w_scale, w_zero], [x_scale, x_zero, y_scale, y_zero])
+    bias = node.inputs[8] if len(node.inputs) > 8 else None
+    if reason or bias is None or kernels is None:
+        return reason
+    own, outputs = bias.shape or (), (kernels.shape or ())[:1]
+    if len(own) != 1 or (isinstance(own[0], int) and own != outputs):
+        return "the bias does not have one value for each kernel"
+    return ""
 
 
 @template("ConvInteger", accepts=_accepts_integers)
@@ -80,7 +87,9 @@ def qlinear_conv(ctx: LowerContext, group: Group) -> None:
     bias = node.inputs[8] if len(node.inputs) > 8 else None
     if bias is not None:
         total = total + load(len(views), "i32")
-        views.append(with_axes(ctx.view(bias), others))
+        summands = ctx.view(bias)
+        ctx.check_equal(summands.shape[0], shape[1])
+        views.append(with_axes(summands, others))
     scaled = total.cast("f32") * (leaves[0] * leaves[1] / leaves[2])
     target = ctx.output(output)
     types = [view.buffer.dtype.name for view in (*views, target)]

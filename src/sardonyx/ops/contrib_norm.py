@@ -6,6 +6,7 @@ The forms with `Skip` normalize a sum, which is an output too; those with `Embed
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -175,7 +176,7 @@ def _group_norm_core(
     batch, channels = first.shape[:2]
     if channels % groups:
         raise ValueError(f"{channels} channels cannot be divided into {groups} groups")
-    grouped = np.ascontiguousarray(first).reshape(batch, groups, -1)
+    grouped = np.ascontiguousarray(first).reshape(batch, groups, prod(first.shape[1:]) // groups)
     result = standardize(grouped, (2,), epsilon)[0].reshape(first.shape)
     spread = (channels, *(1,) * (first.ndim - 2))
     result = result * widen(gamma).reshape(spread) + widen(beta).reshape(spread)

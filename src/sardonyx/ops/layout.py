@@ -266,7 +266,7 @@ BLOCKED_RESIZE = op("BlockedResize", domain=DOMAIN, eval=_blocked_resize, infer=
 
 
 def _blocked_concat(*inputs: Array, channels: tuple[int, ...]) -> Array:
-    plain = [from_blocked(x, count) for x, count in zip(inputs, channels, strict=True)]
+    plain = [_from_blocked(x, channels=count) for x, count in zip(inputs, channels, strict=True)]
     return to_blocked(np.concatenate(plain, axis=1), inputs[0].shape[-1])
 
 

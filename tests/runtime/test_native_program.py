@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
+from model_text import model
+from native_support import compile_native
 from sardonyx import errors
 
 F32 = np.float32
@@ -242,3 +245,29 @@ def test_a_value_listed_twice_as_output_comes_twice() -> None:
     first, second = session.run(None, {"x": np.ones(2, F32)})
     assert first.tolist() == second.tolist() == [-1, -1]
     assert not np.shares_memory(first, second)
+
+
+def test_constants_are_loaded_once_by_threads_that_come_at_once() -> None:
+    """Loaded twice, the first thread's context would hold addresses of arrays that the second one's take the place of."""
+    graph = "(float[N,4] x) => (float[N,4] y) { c = Constant<value = float[4] {1, 2, 3, 4}>() y = Add(x, c) }"
+    core: Any = compile_native(model(graph))[1].program.core
+    load, calls, start = core._load, [], threading.Barrier(4)
+
+    def slow_load() -> Any:
+        calls.append(None)
+        time.sleep(0.02)
+        return load()
+
+    core._load, core._constants, found = slow_load, None, []
+
+    def ask() -> None:
+        start.wait()
+        found.append(core.constants)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert all(each is found[0] for each in found)

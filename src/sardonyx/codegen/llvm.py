@@ -8,6 +8,7 @@ makes object code) goes past that lock.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +21,9 @@ from llvmlite import binding
 from sardonyx import errors
 from sardonyx.codegen.target import Target
 
-_lock = threading.Lock()
+_idle = threading.Condition(threading.Lock())  # guards what follows; told when no thread compiles any longer
 _machines = threading.local()  # LLVM's target machines are not to be shared between threads
-_compiling = 0  # threads that need LLVM's options as we set them
+_compiling = 0  # threads that compile
 
 
 @cache
@@ -63,39 +64,53 @@ def _machine(target: Target) -> Any:
 
 
 @contextmanager
-def _addresses_as_written() -> Iterator[None]:
-    """Turn LLVM's loop strength reduction off meanwhile; the option is one for the whole process, and others use LLVM, too.
+def _at_work() -> Iterator[None]:
+    """While a thread compiles: nobody forks, and LLVM's loop strength reduction is off.
 
     Kernels come with their address arithmetic settled. On loops over many operands the pass takes ten times as long as all
-    others together, and leaves longer code that runs no faster.
+    others together, and leaves longer code that runs no faster. The option is for the whole process, and others use LLVM, too.
     """
     global _compiling
-    with _lock:
+    with _idle:
         _compiling += 1
         if _compiling == 1:
             binding.set_option("sardonyx", "-disable-lsr")
     try:
         yield
     finally:
-        with _lock:
+        with _idle:
             _compiling -= 1
             if _compiling == 0:
                 binding.set_option("sardonyx", "-disable-lsr=false")
+                _idle.notify_all()
+
+
+def _wait_until_idle() -> None:
+    """Before a fork: a child in which LLVM was at work, in a thread that does not exist there, could never compile anything."""
+    _idle.acquire()
+    _idle.wait_for(lambda: _compiling == 0)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_until_idle, after_in_parent=_idle.release, after_in_child=_idle.release)
 
 
 def compile_to_object(ir: str, target: Target) -> bytes:
     """Object code of an IR module. Kernels are scheduled by hand: no IR passes are run."""
-    with _lock:
-        machine = _machine(target)
-        context = binding.create_context()
-        try:
-            module = binding.parse_assembly(ir, context)
-            module.triple = target.triple
-            module.verify()
-        except RuntimeError as error:
-            raise errors.EngineError(f"generated code is not valid LLVM IR: {error}") from error
-    with module, _addresses_as_written():
-        return _emit(machine, module)
+    with _at_work():
+        with _idle:
+            machine = _machine(target)
+            context = binding.create_context()
+            try:
+                module = binding.parse_assembly(ir, context)
+                module.triple = target.triple
+                module.verify()
+            except RuntimeError as error:
+                raise errors.EngineError(f"generated code is not valid LLVM IR: {error}") from error
+        with module:
+            content = _emit(machine, module)
+        context.close()
+        return content
 
 
 def _emit(machine: Any, module: Any) -> bytes:
@@ -113,10 +128,10 @@ def _emit(machine: Any, module: Any) -> bytes:
 
 def assembly(ir: str, target: Target) -> str:
     """The assembly of an IR module, to look at."""
-    with _lock:
-        machine = _machine(target)
-        module = binding.parse_assembly(ir)
-        module.triple = target.triple
-    with _addresses_as_written():
+    with _at_work():
+        with _idle:
+            machine = _machine(target)
+            module = binding.parse_assembly(ir)
+            module.triple = target.triple
         text: str = machine.emit_assembly(module)
         return text

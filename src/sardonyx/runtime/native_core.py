@@ -93,14 +93,14 @@ class NativeCore:
     @property
     def constants(self) -> dict[int, Array]:
         """The arrays of constant buffers, by number; made when they are first needed."""
-        loaded = self._constants
-        if loaded is None:
+        if self._constants is None:
             with self._lock:
-                loaded = self._load()
-                for number, array in loaded.items():
-                    self._fixed_bases[number] = array.ctypes.data
-                self._constants = loaded
-        return loaded
+                if self._constants is None:  # else another thread was faster, and addresses of its arrays may be in use
+                    loaded = self._load()
+                    for number, array in loaded.items():
+                        self._fixed_bases[number] = array.ctypes.data
+                    self._constants = loaded
+        return self._constants
 
     def new_context(self, more: int = 0) -> Context:
         """Memory for one more run at a time, with room for more entries behind the table."""

@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
-from model_text import model
 from native_support import compile_native
 from sardonyx import errors
 
@@ -249,16 +248,18 @@ def test_a_value_listed_twice_as_output_comes_twice() -> None:
 
 def test_constants_are_loaded_once_by_threads_that_come_at_once() -> None:
     """Loaded twice, the first thread's context would hold addresses of arrays that the second one's take the place of."""
-    graph = "(float[N,4] x) => (float[N,4] y) { c = Constant<value = float[4] {1, 2, 3, 4}>() y = Add(x, c) }"
-    core: Any = compile_native(model(graph))[1].program.core
-    load, calls, start = core._load, [], threading.Barrier(4)
+    content = model([helper.make_node("Add", ["x", "b"], ["y"])], {"x": ["N", 8]}, ["y"], {"b": np.ones(8, F32)})
+    core: Any = compile_native(content)[1].program.core
+    load, start = core._load, threading.Barrier(4)
+    calls: list[None] = []
+    found: list[Any] = []
 
     def slow_load() -> Any:
         calls.append(None)
         time.sleep(0.02)
         return load()
 
-    core._load, core._constants, found = slow_load, None, []
+    core._load, core._constants = slow_load, None
 
     def ask() -> None:
         start.wait()

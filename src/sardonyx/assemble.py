@@ -13,7 +13,7 @@ from sardonyx.cache_folder import is_private
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
-from sardonyx.ir.graph import Graph, Node, Value, captured_values
+from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
 from sardonyx.ir.types import TensorType
 from sardonyx.lower.branches import flatten
 from sardonyx.lower.groups import Grouping, form_groups
@@ -315,7 +315,9 @@ def _has_plain_ends(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence
 
 
 def _is_plain(value: Value) -> bool:
-    """Whether NumPy itself has the element type, so that a result is handed over as it is."""
+    """Whether a result is handed over as it is: a dense tensor of an element type that NumPy itself has."""
+    if isinstance(value.constant, SparseConstant):
+        return False
     return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
 
 

@@ -42,11 +42,6 @@ def test_a_sound_model_has_no_problems() -> None:
             "y = my.own::Thing(x) @1",
             "my.own::Thing '-> y': operator Thing of domain my.own is not known: there is no such domain (hint: known",
         ),
-        (
-            'y = Transpose(x) {prem = [1, 0]} @22 "t"',
-            "Transpose 't': ai.onnx Transpose-21 has no attribute 'prem' (hint: did you mean 'perm'?)",
-        ),
-        ("y = Neg(x) {axis = 1} @13", "Neg '-> y': ai.onnx Neg-13 has no attribute 'axis' (hint: it has none)"),
         ("y = Concat(x, x) @13", "Concat '-> y': attribute 'axis' (int) is missing; ai.onnx Concat-13 needs it"),
         (
             "y = Concat(x, x) {axis = 1.0} @13",
@@ -106,6 +101,27 @@ def test_an_operator_without_a_definition_is_a_warning(monkeypatch: pytest.Monke
     assert problem == Problem(
         "warning", "Relu '-> y'", "Relu version 14 (opset 14) is a known operator that nothing here computes"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            'y = Transpose(x) {prem = [1, 0]} @22 "t"',
+            "Transpose 't': ai.onnx Transpose-21 has no attribute 'prem', it is ignored (hint: did you mean 'perm'?)",
+        ),
+        ("y = Neg(x) {axis = 1} @13", "Neg '-> y': ai.onnx Neg-13 has no attribute 'axis', it is ignored (hint: it has none)"),
+    ],
+)
+def test_an_attribute_that_the_operator_does_not_have_is_a_warning(text: str, problem: str) -> None:
+    (found,) = check_model(model_of(text))
+    assert (found.severity, str(found)) == ("warning", problem)
+
+
+def test_what_reading_put_right_is_a_warning() -> None:
+    model = model_of("y = Neg(x) @13")
+    model.notes = ("two constants are called 'c': the last one counts",)
+    assert check_model(model) == [Problem("warning", "", "two constants are called 'c': the last one counts")]
 
 
 def test_deprecated_operators_are_mentioned() -> None:

@@ -272,11 +272,11 @@ def test_all_problems_are_reported_at_once() -> None:
         helper.make_node("Abs", ["x"], ["w"], name="n4"),
         helper.make_node("Foo", ["x"], ["f"], name="n5", domain="org.example"),
     ]
-    weights = [numpy_helper.from_array(np.array([1, 2], np.float32), "w")] * 2
+    weights = [numpy_helper.from_array(np.arange(length, dtype=np.float32), "w") for length in (2, 3)]
     problems = problems_of(build(nodes, ["x", "x"], ["y"], initializer=weights))
     assert problems == (
+        "two constants are called 'w': f32[2] and f32[3]",
         "two graph inputs are called 'x'",
-        "two initializers are called 'w'",
         "Abs 'n2': output 'a' is also an output of Add 'n1'",
         "Abs 'n3': output 'x' is also a graph input",
         "Abs 'n4': output 'w' is also an initializer",
@@ -298,14 +298,71 @@ def test_the_report_names_the_subgraph_and_the_model() -> None:
     )
 
 
-def test_a_node_without_operator_or_without_values_is_refused() -> None:
-    first, second, third = onnx.NodeProto(output=["y"]), onnx.NodeProto(op_type="Abs"), helper.make_node("Abs", ["x"], ["z"], a=1)
-    third.attribute.append(third.attribute[0])
-    assert problems_of(build([first, second, third], ["x"], ["y"])) == (
+def test_a_node_without_operator_or_with_two_attributes_of_one_name_is_refused() -> None:
+    first, second = onnx.NodeProto(output=["y"]), helper.make_node("Abs", ["x"], ["z"], a=1)
+    second.attribute.append(second.attribute[0])
+    assert problems_of(build([first, second], ["x"], ["y"])) == (
         "graph.node[0], byte 5: a node without an operator (op_type)",
-        "graph.node[1], byte 10: Abs has neither inputs nor outputs",
-        "graph.node[2], byte 17: Abs '-> z' has two attributes of one name",
+        "graph.node[1], byte 10: Abs '-> z' has two attributes of one name",
     )
+
+
+def test_a_node_without_inputs_and_outputs_is_left_out() -> None:
+    nothing = helper.make_graph([], "nothing", [], [])
+    nodes = [
+        onnx.NodeProto(op_type="Abs"),
+        helper.make_node("If", [], [], then_branch=nothing, else_branch=nothing),
+        helper.make_node("Abs", ["x"], ["y"]),
+    ]
+    model = load(build(nodes, ["x"], ["y"]))
+    assert [node.op_type for node in model.graph.nodes] == ["Abs"]
+    assert model.notes == (
+        "graph.node[0], byte 5: Abs has neither inputs nor outputs, it is left out",
+        "graph.node[1], byte 12: If has neither inputs nor outputs, it is left out",
+    )
+
+
+def test_an_empty_subgraph_of_a_node_that_does_something_is_refused() -> None:
+    nothing = helper.make_graph([], "nothing", [], [])
+    node = helper.make_node("If", ["x"], ["y"], name="choice", then_branch=nothing, else_branch=nothing)
+    first, second = problems_of(build([node], ["x"], ["y"]))
+    assert (first, second) == (
+        "graph.node[0], byte 5: If 'choice': else_branch is an empty subgraph",
+        "graph.node[0], byte 5: If 'choice': then_branch is an empty subgraph",
+    )
+
+
+def constant(number: float, *sizes: int) -> onnx.NodeProto:
+    return helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.full(sizes, number, np.float32)))
+
+
+def test_of_constants_with_one_name_the_last_counts() -> None:
+    add = helper.make_node("Add", ["x", "c"], ["y"])
+    weight = numpy_helper.from_array(np.full(2, 5, np.float32), "c")
+    for nodes, weights, number in (
+        ([constant(1, 2), constant(3, 2), add], [], 3),
+        ([constant(1, 2), add, constant(3, 2)], [], 3),
+        ([constant(1, 2), add], [weight], 1),
+        ([add], [numpy_helper.from_array(np.zeros(2, np.float32), "c"), weight], 5),
+    ):
+        model = load(build(nodes, ["x"], ["y"], initializer=weights))
+        assert [node.op_type for node in model.graph.nodes] == ["Add"]
+        held = model.graph.initializers["c"].constant
+        assert held is not None
+        assert held.numpy().tolist() == [number, number]
+        assert model.notes == ("two constants are called 'c': the last one counts",)
+
+
+def test_constants_of_one_name_and_different_shapes_are_refused() -> None:
+    add = helper.make_node("Add", ["x", "c"], ["y"])
+    problems = problems_of(build([constant(1, 2), constant(1, 1), add], ["x"], ["y"]))
+    assert problems == ("two constants are called 'c': f32[2] and f32[1]",)
+
+
+def test_a_constant_with_the_name_of_an_input_is_its_default() -> None:
+    model = load(build([constant(1, 2), helper.make_node("Add", ["x", "c"], ["y"])], ["x", "c"], ["y"]))
+    assert [value.name for value in model.graph.inputs] == ["x", "c"]
+    assert model.graph.initializers["c"] is model.graph.inputs[1]
 
 
 def test_versions_come_from_the_imports() -> None:
@@ -428,7 +485,7 @@ def test_sparse_initializers_are_constants() -> None:
     model = load(build([helper.make_node("Abs", ["w"], ["y"])], [], ["y"], sparse_initializer=[sparse]))
     value = model.graph.initializers["w"]
     assert isinstance(value.constant, SparseConstant)
-    assert value.type == SparseTensorType(dtypes.FLOAT32, (5,))
+    assert value.type == TensorType(dtypes.FLOAT32, (5,))  # for the nodes that read it
 
 
 def test_every_kind_of_source_gives_the_same_model(tmp_path: Path) -> None:

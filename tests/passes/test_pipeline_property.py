@@ -69,7 +69,7 @@ class Maker:
         if value is None:
             return None
         if value.constant is not None:
-            return value.constant.numpy()  # type: ignore[union-attr]
+            return value.constant.numpy()
         return next(array for known, array in self.pool if known is value)
 
 

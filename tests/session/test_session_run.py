@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 
@@ -191,6 +192,31 @@ def test_an_initializer_that_is_an_input_may_be_fed(ort: Any, model: Model) -> N
 def test_arrays_without_elements_run(ort: Any, model: Model) -> None:
     [y] = ort.InferenceSession(model("matmul_2")).run(None, {"X": np.zeros((0, 2), np.float32)})
     assert y.shape == (0, 1)
+
+
+@pytest.mark.parametrize("kind", ["initializer", "sparse_value", "value"])
+@pytest.mark.parametrize("declared", ["sparse", "dense"])
+def test_a_sparse_constant_is_sparse_as_an_output(ort: Any, kind: str, declared: str) -> None:
+    values, places = np.array([1.5, 2.5], np.float32), np.array([1, 2])
+    sparse = helper.make_sparse_tensor(numpy_helper.from_array(values, "c"), numpy_helper.from_array(places, "places"), [2, 2])
+    nodes = [helper.make_node("Neg", ["x"], ["y"])]
+    if kind != "initializer":
+        nodes.insert(0, helper.make_node("Constant", [], ["c"], **{kind: sparse}))
+    make = helper.make_sparse_tensor_value_info if declared == "sparse" else helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 2]), make("c", TensorProto.FLOAT, [2, 2])],
+        sparse_initializer=[sparse] if kind == "initializer" else [],
+    )
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+    for _ in range(2):
+        negative, given = session.run(None, {"x": np.ones((2, 2), np.float32)})
+        assert negative.tolist() == [[-1, -1], [-1, -1]]
+        assert given.values().tolist() == [1.5, 2.5]
+        assert list(given.dense_shape()) == [2, 2]
 
 
 def test_a_sparse_initializer_comes_out_as_a_sparse_tensor(ort: Any, model: Model) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from sardonyx.ir.graph import Attr, AttrKind, Node
+from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ops.signature import signature
 
 
@@ -37,9 +38,16 @@ def attribute_values(node: Node, bindings: Mapping[str, Attr] | None = None) -> 
 def attribute_value(attr: Attr) -> Any:
     """One attribute's value as an operator takes it."""
     if attr.kind is AttrKind.TENSOR:
-        return attr.value.numpy()
+        return _read_only(attr.value)
     if attr.kind is AttrKind.TENSORS:
-        return tuple(tensor.numpy() for tensor in attr.value)
+        return tuple(map(_read_only, attr.value))
     if attr.kind in (AttrKind.FLOATS, AttrKind.INTS, AttrKind.STRINGS):
         return tuple(attr.value)
     return attr.value
+
+
+def _read_only(tensor: Tensor) -> Array:
+    """The data of an attribute; what leaves a program and is read-only is copied, so nobody can change it."""
+    array = tensor.numpy()
+    array.flags.writeable = False
+    return array

@@ -25,7 +25,8 @@ _SHOWN = 8  # names listed in one message
 
 def check_model(model: Model, report: ShapeReport | None = None) -> list[Problem]:
     """Every problem of a model, in the order of its nodes. `report` saves inferring the shapes again."""
-    problems = [*_check_opsets(model), *_check_recursion(model), *_check_definitions(model.graph, "")]
+    problems = [Problem("warning", "", note) for note in model.notes]
+    problems += [*_check_opsets(model), *_check_recursion(model), *_check_definitions(model.graph, "")]
     problems += _check_nodes(model.graph, model.functions, None)
     for key, function in model.functions.items():
         where = f"function {function_text(key)}"
@@ -188,7 +189,7 @@ class _NodeCheck:
             elif not attr.name.startswith("_"):  # frameworks mark nodes with names of this form
                 close = get_close_matches(attr.name, formal, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(formal)}" if formal else "it has none"
-                yield self._error(f"{self._operator} has no attribute {attr.name!r}", hint)
+                yield Problem("warning", self.node.label, f"{self._operator} has no attribute {attr.name!r}, it is ignored", hint)
         for name, attribute in formal.items():
             if attribute.required and name not in self.node.attrs:
                 yield self._error(f"attribute {name!r} ({attribute.kind.name.lower()}) is missing; {self._operator} needs it")

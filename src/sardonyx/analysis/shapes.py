@@ -279,9 +279,8 @@ def _as_declared(declared: Type | None, inferred: Type | None) -> Type | None:
 
 
 def _constant_type(constant: Tensor | SparseConstant) -> Type:
-    if isinstance(constant, Tensor):
-        return TensorType(constant.dtype, constant.shape)
-    return SparseTensorType(constant.values.dtype, constant.shape)
+    """The type as nodes see it: what is sparse in the file is dense for them."""
+    return TensorType(constant.dtype if isinstance(constant, Tensor) else constant.values.dtype, constant.shape)
 
 
 def _is_complete(node: Node, sig: Signature) -> bool:

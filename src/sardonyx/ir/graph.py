@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sardonyx.ir.tensor import Tensor
+import numpy as np
+
+from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import Shape, TensorType, Type
 
 ONNX_DOMAIN = ""  # "ai.onnx" is the same domain; readers turn it into ""
@@ -53,6 +55,16 @@ class SparseConstant:
     values: Tensor
     indices: Tensor
     shape: tuple[int, ...]
+
+    def numpy(self) -> Array:
+        """The dense tensor it stands for; where no value stands, there are zeros, or empty strings."""
+        values, indices = self.values.numpy(), self.indices.numpy()
+        result = np.full(self.shape, "", object) if values.dtype == object else np.zeros(self.shape, values.dtype)
+        if indices.ndim == 1:
+            result.reshape(-1)[indices] = values
+        else:
+            result[tuple(indices.T)] = values
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,3 +387,4 @@ class Model:
     metadata: dict[str, str] = field(default_factory=dict)
     path: str = ""  # where it was read from, if it was a file
     unread: bytes = b""  # fields of the file that have no place here (training info ...), to be written back as they are
+    notes: tuple[str, ...] = ()  # what reading had to put right

@@ -16,7 +16,7 @@ from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative
-from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
+from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
@@ -134,7 +134,7 @@ class LowerContext:
     def _existing(self, value: Value) -> View:
         if value.constant is not None and value not in self._inputs:
             constant = value.constant
-            buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, _loader(constant), value)
+            buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, constant.numpy, value)
             return whole(buffer, self.shape(value))
         if value not in self._inputs and self.known.is_known(value):
             return self._known_view(value)
@@ -352,12 +352,6 @@ class LowerContext:
         if kind in ("f16", "bf16"):
             return const(float(number), "f32").cast(kind)
         return const(float(number) if self.dtype(value).is_float else bool(number) if kind == "bool" else int(number), kind)
-
-
-def _loader(constant: Tensor | SparseConstant) -> Callable[[], Any]:
-    if isinstance(constant, SparseConstant):
-        raise TypeError("sparse constants are made dense before lowering")
-    return constant.numpy
 
 
 class LoweringFailed(errors.EngineError):

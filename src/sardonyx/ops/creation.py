@@ -16,17 +16,6 @@ from sardonyx.ops.precision import rounded_once, widen
 from sardonyx.ops.registry import op
 
 
-def densify(sparse: SparseConstant) -> Array:
-    """The dense tensor a sparse constant stands for."""
-    values, indices = sparse.values.numpy(), sparse.indices.numpy()
-    result = np.full(sparse.shape, "", dtype=object) if values.dtype == object else np.zeros(sparse.shape, values.dtype)
-    if indices.ndim == 1:
-        result.reshape(-1)[indices] = values
-    else:
-        result[tuple(indices.T)] = values
-    return result
-
-
 def _texts(values: tuple[str, ...]) -> Array:
     result = np.empty(len(values), dtype=object)
     result[:] = values
@@ -47,7 +36,7 @@ def _constant(
     if value is not None:
         return value
     if sparse_value is not None:
-        return densify(sparse_value)
+        return sparse_value.numpy()
     if value_float is not None:
         return np.asarray(value_float, np.float32)
     if value_floats is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
+from sardonyx.ir.types import SparseTensorType, Type
 from sardonyx.plan.plan import OMITTED, Constant, ExecutionPlan, HostStep, Port, schedule
 
 StepMaker = Callable[[Node, Sequence[int], Sequence[int], Mapping[str, ExecutionPlan]], HostStep]
@@ -53,7 +54,14 @@ def ports_of(graph: Graph) -> tuple[tuple[Port, ...], tuple[Port, ...], tuple[Po
     """What must be fed, what comes out, and the weights that a feed may replace."""
     fed = [Port(value.name, value.type) for value in graph.inputs if value.name not in graph.initializers]
     replaceable = [Port(value.name, value.type) for value in graph.inputs if value.name in graph.initializers]
-    return tuple(fed), tuple(Port(value.name, value.type) for value in graph.outputs), tuple(replaceable)
+    return tuple(fed), tuple(Port(value.name, _given_type(value)) for value in graph.outputs), tuple(replaceable)
+
+
+def _given_type(value: Value) -> Type | None:
+    """The type of a graph's output: constants that the file holds as sparse tensors come out as those."""
+    if isinstance(value.constant, SparseConstant):
+        return SparseTensorType(value.constant.values.dtype, value.constant.shape)
+    return value.type
 
 
 @dataclass(frozen=True)
@@ -89,23 +97,8 @@ def _loader(value: Value) -> Callable[[], Any]:
 
 def constant_array(value: Value) -> np.ndarray[Any, Any]:
     """The data of a constant, read-only."""
-    constant = value.constant
-    if isinstance(constant, SparseConstant):
-        return dense(constant)
-    if constant is None:
+    if value.constant is None:
         raise KeyError(f"{value.name!r} is not a constant")
-    array = constant.numpy()
+    array = value.constant.numpy()
     array.flags.writeable = False
     return array
-
-
-def dense(sparse: SparseConstant) -> np.ndarray[Any, Any]:
-    """A sparse constant as an array of its whole shape."""
-    values, indices = sparse.values.numpy(), sparse.indices.numpy()
-    result = np.zeros(sparse.shape, values.dtype)
-    if indices.ndim == 2:
-        result[tuple(indices.T)] = values
-    else:
-        result.reshape(-1)[indices] = values
-    result.flags.writeable = False
-    return result

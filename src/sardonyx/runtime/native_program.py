@@ -20,6 +20,7 @@ import numpy as np
 from sardonyx.ir.dims import Dim, evaluate, symbol
 from sardonyx.ir.graph import Value
 from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep, SizeStep
+from sardonyx.plan.build import constant_array
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.plan.ways import Axes, HostWay, NativeWay, Place, SizeWay, Ways
 from sardonyx.runtime.executor import NodeTiming, RunControl
@@ -91,6 +92,7 @@ class NativeProgram:
         self._host_calls = host_calls
         self.core = NativeCore(image_of(plan), addresses, pool, self._load_constants)
         self._free: list[_Frame] = []
+        self._host_constants: dict[Value, Array] = {}
 
     @cached_property
     def _ways(self) -> Ways:
@@ -310,8 +312,9 @@ class NativeProgram:
                 inputs.append(None)
             elif value in values:
                 inputs.append(values[value])
+            elif place is None:
+                inputs.append(self._host_constant(value))
             else:
-                assert place is not None
                 inputs.append(self._array(frame.context, place))
                 if not place.is_constant:
                     lent.append(inputs[-1])
@@ -330,6 +333,13 @@ class NativeProgram:
             frame.context.bases[number] = address_of(made)
             shapes.append((axes, made.shape))
         return shapes
+
+    def _host_constant(self, value: Value) -> Array:
+        """A constant that only host steps can read: strings, floats of 8 bits, integers of 4. Decoded once."""
+        found = self._host_constants.get(value)
+        if found is None:
+            found = self._host_constants[value] = constant_array(value)
+        return found
 
     def _found(self, way: SizeWay, bases: memoryview) -> list[int]:
         """Sizes that a kernel has found."""

@@ -15,7 +15,7 @@ _MAX_PROBLEMS = 100  # a report longer than this helps nobody, and a hostile fil
 class Context:
     """One file being read."""
 
-    __slots__ = ("buf", "external", "name", "problems", "refused", "replaced", "root", "view")
+    __slots__ = ("buf", "empty_subgraphs", "external", "name", "notes", "problems", "refused", "replaced", "root", "view")
 
     def __init__(
         self, buf: Buffer, name: str, external: ExternalFiles, root: str = "Model", replaced: Collection[str] = ()
@@ -27,12 +27,26 @@ class Context:
         self.root = root  # the message the file holds
         self.replaced = replaced  # external tensors that will get other data: their files may be missing
         self.problems: list[str] = []
+        self.empty_subgraphs = 0
+        self.notes: list[str] = []  # what was put right
         self.refused: set[str] = set()  # names of initializers that are among the problems: that they are not there is none
 
     def problem(self, text: str) -> None:
         """Remember something that makes no sense; reading goes on, to find all of it."""
         self.problems.append(text)
         if len(self.problems) >= _MAX_PROBLEMS:
+            self.raise_problems()
+
+    def note(self, text: str) -> None:
+        """Remember something doubtful that reading could put right."""
+        if len(self.notes) < _MAX_PROBLEMS:
+            self.notes.append(text)
+
+    def count_empty_subgraph(self, offset: int) -> None:
+        """A graph without nodes and outputs is a problem if its node does anything; so many of them are one in any case."""
+        self.empty_subgraphs += 1
+        if self.empty_subgraphs > _MAX_PROBLEMS:
+            self.problems.append(f"{self.place(offset)}: more than {_MAX_PROBLEMS} empty subgraphs")
             self.raise_problems()
 
     def raise_problems(self) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
+from sardonyx.formats.onnx.constants import dense_type, settle_constants
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.records import FunctionRecord, GraphRecord, NodeRecord, ValueRecord
-from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Node, SparseConstant, Value, walk
-from sardonyx.ir.tensor import Tensor
-from sardonyx.ir.types import SparseTensorType, TensorType, Type
+from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Node, Value, walk
 
 QUANTIZATION: Final = "onnx.quantization."
 FunctionKey = tuple[str, str, str]
@@ -95,6 +94,8 @@ class _Linker:
         graph.doc = record.doc
         graph.metadata = record.metadata
         scope = _Scope(parent)
+        if not self._in_function:
+            settle_constants(self._ctx, record, where)
         self._define_inputs(record, graph, scope, where)
         self._define_constants(record, graph, scope, where)
         made_at = self._define_results(record, scope, where)
@@ -145,7 +146,7 @@ class _Linker:
             if value is None:
                 value = scope.values[each.name] = Value(each.name)
             if value.type is None:
-                value.type = _type_of(each.constant)
+                value.type = dense_type(each.constant)
             value.constant = each.constant
             _describe(value, ValueRecord(each.name, None, each.doc, each.metadata))
             graph.initializers[each.name] = value
@@ -268,12 +269,6 @@ def _find_cycle(needs: dict[int, set[int]]) -> list[int]:
         path[index] = len(path)
         index = min(maker for maker in needs[index] if maker in needs)
     return list(path)[path[index] :][::-1]
-
-
-def _type_of(constant: Tensor | SparseConstant) -> Type:
-    if isinstance(constant, SparseConstant):
-        return SparseTensorType(constant.values.dtype, constant.shape)
-    return TensorType(constant.dtype, constant.shape)
 
 
 def _describe(value: Value, info: ValueRecord) -> None:

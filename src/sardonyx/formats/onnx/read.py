@@ -102,6 +102,7 @@ class _Reader:
             doc=texts[_MODEL.doc_string],
             metadata=metadata,
             unread=bytes(unread),
+            notes=tuple(ctx.notes),
         )
 
     def _domain(self, start: int, stop: int) -> str:
@@ -127,7 +128,9 @@ class _Reader:
         graph = GraphRecord()
         for tag, start, stop in fields(buf, pos, end):
             if tag == _GRAPH.node:
-                graph.nodes.append(self._node(start, stop, depth + 1))
+                node = self._node(start, stop, depth + 1)
+                if node is not None:
+                    graph.nodes.append(node)
             elif tag == _GRAPH.value_info:
                 info = self.types.value_info(start, stop)
                 if info.name:
@@ -157,7 +160,7 @@ class _Reader:
             else:
                 schema.check_skipped("Graph", tag, stop - 1)
         if depth > 1 and not graph.nodes and not graph.outputs:
-            ctx.problem(f"{ctx.place(pos - 1)}: an empty subgraph")
+            ctx.count_empty_subgraph(pos - 1)
         return graph
 
     def _value(self, role: str, pos: int, end: int, into: list[ValueRecord]) -> None:
@@ -189,7 +192,8 @@ class _Reader:
                 schema.check_skipped("TensorAnnotation", tag, stop - 1)
         into[name] = parameters
 
-    def _node(self, pos: int, end: int, depth: int) -> NodeRecord:
+    def _node(self, pos: int, end: int, depth: int) -> NodeRecord | None:
+        """The node in [pos, end); None for one that takes nothing and gives nothing, and so does nothing."""
         ctx, buf = self._ctx, self._ctx.buf
         node = NodeRecord()
         devices = bytearray()
@@ -228,13 +232,22 @@ class _Reader:
         if not node.op_type:
             ctx.problem(f"{ctx.place(pos - 1)}: a node without an operator (op_type)")
         elif not node.inputs and not node.outputs:
-            ctx.problem(f"{ctx.place(pos - 1)}: {node.label} has neither inputs nor outputs")
+            ctx.note(f"{ctx.place(pos - 1)}: {node.label} has neither inputs nor outputs, it is left out")
+            return None
         elif len(node.outputs) > _MAX_LEFT_OUT and node.outputs.count("") > _MAX_LEFT_OUT:
             ctx.problem(f"{ctx.place(pos - 1)}: {node.label} leaves out more than {_MAX_LEFT_OUT} outputs")
             del node.outputs[_MAX_LEFT_OUT:]
         elif len({attr.name for attr in node.attrs}) < len(node.attrs):
             ctx.problem(f"{ctx.place(pos - 1)}: {node.label} has two attributes of one name")
+        if node.has_subgraphs:
+            self._check_subgraphs(node, pos)
         return node
+
+    def _check_subgraphs(self, node: NodeRecord, pos: int) -> None:
+        for attr in node.attrs:
+            graphs = (attr.value,) if attr.kind is AttrKind.GRAPH else attr.value if attr.kind is AttrKind.GRAPHS else ()
+            if any(isinstance(graph, GraphRecord) and not graph.nodes and not graph.outputs for graph in graphs):
+                self._ctx.problem(f"{self._ctx.place(pos - 1)}: {node.label}: {attr.name} is an empty subgraph")
 
     def _function(self, pos: int, end: int) -> FunctionRecord:
         ctx, buf = self._ctx, self._ctx.buf
@@ -242,7 +255,9 @@ class _Reader:
         body = function.body
         for tag, start, stop in fields(buf, pos, end):
             if tag == _FUNCTION.node:
-                body.nodes.append(self._node(start, stop, 2))
+                node = self._node(start, stop, 2)
+                if node is not None:
+                    body.nodes.append(node)
             elif tag == _FUNCTION.input:
                 body.inputs.append(ValueRecord(wire.text(buf, start, stop)))
             elif tag == _FUNCTION.output:

@@ -51,6 +51,7 @@ LAYERS = {
     "backend": 14,
     "capi": 14,
     "datasets": 14,
+    "transformers": 14,
     "as_onnxruntime": 14,
     "cli": 14,
     "__init__": 15,  # the public names
@@ -78,9 +79,9 @@ ONLY = {
 THIRD_PARTY = {"numpy", "ml_dtypes", "llvmlite"}
 LLVMLITE_HOME = "codegen"
 FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  # may go through the public names
-OPTIONAL = {  # package of an extra -> the only part that may use it, and must work or say so without it
-    "torch": "sardonyx/training/",
-    "PIL": "sardonyx/ops/image_formats.py",
+OPTIONAL = {  # package of an extra -> the only parts that may use it, and must work or say so without it
+    "torch": ("sardonyx/training/", "sardonyx/transformers/"),
+    "PIL": ("sardonyx/ops/image_formats.py",),
 }
 
 
@@ -219,7 +220,7 @@ def test_nothing_but_the_declared_dependencies_is_imported() -> None:
     known = THIRD_PARTY | set(sys.stdlib_module_names) | {"sardonyx"}
     packages = [(each.place, each.target.split(".")[0]) for each in ALL_IMPORTS]
     foreign = [(place, package) for place, package in packages if package not in known]
-    assert [item for item in foreign if not item[0].startswith(OPTIONAL.get(item[1], "nowhere"))] == []
+    assert [item for item in foreign if not item[0].startswith(OPTIONAL.get(item[1], ()))] == []
 
 
 def test_optional_packages_are_imported_when_they_are_needed() -> None:

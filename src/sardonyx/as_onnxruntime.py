@@ -32,9 +32,12 @@ _ALIASES: Final = {
     "onnxruntime.backend.backend": "sardonyx.backend",
     "onnxruntime.backend.backend_rep": "sardonyx.backend",
     "onnxruntime.datasets": "sardonyx.datasets",
+    "onnxruntime.transformers": "sardonyx.transformers",
+    "onnxruntime.transformers.io_binding_helper": "sardonyx.transformers.io_binding_helper",
 }
+_PACKAGES: Final = (_NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.transformers")
 _BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"
-_MISSING: Final = {
+_MISSING: Final = {  # package, of which all or some modules are missing -> what to do instead
     "onnxruntime.quantization": "quantize the model with onnxruntime itself, and run the result with Sardonyx",
     "onnxruntime.tools": "use them with onnxruntime itself",
     "onnxruntime.training": "train with onnxruntime itself",
@@ -59,12 +62,12 @@ class _Finder(MetaPathFinder, Loader):
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != _NAME and fullname not in _ALIASES and fullname != _BUILD_INFO:
-            if fullname in _MISSING and _is_import_statement():
-                text = f"Sardonyx, which stands for onnxruntime here, has no {fullname}: {_MISSING[fullname]}"
+            advice = _MISSING.get(".".join(fullname.split(".")[:2]))
+            if advice is not None and _is_import_statement():
+                text = f"Sardonyx, which stands for onnxruntime here, has no {fullname}: {advice}"
                 raise ModuleNotFoundError(text, name=fullname)
             return None
-        package = fullname in (_NAME, "onnxruntime.capi", "onnxruntime.backend")
-        return ModuleSpec(fullname, self, origin=f"Sardonyx as {_NAME}", is_package=package)
+        return ModuleSpec(fullname, self, origin=f"Sardonyx as {_NAME}", is_package=fullname in _PACKAGES)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Alias(spec.name)

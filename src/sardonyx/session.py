@@ -103,6 +103,13 @@ class InferenceSession:
         source = repr(self._opening.source) if isinstance(self._opening.source, str) else "a model in memory"
         return f"InferenceSession({source}, providers={self.get_providers()})"
 
+    @property
+    def _model_path(self) -> str:
+        """The file the model was read from; other programs read this. A model out of memory has none, as in ONNX Runtime."""
+        if not isinstance(self._opening.source, str):
+            raise AttributeError("a session of a model in memory has no attribute '_model_path'")
+        return self._opening.source
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         opened = state.pop("_opened")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import transformer_clients
 
 
 def picture(text: str, size: tuple[int, int]) -> Any:
@@ -130,10 +132,14 @@ def faster_whisper() -> Any:
 
 CLIENTS = {
     client.__name__: client
-    for client in (rapidocr_onnxruntime, rapidocr, magika, silero_vad, nudenet, ddddocr, openwakeword, piper, faster_whisper)
+    for client in (
+        *(rapidocr_onnxruntime, rapidocr, magika, silero_vad, nudenet, ddddocr, openwakeword, piper, faster_whisper),
+        *transformer_clients.CLIENTS,
+    )
 }
 
 if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is to be looked for elsewhere
     answer = CLIENTS[sys.argv[1]]()
     import onnxruntime
 

@@ -88,12 +88,19 @@ def test_an_onnxruntime_that_was_imported_before_is_an_honest_error() -> None:
     assert "before anything imports onnxruntime" in result.stderr
 
 
-def test_submodules_that_sardonyx_does_not_have_are_missing(tmp_path: Path) -> None:
-    (tmp_path / "main.py").write_text("import onnxruntime.transformers\n")
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("transformers.optimizer", "optimize the model with onnxruntime itself, and run the result with Sardonyx"),
+        ("quantization", "quantize the model with onnxruntime itself, and run the result with Sardonyx"),
+    ],
+)
+def test_submodules_that_sardonyx_does_not_have_are_missing(name: str, advice: str, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(f"import onnxruntime.{name}\n")
     result = _run("-m", "sardonyx.as_onnxruntime", str(tmp_path / "main.py"))
     assert result.returncode == 1
-    assert "ModuleNotFoundError: Sardonyx, which stands for onnxruntime here, has no onnxruntime.transformers" in result.stderr
-    assert "optimize the model with onnxruntime itself, and run the result with Sardonyx" in result.stderr
+    assert f"ModuleNotFoundError: Sardonyx, which stands for onnxruntime here, has no onnxruntime.{name}" in result.stderr
+    assert advice in result.stderr
 
 
 def test_programs_may_ask_whether_a_submodule_is_there() -> None:

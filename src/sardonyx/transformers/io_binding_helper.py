@@ -1,0 +1,184 @@
+"""Element types in the words of ONNX Runtime, NumPy and torch, and bindings of torch tensors to a session.
+
+Types NumPy lacks are those of ml_dtypes here; ONNX Runtime has no NumPy form for them. torch is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.dtypes import DType
+
+if TYPE_CHECKING:
+    from sardonyx.ir.tensor import Array
+    from sardonyx.runtime.binding import IOBinding
+    from sardonyx.runtime.ports import NodeArg
+    from sardonyx.session import InferenceSession
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError("torch is needed to speak of its tensors and types; `pip install torch`", name="torch") from error
+    return torch
+
+
+def _element_type(ort_type: str) -> DType:
+    """The element type of tensor(...)."""
+    if ort_type.startswith("tensor(") and ort_type.endswith(")"):
+        try:
+            return dtypes.from_ort(ort_type.removeprefix("tensor(").removesuffix(")"))
+        except ValueError:
+            pass
+    raise ValueError(f"{ort_type} not found in map: expected the type of a tensor, as in tensor(float)")
+
+
+def _numpy_type(dtype: DType) -> type[Any]:
+    if dtype is dtypes.STRING:
+        raise ValueError("tensor(string) not found in map: strings have no NumPy type of a fixed width")
+    return bool if dtype is dtypes.BOOL else dtype.numpy.type
+
+
+def _torch_type(dtype: DType) -> Any:
+    found = getattr(_torch(), dtype.numpy.name, None) if dtype is not dtypes.STRING else None
+    if found is None:
+        raise ValueError(f"tensor({dtype.ort}) not found in map: torch has no such type")
+    return found
+
+
+def _type_of(args: Iterable[NodeArg], kind: str, name: str) -> str:
+    """ONNX Runtime's name for the type of an input or output."""
+    types = {arg.name: arg.type for arg in args}
+    if name not in types:
+        raise ValueError(f"{kind} name {name} not found; the model has {', '.join(types)}")
+    return types[name]
+
+
+def _io_types(session: InferenceSession) -> dict[str, str]:
+    return {arg.name: arg.type for arg in (*session.get_inputs(), *session.get_outputs())}
+
+
+class TypeHelper:
+    """Names of element types: tensor(float), TensorProto.FLOAT, numpy.float32, torch.float32."""
+
+    @staticmethod
+    def get_input_type(ort_session: InferenceSession, name: str) -> str:
+        """The type of an input, as in tensor(float)."""
+        return _type_of(ort_session.get_inputs(), "input", name)
+
+    @staticmethod
+    def get_output_type(ort_session: InferenceSession, name: str) -> str:
+        """The type of an output, as in tensor(float)."""
+        return _type_of(ort_session.get_outputs(), "output", name)
+
+    @staticmethod
+    def ort_type_to_numpy_type(ort_type: str) -> type[Any]:
+        """tensor(float) to numpy.float32; tensor(bool) to bool."""
+        return _numpy_type(_element_type(ort_type))
+
+    @staticmethod
+    def ort_type_to_torch_type(ort_type: str) -> Any:
+        """tensor(float) to torch.float32."""
+        return _torch_type(_element_type(ort_type))
+
+    @staticmethod
+    def ort_type_to_onnx_type(ort_type: str) -> int:
+        """tensor(float) to 1, which is TensorProto.FLOAT."""
+        return _element_type(ort_type).onnx
+
+    @staticmethod
+    def numpy_type_to_torch_type(numpy_type: Any) -> Any:
+        """numpy.float32 to torch.float32."""
+        try:
+            return _torch_type(dtypes.from_numpy(numpy_type))
+        except (TypeError, ValueError):
+            raise ValueError(f"{numpy_type} not found in map: torch has no such type") from None
+
+    @staticmethod
+    def torch_type_to_numpy_type(torch_type: Any) -> type[Any]:
+        """torch.float32 to numpy.float32; torch.bool to bool."""
+        torch = _torch()
+        for dtype in dtypes.ALL:
+            if dtype is not dtypes.STRING and getattr(torch, dtype.numpy.name, None) is torch_type:
+                return _numpy_type(dtype)
+        raise ValueError(f"{torch_type} not found in map: NumPy has no such type")
+
+    @staticmethod
+    def get_io_onnx_type_map(ort_session: InferenceSession) -> dict[str, int]:
+        """The number of the element type of each input and output."""
+        return {name: TypeHelper.ort_type_to_onnx_type(type) for name, type in _io_types(ort_session).items()}
+
+    @staticmethod
+    def get_io_numpy_type_map(ort_session: InferenceSession) -> dict[str, type[Any]]:
+        """The NumPy type of each input and output."""
+        return {name: TypeHelper.ort_type_to_numpy_type(type) for name, type in _io_types(ort_session).items()}
+
+    @staticmethod
+    def get_io_torch_type_map(ort_session: InferenceSession) -> dict[str, Any]:
+        """The torch type of each input and output."""
+        return {name: TypeHelper.ort_type_to_torch_type(type) for name, type in _io_types(ort_session).items()}
+
+
+class IOBindingHelper:
+    """Bindings of a decoder in the style of GPT-2: input_ids, position_ids, attention_mask, past_0 ... as torch tensors."""
+
+    @staticmethod
+    def get_output_buffers(ort_session: InferenceSession, output_shapes: Shapes, device: Any) -> dict[str, Any]:
+        """For each output a flat tensor with room for its shape."""
+        torch = _torch()
+        types = {name: TypeHelper.get_output_type(ort_session, name) for name in output_shapes}
+        return {
+            name: torch.empty(math.prod(shape), dtype=TypeHelper.ort_type_to_torch_type(types[name]), device=device)
+            for name, shape in output_shapes.items()
+        }
+
+    @staticmethod
+    def prepare_io_binding(
+        ort_session: InferenceSession,
+        input_ids: Any,
+        position_ids: Any,
+        attention_mask: Any,
+        past: Sequence[Any] | None,
+        output_buffers: Mapping[str, Any],
+        output_shapes: Shapes,
+    ) -> IOBinding:
+        """A binding that reads the tensors and writes the buffers; whoever owns them keeps them until the runs are over."""
+        given = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
+        given.update((f"past_{layer}", tensor) for layer, tensor in enumerate(past or ()))
+        types = TypeHelper.get_io_onnx_type_map(ort_session)
+        binding = ort_session.io_binding()
+        for name, tensor in given.items():
+            if tensor is None:
+                continue
+            if not tensor.is_contiguous():
+                raise ValueError(f"{name}: the tensor's memory is not contiguous; bind tensor.contiguous()")
+            # An empty tensor (a past of length 0) may lie at address 0; nothing is read from the other address.
+            address = tensor.data_ptr() or input_ids.data_ptr()
+            binding.bind_input(name, tensor.device.type, 0, types[name], list(tensor.size()), address)
+        for arg in ort_session.get_outputs():
+            buffer = output_buffers[arg.name]
+            binding.bind_output(arg.name, buffer.device.type, 0, types[arg.name], output_shapes[arg.name], buffer.data_ptr())
+        return binding
+
+    @staticmethod
+    def get_outputs_from_io_binding_buffer(
+        ort_session: InferenceSession,
+        output_buffers: Mapping[str, Any],
+        output_shapes: Shapes,
+        return_numpy: bool = True,
+    ) -> list[Array] | list[Any]:
+        """Copies of the results, as arrays or as tensors."""
+        results = []
+        for arg in ort_session.get_outputs():
+            shape = tuple(output_shapes[arg.name])
+            copy = output_buffers[arg.name][: math.prod(shape)].reshape(shape).clone().detach()
+            results.append(np.asarray(copy.cpu().numpy()) if return_numpy else copy)
+        return results

@@ -41,6 +41,7 @@ LAYERS = {
     "opening": 13,
     "full_opening": 13,
     "calls": 13,
+    "inner_session": 13,
     "session": 13,
     "inspection": 13,
     "explanation": 13,

@@ -2,12 +2,15 @@
 
     python tools/run_onnxruntime_tests.py CHECKOUT [FILE ...] [--json RESULTS] [--minimum 95] [--timeout 600]
 
-CHECKOUT is a checkout of onnxruntime's public repository. Needs onnxruntime, onnx, parameterized and packaging; torch is used
-by some tests if it is there. Each file runs in a process of its own, on a copy of the tests and their data, as onnxruntime's
-build lays them out. A test that crashes the process or exceeds the time counts as failed, and the file goes on behind it.
-Prints the table that docs/onnxruntime-compatibility.md shows; exits 1 if fewer than the minimum of the tests that pass on
-onnxruntime pass on Sardonyx.
+CHECKOUT is a checkout of onnxruntime's public repository. Needs onnxruntime, parameterized, packaging and an onnx whose IR
+version that onnxruntime reads (1.21 for onnxruntime 1.31); torch is used by some tests if it is there. Each file runs in a
+process of its own, on a copy of the tests and their data, as onnxruntime's build lays them out. A test that crashes the
+process or exceeds the time counts as failed, and the file goes on behind it. Prints the table that
+docs/onnxruntime-compatibility.md shows; exits 1 if fewer than the minimum of the tests that pass on onnxruntime pass on
+Sardonyx.
 """
+
+# ruff: noqa: N802 - unittest names its methods
 
 from __future__ import annotations
 
@@ -102,7 +105,8 @@ def run_file(path: Path, engine: str, results: Path, done: Sequence[str]) -> int
     sys.argv = [str(path)]
     with results.open("a") as stream:
         spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
         try:
@@ -140,7 +144,7 @@ def outcomes_of(path: Path, engine: str, timeout: float) -> Outcomes:
             with open(os.devnull, "w") as nowhere:
                 try:
                     code = subprocess.run(
-                        command, cwd=path.parent, env=environment, timeout=timeout, stdout=nowhere, stderr=nowhere
+                        command, cwd=path.parent, env=environment, timeout=timeout, stdout=nowhere, stderr=nowhere, check=False
                     ).returncode
                 except subprocess.TimeoutExpired:
                     code, end = -1, f"not done after {timeout:.0f} s"
@@ -191,8 +195,8 @@ def report(results: Mapping[str, Mapping[str, Outcomes]], minimum: float) -> int
 
 def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--run-file"]:
-        path, engine, results, done = arguments[1:]
-        return run_file(Path(path), engine, Path(results), json.loads(Path(done).read_text()))
+        file, engine, written, done = arguments[1:]
+        return run_file(Path(file), engine, Path(written), json.loads(Path(done).read_text()))
     parser = argparse.ArgumentParser(description="onnxruntime's own Python tests, on onnxruntime and on Sardonyx")
     parser.add_argument("checkout", type=Path, help="a checkout of onnxruntime's repository")
     parser.add_argument("files", nargs="*", help="names of test files; default: all but those left out")

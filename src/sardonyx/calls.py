@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx import errors
@@ -11,10 +11,11 @@ from sardonyx.options import RunOptions
 from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.feeds import FeedReader, present
 from sardonyx.runtime.profile import Profiler
-from sardonyx.runtime.values import OrtValue
+from sardonyx.runtime.values import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
     from sardonyx.opened import CompiledModel
+    from sardonyx.runtime.binding import IOBinding
 
 _UNCONTROLLED: Final = RunControl()
 
@@ -55,6 +56,51 @@ class Caller:
         results = self._compute(fetches, feed, run_options)
         types = [self._output_types.get(name) for name in fetches]
         return [OrtValue.of(present(value, type), type) for value, type in zip(results, types)]
+
+    def run_vector(
+        self,
+        feed_names: Sequence[str],
+        feeds: OrtValueVector,
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        run_options: RunOptions | None,
+    ) -> None:
+        """The named values out of one vector of OrtValues into another."""
+        if len(feed_names) != len(feeds):
+            raise errors.InvalidArgument(f"{len(feed_names)} names were given for {len(feeds)} feeds")
+        fetches.assign(self.run_ort_values(fetch_names, dict(zip(feed_names, feeds)), run_options))
+
+    def run_bound(self, binding: IOBinding, run_options: RunOptions | None) -> None:
+        """Inputs and outputs as they were bound; the binding holds the results."""
+        try:
+            if not binding.fetches:
+                raise errors.InvalidArgument("At least one output should be requested.")
+            binding.accept(self.run_ort_values(binding.fetches, binding.feeds, run_options))
+        except errors.InvalidArgument as error:
+            raise errors.Fail(f"Error in execution: {error.message}", hint=error.hint) from error
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        callback: Callable[[Sequence[Any], Any, str], None],
+        user_data: Any,
+        run_options: RunOptions | None,
+    ) -> None:
+        """`run` in another thread, which then calls back; a feed that lacks inputs is refused at once."""
+        import threading  # lazy: it takes a millisecond, which a small program would notice
+
+        fetches = self.fetches(output_names)
+        self.feeds.require(feed)
+
+        def work() -> None:
+            try:
+                results, error = self.run(fetches, feed, run_options), ""
+            except Exception as failure:  # the callback is the only one who can be told
+                results, error = [], getattr(failure, "message", str(failure)) or type(failure).__name__
+            callback(results, user_data, error)
+
+        threading.Thread(target=work, name="sardonyx-run-async").start()
 
     def _compute(self, fetches: Sequence[str], feed: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
         shrinking = not self._keeps_memory

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sardonyx import errors
 from sardonyx.options import SessionOptions
 
 if TYPE_CHECKING:
     from sardonyx.calls import Caller
     from sardonyx.plan.plan import ExecutionPlan, Port
     from sardonyx.runtime.executor import RunControl
-    from sardonyx.runtime.ports import ModelDescription
+    from sardonyx.runtime.ports import ModelDescription, OrtEpAssignedSubgraph
     from sardonyx.runtime.profile import Profiler
+
+_RECORD_ASSIGNMENT: Final = "session.record_ep_graph_assignment_info"
 
 ProviderSettings = Mapping[str, Mapping[str, str]]
 
@@ -73,6 +76,17 @@ class Opened:
         from sardonyx.calls import Caller  # lazy: plain runs of a saved program never need it
 
         return Caller(self.program, self.profiler, keeps_memory=self.options.enable_cpu_mem_arena)
+
+    def assignment(self) -> list[OrtEpAssignedSubgraph]:
+        """Which provider computes which node; an error unless the session's configuration asked for it."""
+        if self.options.config_entries.get(_RECORD_ASSIGNMENT) != "1":
+            raise errors.Fail(
+                f"Session configuration entry '{_RECORD_ASSIGNMENT}' must be set to \"1\" "
+                "to retrieve EP graph assignment information."
+            )
+        from sardonyx.runtime.ports import OrtEpAssignedSubgraph  # lazy: few sessions are asked for it
+
+        return [OrtEpAssignedSubgraph.of(step) for step in self.program.plan.steps]
 
 
 def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:

@@ -37,7 +37,8 @@ KNOWN_PROVIDERS: Final = (
     "NnapiExecutionProvider", "VSINPUExecutionProvider", "JsExecutionProvider", "CoreMLExecutionProvider",
     "ACLExecutionProvider", "DmlExecutionProvider", "RknpuExecutionProvider", "WebNNExecutionProvider",
     "WebGpuExecutionProvider", "XnnpackExecutionProvider", "CANNExecutionProvider", "AzureExecutionProvider",
-    "ROCMExecutionProvider", "TvmExecutionProvider", "ArmNNExecutionProvider", "SNPEExecutionProvider", *AVAILABLE_PROVIDERS,
+    "ROCMExecutionProvider", "TvmExecutionProvider", "ArmNNExecutionProvider", "SNPEExecutionProvider", REFERENCE_PROVIDER,
+    CPU_PROVIDER,  # the last: programs take it for what is left when nothing else fits
 )  # fmt: skip
 
 

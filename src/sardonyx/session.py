@@ -8,23 +8,23 @@ Several threads may run one session; it can be pickled (it opens its model again
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sardonyx import errors
 from sardonyx.opening import Opening
 from sardonyx.options import AVAILABLE_PROVIDERS, RunOptions, SessionOptions, environment
 
 if TYPE_CHECKING:
+    from sardonyx.inner_session import InnerSession
     from sardonyx.runtime.binding import IOBinding
     from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo
     from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
     from sardonyx.runtime.values import OrtValue, OrtValueVector
 
 Providers = Sequence["str | tuple[str, dict[Any, Any]]"]
-
-_RECORD_ASSIGNMENT: Final = "session.record_ep_graph_assignment_info"
 
 
 def check_and_normalize_provider_args(
@@ -87,8 +87,11 @@ class InferenceSession:
             raise TypeError(f"sess_options: expected SessionOptions, got {type(sess_options).__name__}")
         options = sess_options if sess_options is not None else SessionOptions()
         self._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
+        self._inner: InnerSession | None = None
         from_model = kwargs.get("read_config_from_model", environment().load_config_from_model)
         disabled = frozenset(kwargs.get("disabled_optimizers") or ())
+        # as it was given, unlike the opening's: programs look for other files beside the model
+        self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
         self._opening = Opening(path_or_bytes, options, disabled, int(from_model) == 1)
         names, settings = check_and_normalize_provider_args(providers, provider_options, AVAILABLE_PROVIDERS)
         if names and options.has_providers():
@@ -103,15 +106,8 @@ class InferenceSession:
         source = repr(self._opening.source) if isinstance(self._opening.source, str) else "a model in memory"
         return f"InferenceSession({source}, providers={self.get_providers()})"
 
-    @property
-    def _model_path(self) -> str:
-        """The file the model was read from; other programs read this. A model out of memory has none, as in ONNX Runtime."""
-        if not isinstance(self._opening.source, str):
-            raise AttributeError("a session of a model in memory has no attribute '_model_path'")
-        return self._opening.source
-
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
+        state = {**self.__dict__, "_inner": None}
         opened = state.pop("_opened")
         state["_pickled_providers"] = opened.providers
         return state
@@ -120,6 +116,19 @@ class InferenceSession:
         providers = state.pop("_pickled_providers")
         self.__dict__.update(state)
         self._opened = self._opening.open(providers, strict=False)
+
+    @property
+    def _sess(self) -> InnerSession:
+        """What ONNX Runtime's compiled module has below this class; programs use it, private as it is."""
+        from sardonyx.inner_session import InnerSession  # lazy: few programs look below
+
+        if self._inner is None or self._inner.opened is not self._opened:
+            self._inner = InnerSession.of(self._opening, self._opened)
+        return self._inner
+
+    @property
+    def _model_bytes(self) -> bytes | None:
+        return self._opening.source if isinstance(self._opening.source, bytes) else None
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
@@ -159,20 +168,7 @@ class InferenceSession:
 
         A feed that lacks inputs is refused here; whatever else is wrong reaches the callback.
         """
-        import threading  # lazy: it takes a millisecond, which a small program would notice
-
-        caller = self._opened.caller
-        fetches = caller.fetches(output_names)
-        caller.feeds.require(input_feed)
-
-        def work() -> None:
-            try:
-                results, error = self.run(fetches, input_feed, run_options), ""
-            except Exception as failure:  # the callback is the only one who can be told
-                results, error = [], getattr(failure, "message", str(failure)) or type(failure).__name__
-            callback(results, user_data, error)
-
-        threading.Thread(target=work, name="sardonyx-run-async").start()
+        self._opened.caller.run_async(output_names, input_feed, callback, user_data, run_options)
 
     def run_with_ort_values(
         self,
@@ -198,9 +194,7 @@ class InferenceSession:
         fetch_devices: Sequence[Any],
     ) -> None:
         """`run` with the inputs in one vector of OrtValues and the results put into another."""
-        if len(feed_names) != len(feeds):
-            raise errors.InvalidArgument(f"{len(feed_names)} names were given for {len(feeds)} feeds")
-        fetches.assign(self._opened.caller.run_ort_values(fetch_names, dict(zip(feed_names, feeds)), run_options))
+        self._opened.caller.run_vector(feed_names, feeds, fetch_names, fetches, run_options)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """`run` with inputs and outputs as they were bound; results are read from the binding."""
@@ -208,12 +202,7 @@ class InferenceSession:
 
         if not isinstance(iobinding, IOBinding) or iobinding._session is not self:
             raise ValueError("IOBinding must be used with the session that created it.")
-        try:
-            if not iobinding.fetches:
-                raise errors.InvalidArgument("At least one output should be requested.")
-            iobinding.accept(self._opened.caller.run_ort_values(iobinding.fetches, iobinding.feeds, run_options))
-        except errors.InvalidArgument as error:
-            raise errors.Fail(f"Error in execution: {error.message}", hint=error.hint) from error
+        self._opened.caller.run_bound(iobinding, run_options)
 
     def io_binding(self) -> IOBinding:
         """A new binding of inputs and outputs."""
@@ -262,14 +251,7 @@ class InferenceSession:
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """Which provider computes which node; needs the configuration entry session.record_ep_graph_assignment_info=1."""
-        if self._opened.options.config_entries.get(_RECORD_ASSIGNMENT) != "1":
-            raise errors.Fail(
-                f"Session configuration entry '{_RECORD_ASSIGNMENT}' must be set to \"1\" "
-                "to retrieve EP graph assignment information."
-            )
-        from sardonyx.runtime.ports import OrtEpAssignedSubgraph  # lazy: few sessions are asked for it
-
-        return [OrtEpAssignedSubgraph.of(step) for step in self._opened.program.plan.steps]
+        return self._opened.assignment()
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where inputs are expected to lie."""

@@ -30,6 +30,7 @@ from sardonyx.errors import (
     NotImplemented,  # noqa: A004 - the name users of ONNX Runtime catch
     RuntimeException,
 )
+from sardonyx.inner_session import InnerSession as InferenceSession
 from sardonyx.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
 from sardonyx.options import (
     ExecutionMode,
@@ -64,7 +65,6 @@ from sardonyx.runtime.logs import set_default_logger_severity, set_default_logge
 from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedNode, OrtEpAssignedSubgraph
 from sardonyx.runtime.sparse import OrtSparseFormat, SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
 from sardonyx.runtime.values import OrtValue, OrtValueVector, copy_tensors
-from sardonyx.session import InferenceSession
 
 
 def get_default_session_options() -> SessionOptions:

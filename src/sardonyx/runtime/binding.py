@@ -36,8 +36,9 @@ class IOBinding:
         self._results: list[OrtValue] = []
 
     @property
-    def _iobinding(self) -> IOBinding:
-        return self
+    def _iobinding(self) -> SessionIOBinding:
+        """What ONNX Runtime's compiled module has below this class."""
+        return SessionIOBinding.of(self)
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
         """Read an input from this array at every run; its memory is shared, if it is contiguous."""
@@ -184,4 +185,61 @@ def _write(name: str, target: OrtValue, result: OrtValue) -> None:
     memory[...] = array
 
 
-SessionIOBinding = IOBinding  # ONNX Runtime has a native class of this name below its IOBinding
+class SessionIOBinding:
+    """The binding that ONNX Runtime's compiled module has below its IOBinding, with the arguments in its order."""
+
+    def __init__(self, session: BoundSession) -> None:
+        self.binding = IOBinding(session)
+
+    @classmethod
+    def of(cls, binding: IOBinding) -> SessionIOBinding:
+        """The one below a binding."""
+        made = cls.__new__(cls)
+        made.binding = binding
+        return made
+
+    def bind_input(self, name: str, *where: Any) -> None:
+        """An array, or where one lies: device, element type, shape, address."""
+        if len(where) == 1:
+            self.binding.bind_cpu_input(name, where[0])
+        else:
+            device, element_type, shape, address = where
+            self.binding.bind_input(name, device, 0, element_type, shape, address)
+
+    def bind_output(self, name: str, device: OrtDevice, *where: Any) -> None:
+        """Ask for an output: in memory of the run's own, or at element type, shape, address."""
+        if not where:
+            self.binding.bind_output(name, device)
+        else:
+            element_type, shape, address = where
+            self.binding.bind_output(name, device, 0, element_type, shape, address)
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Read an input from this value at every run."""
+        self.binding.bind_ortvalue_input(name, ortvalue)
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Write an output to this value's memory at every run."""
+        self.binding.bind_ortvalue_output(name, ortvalue)
+
+    def get_outputs(self) -> OrtValueVector:
+        """The results of the last run, in the order the outputs were bound."""
+        return self.binding.get_outputs_as_ortvaluevector()
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The results of the last run as arrays."""
+        return self.binding.copy_outputs_to_cpu()
+
+    def clear_binding_inputs(self) -> None:
+        """Forget all inputs."""
+        self.binding.clear_binding_inputs()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget all outputs and the last results."""
+        self.binding.clear_binding_outputs()
+
+    def synchronize_inputs(self) -> None:
+        """Nothing to wait for."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing to wait for."""

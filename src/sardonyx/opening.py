@@ -43,6 +43,7 @@ class Opening:
         if unknown and strict:
             raise RuntimeError(f"Unknown Provider Type: {unknown[0]}")
         options = self.options.copy()
+        options.require_one_pool()
         self.stop_if_cancelled()
         wanted = providers or dict(options.provider_settings)
         chosen = {name: wanted[name] for name in wanted if name in AVAILABLE_PROVIDERS}

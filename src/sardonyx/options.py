@@ -385,7 +385,15 @@ class SessionOptions(_Settings):
         """How many threads work on one node, and on different nodes; 0 leaves it to us."""
         if self.use_per_session_threads:
             return max(self.intra_op_num_threads, 0), max(self.inter_op_num_threads, 0)
-        return global_threads()
+        return _global_threads or (0, 0)
+
+    def require_one_pool(self) -> None:
+        """RuntimeError if a session with these options wants threads of its own while there are those of the process."""
+        if self.use_per_session_threads and _global_threads is not None:
+            raise RuntimeError(
+                "use_per_session_threads must be false when using a global thread pool: "
+                "set SessionOptions.use_per_session_threads = False, or do not call set_global_thread_pool_sizes"
+            )
 
     def identity(self) -> str:
         """Names everything here that may change what a model is compiled to, for a cache of compiled programs."""
@@ -463,15 +471,16 @@ class RunOptions(_Settings):
         return tuple(self._adapters)
 
 
-_global_threads = (0, 0)
+_global_threads: tuple[int, int] | None = None
 
 
 def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
-    """Thread counts for sessions whose options have `use_per_session_threads` off; 0 lets Sardonyx choose."""
+    """Thread counts for all sessions of the process; 0 lets Sardonyx choose.
+
+    From then on sessions must have `use_per_session_threads` off, and the sizes cannot be changed any more.
+    """
     global _global_threads
-    _global_threads = (max(_integer(intra_op_num_threads), 0), max(_integer(inter_op_num_threads), 0))
-
-
-def global_threads() -> tuple[int, int]:
-    """The sizes set by `set_global_thread_pool_sizes`."""
-    return _global_threads
+    sizes = (max(_integer(intra_op_num_threads), 0), max(_integer(inter_op_num_threads), 0))
+    if _global_threads is not None:
+        raise errors.Fail("Global thread pools have already been created, cannot replace them")
+    _global_threads = sizes

@@ -51,6 +51,23 @@ def test_memory_information_of_the_second_kind(ort: Any) -> None:
     assert memory.mem_type == ort.OrtMemType.CPU_OUTPUT
 
 
+@pytest.mark.parametrize("kind", ["GPU", "NPU", "FPGA"])
+def test_memory_of_a_device_that_is_not_there_is_refused(ort: Any, kind: str) -> None:
+    memory = ort.OrtMemoryInfo.create_v2(
+        "Bogus", ort.OrtMemoryInfoDeviceType.__members__[kind], 0xDEAD, 0, ort.OrtDeviceMemoryType.HOST_ACCESSIBLE, 0,
+        ort.OrtAllocatorType.ORT_DEVICE_ALLOCATOR,
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="No shared allocator found"):
+        ort.OrtValue.ortvalue_from_shape_and_type([2], np.float32, memory_info=memory)
+    with pytest.raises(RuntimeError):
+        ort.create_and_register_allocator(memory, None)
+
+
+def test_a_value_in_memory_of_the_cpu() -> None:
+    memory = sardonyx.get_ep_devices()[0].memory_info(sardonyx.OrtDeviceMemoryType.DEFAULT)
+    assert sardonyx.OrtValue.ortvalue_from_shape_and_type_for_memory_info([2], np.float32, memory).shape() == [2]
+
+
 def test_arena_settings(ort: Any) -> None:
     config = ort.OrtArenaCfg({"max_mem": 8 << 20, "arena_extend_strategy": 0, "max_dead_bytes_per_chunk": 3})
     assert (config.max_mem, config.arena_extend_strategy, config.max_dead_bytes_per_chunk) == (8 << 20, 0, 3)
@@ -73,6 +90,11 @@ def test_devices_with_their_providers(ort: Any) -> None:
     assert cpu.ep_name == "CPUExecutionProvider"
     assert cpu.device.type == ort.OrtHardwareDeviceType.CPU
     assert cpu.device.device_id == 0
+
+
+def test_the_cpu_is_the_last_of_all_providers(ort: Any) -> None:
+    assert ort.get_all_providers()[-1] == "CPUExecutionProvider"
+    assert set(ort.get_available_providers()) <= set(ort.get_all_providers())
 
 
 def test_a_cpu_has_no_streams() -> None:

@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
+from sardonyx import options as options_module
 from sardonyx.compile_options import CompileOptions
 
 Model = Callable[[str], str]
@@ -312,16 +313,30 @@ def test_what_the_compiler_is_told() -> None:
     assert told.intra_op_num_threads == 4
 
 
+@pytest.fixture
+def no_global_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test sets for the whole process is forgotten after it."""
+    monkeypatch.setattr(options_module, "_global_threads", None)
+
+
+@pytest.mark.usefixtures("no_global_pool")
 def test_global_thread_counts_hold_for_sessions_without_their_own() -> None:
     options = sardonyx.SessionOptions()
     options.intra_op_num_threads = 4
     options.use_per_session_threads = False
-    try:
+    sardonyx.set_global_thread_pool_sizes(2, 1)
+    told = CompileOptions.of(options)
+    assert (told.intra_op_num_threads, told.inter_op_num_threads) == (2, 1)
+    assert sardonyx.InferenceSession(sardonyx.datasets.get_example("mul_1.onnx"), options).get_providers()
+
+
+@pytest.mark.usefixtures("no_global_pool")
+def test_with_a_global_pool_sessions_cannot_have_threads_of_their_own() -> None:
+    sardonyx.set_global_thread_pool_sizes(2, 1)
+    with pytest.raises(RuntimeError, match="use_per_session_threads must be false when using a global thread pool"):
+        sardonyx.InferenceSession(sardonyx.datasets.get_example("mul_1.onnx"))
+    with pytest.raises(sardonyx.Fail, match="Global thread pools have already been created, cannot replace them"):
         sardonyx.set_global_thread_pool_sizes(2, 1)
-        told = CompileOptions.of(options)
-        assert (told.intra_op_num_threads, told.inter_op_num_threads) == (2, 1)
-    finally:
-        sardonyx.set_global_thread_pool_sizes()
 
 
 def test_verification_is_asked_for_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,14 @@ from sardonyx.build_info import (
     has_collective_ops,
     set_seed,
 )
+from sardonyx.capi.ep_compatibility import (
+    OrtCompiledModelCompatibility,
+    OrtDeviceEpIncompatibilityReason,
+    get_compatibility_info_from_model,
+    get_compatibility_info_from_model_bytes,
+    get_hardware_device_ep_incompatibility_details,
+    get_model_compatibility_for_ep_devices,
+)
 from sardonyx.errors import (
     DeviceReset,
     EngineError,
@@ -44,6 +52,7 @@ from sardonyx.options import (
 from sardonyx.runtime.adapters import AdapterFormat, LoraAdapter
 from sardonyx.runtime.binding import SessionIOBinding
 from sardonyx.runtime.devices import (
+    ArenaExtendStrategy,
     OrtAllocatorType,
     OrtArenaCfg,
     OrtDevice,
@@ -58,6 +67,7 @@ from sardonyx.runtime.devices import (
     create_and_register_allocator,
     create_and_register_allocator_v2,
     get_ep_devices,
+    get_hardware_devices,
     register_execution_provider_library,
     unregister_execution_provider_library,
 )
@@ -79,18 +89,23 @@ def is_dlpack_uint8_tensor(capsule: object) -> bool:
     return holds_uint8(capsule)
 
 
+kNextPowerOfTwo, kSameAsRequested = ArenaExtendStrategy  # noqa: N816 - also names of the module itself
+
 __all__ = [
-    "AdapterFormat", "DeviceReset", "EPFail", "EngineError", "ExecutionMode", "ExecutionOrder", "Fail", "GraphOptimizationLevel",
-    "InferenceSession", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "LoraAdapter", "ModelCompiler",
-    "ModelLoadCanceled", "ModelLoaded", "ModelMetadata", "ModelRequiresCompilation", "NoModel", "NoSuchFile", "NodeArg",
-    "NotFound", "NotImplemented", "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice", "OrtDeviceMemoryType",
+    "AdapterFormat", "ArenaExtendStrategy", "DeviceReset", "EPFail", "EngineError", "ExecutionMode", "ExecutionOrder", "Fail",
+    "GraphOptimizationLevel", "InferenceSession", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "LoraAdapter",
+    "ModelCompiler", "ModelLoadCanceled", "ModelLoaded", "ModelMetadata", "ModelRequiresCompilation", "NoModel", "NoSuchFile",
+    "NodeArg", "NotFound", "NotImplemented", "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags",
+    "OrtCompiledModelCompatibility", "OrtDevice", "OrtDeviceEpIncompatibilityReason", "OrtDeviceMemoryType",
     "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpDevice", "OrtExecutionProviderDevicePolicy",
     "OrtExternalInitializerInfo", "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtMemType", "OrtMemoryInfo",
     "OrtMemoryInfoDeviceType", "OrtSparseFormat", "OrtSyncStream", "OrtValue", "OrtValueVector", "RunOptions",
     "RuntimeException", "SessionIOBinding", "SessionOptions", "SparseBlockSparseView", "SparseCooView", "SparseCsrView",
     "SparseTensor", "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2",
     "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
-    "get_default_session_options", "get_device", "get_ep_devices", "get_version_string", "has_collective_ops",
-    "is_dlpack_uint8_tensor", "register_execution_provider_library", "set_default_logger_severity",
+    "get_compatibility_info_from_model", "get_compatibility_info_from_model_bytes", "get_default_session_options",
+    "get_device", "get_ep_devices", "get_hardware_device_ep_incompatibility_details", "get_hardware_devices",
+    "get_model_compatibility_for_ep_devices", "get_version_string", "has_collective_ops", "is_dlpack_uint8_tensor",
+    "kNextPowerOfTwo", "kSameAsRequested", "register_execution_provider_library", "set_default_logger_severity",
     "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed", "unregister_execution_provider_library",
 ]  # fmt: skip

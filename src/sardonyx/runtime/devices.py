@@ -15,6 +15,10 @@ from sardonyx import errors
 from sardonyx.options import CPU_PROVIDER, OrtEnum
 
 _DEVICE_TYPES: Final = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "npu": 3, "cann": 3}
+# Names of memory and the kind of device it belongs to, in lower case. Pinned memory is the host's, but a GPU's driver gives it.
+_MEMORY_DEVICES: Final = {
+    "cpu": 0, "openvino_cpu": 0, "cuda": 1, "cudapinned": 1, "dml": 1, "webgpu_buffer": 1, "qnnhtpshared": 3,
+}  # fmt: skip
 _NO_DEVICE: Final = "Can't allocate memory on the device {!r}: Sardonyx computes on the CPU"
 
 
@@ -45,6 +49,13 @@ class OrtAllocatorType(OrtEnum):
     INVALID = -1
     ORT_DEVICE_ALLOCATOR = 0
     ORT_ARENA_ALLOCATOR = 1
+
+
+class ArenaExtendStrategy(OrtEnum):
+    """How an arena grows."""
+
+    kNextPowerOfTwo = 0  # noqa: N815 - ONNX Runtime's name
+    kSameAsRequested = 1  # noqa: N815
 
 
 class OrtMemType(OrtEnum):
@@ -180,9 +191,10 @@ class OrtMemoryInfo:
     """Describes memory: whose it is, on which device, how it is allocated."""
 
     def __init__(self, name: str, allocator_type: OrtAllocatorType, device_id: int, mem_type: OrtMemType) -> None:
-        if name.lower() not in ("cpu", "cuda", "cudapinned", "dml", "webgpu_buffer", "openvino_cpu", "qnnhtpshared"):
+        if name.lower() not in _MEMORY_DEVICES:
             raise RuntimeError("Specified device is not supported. Try CreateMemoryInfo_V2.")
         self.name = name
+        self._device_type = OrtMemoryInfoDeviceType(_MEMORY_DEVICES[name.lower()])
         self.allocator_type = OrtAllocatorType(allocator_type)
         self.device_id = operator.index(device_id)
         self.mem_type = OrtMemType(mem_type)
@@ -200,19 +212,27 @@ class OrtMemoryInfo:
         allocator_type: OrtAllocatorType,
     ) -> OrtMemoryInfo:
         """A description of memory on any device."""
-        OrtMemoryInfoDeviceType(device_type)
         if alignment < 0 or alignment & (alignment - 1):
             raise ValueError(f"alignment must be a power of two, got {alignment}")
         made = OrtMemoryInfo("Cpu", allocator_type, device_id, OrtMemType.DEFAULT)
         made.name = name
+        made._device_type = OrtMemoryInfoDeviceType(device_type)
         made.device_mem_type = OrtDeviceMemoryType(device_mem_type)
         if made.device_mem_type is OrtDeviceMemoryType.HOST_ACCESSIBLE:
             made.mem_type = OrtMemType.CPU_OUTPUT
         made.device_vendor_id = vendor_id
         return made
 
+    def require_cpu(self) -> None:
+        """RuntimeError unless it is the memory of the CPU, which is the only one there is."""
+        if self._device_type is not OrtMemoryInfoDeviceType.CPU:
+            raise RuntimeError(f"No shared allocator found for: {self!r}: Sardonyx computes on the CPU")
+
     def __repr__(self) -> str:
-        return f"OrtMemoryInfo(name={self.name!r}, device_id={self.device_id}, allocator_type={self.allocator_type})"
+        return (
+            f"OrtMemoryInfo(name={self.name!r}, device={self._device_type}, device_id={self.device_id}, "
+            f"allocator_type={self.allocator_type})"
+        )
 
 
 CPU_MEMORY: Final = OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, OrtMemType.DEFAULT)
@@ -248,6 +268,7 @@ def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtAren
     """Accepted for compatibility: memory is planned per program, there is no shared allocator to configure."""
     if not isinstance(memory_info, OrtMemoryInfo):
         raise TypeError(f"expected an OrtMemoryInfo, got {memory_info!r}")
+    memory_info.require_cpu()
     if arena_cfg is not None and not isinstance(arena_cfg, OrtArenaCfg):
         raise TypeError(f"expected an OrtArenaCfg, got {arena_cfg!r}")
 
@@ -300,12 +321,16 @@ class OrtEpDevice:
         raise RuntimeError(f"{self.ep_name} computes in the calling thread and has no streams")
 
 
-def get_ep_devices() -> list[OrtEpDevice]:
-    """The devices on which models can run: this machine's CPU."""
+def get_hardware_devices() -> list[OrtHardwareDevice]:
+    """The processors that can be used: this machine's CPU."""
     import platform  # lazy: only programs that ask for devices need it
 
-    cpu = OrtHardwareDevice(OrtHardwareDeviceType.CPU, platform.processor() or platform.machine())
-    return [OrtEpDevice(CPU_PROVIDER, "Sardonyx", cpu)]
+    return [OrtHardwareDevice(OrtHardwareDeviceType.CPU, platform.processor() or platform.machine())]
+
+
+def get_ep_devices() -> list[OrtEpDevice]:
+    """The devices on which models can run: this machine's CPU."""
+    return [OrtEpDevice(CPU_PROVIDER, "Sardonyx", device) for device in get_hardware_devices()]
 
 
 def register_execution_provider_library(registration_name: str, library_path: Any) -> None:

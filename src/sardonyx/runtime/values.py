@@ -108,8 +108,10 @@ class OrtValue:
         """A tensor of zeros; `element_type` is a NumPy type or an ONNX number."""
         if memory_info is None:
             require_cpu(device_type, device_id, vendor_id)
-        elif (device_type, device_id, vendor_id) != ("cpu", 0, -1):
-            warnings.warn("device_type, device_id, and vendor_id are ignored when memory_info is provided.", stacklevel=2)
+        else:
+            memory_info.require_cpu()
+            if (device_type, device_id, vendor_id) != ("cpu", 0, -1):
+                warnings.warn("device_type, device_id, and vendor_id are ignored when memory_info is provided.", stacklevel=2)
         dtype = element_dtype(element_type)
         if dtype is dtypes.STRING:
             raise RuntimeError(_NO_STRINGS)
@@ -119,6 +121,15 @@ class OrtValue:
         return cls.of(np.zeros(sizes, dtype.numpy))
 
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
+
+    @classmethod
+    def ortvalue_from_shape_and_type_for_memory_info(
+        cls, shape: Sequence[int], element_type: Any, memory_info: OrtMemoryInfo
+    ) -> OrtValue:
+        """A tensor of zeros in the memory described."""
+        return cls.ortvalue_from_shape_and_type(shape, element_type, memory_info=memory_info)
+
+    ortvalue_from_shape_and_onnx_type_for_memory_info = ortvalue_from_shape_and_type_for_memory_info
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: SparseTensor) -> OrtValue:

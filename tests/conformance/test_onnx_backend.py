@@ -18,7 +18,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from guarded_session import guarded_memory
-from sardonyx.backend import BackendRep
+from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep
 from sardonyx.options import CPU_PROVIDER, REFERENCE_PROVIDER, GraphOptimizationLevel, SessionOptions
 from sardonyx.session import InferenceSession
 
@@ -81,7 +81,7 @@ def run_case(case: Any, way: str) -> None:
     provider, level = WAYS[way]
     options = SessionOptions()
     options.graph_optimization_level = level
-    prepared = BackendRep(InferenceSession(model, options, providers=[provider]))
+    prepared = OnnxRuntimeBackendRep(InferenceSession(model, options, providers=[provider]))
     for inputs, expected in data_sets(case, model):
         outputs = list(prepared.run(inputs))
         Runner.assert_similar_outputs(expected, outputs, rtol=case.rtol, atol=case.atol, model_dir=case.model_dir)
@@ -94,7 +94,7 @@ def run_guarded(case: Any, at_start: bool) -> None:
     """Run a case with all memory of native code guarded; the answers are checked elsewhere."""
     model = case.model if case.model is not None else onnx.load(Path(case.model_dir) / "model.onnx")
     with guarded_memory(at_start) as guard:
-        prepared = BackendRep(InferenceSession(model, providers=[CPU_PROVIDER]))
+        prepared = OnnxRuntimeBackendRep(InferenceSession(model, providers=[CPU_PROVIDER]))
         for inputs, _ in data_sets(case, model):
             plain = [isinstance(each, np.ndarray) and each.dtype != object for each in inputs]
             prepared.run([guard.copy(each, read_only=True) if fits else each for each, fits in zip(inputs, plain)])

@@ -30,7 +30,7 @@ def test_a_model_is_prepared_and_run(model: Model) -> None:
 
 
 def test_a_model_is_run_at_once(model: Model) -> None:
-    for run in (backend.run, backend.run_model, backend.Backend.run_model):
+    for run in (backend.run, backend.run_model, backend.backend.OnnxRuntimeBackend.run_model):
         [y] = run(model("mul_1"), [X], device="CPU", only_execute_path_to_fetches=True)
         np.testing.assert_array_equal(y, X * X)
 
@@ -89,3 +89,26 @@ def test_examples_are_found() -> None:
         assert session.run(None, feed)[0].dtype == np.float32
     with pytest.raises(FileNotFoundError, match=r"Unable to find example 'none\.onnx'"):
         sardonyx.datasets.get_example("none.onnx")
+
+
+@pytest.mark.parametrize("name", ["mul_1.onnx", "sigmoid.onnx", "logreg_iris.onnx"])
+def test_examples_have_the_inputs_and_outputs_of_onnxruntimes(name: str) -> None:
+    from onnxruntime import InferenceSession, datasets
+
+    def described(session: Any) -> Any:
+        return [(each.name, each.type, each.shape) for each in (*session.get_inputs(), *session.get_outputs())]
+
+    ours = sardonyx.InferenceSession(sardonyx.datasets.get_example(name))
+    assert described(ours) == described(InferenceSession(datasets.get_example(name)))
+
+
+def test_the_iris_example_recognises_a_setosa() -> None:
+    session = sardonyx.InferenceSession(sardonyx.datasets.get_example("logreg_iris.onnx"))
+    label, probabilities = session.run(None, {"float_input": np.array([[5.1, 3.5], [4.9, 3.1], [5.0, 3.6]], np.float32)})
+    assert label.tolist() == [0, 0, 0]
+    assert all(sum(each.values()) == pytest.approx(1) for each in probabilities)
+
+
+def test_the_modules_of_the_interface_have_onnxruntimes_classes() -> None:
+    prepared = backend.backend.OnnxRuntimeBackend.prepare(sardonyx.datasets.get_example("mul_1.onnx"))
+    assert isinstance(prepared, backend.backend_rep.OnnxRuntimeBackendRep)

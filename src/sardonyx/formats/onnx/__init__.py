@@ -18,14 +18,15 @@ from sardonyx.errors import InvalidProtobuf
 from sardonyx.formats.onnx import external
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.read import read_model
-from sardonyx.formats.onnx.save import model_to_bytes, save_model
+from sardonyx.formats.onnx.save import dense_initializers, model_to_bytes, save_model
 from sardonyx.formats.onnx.source import open_source, recognise
 from sardonyx.formats.onnx.values import read_value, root_message, write_optional, write_value
 from sardonyx.formats.onnx.wire import WireError
+from sardonyx.formats.onnx.write import Externalise, keep_inside
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, Type
 
-__all__ = ["load", "load_tensor", "load_value", "save", "tensor_to_bytes", "to_bytes", "value_to_bytes"]
+__all__ = ["dense_initializers", "load", "load_tensor", "load_value", "save", "tensor_to_bytes", "to_bytes", "value_to_bytes"]
 
 _Result = TypeVar("_Result")
 
@@ -89,9 +90,12 @@ def _read(
         raise InvalidProtobuf(f"{text}; this looks like {meaning}" if meaning else text, hint=remedy) from None
 
 
-def to_bytes(model: Model) -> bytes:
-    """The model as the bytes of an ONNX file, all data inside; InvalidArgument if that would be more than 2 GB."""
-    return model_to_bytes(model)
+def to_bytes(model: Model, externalise: Externalise = keep_inside) -> bytes:
+    """The model as the bytes of an ONNX file; InvalidArgument if that would be more than 2 GB.
+
+    All data is inside, but for initializers of which `externalise` says that their data lies elsewhere already.
+    """
+    return model_to_bytes(model, externalise)
 
 
 def save(
@@ -101,13 +105,15 @@ def save(
     external_data: str | None = None,
     external_threshold: int = 1024,
     alignment: int = 4096,
+    externalise: Externalise = keep_inside,
 ) -> None:
     """Write the model to a file, which appears complete or not at all.
 
     `external_data` names a file beside it that takes every initializer of `external_threshold` bytes or more, each at a multiple
-    of `alignment`. Without it everything goes into the one file, which can hold 2 GB.
+    of `alignment`. Without it everything goes into the one file, which can hold 2 GB, but for initializers of which
+    `externalise` says that their data lies elsewhere already.
     """
-    save_model(model, os.fsdecode(path), external_data, external_threshold, alignment)
+    save_model(model, os.fsdecode(path), external_data, external_threshold, alignment, externalise)
 
 
 def tensor_to_bytes(array: Any, name: str = "") -> bytes:

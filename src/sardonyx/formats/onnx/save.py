@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Final
 
 from sardonyx import dtypes
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.onnx.external import Refused, check_location
 from sardonyx.formats.onnx.wire import Writer
-from sardonyx.formats.onnx.write import write_model
+from sardonyx.formats.onnx.write import Externalise, keep_inside, write_model
 from sardonyx.ir.graph import Graph, Model, walk
 from sardonyx.ir.tensor import ExternalLocation, Tensor
 
 _PROTOBUF_LIMIT: Final = (1 << 31) - 1  # bytes; readers built on protobuf refuse more
 
 
-def model_to_bytes(model: Model) -> bytes:
-    """The model in one piece, external data included."""
-    return _checked(write_model(model)).to_bytes()
+def model_to_bytes(model: Model, externalise: Externalise = keep_inside) -> bytes:
+    """The model in one piece; `externalise` says which initializers have their data elsewhere already."""
+    return _checked(write_model(model, externalise)).to_bytes()
 
 
 def _checked(message: Writer) -> Writer:
@@ -32,15 +32,25 @@ def _checked(message: Writer) -> Writer:
     return message
 
 
-def save_model(model: Model, path: str, external_data: str | None, external_threshold: int, alignment: int) -> None:
-    """Write the model, and its external data if asked to; whoever reads the path meanwhile sees the old file or the new one."""
+def save_model(
+    model: Model,
+    path: str,
+    external_data: str | None,
+    external_threshold: int,
+    alignment: int,
+    externalise: Externalise = keep_inside,
+) -> None:
+    """Write the model, and its external data if asked to; whoever reads the path meanwhile sees the old file or the new one.
+
+    `externalise` says which initializers have their data elsewhere already: none of it is written.
+    """
     placed: dict[int, tuple[ExternalLocation, Tensor]] = {}
     if external_data is not None:
         _check_name(external_data, path)
         if alignment < 1:
             raise InvalidArgument(f"alignment is {alignment}, expected 1 or more")
         placed = _place(model, external_data, external_threshold, alignment)
-    message = _checked(write_model(model, lambda tensor: placed[id(tensor)][0] if id(tensor) in placed else None))
+    message = _checked(write_model(model, lambda tensor: placed[id(tensor)][0] if id(tensor) in placed else externalise(tensor)))
     if external_data is not None and placed:
         # The data comes first: a model must never be seen without it.
         with _replacing(os.path.join(os.path.dirname(path), external_data)) as file:
@@ -71,7 +81,7 @@ def _place(model: Model, location: str, threshold: int, alignment: int) -> dict[
     """Where each large initializer comes to lie; one that is used twice is written once."""
     placed: dict[int, tuple[ExternalLocation, Tensor]] = {}
     end = 0
-    for tensor in _dense_initializers(_graphs(model)):
+    for _, tensor in dense_initializers(model):
         size = 0 if tensor.dtype is dtypes.STRING else tensor.nbytes
         if not size or size < threshold or id(tensor) in placed:
             continue
@@ -81,11 +91,12 @@ def _place(model: Model, location: str, threshold: int, alignment: int) -> dict[
     return placed
 
 
-def _dense_initializers(graphs: Iterable[Graph]) -> Iterator[Tensor]:
-    for graph in graphs:
+def dense_initializers(model: Model) -> Iterator[tuple[str, Tensor]]:
+    """Every initializer that is a dense tensor, with its name: those of the main graph first, then those of the graphs in it."""
+    for graph in _graphs(model):
         for value in graph.initializers.values():
             if isinstance(value.constant, Tensor):
-                yield value.constant
+                yield value.name, value.constant
 
 
 @contextlib.contextmanager

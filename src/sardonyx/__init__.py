@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedNode, OrtEpAssignedSubgraph
     from sardonyx.runtime.sparse import OrtSparseFormat, SparseTensor
     from sardonyx.runtime.values import OrtValue, OrtValueVector, copy_tensors
-    from sardonyx.sample_inputs import random_inputs
+    from sardonyx.sample_inputs import Fitted, fitting_inputs, fitting_shapes, random_inputs
     from sardonyx.session import InferenceSession
 
 __version__ = "0.1.0"
@@ -118,7 +118,8 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "OrtSyncStream", "create_and_register_allocator", "create_and_register_allocator_v2",
     "register_execution_provider_library", "unregister_execution_provider_library", "set_global_thread_pool_sizes",
     # looking at models and operators
-    "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "Problem", "ModelSummary",
+    "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "fitting_inputs",
+    "fitting_shapes", "Fitted", "Problem", "ModelSummary",
     "OperatorInfo", "explain_model", "Explanation", "object_cache", "program_cache",
     # about Sardonyx
     "__version__", "get_version_string", "get_build_info", "print_debug_info", "preload_dlls", "has_collective_ops",
@@ -163,7 +164,7 @@ _MODULES = {
     "runtime.ports": ("ModelMetadata", "NodeArg", "OrtEpAssignedNode", "OrtEpAssignedSubgraph"),
     "runtime.sparse": ("OrtSparseFormat", "SparseTensor"),
     "runtime.values": ("OrtValue", "OrtValueVector", "copy_tensors"),
-    "sample_inputs": ("random_inputs",),
+    "sample_inputs": ("Fitted", "fitting_inputs", "fitting_shapes", "random_inputs"),
     "session": ("InferenceSession",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

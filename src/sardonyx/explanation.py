@@ -3,7 +3,7 @@
     explanation = explain_model("model.onnx", shapes={"image": (1, 3, 224, 224)})
     [node.label for node in explanation.nodes if node.placement == "host"]
 
-Work and memory depend on the sizes of the inputs; sizes that are not given are 1, as for `random_inputs`.
+Work and memory depend on the sizes of the inputs; sizes that are not given are those `fitting_inputs` tries first.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from sardonyx.passes.pipeline import run_stage, stages_for
 from sardonyx.plan.image import PARALLEL_FROM
 from sardonyx.plan.memory import Lifetime, lower_bound, plan_offsets
 from sardonyx.plan.native import NativePlan
-from sardonyx.runtime.ports import NodeArg
-from sardonyx.sample_inputs import input_shapes
+from sardonyx.sample_inputs import fitting_shapes
 
 Placement: TypeAlias = Literal["kernel", "view", "host", "known"]
 
@@ -122,13 +121,13 @@ def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = N
         model = replace(model, graph=Cloner().graph(model.graph), functions=dict(model.functions))
     InlineFunctions().run(model)
     options = CompileOptions.of(SessionOptions())
+    fitted = fitting_shapes(model, shapes)
     passes, touched = _trace(replace(model, graph=Cloner().graph(model.graph)), options)
     program = compile_model(model, options)
     if not isinstance(program, NativeModel):
         raise errors.EngineError("the model was not compiled to native code")
     compiled = program.main
-    ports = [NodeArg.of(port.name, port.type) for port in program.inputs]
-    sizes = _sizes(compiled.plan, input_shapes(ports, shapes))
+    sizes = _sizes(compiled.plan, fitted)
     return Explanation(
         name=model.path or model.graph.name,
         sizes=sizes,

@@ -151,7 +151,7 @@ def test_a_wrong_command_line_exits_with_2(
     [
         (["--shape", "M=1"], "a shape is given for 'M', which is no input and no dimension; known: a, b, N"),
         (["--shape", "N=1x2"], "dimension 'N' takes one number"),
-        (["--shape", "a=1x4"], "hint: made-up input: a float32 1x4"),
+        (["--shape", "a=1x4"], "hint: the model runs with --shape a=1x3 --shape b=1x3"),
         (["--fetch", "z"], "'z'"),
     ],
 )
@@ -195,14 +195,14 @@ def test_a_watched_run_counts_its_nodes(adder: str, monkeypatch: pytest.MonkeyPa
     finished: list[Progress] = []
 
     class Kept(Progress):
-        def __init__(self, total: int, noun: str) -> None:
+        def __init__(self, total: int | None, noun: str) -> None:
             super().__init__(total, noun)
             finished.append(self)
 
     monkeypatch.setattr("sardonyx.cli.run.is_watched", lambda: True)
     monkeypatch.setattr("sardonyx.cli.run.Progress", Kept)
     assert "y  float32  1x3" in printed(capsys, adder)
-    [progress] = finished
+    [_, progress] = finished
     assert (progress.total, progress.noun) == (1, "nodes")
     assert progress.done >= 1
 

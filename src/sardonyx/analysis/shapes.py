@@ -42,6 +42,7 @@ class ShapeReport:
     findings: list[Problem]
     types: dict[Value, Type | None] = field(repr=False)
     values: ValueTable = field(repr=False)
+    refusals: dict[Node, str] = field(default_factory=dict, repr=False)  # nodes whose inputs contradict each other
 
     @property
     def problems(self) -> list[str]:
@@ -75,7 +76,7 @@ def report_shapes(model: Model | Graph, input_types: Mapping[str, Type] | None =
     inference.run_graph(graph, [(input_types or {}).get(value.name) for value in graph.inputs])
     for value in graph.outputs:
         inference.types[value] = _as_declared(value.type, inference.type_of(value))
-    return ShapeReport(inference.findings, inference.types, inference.values)
+    return ShapeReport(inference.findings, inference.types, inference.values, inference.refusals)
 
 
 @dataclass
@@ -102,6 +103,7 @@ class _Inference:
         self._bindings = bindings
         self._effort = effort or _Effort()
         self._findings: dict[Node | Value, list[Problem]] = {}
+        self.refusals: dict[Node, str] = {}
         self._walked: set[Graph] = set()  # subgraphs of the node at hand that its rule has asked for
 
     @property
@@ -132,6 +134,7 @@ class _Inference:
 
     def _run_node(self, node: Node) -> None:
         self._findings.pop(node, None)
+        self.refusals.pop(node, None)
         self.values.forget(node)
         inputs = [None if value is None else self.type_of(value) for value in node.inputs]
         function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
@@ -188,6 +191,7 @@ class _Inference:
             return _normalise(definition.infer(context), by_signature, node)
         except ValueError as error:
             # A branch may hold a Squeeze that fits only the shapes for which it is taken: the run will tell.
+            self.refusals[node] = str(error)
             conditional = node.graph is not None and node.graph.parent_node is not None
             self._report(node, node.label, "warning" if conditional else "error", str(error))
         except Exception as error:  # a rule that fails is no reason to refuse the model: it may well run

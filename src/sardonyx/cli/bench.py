@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 import sardonyx
-from sardonyx.cli.feeds import gather_feeds, parse_shape
-from sardonyx.cli.tables import byte_size, columns, duration
+from sardonyx.cli.feeds import fit, given_feeds, given_shapes
+from sardonyx.cli.progress import Progress
+from sardonyx.cli.tables import byte_size, columns, counted, duration
 from sardonyx.cli.usage import UsageError
 
 PROBED = ("sardonyx", "onnxruntime")  # engines whose memory and start are measured
@@ -57,20 +58,33 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
 def run(args: argparse.Namespace) -> int:
     """Measure each batch size and report; 1 if Sardonyx cannot run the model, or the engines disagree."""
     peers = _peers(args.peers)
-    session = sardonyx.InferenceSession(args.model)
+    with Progress(None, f"opening {args.model}"):
+        session = sardonyx.InferenceSession(args.model)
     measured = []
     for batch in _batches(args.batch):
-        feeds = _feeds(session, args, batch)
-        comparison = sardonyx.benchmarking.compare(args.model, feeds, peers=peers, threads=args.threads, seconds=args.seconds)
-        fresh = {} if args.quick else _fresh(args, feeds, peers)
+        with Progress(None, "making up inputs"):
+            feeds = _feeds(session, args, batch)
+        with Progress(None, f"timing {', '.join((sardonyx.benchmarking.OURS, *peers))} for {args.seconds:g} s"):
+            comparison = sardonyx.benchmarking.compare(args.model, feeds, peers=peers, threads=args.threads, seconds=args.seconds)
+        with Progress(None, "measuring memory and session creation in fresh processes"):
+            fresh = {} if args.quick else _fresh(args, feeds, peers)
         measured.append((batch, feeds, comparison, fresh))
         if not args.json:
             print("\n".join(_lines(args.model, batch, feeds, comparison, fresh)), flush=True)
+    facts = {"model": args.model, "threads": args.threads, "machine": sardonyx.benchmarking.machine_facts()}
     if args.json:
         results = [_record(batch, feeds, comparison, fresh) for batch, feeds, comparison, fresh in measured]
-        facts = {"model": args.model, "threads": args.threads, "machine": sardonyx.benchmarking.machine_facts()}
         print(json.dumps({**facts, "results": results}, indent=2))
+    else:
+        print("\n".join(_load_lines(facts["machine"])))
     return int(any(_is_wrong(comparison) for _, _, comparison, _ in measured))
+
+
+def _load_lines(machine: dict[str, Any]) -> Iterator[str]:
+    """How busy the machine was: times measured beside other work say little."""
+    load, cores = machine["load"], machine["cores"]
+    if load is not None:
+        yield f"load in the last minute: {load:.2f} on {counted(cores, 'core')}, our own work included"
 
 
 def _peers(text: str | None) -> tuple[str, ...]:
@@ -94,17 +108,21 @@ def _batches(text: str | None) -> list[int | None]:
 
 
 def _feeds(session: sardonyx.InferenceSession, args: argparse.Namespace, batch: int | None) -> dict[str, Any]:
-    given, made_up = gather_feeds(session, args.input, args.shape, args.seed)
+    given = given_feeds(session, args.input)
+    shapes: dict[str, Sequence[int]] = dict(given_shapes(args.shape, given))
+
+    def try_it(feeds: dict[str, Any]) -> None:
+        session.run(None, feeds)
+
+    fitted = fit(session, args.model, try_it, given, shapes, args.seed)
     if batch is None:
-        return {**given, **made_up}
-    others = [port for port in session.get_inputs() if port.name in made_up]
-    free = [port for port in others if _has_free_batch(port, made_up[port.name])]
+        return {**given, **fitted.feeds}
+    free = [port for port in session.get_inputs() if port.name in fitted.feeds and _has_free_batch(port, fitted.feeds[port.name])]
     if not free:
         raise UsageError("--batch: no input has a free first dimension", "export the model with a dynamic batch dimension")
-    shapes = dict(map(parse_shape, args.shape))
-    shapes = {name: shape for name, shape in shapes.items() if name in made_up}
-    shapes.update({port.name: (batch, *made_up[port.name].shape[1:]) for port in free})
-    return {**given, **sardonyx.random_inputs(others, shapes, args.seed)}
+    shapes = {name: shape for name, shape in fitted.shapes.items() if shape}
+    shapes.update({port.name: (batch, *fitted.feeds[port.name].shape[1:]) for port in free})
+    return {**given, **fit(session, args.model, try_it, given, shapes, args.seed).feeds}
 
 
 def _has_free_batch(port: sardonyx.NodeArg, value: Any) -> bool:
@@ -130,7 +148,10 @@ def _lines(
     model: str, batch: int | None, feeds: dict[str, Any], comparison: Any, fresh: dict[str, dict[str, Any]]
 ) -> Iterator[str]:
     described = ", ".join(f"{name} {_shape(value)}" for name, value in feeds.items())
-    threads = f"{comparison.threads} threads" if comparison.threads else "default threads"
+    cores = sardonyx.benchmarking.machine_facts(())["cores"]
+    threads = (
+        counted(comparison.threads, "thread") if comparison.threads else f"each engine's own threads ({counted(cores, 'core')})"
+    )
     shown = described if len(described) <= MOST_SHOWN else f"{len(feeds)} inputs"
     yield f"{model}{f', batch {batch}' if batch else ''}, {threads}: {shown}"
     rows = []

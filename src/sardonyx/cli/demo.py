@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.cli.results import is_distribution
+from sardonyx.cli.results import is_distribution, label
 
 SHADES = " .:-=+*#%@"
 
@@ -32,6 +32,7 @@ def answer(scores: np.ndarray[Any, Any], labels: Sequence[str]) -> str:
     """The model's opinion as a sentence."""
     row = scores.reshape(-1).astype(np.float64)
     best = int(row.argmax())
-    article = "an" if labels[best][0] in "aeiou" and labels[best] != "one" else "a"
+    name = label(labels, best)
+    article = "an" if name[:1] in "aeiou" and name != "one" else "a"
     sure = f" ({row[best]:.1%} sure)" if is_distribution(row[None]) else ""
-    return f"This is {article} {labels[best]}{sure}."
+    return f"This is {article} {name}{sure}."

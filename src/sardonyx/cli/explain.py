@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import sardonyx
 from sardonyx.cli.feeds import parse_shape
+from sardonyx.cli.progress import Progress
 from sardonyx.cli.tables import byte_size, columns, counted, duration
 
 PLACES = {"kernel": "in kernels", "host": "in Python", "view": "as views of their inputs", "known": "known before a run"}
@@ -34,7 +35,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
         action="append",
         default=[],
         metavar="NAME=1x3x8x8",
-        help="shape of an input, or size of a named dimension, for work and memory (default: 1)",
+        help="shape of an input, or size of a named dimension, for work and memory (default: what fits the model)",
     )
     parser.add_argument("--json", action="store_true", help="the same as one JSON object")
     parser.set_defaults(handler=run)
@@ -42,7 +43,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
 
 def run(args: argparse.Namespace) -> int:
     """Print the explanation of one model."""
-    explanation = sardonyx.explain_model(args.model, dict(map(parse_shape, args.shape)))
+    with Progress(None, f"compiling {args.model}"):
+        explanation = sardonyx.explain_model(args.model, dict(map(parse_shape, args.shape)))
     if args.json:
         print(json.dumps({**dataclasses.asdict(explanation), "host_steps": explanation.host_steps}, indent=2))
     else:

@@ -8,23 +8,24 @@
 from __future__ import annotations
 
 import json
+import shlex
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 import sardonyx
 from sardonyx.cli.usage import UsageError
 
+Result = TypeVar("Result")
 SUFFIXES = (".npy", ".npz", ".pb")
 
 
-def gather_feeds(
-    session: sardonyx.InferenceSession, inputs: Sequence[str], shapes: Sequence[str], seed: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Values for the inputs of the session: those that were given, and those that had to be made up."""
+def given_feeds(session: sardonyx.InferenceSession, inputs: Sequence[str]) -> dict[str, Any]:
+    """The values that the command line gives, by the name of the input."""
     required = {argument.name: argument for argument in session.get_inputs()}
     overridable = {argument.name: argument for argument in session.get_overridable_initializers()}
     given: dict[str, Any] = {}
@@ -33,12 +34,46 @@ def gather_feeds(
             if name in given:
                 raise UsageError(f"input {name!r} is given twice")
             given[name] = value
-    made_up = [argument for argument in required.values() if argument.name not in given]
+    return given
+
+
+def given_shapes(shapes: Sequence[str], given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes that the command line gives, by the name of an input or dimension."""
     wanted = dict(map(parse_shape, shapes))
     useless = sorted(set(wanted) & set(given))
     if useless:
         raise UsageError(f"input {useless[0]!r} has both a value and a shape: the shape is for a made-up value")
-    return given, sardonyx.random_inputs(made_up, wanted, seed)
+    return wanted
+
+
+def fit(
+    session: sardonyx.InferenceSession,
+    model: Any,
+    run: Callable[[dict[str, Any]], Result],
+    given: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+    seed: int,
+) -> sardonyx.Fitted[Result]:
+    """Run with the given inputs; those that are not given are made up, such that the model accepts them."""
+    if all(argument.name in given for argument in session.get_inputs()):
+        if shapes:
+            raise UsageError(f"--shape {next(iter(shapes))}: all inputs are given, none is made up")
+        return sardonyx.Fitted({}, {}, run(dict(given)))
+    return sardonyx.fitting_inputs(model, run, shapes=shapes, given=given, seed=seed)
+
+
+def is_open(session: sardonyx.InferenceSession) -> bool:
+    """Whether the model leaves sizes of inputs open."""
+    return any(not isinstance(dim, int) for argument in session.get_inputs() for dim in argument.shape)
+
+
+def shape_options(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Shapes as this command line takes them."""
+    return " ".join(f"--shape {shlex.quote(f'{name}={_joined(shape)}')}" for name, shape in shapes.items() if shape)
+
+
+def _joined(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -59,7 +94,9 @@ def _given(text: str, required: Mapping[str, Any], known: Mapping[str, Any]) -> 
     if not equals or (name not in known and Path(text).suffix in SUFFIXES and Path(text).exists()):
         return _unnamed(text, required)
     if name not in known:
-        raise UsageError(f"the model has no input {name!r}", f"its inputs are: {', '.join(known)}")
+        near = get_close_matches(name, known, n=1)
+        listing = f"its inputs are: {', '.join(known)}"
+        raise UsageError(f"the model has no input {name!r}", f"did you mean {near[0]!r}? {listing}" if near else listing)
     if Path(source).suffix not in SUFFIXES:
         return {name: _literal(name, source, known[name].type)}
     value = _read(source, known[name].type)
@@ -116,9 +153,16 @@ def _literal(name: str, text: str, type_: str) -> Any:
         return np.array(value, dtype=object)
     template = sardonyx.random_inputs([_Scalar(name, type_)])[name]
     try:
-        return np.array(value).astype(template.dtype)
-    except (ValueError, TypeError) as error:
+        given = np.array(value)
+        with np.errstate(all="ignore"):
+            converted = given.astype(template.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(f"--input {name}={text}: {error}", f"the input is a {type_}") from None
+    if ("int" in type_ or "bool" in type_) and not np.array_equal(converted.astype(object), given.astype(object)):
+        raise UsageError(
+            f"--input {name}={text}: the input is a {type_}, which cannot hold this", "round it yourself, if that is meant"
+        )
+    return converted
 
 
 class _Scalar:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
 from types import TracebackType
 
 import sardonyx
-from sardonyx.cli.tables import duration
+from sardonyx.cli.tables import cut, duration, terminal_width
 
 PATIENCE = 1.0  # seconds before anything is shown
 INTERVAL = 0.2
@@ -21,9 +22,12 @@ def is_watched() -> bool:
 
 
 class Progress:
-    """Counts finished steps of a known number; draws itself from a thread of its own, so that a long step does not freeze it."""
+    """Counts finished steps of a known number; draws itself from a thread of its own, so that a long step does not freeze it.
 
-    def __init__(self, total: int, noun: str) -> None:
+    Without a number it says what is going on, and for how long: `compiling model.onnx, 3.20 s`.
+    """
+
+    def __init__(self, total: int | None, noun: str) -> None:
         self.total = total
         self.noun = noun
         self.done = 0
@@ -42,7 +46,7 @@ class Progress:
         if self._thread is not None:
             self._thread.join()
         if self.shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._show("")
 
     def advance(self) -> None:
         """One step is finished."""
@@ -50,18 +54,25 @@ class Progress:
 
     def line(self, elapsed: float) -> str:
         """The bar as it stands; where more is done than was known (loops), the count alone."""
+        if self.total is None:
+            return cut(f"{self.noun}, {duration(elapsed)}", terminal_width() - 1)
         if self.done > self.total:
             return f"{self.done} {self.noun}, {duration(elapsed)}"
         filled = self.done * WIDTH // max(self.total, 1)
         bar = "#" * filled + "." * (WIDTH - filled)
         return f"[{bar}] {self.done}/{self.total} {self.noun}, {duration(elapsed)}"
 
+    @staticmethod
+    def _show(text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # nobody is left to see it
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
     def _draw(self) -> None:
         if self._stop.wait(PATIENCE):
             return
         while not self._stop.is_set():
             self.shown = True
-            print(f"\r\x1b[K{self.line(time.perf_counter() - self._start)}", end="", file=sys.stderr, flush=True)
+            self._show(self.line(time.perf_counter() - self._start))
             self._stop.wait(INTERVAL)
 
 

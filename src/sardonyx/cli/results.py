@@ -42,10 +42,15 @@ def class_lines(value: Any, labels: Sequence[str], top: int) -> Iterator[str]:
             yield f"  row {number}:"
         best = np.argsort(row, kind="stable")[::-1][:top]
         yield from columns(
-            [(_label(labels, int(at)), f"{row[at]:.1%}" if probable else f"{row[at]:.6g}") for at in best], indent="    "
+            [(label(labels, int(at)), f"{row[at]:.1%}" if probable else f"{row[at]:.6g}") for at in best], indent="    "
         )
     if len(rows) > SHOWN_ROWS:
         yield f"  ... and {len(rows) - SHOWN_ROWS} more rows"
+
+
+def has_columns(value: Any, count: int) -> bool:
+    """Whether a result has this many columns."""
+    return isinstance(value, np.ndarray) and value.ndim > 0 and value.shape[-1] == count
 
 
 def is_distribution(rows: np.ndarray[Any, Any]) -> bool:
@@ -124,5 +129,6 @@ def _score_rows(value: Any, labels: int) -> np.ndarray[Any, Any] | None:
     return rows if labels == rows.shape[1] or is_distribution(rows) else None
 
 
-def _label(labels: Sequence[str], at: int) -> str:
+def label(labels: Sequence[str], at: int) -> str:
+    """The name of a class; its number, where there is none."""
     return labels[at] if at < len(labels) else f"class {at}"

@@ -12,10 +12,10 @@ from typing import Any
 
 import sardonyx
 from sardonyx.cli.demo import answer, demo_files, picture_lines
-from sardonyx.cli.feeds import gather_feeds
+from sardonyx.cli.feeds import fit, given_feeds, given_shapes, is_open, shape_options
 from sardonyx.cli.progress import CountingRunOptions, Progress, is_watched
-from sardonyx.cli.results import class_lines, describe, save
-from sardonyx.cli.tables import columns, counted, duration
+from sardonyx.cli.results import class_lines, describe, has_columns, save
+from sardonyx.cli.tables import columns, counted, cut, duration, terminal_width
 from sardonyx.cli.usage import UsageError
 
 
@@ -66,26 +66,29 @@ def run(args: argparse.Namespace) -> int:
     inputs = [f"image={picture}", *args.input] if picture else args.input
 
     start = time.perf_counter()
-    session = sardonyx.InferenceSession(model)
+    with Progress(None, f"opening {model.name}"):
+        session = sardonyx.InferenceSession(model)
     loaded = time.perf_counter() - start
-    given, made_up = gather_feeds(session, inputs, args.shape, args.seed)
-    feeds = {**given, **made_up}
+    given = given_feeds(session, inputs)
+    shapes = given_shapes(args.shape, given)
     names = args.fetch or [output.name for output in session.get_outputs()]
     labels = _labels(args.labels, session)
 
-    try:
-        results, seconds = _repeat(session, model, names, feeds, args.repeat)
-    except sardonyx.SardonyxError as error:
-        if made_up and not error.hint:
-            error.hint = f"{_made_up_text(made_up)}; --shape or --input may give something that fits"
-        raise
+    fitted = fit(session, model, lambda feeds: _run_once(session, model, names, feeds), given, shapes, args.seed)
+    (results, seconds), feeds = fitted.result, {**given, **fitted.feeds}
+    if args.repeat > 1:  # what was run above has warmed up the threads, the memory and the processor
+        results, seconds = _repeat(session, names, feeds, args.repeat)
+    if args.labels and not any(has_columns(value, len(labels)) for value in results):
+        shown = ", ".join(" ".join(describe(name, value)[:3]) for name, value in zip(names, results))
+        raise UsageError(f"{args.labels} has {counted(len(labels), 'label')}, but no output has as many classes: {shown}")
     if picture:
         print("\n".join(["The picture:", *picture_lines(feeds["image"]), ""]))
     print(f"{model.name}: loaded in {duration(loaded)}, {_timing(seconds)}")
-    if made_up:
-        print(_made_up_text(made_up))
-    rows = [describe(name, value) for name, value in zip(names, results)]
-    print("\n".join(columns(rows)))
+    if fitted.feeds:
+        print(_made_up_text(fitted.feeds))
+        if not shapes and is_open(session):
+            print(cut(f"for other sizes: {shape_options(fitted.shapes)}", terminal_width()))
+    print("\n".join(columns([describe(name, value) for name, value in zip(names, results)])))
     for name, value in zip(names, results):
         lines = list(class_lines(value, labels, args.top))
         if lines:
@@ -99,15 +102,26 @@ def run(args: argparse.Namespace) -> int:
 
 def _made_up_text(made_up: dict[str, Any]) -> str:
     described = (describe(name, value) for name, value in made_up.items())
-    return f"made-up input: {', '.join(' '.join(row[:3]) for row in described)}"
+    return cut(f"made-up input: {', '.join(' '.join(row[:3]) for row in described)}", terminal_width())
+
+
+def _run_once(
+    session: sardonyx.InferenceSession, model: Path, names: Sequence[str], feeds: dict[str, Any]
+) -> tuple[list[Any], list[float]]:
+    """The results of one run, and how long it took; a long one shows how far it is."""
+    if not is_watched():
+        start = time.perf_counter()
+        return session.run(names, feeds), [time.perf_counter() - start]
+    with Progress(sardonyx.summarize_model(model).nodes, "nodes") as progress:
+        start = time.perf_counter()
+        results = session.run(names, feeds, CountingRunOptions(progress))
+        return results, [time.perf_counter() - start]
 
 
 def _repeat(
-    session: sardonyx.InferenceSession, model: Path, names: Sequence[str], feeds: dict[str, Any], times: int
+    session: sardonyx.InferenceSession, names: Sequence[str], feeds: dict[str, Any], times: int
 ) -> tuple[list[Any], list[float]]:
     """The results of the last run, and how long each run took."""
-    if times == 1 and is_watched():
-        return _run_watched(session, sardonyx.summarize_model(model).nodes, names, feeds)
     seconds = []
     with Progress(times, "runs") as progress:
         for _ in range(times):
@@ -116,16 +130,6 @@ def _repeat(
             seconds.append(time.perf_counter() - start)
             progress.advance()
     return results, seconds
-
-
-def _run_watched(
-    session: sardonyx.InferenceSession, nodes: int, names: Sequence[str], feeds: dict[str, Any]
-) -> tuple[list[Any], list[float]]:
-    """One run, its nodes counted."""
-    with Progress(nodes, "nodes") as progress:
-        start = time.perf_counter()
-        results = session.run(names, feeds, CountingRunOptions(progress))
-        return results, [time.perf_counter() - start]
 
 
 def _timing(seconds: Sequence[float]) -> str:

@@ -1,8 +1,40 @@
-"""Plain text for people: aligned columns, sizes and counts. No colour and no box drawing, so that pipes get the same."""
+"""Plain text for people: aligned columns, sizes and counts. No colour and no box drawing.
+
+On a terminal long cells are cut so that a row stays on its line; pipes and files get everything.
+"""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
+
+UNLIMITED = 1 << 30  # the width of what is no terminal
+NARROWEST = 16  # what a cut column keeps
+
+
+def terminal_width() -> int:
+    """Columns of the terminal standard output goes to."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else UNLIMITED
+
+
+def cut(text: str, width: int) -> str:
+    """The text, its end replaced by dots if it is longer."""
+    return text if len(text) <= width else f"{text[: max(width - 3, 0)]}..."
+
+
+def _fitted(widths: list[int], available: int) -> list[int]:
+    """The widths of columns such that a row fits: the widest give way, down to some characters."""
+    widths = list(widths)
+    while sum(widths) > available and max(widths) > NARROWEST:
+        widest = max(widths)
+        second = max((width for width in widths if width < widest), default=NARROWEST)
+        at = [index for index, width in enumerate(widths) if width == widest]
+        surplus = sum(widths) - available
+        lower = max(NARROWEST, second, widest - -(-surplus // len(at)))
+        for index in at:
+            widths[index] = lower
+    return widths
 
 
 def columns(rows: Iterable[Sequence[object]], *, header: Sequence[str] = (), indent: str = "  ") -> list[str]:
@@ -12,6 +44,9 @@ def columns(rows: Iterable[Sequence[object]], *, header: Sequence[str] = (), ind
     if header:
         cells.insert(0, list(header))
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))] if cells else []
+    if cells:
+        widths = _fitted(widths, terminal_width() - len(indent) - 2 * (len(widths) - 1))
+        cells = [[cut(cell, width) for cell, width in zip(row, widths)] for row in cells]
     lines = []
     for row in cells:
         aligned = (

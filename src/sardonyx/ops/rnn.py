@@ -16,7 +16,7 @@ import numpy as np
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
-from sardonyx.ops.infer import InferContext, InferOne, InferResult
+from sardonyx.ops.infer import InferContext, InferOne, InferResult, merge_shapes
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 
@@ -327,6 +327,9 @@ def lstm_core(
         return _results(*run(data, data.b[:, : 4 * hidden] + data.b[:, 4 * hidden :], make_step), layout, x.dtype)
 
 
+_GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
 def infer_recurrent(ctx: InferContext) -> InferResult:
     """All hidden states, then one final state after the other."""
     x, r = ctx.shape(0, rank=3), ctx.shape(2, rank=3)
@@ -339,8 +342,28 @@ def infer_recurrent(ctx: InferContext) -> InferResult:
     steps, batch = (second, first) if layout else (first, second)
     outputs: Shape = (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden)
     state: Shape = (batch, directions, hidden) if layout else (directions, batch, hidden)
+    if ctx.node.op_type in _GATES:  # others pack their weights differently
+        _check_parameters(ctx, x, directions, hidden, state)
     shapes: list[InferOne] = [outputs]
     return shapes + [state] * (ctx.outputs - 1)
+
+
+def _check_parameters(ctx: InferContext, x: Shape | None, directions: int, hidden: Dim, state: Shape) -> None:
+    """Refuse weights and initial states that do not fit the input."""
+    gates = _GATES[ctx.node.op_type]
+    expected: list[tuple[int, str, Shape]] = [
+        (1, "W", (directions, gates * hidden, ctx.fresh() if x is None else x[2])),
+        (2, "R", (directions, gates * hidden, hidden)),
+        (3, "B", (directions, 2 * gates * hidden)),
+        (5, "initial_h", state),
+        *([(6, "initial_c", state)] if gates == _GATES["LSTM"] else []),
+    ]
+    for index, name, wanted in expected:
+        try:
+            merge_shapes(ctx.shape(index), wanted)
+        except ValueError:
+            found = format_shape(ctx.shape(index))
+            raise ValueError(f"input {index} ({name}) is {found}, expected {format_shape(wanted)}") from None
 
 
 RNN = op("RNN", eval=_rnn, infer=infer_recurrent)

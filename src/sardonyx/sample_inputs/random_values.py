@@ -1,4 +1,4 @@
-"""Made-up inputs for a model, so that it can be run without data.
+"""Random values for inputs, by their declared types alone.
 
     session.run(None, random_inputs(session.get_inputs(), shapes={"image": (1, 3, 224, 224)}, seed=0))
 
@@ -47,17 +47,18 @@ def random_inputs(
     """
     sized = input_shapes(arguments, shapes)
     generator = np.random.default_rng(seed)
-    return {argument.name: _value(argument.type, sized[argument.name], generator, argument.name) for argument in arguments}
+    return {argument.name: make_up(argument, sized[argument.name], generator) for argument in arguments}
 
 
 def input_shapes(arguments: Sequence[Argument], shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
     """The shape `random_inputs` gives each argument."""
     wanted = dict(shapes or {})
-    sizes = _dimension_sizes(arguments, wanted)
+    sizes = named_sizes(arguments, wanted)
     return {argument.name: _shape(argument, wanted, sizes) for argument in arguments}
 
 
-def _dimension_sizes(arguments: Sequence[Argument], wanted: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def named_sizes(arguments: Sequence[Argument], wanted: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes of named dimensions, as given or as the shape of an input implies them."""
     names = {argument.name for argument in arguments}
     symbols = {dim for argument in arguments for dim in argument.shape if isinstance(dim, str)}
     sizes: dict[str, int] = {}
@@ -83,10 +84,15 @@ def _shape(argument: Argument, wanted: Mapping[str, Sequence[int]], sizes: Mappi
     return tuple(dim if isinstance(dim, int) and dim >= 0 else sizes.get(str(dim), 1) for dim in argument.shape)
 
 
+def make_up(argument: Argument, shape: tuple[int, ...], generator: np.random.Generator) -> Any:
+    """A random value for one argument; `shape` is that of its tensors."""
+    return _value(argument.type, shape, generator, argument.name)
+
+
 def _value(type_: str, shape: tuple[int, ...], generator: np.random.Generator, name: str) -> Any:
     kind, _, inner = type_.rstrip(")").partition("(")
     if kind == "tensor":
-        return _tensor(dtypes.from_ort(inner), shape, generator)
+        return random_tensor(dtypes.from_ort(inner), shape, generator)
     inner = type_[len(kind) + 1 : -1]
     if kind == "optional":
         return _value(inner, shape, generator, name)
@@ -100,7 +106,8 @@ def _value(type_: str, shape: tuple[int, ...], generator: np.random.Generator, n
     raise errors.InvalidArgument(f"input {name!r} is a {type_}: no value can be made up for it", hint="give it explicitly")
 
 
-def _tensor(dtype: dtypes.DType, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray[Any, Any]:
+def random_tensor(dtype: dtypes.DType, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray[Any, Any]:
+    """A tensor of values that most models accept."""
     if dtype is dtypes.STRING:
         return np.asarray(generator.choice(np.array(_WORDS, dtype=object), size=shape), dtype=object)
     if dtype is dtypes.BOOL:

@@ -106,11 +106,23 @@ def test_classifiers_without_support_vectors_are_linear(seed: int, classes: int,
     agree("SVMClassifier", x, version=1, outputs=2, post_transform=transform, tolerance=1e-4, **attrs)
 
 
+@pytest.mark.parametrize("features", [1, 2, 3])
+@pytest.mark.parametrize("transform", TRANSFORMS[:4])
+def test_linear_models_may_have_more_coefficients_than_the_input_has_features(features: int, transform: str) -> None:
+    rng = np.random.default_rng(features)
+    x = rng.normal(size=(5, features)).astype(np.float32)
+    for count, classes in ((3, 3), (2, 2), (1, 2)):
+        attrs = labels(False, classes) | {"coefficients": floats(rng, count, 4), "intercepts": floats(rng, count)}
+        agree("LinearClassifier", x, version=1, outputs=2, post_transform=transform, **attrs)
+    agree("LinearRegressor", x, version=1, post_transform=transform, targets=3, coefficients=floats(rng, 3, 4))
+
+
 @pytest.mark.parametrize(
     ("name", "attrs", "message"),
     [
-        ("LinearRegressor", {"coefficients": [1.0, 2.0, 3.0]}, "the input has 2 features but the model 3"),
-        ("LinearRegressor", {"coefficients": [1.0], "targets": 2}, "coefficients has 1 entries, which is not a multiple of 2"),
+        ("LinearRegressor", {"coefficients": [1.0]}, "there are 1 coefficients; 1 classes or targets of 2 features need 2"),
+        ("LinearRegressor", {"coefficients": [1.0, 1.0, 1.0], "targets": 2}, "2 classes or targets of 2 features need 4"),
+        ("SVMRegressor", {"coefficients": [1.0, 2.0, 3.0]}, "the input has 2 features but the model 3"),
         ("LinearRegressor", {"coefficients": [1.0, 1.0], "post_transform": "X"}, "post_transform is 'X'; expected NONE"),
         (
             "SVMRegressor",

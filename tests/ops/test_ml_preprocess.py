@@ -126,10 +126,18 @@ def test_imputer_replaces_missing_floats(values: list[float], replaced: float) -
 
 def test_imputer_replaces_missing_integers() -> None:
     agree("Imputer", np.array([[3, 0], [1, 3]], np.int64), version=1, imputed_value_int64s=[8, 9], replaced_value_int64=3)
+
+
+@pytest.mark.parametrize("features", [1, 2, 3, 5])
+def test_an_imputer_with_another_number_of_values_takes_the_first(features: int) -> None:
+    x = np.full((2, features), np.nan, np.float32)
+    agree("Imputer", x, version=1, imputed_value_floats=[5.0, 6.0, 7.0, 8.0], replaced_value_float=float("nan"))
+    agree("Imputer", x[0], version=1, imputed_value_floats=[5.0, 6.0, 7.0, 8.0], replaced_value_float=float("nan"))
+    agree("Imputer", np.zeros((2, features), np.int64), version=1, imputed_value_int64s=[5, 6, 7, 8], replaced_value_int64=0)
     with pytest.raises(
-        ValueError, match=r"imputed_value_floats has 2 entries; expected 1, or one for each feature of the input \(3,\)"
+        ValueError, match=r"imputed_value_floats is empty; expected one value, or one for each feature of the inp"
     ):
-        one("Imputer", np.zeros(3, np.float32), imputed_value_floats=[1.0, 2.0])
+        one("Imputer", x, imputed_value_int64s=[1])
 
 
 @quick

@@ -207,6 +207,27 @@ def test_trees_that_make_no_sense_are_refused(changes: dict[str, Any], message: 
         evaluate("TreeEnsembleRegressor", [np.zeros((1, 2), np.float32)], domain=ML, version=3, **one_tree(**changes))
 
 
+def one_class(weights: list[float], **labels: Any) -> dict[str, Any]:
+    attrs = {key.replace("target", "class"): value for key, value in one_tree().items() if key != "n_targets"}
+    return attrs | {"class_weights": weights} | labels
+
+
+@pytest.mark.parametrize("base", [[], [0.25], [0.25, -1.0]], ids=str)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("weights", [[1.0, 1.0], [0.3, 0.7], [-1.0, 1.0], [-2.0, -1.0], [0.0, 0.0]], ids=str)
+def test_trees_of_a_single_class_agree_with_onnxruntime(weights: list[float], transform: str, base: list[float]) -> None:
+    x = np.array([[0, 1], [1, 0.5], [2, 0]], np.float32)
+    attrs = one_class(weights, classlabels_int64s=[1]) | ({"base_values": base} if base else {})
+    agree("TreeEnsembleClassifier", x, outputs=2, post_transform=transform, **attrs)
+
+
+def test_a_single_class_of_strings_has_its_label_whatever_the_score() -> None:
+    x = np.array([[0, 1], [0, 0]], np.float32)
+    attrs = one_class([1.0, -1.0], classlabels_strings=["only"])
+    labels, scores = evaluate("TreeEnsembleClassifier", [x], domain=ML, version=3, outputs=2, **attrs)
+    assert (labels.tolist(), scores.tolist()) == (["only", "only"], [[-1], [1]])
+
+
 def test_a_classifier_needs_labels() -> None:
     with pytest.raises(ValueError, match="the model has no class labels"):
         evaluate("TreeEnsembleClassifier", [np.zeros((1, 2), np.float32)], domain=ML, version=3, outputs=2)

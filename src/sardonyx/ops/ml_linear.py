@@ -50,6 +50,15 @@ def _product(x: Array, weights: Array) -> Array:
         return np.asarray(np.matmul(x.astype(np.float32), weights.T))
 
 
+def _linear_scores(x: Array, coefficients: Floats | None, rows: int) -> Array:
+    """The product of x with the first rows * features coefficients as a matrix; as in ONNX Runtime there may be more of them."""
+    flat = np.asarray(coefficients or (), np.float32)
+    needed = rows * x.shape[1]
+    if rows < 0 or flat.size < needed:
+        raise ValueError(f"there are {flat.size} coefficients; {rows} classes or targets of {x.shape[1]} features need {needed}")
+    return _product(x, flat[:needed].reshape(rows, x.shape[1]))
+
+
 def _linear_regressor(
     x: Array,
     *,
@@ -57,10 +66,9 @@ def _linear_regressor(
     intercepts: Floats | None,
     post_transform: str,
     targets: int,
-    ctx: EvalContext,
 ) -> Array:
     name = check_transform(post_transform)
-    scores = _product(rows_of(x), _matrix(ctx, coefficients, targets, "coefficients"))
+    scores = _linear_scores(rows_of(x), coefficients, targets)
     if intercepts is not None and len(intercepts) == targets:
         scores = scores + np.asarray(intercepts, np.float32)
     return transform(scores, name)
@@ -77,12 +85,11 @@ def _linear_classifier(
     coefficients: Floats,
     intercepts: Floats | None,
     post_transform: str,
-    ctx: EvalContext,
 ) -> tuple[Array, Array]:
     name = check_transform(post_transform)
     labels = labels_of(classlabels_ints, classlabels_strings)
     count = len(intercepts) if intercepts else max(len(labels), 1)
-    scores = _product(rows_of(x), _matrix(ctx, coefficients, count, "coefficients"))
+    scores = _linear_scores(rows_of(x), coefficients, count)
     if intercepts:
         scores = scores + np.asarray(intercepts, np.float32)
     if count > 1:

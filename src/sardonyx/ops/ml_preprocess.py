@@ -228,6 +228,13 @@ def _per_feature(values: Sequence[Any], x: Array, dtype: Any, what: str) -> Arra
     return np.array(values, dtype)
 
 
+def _imputed(values: Sequence[Any] | None, x: Array, what: str) -> Array:
+    """One value for each feature; where there are more or fewer, ONNX Runtime takes the first for all, and so does this."""
+    if not values:
+        raise ValueError(f"{what} is empty; expected one value, or one for each feature of the input {x.shape}")
+    return np.array(values if x.ndim and len(values) == x.shape[-1] else values[:1], x.dtype)
+
+
 def _imputer(
     x: Array,
     *,
@@ -237,10 +244,10 @@ def _imputer(
     replaced_value_int64: int,
 ) -> Array:
     if x.dtype.kind == "f":
-        imputed = _per_feature(imputed_value_floats or (), x, x.dtype, "imputed_value_floats")
+        imputed = _imputed(imputed_value_floats, x, "imputed_value_floats")
         missing = np.isnan(x) if np.isnan(replaced_value_float) else x == x.dtype.type(replaced_value_float)
     else:
-        imputed = _per_feature(imputed_value_int64s or (), x, x.dtype, "imputed_value_int64s")
+        imputed = _imputed(imputed_value_int64s, x, "imputed_value_int64s")
         missing = x == replaced_value_int64
     return np.where(missing, imputed, x)
 

@@ -195,7 +195,8 @@ def _classify(
         return best, transform(scores, name)
     if scores.shape[1] == 1:
         total = scores + (base[-1] if len(base) in (1, 2) else 0)
-        return (total[:, 0] > 0).astype(np.intp), transform(total, name)
+        given_out = transform(np.concatenate([-total, total], axis=1), name)[:, :1] if len(base) == 2 else transform(total, name)
+        return (total[:, 0] > 0).astype(np.intp), given_out
     return _classify_two(scores, voted, base, name, one_class, all_positive)
 
 
@@ -275,9 +276,17 @@ def _tree_ensemble_classifier(
     scores, voted = forest.votes(rows_of(x))
     base = _values(base_values, base_values_as_tensor, dtype)
     best, given_out = _classify(scores, voted, base, name, one_class, all_positive)
-    if len(labels) <= 2 and not one_class and not classlabels_strings:
-        labels = np.array([0, 1], np.int64)  # ONNX Runtime's labels for two classes that both have votes
-    return labels[best], given_out.astype(np.float32)
+    return _binary_labels(labels, one_class)[best], given_out.astype(np.float32)
+
+
+def _binary_labels(labels: Array, one_class: bool) -> Array:
+    """The labels as ONNX Runtime gives them out: 0 and 1 for two classes that both have votes, and for a single class.
+
+    (For a single class of strings it reads behind its labels; here that has its label whatever the score is.)
+    """
+    if labels.dtype == object:
+        return labels.repeat(2) if len(labels) == 1 else labels
+    return np.array([0, 1], np.int64) if len(labels) == 1 or (len(labels) == 2 and not one_class) else labels
 
 
 def _infer_classifier(ctx: InferContext) -> InferResult:

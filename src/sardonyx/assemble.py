@@ -257,7 +257,7 @@ class Body:
             return [values[value] if value in values else constant_array(value) for value in self._graph.outputs]
 
         run.input_types = tuple(value.type for value in self._graph.inputs)  # type: ignore[attr-defined]
-        run.output_types = tuple(value.type for value in self._graph.outputs)  # type: ignore[attr-defined]
+        run.output_types = self._graph.output_types  # type: ignore[attr-defined]
         return run
 
     def shrink(self) -> None:

@@ -29,6 +29,7 @@ from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import PassReport, PipelineReport, run_passes
+from sardonyx.passes.rewriter import all_graphs
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
 from sardonyx.providers.reference import ReferenceProvider
@@ -47,6 +48,8 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
     problems = [problem for problem in check_model(model, infer_shapes(model)) if problem.severity == "error"]
     if problems:
         raise errors.InvalidGraph("\n".join(map(str, problems)), problems=tuple(map(str, problems)))
+    for graph in all_graphs(model):
+        graph.stated_outputs = tuple(value.type for value in graph.outputs)
     for node in model.graph.nodes:
         if not ReferenceProvider().claims(node):
             ReferenceProvider().step(node, (), (), {})  # raises: no provider computes it

@@ -210,12 +210,21 @@ class Graph:
         self.initializers: dict[str, Value] = {}
         self.metadata: dict[str, str] = {}
         self.parent_node: Node | None = None  # the node this is a subgraph of
+        self.stated_outputs: tuple[Type | None, ...] = ()  # see `output_types`
         self._first: Node | None = None
         self._last: Node | None = None
         self._count = 0
 
     def __repr__(self) -> str:
         return f"<Graph {self.name!r}: {self._count} nodes>"
+
+    @property
+    def output_types(self) -> tuple[Type | None, ...]:
+        """The types of the outputs as the model states them, whatever is known about them by now.
+
+        A loop without iterations gives out what the model says of shapes: that must not depend on what a compiler found out.
+        """
+        return self.stated_outputs or tuple(value.type for value in self.outputs)
 
     def __len__(self) -> int:
         """Number of nodes, those of subgraphs not counted."""

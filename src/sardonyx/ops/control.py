@@ -62,9 +62,14 @@ def _declared(body: Body, which: str, position: int) -> Type | None:
     return types[position] if position < len(types) else None
 
 
+def _control_shape(declared: Type | None) -> tuple[int, ...]:
+    """The shape of a Loop's iteration number or condition: a scalar, or a vector of one where the body declares a vector."""
+    return (1,) if isinstance(declared, TensorType) and declared.rank == 1 else ()
+
+
 def _scalar_as(value: Any, declared: Type | None) -> Array:
-    """A single value as a scalar, or as a vector where the body declares one."""
-    return np.asarray(value).reshape((1,) if isinstance(declared, TensorType) and declared.rank == 1 else ())
+    """A single value in the shape that the body declares."""
+    return np.asarray(value).reshape(_control_shape(declared))
 
 
 def _stack(items: list[Any], axis: int, declared: Type | None, which: int) -> Array:
@@ -196,7 +201,9 @@ def _scanned(type_: Type | None, length: Dim, axis: int) -> InferOne:
 def _infer_loop(ctx: InferContext) -> InferResult:
     body: Graph = ctx.attr("body")
     carried = [ctx.type(index) for index in range(2, len(ctx.inputs))]
-    control: list[Type | None] = [TensorType(dtypes.INT64, ()), TensorType(dtypes.BOOL, ())]
+    control: list[Type | None] = [
+        TensorType(dtype, _control_shape(value.type)) for value, dtype in zip(body.inputs, (dtypes.INT64, dtypes.BOOL))
+    ]
     final, scans = _infer_body(ctx, carried, control, [], 1)
     limit = ctx.dims(0)
     trips = limit[0] if limit is not None and len(limit) == 1 and _always_true(ctx, body) else ctx.fresh("trips")

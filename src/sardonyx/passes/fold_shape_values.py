@@ -19,7 +19,7 @@ import numpy as np
 from sardonyx.analysis.shapes import ShapeReport, infer_shapes
 from sardonyx.analysis.value_rules import Known
 from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node, Value
+from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.protocol import PassResult, Reject
 from sardonyx.passes.rewriter import Rewriter, all_graphs
@@ -31,11 +31,17 @@ def infer_from_inputs(model: Model) -> ShapeReport:
     """Set the types of all values by what follows from the inputs of the model; shapes the model claims are forgotten."""
     graphs = all_graphs(model)
     claimed = [value for graph in graphs for node in graph.nodes for value in node.outputs]
-    claimed.extend(value for graph in graphs[1:] for value in graph.inputs if value.constant is None)
+    claimed.extend(value for graph in graphs[1:] for value in graph.inputs[control_inputs(graph) :] if value.constant is None)
     for value in claimed:
         if isinstance(value.type, TensorType):
             value.type = TensorType(value.type.dtype, None)
     return infer_shapes(model)
+
+
+def control_inputs(graph: Graph) -> int:
+    """How many inputs of a body are no data: a Loop's body says itself whether it takes number and condition as vectors."""
+    node = graph.parent_node
+    return 2 if node is not None and node.op_type == "Loop" and node.domain == ONNX_DOMAIN else 0
 
 
 @dataclass(frozen=True)

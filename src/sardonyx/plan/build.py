@@ -54,14 +54,15 @@ def ports_of(graph: Graph) -> tuple[tuple[Port, ...], tuple[Port, ...], tuple[Po
     """What must be fed, what comes out, and the weights that a feed may replace."""
     fed = [Port(value.name, value.type) for value in graph.inputs if value.name not in graph.initializers]
     replaceable = [Port(value.name, value.type) for value in graph.inputs if value.name in graph.initializers]
-    return tuple(fed), tuple(Port(value.name, _given_type(value)) for value in graph.outputs), tuple(replaceable)
+    given = [Port(value.name, _given_type(value, type_)) for value, type_ in zip(graph.outputs, graph.output_types)]
+    return tuple(fed), tuple(given), tuple(replaceable)
 
 
-def _given_type(value: Value) -> Type | None:
+def _given_type(value: Value, stated: Type | None) -> Type | None:
     """The type of a graph's output: constants that the file holds as sparse tensors come out as those."""
     if isinstance(value.constant, SparseConstant):
         return SparseTensorType(value.constant.values.dtype, value.constant.shape)
-    return value.type
+    return stated
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from op_case import by_onnxruntime, by_reference, close, f32, i64, known_shape, random_array, run, seeds
 
@@ -77,6 +77,40 @@ def test_a_crop_outside_of_the_image_has_the_extrapolation_value(seed: int, mode
     attrs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.5}
     (expected,) = by_onnxruntime("Resize", x, box, None, sizes, like=[x], version=19, **attrs)
     np.testing.assert_allclose(run("Resize", x, box, None, sizes, **attrs), expected, rtol=1e-3, atol=1e-3)
+
+
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+FRACTIONS = st.builds(lambda above, below: np.float32(min(above, below) / below), st.integers(0, 12), st.integers(1, 12))
+
+
+@quick
+@given(start=FRACTIONS, end=FRACTIONS, size=st.integers(2, 8), out=st.integers(1, 11), nearest=st.sampled_from(NEAREST[:2]))
+@example(start=np.float32(0.5), end=np.float32(0.16666667), size=4, out=3, nearest="round_prefer_floor")
+@example(start=np.float32(0), end=np.float32(0.49999905), size=2, out=3, nearest="round_prefer_ceil")
+def test_the_nearest_element_of_a_crop_is_onnxruntimes_at_ties(
+    start: np.float32, end: np.float32, size: int, out: int, nearest: str
+) -> None:
+    assume(size != out)  # onnxruntime copies an image that keeps its size, without cropping it
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, size, 1)
+    box, sizes = f(0, 0, start, 0, 1, 1, end, 1), i64(1, 1, out, 1)
+    attrs: dict[str, Any] = {"nearest_mode": nearest, "coordinate_transformation_mode": "tf_crop_and_resize"}
+    (expected,) = by_onnxruntime("Resize", x, box, None, sizes, like=[x], version=19, **attrs)
+    np.testing.assert_array_equal(run("Resize", x, box, None, sizes, **attrs), expected)
+
+
+@quick
+@given(
+    coordinates=st.sampled_from(["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"]),
+    size=st.integers(1, 12), out=st.integers(1, 30), nearest=st.sampled_from(NEAREST), by_scale=st.booleans(),
+)  # fmt: skip
+def test_the_nearest_element_is_onnxruntimes_at_ties(coordinates: str, size: int, out: int, nearest: str, by_scale: bool) -> None:
+    assume(size != out)  # onnxruntime copies an image that keeps its size, whatever the scale is
+    assume(not by_scale or coordinates != "align_corners")  # for ONNX the length that corners are aligned with is fractional
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, size, 1)
+    scales, sizes = (f(1, 1, (out + 0.5) / size, 1), None) if by_scale else (None, i64(1, 1, out, 1))
+    attrs: dict[str, Any] = {"nearest_mode": nearest, "coordinate_transformation_mode": coordinates}
+    (expected,) = by_onnxruntime("Resize", x, None, scales, sizes, like=[x], version=19, **attrs)
+    np.testing.assert_array_equal(run("Resize", x, None, scales, sizes, **attrs), expected)
 
 
 @pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])

@@ -19,7 +19,7 @@ from sardonyx.lower.index_loops import indexed_loop
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.steps import View
 from sardonyx.lower.views import transposed
-from sardonyx.ops.resize import AxisPlan, Interpolation, axis_taps, nearest_index, source_coordinates
+from sardonyx.ops.resize import TIE, AxisPlan, Interpolation, axis_taps, nearest_index, source_coordinates
 
 _TAPS: Final = {"linear": 2, "cubic": 4}  # without antialias
 _OF_OPEN_SIZES: Final = frozenset(
@@ -114,13 +114,12 @@ def _nearest(x: Expr, mode: str, scale: Expr) -> Expr:
     """The element nearest to a coordinate; not yet limited to the axis."""
     if mode == "truncate":
         return select(scale < 1, unary("ceil", x), unary("trunc", x)).cast("i64")
-    upward, shift = {
-        "round_prefer_floor": ("ceil", -0.5),
-        "round_prefer_ceil": ("floor", 0.5),
-        "floor": ("floor", 0.0),
-        "ceil": ("ceil", 0.0),
-    }[mode]
-    return unary(upward, x + shift if shift else x).cast("i64")
+    if mode in ("floor", "ceil"):
+        return unary(mode, x).cast("i64")
+    low = unary("floor", x)
+    above, tie = x - low - 0.5, float(TIE)
+    upwards = above >= tie if mode == "round_prefer_floor" else above > -tie
+    return low.cast("i64") + select(upwards, const(1, "i64"), const(0, "i64"))
 
 
 def _weight(tap: Expr, x: Expr, old: Expr, how: Interpolation) -> Expr:

@@ -25,6 +25,9 @@ BLOCK_BYTES: Final = 1 << 20  # of results blended at once
 _ZERO: Final = np.float32(0)
 _ONE: Final = np.float32(1)
 _HALF: Final = np.float32(0.5)
+# A coordinate that is nearer than this to the middle of two elements counts as the middle, as in ONNX Runtime: coordinates carry
+# rounding errors of their own.
+TIE: Final = np.float32(1e-6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,11 @@ def source_coordinates(plan: AxisPlan, mode: str) -> Array:
 
 def nearest_index(x: Array, mode: str, scale: np.float32) -> Array:
     """The element nearest to each coordinate; not yet limited to the axis."""
-    if mode == "round_prefer_floor":
-        return np.ceil(x - _HALF).astype(np.int64)
-    if mode == "round_prefer_ceil":
-        return np.floor(x + _HALF).astype(np.int64)
+    if mode in ("round_prefer_floor", "round_prefer_ceil"):
+        low = np.floor(x)
+        above = x - low - _HALF  # both differences are exact
+        upwards = above >= TIE if mode == "round_prefer_floor" else above > -TIE
+        return (low + upwards).astype(np.int64)
     if mode == "floor":
         return np.floor(x).astype(np.int64)
     if mode == "ceil":

@@ -106,7 +106,8 @@ def compile_graph(
             whole |= lowered.unsuited
             continue
         plan = plan_native(lowered)
-        workers = settings.workers or usable_cores()
+        cores = usable_cores()
+        workers = min(settings.workers or cores, cores)
         kernels.prepare((step.kernel for step in lowered.steps if isinstance(step, KernelStep)), workers)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:

@@ -151,6 +151,14 @@ def _integer(value: Any) -> int:
         raise TypeError(f"expected an int, got {value!r}") from None
 
 
+def _c_int(value: Any) -> int:
+    """A number that ONNX Runtime's interface can hold: 32 bits."""
+    number = _integer(value)
+    if not -(1 << 31) <= number < 1 << 31:
+        raise TypeError(f"expected an int of 32 bits, got {value!r}")
+    return number
+
+
 def _boolean(value: Any) -> bool:
     if isinstance(value, (bool, int, np.bool_)):
         return bool(value)
@@ -230,11 +238,11 @@ class SessionOptions(_Settings):
     enable_mem_pattern = Setting(True, _boolean, "Whether memory is planned ahead; default True.")
     enable_mem_reuse = Setting(True, _boolean, "Whether values share memory when their lifetimes allow; default True.")
     logid = Setting("", _text, "Name of the session in log lines.")
-    log_severity_level = Setting(-1, _integer, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the default severity.")
-    log_verbosity_level = Setting(0, _integer, "How much is told at severity 0.")
+    log_severity_level = Setting(-1, _c_int, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the default severity.")
+    log_verbosity_level = Setting(0, _c_int, "How much is told at severity 0.")
     use_per_session_threads = Setting(True, _boolean, "False: use the threads set by set_global_thread_pool_sizes.")
-    intra_op_num_threads = Setting(0, _integer, "Threads that work on one node; 0: as many as the machine gives.")
-    inter_op_num_threads = Setting(0, _integer, "Nodes that may run at the same time in parallel mode; 0: chosen.")
+    intra_op_num_threads = Setting(0, _c_int, "Threads that work on one node; 0 or less: as many as the machine gives.")
+    inter_op_num_threads = Setting(0, _c_int, "Nodes that may run at the same time in parallel mode; 0: chosen.")
     execution_mode = Setting(ExecutionMode.ORT_SEQUENTIAL, _member(ExecutionMode), "Sequential (default) or parallel.")
     execution_order = Setting(ExecutionOrder.DEFAULT, _member(ExecutionOrder), "The rule by which nodes are put in order.")
     graph_optimization_level = Setting(
@@ -423,8 +431,8 @@ class RunOptions(_Settings):
 
     __slots__ = ("_adapters",)
 
-    log_severity_level = Setting(-1, _integer, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the session's.")
-    log_verbosity_level = Setting(0, _integer, "How much is told at severity 0.")
+    log_severity_level = Setting(-1, _c_int, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the session's.")
+    log_verbosity_level = Setting(0, _c_int, "How much is told at severity 0.")
     logid = Setting("", _text, "Name of this run in log lines.")
     terminate = Setting(False, _boolean, "True stops the runs that use these options: they raise Fail. Any thread may set it.")
     only_execute_path_to_fetches = Setting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 import sardonyx
+from model_text import model
 from sardonyx.assemble import library
-from sardonyx.codegen import llvm, loader
+from sardonyx.codegen import driver, llvm, loader
 from sardonyx.datasets import get_example
 from sardonyx.runtime import pool as pools
 from sardonyx.runtime.pool import Pool
@@ -116,6 +118,52 @@ def test_a_closed_pool_opens_again(two: Pool) -> None:
     two.close()
     job.run(two)
     assert job.counters.sum() == 2 * STEPS * UNITS
+
+
+@pytest.mark.parametrize("workers", [257, 300, 1000])
+def test_a_pool_has_room_for_every_worker(workers: int) -> None:
+    pool = Pool(library(None).driver(), workers, spinning=False)
+    pool._open()
+    try:
+        block = pool._block
+        assert isinstance(block, ctypes.Array)
+        assert pool._address + driver.LINES + driver.LINE * workers <= ctypes.addressof(block) + len(block)
+    finally:
+        pool.close()
+
+
+def test_more_threads_than_make_sense_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    options = sardonyx.SessionOptions()
+    options.intra_op_num_threads = 100_000
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    large = model("(float[N] x) => (float[N] y) { y = Sin(x) }")
+    x = np.linspace(0, 1, 300_000, dtype=np.float32)
+    for _ in range(2):  # compiled, then saved
+        [y] = sardonyx.InferenceSession(large, options).run(None, {"x": x})
+        np.testing.assert_allclose(y, np.sin(x), atol=1e-6)
+    most = max(pools._MOST_WORKERS, pools.usable_cores())
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f"100000 threads were asked for; there are {most}, ")
+
+
+def test_a_system_that_gives_fewer_threads(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    started = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "sardonyx-3":
+            raise RuntimeError("can't start new thread")
+        started(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    pool = Pool(library(None).driver(), 5)
+    job = Job(worth=5)
+    job.run(pool)
+    pool.close()
+    assert job.counters.sum() == STEPS * UNITS
+    assert caplog.messages == ["a pool of 5 workers has only 3: can't start new thread"]
 
 
 def test_cores_follow_affinity_and_quota(monkeypatch: pytest.MonkeyPatch) -> None:

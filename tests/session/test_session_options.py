@@ -46,6 +46,25 @@ def test_run_defaults_are_the_same(name: str) -> None:
     assert getattr(sardonyx.RunOptions(), name) == getattr(onnxruntime.RunOptions(), name)
 
 
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**70, 1.5])
+@pytest.mark.parametrize("name", ["intra_op_num_threads", "inter_op_num_threads", "log_severity_level"])
+def test_a_number_that_is_no_c_int_is_refused_as_it_is_there(name: str, value: float) -> None:
+    import onnxruntime
+
+    for options in (sardonyx.SessionOptions(), onnxruntime.SessionOptions()):
+        with pytest.raises(TypeError):
+            setattr(options, name, value)
+
+
+@pytest.mark.parametrize("count", [-1, -5, -(2**31)])
+def test_a_negative_number_of_threads_is_as_many_as_the_machine_gives(model: Model, count: int) -> None:
+    options = sardonyx.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = count
+    assert options.thread_counts() == (0, 0)
+    sessions = [sardonyx.InferenceSession(model("mul_1"), each) for each in (options, None)]
+    np.testing.assert_array_equal(*(session.run(None, {"X": X})[0] for session in sessions))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -24,8 +24,9 @@ from sardonyx.runtime.locks import ForkSafeLock
 if TYPE_CHECKING:
     from threading import Thread
 
-_POOL_BYTES = 128 + 64 * 256
+_HEAD_BYTES, _LINE_BYTES = 128, 64  # the pool block (see `codegen.driver`): its head, and the line of each worker
 _OFFSET_WORKERS, _OFFSET_SPINS = 40, 48
+_MOST_WORKERS = 256  # of a pool, on machines with fewer cores: each more of them makes every barrier longer
 _SPINS = 40_000  # turns of about 40 ns: 1.6 ms
 
 _start_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
@@ -91,7 +92,7 @@ class Pool:
         self._busy = allocate_lock()
         self._threads: list[Thread] = []
         self._pid = 0
-        self._block = ctypes.create_string_buffer(_POOL_BYTES + 64)
+        self._block: object = None
         self._address = 0
         _pools.add(self)
 
@@ -138,21 +139,26 @@ class Pool:
         self._run(None, steps, count, table, 0, 1)
 
     def _open(self) -> None:
-        self._block = ctypes.create_string_buffer(_POOL_BYTES + 64)
-        self._address = (ctypes.addressof(self._block) + 63) // 64 * 64
-        ctypes.c_int64.from_address(self._address + _OFFSET_WORKERS).value = self.workers
-        ctypes.c_int64.from_address(self._address + _OFFSET_SPINS).value = self._spins
         from threading import Thread  # lazy: small programs never start one, and would notice the import
 
+        block = ctypes.create_string_buffer(_HEAD_BYTES + _LINE_BYTES * (self.workers + 1))
+        address = (ctypes.addressof(block) + _LINE_BYTES - 1) // _LINE_BYTES * _LINE_BYTES
+        ctypes.c_int64.from_address(address + _OFFSET_SPINS).value = self._spins
         work = _work_type(self._driver.functions["work"])
-        self._pid = os.getpid()
-        block, address = self._block, self._address
-        self._threads = []
+        threads: list[Thread] = []
         for worker in range(1, self.workers):
             # The thread holds the block: it may outlive the pool by a moment.
             thread = Thread(target=_sit, args=(work, address, worker, block), daemon=True, name=f"sardonyx-{worker}")
-            thread.start()
-            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system gives no more: those there are do the work
+                _warn("a pool of %d workers has only %d: %s", self.workers, worker, error)
+                break
+            threads.append(thread)
+        # Nobody reads the number before the first job.
+        ctypes.c_int64.from_address(address + _OFFSET_WORKERS).value = len(threads) + 1
+        self._block, self._address, self._threads = block, address, threads
+        self._pid = os.getpid()
 
     def close(self) -> None:
         """End the threads; a later run starts new ones."""
@@ -166,6 +172,12 @@ class Pool:
     def __del__(self) -> None:
         if not sys.is_finalizing():  # atexit has closed all pools by then
             self.close()
+
+
+def _warn(text: str, *facts: object) -> None:
+    from sardonyx.runtime.logs import WARNING, log  # lazy: nearly no program comes here
+
+    log(WARNING, text, *facts)
 
 
 def _sit(work: object, address: int, worker: int, block: object) -> None:
@@ -182,7 +194,12 @@ def shared_pool(driver: Callable[[], LoadedCode], workers: int, spinning: bool) 
 
     `driver` gives the native half of the runtime, which is the same wherever it was loaded from.
     """
-    key = (workers or usable_cores(), spinning)
+    count = workers or usable_cores()
+    if count > _MOST_WORKERS:
+        count = min(count, max(_MOST_WORKERS, usable_cores()))
+    key = (count, spinning)
+    if workers > count and key not in _shared:
+        _warn("%d threads were asked for; there are %d, as more than the machine has cores make it slower", workers, count)
     with _shared_lock:
         if key not in _shared:
             _shared[key] = Pool(driver(), key[0], spinning=spinning)

@@ -21,6 +21,7 @@ LAYERS = {
     "options": 0,
     "compile_options": 0,
     "cache_folder": 0,
+    "forks": 0,
     "ir": 1,
     "formats": 2,
     "ops": 2,
@@ -66,14 +67,15 @@ ONLY = {
     "options": {"errors", "dtypes"},
     "compile_options": {"options"},
     "cache_folder": set(),
+    "forks": set(),
     "ir": {"errors", "dtypes", "options"},
     "formats": {"errors", "dtypes", "options", "ir"},
     "ops": {"errors", "dtypes", "options", "ir"},
     "analysis": {"errors", "dtypes", "options", "ir", "ops"},
     "passes": {"errors", "dtypes", "options", "compile_options", "ir", "ops", "analysis"},
-    "kernel": {"errors", "dtypes", "options", "ir"},  # of ir only the dimensions, see below
-    "lower": {"errors", "dtypes", "options", "ir", "ops", "analysis", "kernel"},
-    "codegen": {"errors", "dtypes", "options", "cache_folder", "kernel"},
+    "kernel": {"errors", "dtypes", "options", "forks", "ir"},  # of ir only the dimensions, see below
+    "lower": {"errors", "dtypes", "options", "forks", "ir", "ops", "analysis", "kernel"},
+    "codegen": {"errors", "dtypes", "options", "cache_folder", "forks", "kernel"},
     "plan": {"errors", "dtypes", "options", "ir", "analysis", "kernel", "lower"},  # it lays out what lowering produced
     "cli": {"__init__"},
 }

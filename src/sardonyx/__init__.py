@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sardonyx import forks as _forks
+
 if TYPE_CHECKING:
     from sardonyx import backend, benchmarking, capi, datasets
     from sardonyx.analysis.problems import Problem
@@ -168,16 +170,19 @@ _MODULES = {
     "session": ("InferenceSession",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_SMALL = ("errors", "options", "session")  # what a small program needs; they import no `logging`
 _SUBMODULES = ("backend", "benchmarking", "capi", "datasets")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    home = _HOMES.get(name)
+    home = name if name in _SUBMODULES else _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    with _forks.importing if home in _SMALL else _forks.held_off:
+        module = importlib.import_module(f"{__name__}.{home}")
+    if name in _SUBMODULES:
+        return module
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

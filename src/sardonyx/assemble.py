@@ -13,6 +13,7 @@ from sardonyx.cache_folder import is_private
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
+from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
 from sardonyx.ir.types import TensorType
 from sardonyx.lower.branches import flatten
@@ -27,7 +28,6 @@ from sardonyx.plan.turns import Turns, turns_of
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import RunControl, run_body, run_step
 from sardonyx.runtime.fast_path import FastPath
-from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.native_core import ADDRESS_FIRST, SizeConflict
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.native_program import NativeProgram
@@ -43,7 +43,7 @@ _libraries_lock = ForkSafeLock()
 
 def library(cache_folder: Path | None) -> KernelLibrary:
     """The kernels of this process; they stay loaded as long as it lives. A folder that others could write to is not even read."""
-    with _libraries_lock:
+    with held_off, _libraries_lock:
         if cache_folder not in _libraries:
             folder = cache_folder if cache_folder is not None and is_private(cache_folder) else None
             _libraries[cache_folder] = KernelLibrary(host(folder), None if folder is None else ObjectCache(folder))
@@ -185,12 +185,13 @@ class LoopBody:
         """The node's outputs, or None if its turns need Python; `outer` and `sizes` are what is known around it."""
         if self._turns is None:
             return None
-        with self._lock:
+        if self._loop is None:
+            with held_off, self._lock:
+                if self._loop is None and self._turns is not None:
+                    self._loop = self._compile(self._turns)
+                    self._turns = None if self._loop is None else self._turns
             if self._loop is None:
-                self._loop = self._compile(self._turns)
-                if self._loop is None:
-                    self._turns = None
-                    return None
+                return None
         return self._loop.run(inputs, outer, sizes, control)
 
     def _compile(self, turns: Turns) -> NativeLoop | None:
@@ -276,19 +277,22 @@ class Body:
         return run_body(body.plan, captured, args, control)
 
     def _program(self) -> Compiled:
-        with self._lock:
+        if self._compiled is not None:
+            return self._compiled
+        with held_off, self._lock:
             if self._compiled is None:
                 inputs = [*self._graph.inputs, *self._captured]
                 nodes = needed_nodes(self._order(self._graph), self._graph.outputs)
-                self._compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
+                compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
                 ends = inputs, self._graph.outputs
-                self._fast = fast_path(self._compiled, *ends) or sized_path(self._compiled, *ends)
+                self._fast = fast_path(compiled, *ends) or sized_path(compiled, *ends)
+                self._compiled = compiled  # last: who finds it does not ask for the lock
         return self._compiled
 
     def _reference_plan(self) -> BodyPlan:
-        with self._lock:
-            if self._reference is None:
-                self._reference = build_body(self._graph, ReferenceProvider().step, self._order)
+        if self._reference is None:
+            with held_off, self._lock:
+                self._reference = self._reference or build_body(self._graph, ReferenceProvider().step, self._order)
         return self._reference
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx import errors
+from sardonyx.forks import importing
 from sardonyx.options import RunOptions
 from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.feeds import FeedReader, present
@@ -88,7 +89,8 @@ class Caller:
         run_options: RunOptions | None,
     ) -> None:
         """`run` in another thread, which then calls back; a feed that lacks inputs is refused at once."""
-        import threading  # lazy: it takes a millisecond, which a small program would notice
+        with importing:
+            import threading  # lazy: it takes a millisecond, which a small program would notice
 
         fetches = self.fetches(output_names)
         self.feeds.require(feed)

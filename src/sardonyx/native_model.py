@@ -12,6 +12,7 @@ import numpy as np
 
 from sardonyx import dtypes, errors
 from sardonyx.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, needed_nodes, sized_path
+from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.graph import Graph, Model, Value, walk
 from sardonyx.ir.tensor import Tensor, release_pages
 from sardonyx.ir.types import TensorType
@@ -21,7 +22,6 @@ from sardonyx.plan.build import Order, constant_array, ports_of
 from sardonyx.plan.plan import ExecutionPlan
 from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
-from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.runtime.saved import Program as SavedProgram
 
@@ -87,7 +87,8 @@ class NativeModel:
     def reference(self) -> Program:
         """The model as it was read, computed by NumPy."""
         if self._reference is None:
-            self._reference = self._make_reference()
+            with held_off, self._lock:
+                self._reference = self._reference or self._make_reference()
         return self._reference
 
     @property
@@ -144,7 +145,7 @@ class NativeModel:
                 return None
             self._seen[case] = self._seen.get(case, 0) + 1
             if self._seen[case] >= _RUNS_BEFORE_SPECIAL:
-                with self._lock:
+                with held_off, self._lock:
                     found = self._special.get(case) or self._compile_case(case)
         if found is not None and found._short is not None:
             self._cases.put(case, found._short)  # the next run of this case takes the short way
@@ -163,7 +164,10 @@ class NativeModel:
         return self._cases.deciding
 
     def _for_fetches(self, names: tuple[str, ...]) -> Compiled:
-        with self._lock:
+        found = self._programs.get(names)
+        if found is not None:
+            return found
+        with held_off, self._lock:
             found = self._programs.get(names)
             if found is None:
                 if not self._typed:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sardonyx import errors
+from sardonyx.forks import cached_property, held_off, importing
 from sardonyx.options import SessionOptions
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class Opened:
     @cached_property
     def caller(self) -> Caller:
         """Does what the short way cannot."""
-        from sardonyx.calls import Caller  # lazy: plain runs of a saved program never need it
+        with held_off:
+            from sardonyx.calls import Caller  # lazy: plain runs of a saved program never need it
 
         return Caller(self.program, self.profiler, keeps_memory=self.options.enable_cpu_mem_arena)
 
@@ -84,7 +85,8 @@ class Opened:
                 f"Session configuration entry '{_RECORD_ASSIGNMENT}' must be set to \"1\" "
                 "to retrieve EP graph assignment information."
             )
-        from sardonyx.runtime.ports import OrtEpAssignedSubgraph  # lazy: few sessions are asked for it
+        with importing:
+            from sardonyx.runtime.ports import OrtEpAssignedSubgraph  # lazy: few sessions are asked for it
 
         return [OrtEpAssignedSubgraph.of(step) for step in self.program.plan.steps]
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sardonyx import errors
 from sardonyx.cache_folder import is_private
+from sardonyx.forks import held_off, importing
 from sardonyx.opened import Opened, ProviderSettings
 from sardonyx.options import AVAILABLE_PROVIDERS, CPU_PROVIDER, KNOWN_PROVIDERS, SessionOptions, environment
 from sardonyx.runtime import saved
@@ -48,12 +49,14 @@ class Opening:
         wanted = providers or dict(options.provider_settings)
         chosen = {name: wanted[name] for name in wanted if name in AVAILABLE_PROVIDERS}
         chosen.setdefault(CPU_PROVIDER, {})
-        place = self._saved_place(options, chosen)
-        opened = self._open_saved(place, options, chosen) if place is not None and use_saved else None
+        with importing:
+            place = self._saved_place(options, chosen)
+            opened = self._open_saved(place, options, chosen) if place is not None and use_saved else None
         if opened is None:
-            from sardonyx.full_opening import open_fully  # lazy: it brings the whole compiler
+            with held_off:
+                from sardonyx.full_opening import open_fully  # lazy: it brings the whole compiler
 
-            opened = open_fully(self, options, chosen, place)
+                opened = open_fully(self, options, chosen, place)
         self._log(opened)
         return opened
 
@@ -86,7 +89,8 @@ class Opening:
         options = opened.options
         if options.log_severity_level > _INFO or (options.log_severity_level < 0 and "logging" not in sys.modules):
             return  # nobody can have asked for the line
-        from sardonyx.runtime.logs import log  # lazy: most programs listen to nothing
+        with held_off:
+            from sardonyx.runtime.logs import log  # lazy: most programs listen to nothing
 
         where = self.source if isinstance(self.source, str) else "memory"
         facts = (where, opened.program.node_count, ", ".join(opened.providers))

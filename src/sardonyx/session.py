@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx import errors
+from sardonyx.forks import held_off, importing
 from sardonyx.opening import Opening
 from sardonyx.options import AVAILABLE_PROVIDERS, RunOptions, SessionOptions, environment
 
@@ -120,7 +121,8 @@ class InferenceSession:
     @property
     def _sess(self) -> InnerSession:
         """What ONNX Runtime's compiled module has below this class; programs use it, private as it is."""
-        from sardonyx.inner_session import InnerSession  # lazy: few programs look below
+        with importing:
+            from sardonyx.inner_session import InnerSession  # lazy: few programs look below
 
         if self._inner is None or self._inner.opened is not self._opened:
             self._inner = InnerSession.of(self._opening, self._opened)
@@ -147,7 +149,8 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
         """`run` for asyncio: other tasks go on meanwhile; cancelling the task stops the run before its next node."""
-        import asyncio  # lazy: most programs never use it
+        with held_off:
+            import asyncio  # lazy: most programs never use it
 
         options = run_options if run_options is not None else RunOptions()
         try:
@@ -206,7 +209,8 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """A new binding of inputs and outputs."""
-        from sardonyx.runtime.binding import IOBinding  # lazy: few sessions are used this way
+        with importing:
+            from sardonyx.runtime.binding import IOBinding  # lazy: few sessions are used this way
 
         return IOBinding(self)
 
@@ -255,19 +259,22 @@ class InferenceSession:
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where inputs are expected to lie."""
-        from sardonyx.runtime.devices import CPU_MEMORY  # lazy: few sessions are asked for it
+        with importing:
+            from sardonyx.runtime.devices import CPU_MEMORY  # lazy: few sessions are asked for it
 
         return [CPU_MEMORY] * len(self._opened.description.inputs)
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where outputs will lie."""
-        from sardonyx.runtime.devices import CPU_MEMORY  # lazy: few sessions are asked for it
+        with importing:
+            from sardonyx.runtime.devices import CPU_MEMORY  # lazy: few sessions are asked for it
 
         return [CPU_MEMORY] * len(self._opened.description.outputs)
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:
         """The device that reads each input."""
-        from sardonyx.runtime.devices import get_ep_devices  # lazy: few sessions are asked for it
+        with importing:
+            from sardonyx.runtime.devices import get_ep_devices  # lazy: few sessions are asked for it
 
         return get_ep_devices() * len(self._opened.description.inputs)
 
@@ -308,7 +315,8 @@ class InferenceSession:
         self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
         """A tensor of zeros in memory this session can use."""
-        from sardonyx.runtime.values import OrtValue  # lazy: few sessions are used this way
+        with importing:
+            from sardonyx.runtime.values import OrtValue  # lazy: few sessions are used this way
 
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
 

@@ -18,6 +18,7 @@ from sardonyx.codegen.driver import driver_ir
 from sardonyx.codegen.loader import ENTRY, LoadedCode, load
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import Target
+from sardonyx.forks import held_off
 
 
 @cache
@@ -67,6 +68,10 @@ class KernelLibrary:
 
         A kernel that cannot be compiled is left out: whoever asks for its address learns why.
         """
+        with held_off:
+            self._prepare(kernels, workers)
+
+    def _prepare(self, kernels: Iterable[Any], workers: int) -> None:
         wanted: dict[str, Callable[[], str]] = {self._key("driver"): driver_ir}
         for text, kernel in {kernel.key: kernel for kernel in kernels}.items():
             wanted[self._key(text)] = partial(_compiled, kernel, self.target)
@@ -111,7 +116,8 @@ class KernelLibrary:
 
     def _code(self, key: str, ir: Callable[[], str]) -> LoadedCode:
         if key not in self._loaded and not self._read(key):
-            self._keep(key, _compile(ir, self.target))
+            with held_off:
+                self._keep(key, _compile(ir, self.target))
         return self._loaded[key]
 
     def _read(self, key: str) -> bool:

@@ -1,15 +1,16 @@
 """LLVM: IR text in, object code out. The only importer of llvmlite.
 
 Several threads may compile at once. llvmlite takes one lock around every call, because its users share a context; here every
-module has a context of its own and every thread a target machine, which is what LLVM asks for, so the long call (the one that
-makes object code) goes past that lock.
+module has a context of its own, and a target machine is used by one thread at a time, which is what LLVM asks for, so the long
+call (the one that makes object code) goes past that lock.
+
+Nobody may fork meanwhile (`forks.held_off`): a child in which LLVM was at work, in a thread that does not exist there, could
+never compile anything. The caller sees to it, because the threads that help him must not.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -20,10 +21,12 @@ from llvmlite import binding
 
 from sardonyx import errors
 from sardonyx.codegen.target import Target
+from sardonyx.forks import ForkSafeLock
 
-_idle = threading.Condition(threading.Lock())  # guards what follows; told when no thread compiles any longer
-_machines = threading.local()  # LLVM's target machines are not to be shared between threads
+_lock = ForkSafeLock()  # guards the number, and llvmlite's calls before the long one
 _compiling = 0  # threads that compile
+# Target machines that nobody uses now, by target. They are never given up: that would be another call of llvmlite, at any time.
+_machines: dict[str, list[Any]] = {}
 
 
 @cache
@@ -52,54 +55,49 @@ def host_description() -> tuple[str, str, str]:
     return binding.get_default_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
 
 
-def _machine(target: Target) -> Any:
-    """This thread's machine for a target."""
-    machines = _machines.__dict__
-    if target.key not in machines:
-        _initialise()
-        machines[target.key] = binding.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
-        )
-    return machines[target.key]
+@contextmanager
+def _machine(target: Target) -> Iterator[Any]:
+    """A machine for a target that nobody else uses meanwhile."""
+    idle = _machines.setdefault(target.key, [])
+    try:
+        machine = idle.pop()
+    except IndexError:
+        with _lock:
+            _initialise()
+            machine = binding.Target.from_triple(target.triple).create_target_machine(
+                cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+            )
+    try:
+        yield machine
+    finally:
+        idle.append(machine)
 
 
 @contextmanager
 def _at_work() -> Iterator[None]:
-    """While a thread compiles: nobody forks, and LLVM's loop strength reduction is off.
+    """While a thread compiles LLVM's loop strength reduction is off.
 
     Kernels come with their address arithmetic settled. On loops over many operands the pass takes ten times as long as all
     others together, and leaves longer code that runs no faster. The option is for the whole process, and others use LLVM, too.
     """
     global _compiling
-    with _idle:
+    with _lock:
         _compiling += 1
         if _compiling == 1:
             binding.set_option("sardonyx", "-disable-lsr")
     try:
         yield
     finally:
-        with _idle:
+        with _lock:
             _compiling -= 1
             if _compiling == 0:
                 binding.set_option("sardonyx", "-disable-lsr=false")
-                _idle.notify_all()
-
-
-def _wait_until_idle() -> None:
-    """Before a fork: a child in which LLVM was at work, in a thread that does not exist there, could never compile anything."""
-    _idle.acquire()
-    _idle.wait_for(lambda: _compiling == 0)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_until_idle, after_in_parent=_idle.release, after_in_child=_idle.release)
 
 
 def compile_to_object(ir: str, target: Target) -> bytes:
     """Object code of an IR module. Kernels are scheduled by hand: no IR passes are run."""
-    with _at_work():
-        with _idle:
-            machine = _machine(target)
+    with _at_work(), _machine(target) as machine:
+        with _lock:
             context = binding.create_context()
             try:
                 module = binding.parse_assembly(ir, context)
@@ -128,9 +126,8 @@ def _emit(machine: Any, module: Any) -> bytes:
 
 def assembly(ir: str, target: Target) -> str:
     """The assembly of an IR module, to look at."""
-    with _at_work():
-        with _idle:
-            machine = _machine(target)
+    with _at_work(), _machine(target) as machine:
+        with _lock:
             module = binding.parse_assembly(ir)
             module.triple = target.triple
         text: str = machine.emit_assembly(module)

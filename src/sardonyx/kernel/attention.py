@@ -24,9 +24,9 @@ all lie consecutively along depth or columns. The parallel range counts batch * 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
+from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, canonical

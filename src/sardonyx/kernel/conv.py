@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
-from functools import cached_property
 from typing import Final
 
+from sardonyx.forks import cached_property
 from sardonyx.kernel.epilogue import Epilogue
 
 # The entries of the argument array, in order; the epilogue's operands follow, each with an address and strides for

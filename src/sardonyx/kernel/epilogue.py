@@ -13,8 +13,8 @@ other axes is the business of the kernel that has the epilogue.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
+from sardonyx.forks import cached_property
 from sardonyx.kernel.expr import Expr, canonical, walk
 from sardonyx.kernel.loops import Operand
 

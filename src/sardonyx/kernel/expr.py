@@ -3,17 +3,22 @@
     x = load(0, "f32")
     y = select(x > 0.0, x, exp(x) - 1.0)
 
-An expression is an immutable node, equal to every other node of the same content (nodes are shared: building the same
-expression twice gives the same object). The set of operations is closed and small; `kernel.math` builds exp, erf and the like
-out of them. Types are the short names of `dtypes` (f32, i64, bool ...); both sides of a binary operation have one type, and
-there is no implicit conversion except of Python numbers, which take the other side's type.
+An expression is an immutable node, equal to every other node of the same content (nodes are shared while they are in use:
+building the same expression twice gives the same object, in whatever threads). The set of operations is closed and small;
+`kernel.math` builds exp, erf and the like out of them. Types are the short names of `dtypes` (f32, i64, bool ...); both sides
+of a binary operation have one type, and there is no implicit conversion except of Python numbers, which take the other side's
+type.
 """
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Final, TypeAlias, Union
+
+from sardonyx.forks import ForkSafeLock
 
 Number: TypeAlias = Union[int, float, bool]
 
@@ -38,8 +43,6 @@ class Expr:
 
     __slots__ = ("__weakref__", "args", "op", "param", "type")
 
-    _known: dict[tuple[Any, ...], Expr] = {}  # noqa: RUF012 - shared on purpose: equal nodes are one object
-
     op: str
     type: str
     args: tuple[Expr, ...]
@@ -49,12 +52,19 @@ class Expr:
         # 0.0 and -0.0, 1 and 1.0 and True are equal in Python but not here.
         identity = (repr(param), param.__class__) if isinstance(param, (float, int)) else param
         key = (op, type, args, identity)
-        found = cls._known.get(key)
-        if found is None:
-            found = object.__new__(cls)
-            found.op, found.type, found.args, found.param = op, type, args, param
-            cls._known[key] = found
-        return found
+        entry = _known.get(key)
+        found = None if entry is None else entry()
+        if found is not None:
+            return found
+        made = object.__new__(cls)
+        made.op, made.type, made.args, made.param = op, type, args, param
+        with _guard:
+            entry = _known.get(key)
+            found = None if entry is None else entry()  # another thread may have made it meanwhile
+            if found is not None:
+                return found
+            _known[key] = weakref.ref(made, partial(_forget, key))
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Expr, (self.op, self.type, self.args, self.param)
@@ -147,6 +157,21 @@ class Expr:
         if BITS[type] != BITS[self.type]:
             raise ValueError(f"bitcast from {self.type} to {type} changes the width")
         return self if type == self.type else Expr("bitcast", type, (self,))
+
+
+_known: Final[dict[tuple[Any, ...], weakref.ref[Expr]]] = {}  # a node leaves it when nobody uses it any longer
+_guard: Final = ForkSafeLock(reentrant=True)  # a node may be forgotten while its own thread makes another
+
+
+def _forget(
+    key: tuple[Any, ...],
+    entry: weakref.ref[Expr],
+    known: dict[tuple[Any, ...], weakref.ref[Expr]] = _known,  # they are still there when Python ends
+    guard: ForkSafeLock = _guard,
+) -> None:
+    with guard:
+        if known.get(key) is entry:  # and not a new node of the same content
+            del known[key]
 
 
 def lift(value: Expr | Number, type: str) -> Expr:

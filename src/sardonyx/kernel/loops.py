@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal, TypeAlias
 
+from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.expr import BITS, Expr, canonical, load, walk
 

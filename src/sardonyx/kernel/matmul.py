@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
+from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.expr import BITS

@@ -17,9 +17,9 @@ strides of the input (columns, too); addresses of the results and of the places.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
+from sardonyx.forks import cached_property
 from sardonyx.kernel.epilogue import Epilogue
 
 PoolKind: TypeAlias = Literal["max", "average", "sum"]

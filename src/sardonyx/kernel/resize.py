@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
+from sardonyx.forks import cached_property
 from sardonyx.kernel.epilogue import Epilogue
 
 # The entries of the argument array; the epilogue's operands follow as in `kernel.conv`. The tables say, for every output row

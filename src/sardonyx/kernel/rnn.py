@@ -33,9 +33,9 @@ code to report. Strides count elements.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
+from sardonyx.forks import cached_property
 from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.kernel.matmul import registers_of
 

@@ -14,9 +14,9 @@ at the border look at every pixel.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
+from sardonyx.forks import cached_property
 from sardonyx.kernel.epilogue import Epilogue
 
 WindowKind: TypeAlias = Literal["depthwise", "max", "average"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
+from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array

@@ -106,11 +106,11 @@ def op(
     named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount] if keywords is None else keywords
     attrs = tuple(parameter for parameter in named if parameter != "ctx")
     definition = OpDef(domain, name, since, eval, infer, traits, attrs, "ctx" in named)
-    known = _OPS.setdefault((domain, name), [])
+    known = _OPS.get((domain, name), [])
     if any(other.since == since for other in known):
         raise ValueError(f"{definition.label} is defined twice for opset {since}")
-    known.append(definition)
-    known.sort(key=lambda other: other.since)
+    # A new list: another thread may be looking into the old one, and a list that is being sorted is empty for others.
+    _OPS[domain, name] = sorted([*known, definition], key=lambda other: other.since)
     return definition
 
 

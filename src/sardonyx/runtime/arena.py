@@ -11,15 +11,14 @@ from __future__ import annotations
 import mmap
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from sardonyx.forks import ForkSafeLock, cached_property
 from sardonyx.plan.image import ALIGNMENT, Image
 from sardonyx.plan.memory import Lifetime, Stack, plan_offsets
-from sardonyx.runtime.locks import ForkSafeLock
 
 Array = np.ndarray[Any, Any]
 

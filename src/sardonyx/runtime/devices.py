@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sardonyx import errors
+from sardonyx.forks import importing
 from sardonyx.options import CPU_PROVIDER, OrtEnum
 
 _DEVICE_TYPES: Final = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "npu": 3, "cann": 3}
@@ -323,7 +324,8 @@ class OrtEpDevice:
 
 def get_hardware_devices() -> list[OrtHardwareDevice]:
     """The processors that can be used: this machine's CPU."""
-    import platform  # lazy: only programs that ask for devices need it
+    with importing:
+        import platform  # lazy: only programs that ask for devices need it
 
     return [OrtHardwareDevice(OrtHardwareDeviceType.CPU, platform.processor() or platform.machine())]
 

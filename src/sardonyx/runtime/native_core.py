@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx import errors
+from sardonyx.forks import ForkSafeLock
 from sardonyx.plan.image import PARALLEL_FROM, Image
 from sardonyx.runtime.arena import Arena, ArenaLayout
-from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.pool import Pool
 
 Array = np.ndarray[Any, Any]

@@ -12,11 +12,11 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, evaluate, symbol
 from sardonyx.ir.graph import Value
 from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep, SizeStep

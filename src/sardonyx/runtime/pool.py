@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sardonyx.codegen.loader import LoadedCode
-from sardonyx.runtime.locks import ForkSafeLock
+from sardonyx.forks import ForkSafeLock, held_off, importing
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -139,7 +139,8 @@ class Pool:
         self._run(None, steps, count, table, 0, 1)
 
     def _open(self) -> None:
-        from threading import Thread  # lazy: small programs never start one, and would notice the import
+        with importing:
+            from threading import Thread  # lazy: small programs never start one, and would notice the import
 
         block = ctypes.create_string_buffer(_HEAD_BYTES + _LINE_BYTES * (self.workers + 1))
         address = (ctypes.addressof(block) + _LINE_BYTES - 1) // _LINE_BYTES * _LINE_BYTES
@@ -175,7 +176,8 @@ class Pool:
 
 
 def _warn(text: str, *facts: object) -> None:
-    from sardonyx.runtime.logs import WARNING, log  # lazy: nearly no program comes here
+    with held_off:
+        from sardonyx.runtime.logs import WARNING, log  # lazy: nearly no program comes here
 
     log(WARNING, text, *facts)
 

@@ -29,10 +29,10 @@ from sardonyx import errors
 from sardonyx.cache_folder import CacheFolder, write_atomically
 from sardonyx.codegen.loader import ENTRY, load
 from sardonyx.codegen.machine import machine_fingerprint
+from sardonyx.forks import ForkSafeLock, importing
 from sardonyx.plan.image import Image, from_plain, numpy_type
 from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.fast_path import FastPath
-from sardonyx.runtime.locks import ForkSafeLock
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
 from sardonyx.runtime.pool import shared_pool
 
@@ -191,7 +191,8 @@ class _SavedModel:
     def described(self) -> tuple[Any, Any]:
         """The ports of the model (inputs, outputs, overridable initializers), and what the session saved beside them."""
         if self._ports is None:
-            self._ports = pickle.loads(self._record.described)
+            with importing:  # that is what it does, too
+                self._ports = pickle.loads(self._record.described)
         ports: tuple[Any, Any] = self._ports
         return ports
 

@@ -4,14 +4,14 @@
 
 A rule takes a view of the node and returns an object array of integers and expressions, a list of these for several outputs,
 or None if the result is not known exactly. Float tensors take part as long as every element is a whole number (the scales and
-sizes around Resize); a rule whose result would not be whole gives None.
+sizes around Resize) and none is -0.0; a rule whose result would not be so gives None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from math import isfinite, prod
+from math import copysign, isfinite, prod
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -83,13 +83,23 @@ class NodeView:
 
 
 def known_array(data: NDArray[Any]) -> Known | None:
-    """The elements of a constant as Python integers; None if one of them is not a whole number."""
+    """The elements of a constant as Python integers; None if one of them is not a whole number, or -0.0, which is none."""
     if data.dtype.kind not in "iub":
         items = [float(item) for item in data.reshape(-1)]
-        if not all(isfinite(item) and item.is_integer() for item in items):
+        if not all(isfinite(item) and item.is_integer() and (item or copysign(1, item) > 0) for item in items):
             return None
         return _objects([int(item) for item in items], data.shape)
     return _objects([int(item) for item in data.reshape(-1)], data.shape)
+
+
+def may_be_negative_zero(view: NodeView, result: Known) -> bool:
+    """Whether a float result that stands here as 0, or may turn out so, could be -0.0: a product or quotient of another sign."""
+    if view.node.op_type not in ("Neg", "Mul", "Div", "Mod") or not view.is_float():
+        return False
+    sizes = all(dims.is_nonnegative(item) for index in range(len(view.inputs)) for item in view[index].flat)
+    if sizes and view.node.op_type != "Neg":
+        return False
+    return any(not isinstance(item, int) or item == 0 for item in result.flat)
 
 
 def _objects(items: list[Any], shape: tuple[int, ...]) -> Known:

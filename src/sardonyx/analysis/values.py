@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx import dtypes
-from sardonyx.analysis.value_rules import LIMIT, RULES, Known, NodeView, known_array
+from sardonyx.analysis.value_rules import LIMIT, RULES, Known, NodeView, known_array, may_be_negative_zero
 from sardonyx.dtypes import DType
 from sardonyx.ir import dims
 from sardonyx.ir.graph import Node, Value
@@ -90,6 +90,8 @@ class ValueTable:
         if result is None:
             return
         results = result if isinstance(result, list) else [result]
+        if not isinstance(result, list) and may_be_negative_zero(view, result):
+            return
         for output, limit, elements in zip(node.outputs, limits, results, strict=False):
             if limit and elements is not None and elements.size <= LIMIT and _fits(elements, *limit):
                 self._known[output] = elements

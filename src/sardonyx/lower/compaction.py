@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -120,7 +119,7 @@ def _chosen(ctx: LowerContext, node: Node, count: Dim) -> View:
     known = ctx.known.array(condition)
     if known is not None:
         found = np.flatnonzero(known)
-        return ctx.packed(f"chosen {found.tolist()}", dtypes.INT64, found.shape, partial(np.asarray, found))
+        return ctx.literal(found)
     flat = reshaped(ctx.contiguous(condition), (element_count(ctx.shape(condition)),))  # whatever its rank
     assert flat is not None
     counted = count_nonzero(ctx, flat, node.op_type)

@@ -6,22 +6,21 @@ by `choose_algorithm`. A plain Conv (one the layout pass left alone) is brought 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
-
-import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, is_nonnegative
 from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.tensor import Array, Tensor
+from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.lower.conv_geometry import SPATIAL, Geometry, blocked_moves, blocked_view, window_geometry
 from sardonyx.lower.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
+from sardonyx.lower.derived import as_float32, is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.layout import layout_step, misfit
@@ -92,30 +91,15 @@ def _weights(ctx: LowerContext, node: Node, attrs: dict[str, Any]) -> tuple[Weig
     value, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
     assert value is not None
     assert value.shape is not None
-    tensor, summand = constant_tensor(node, 1), constant_tensor(node, 2)
     shape = tuple(int(str(dim)) for dim in value.shape)
     kernel = shape[2:]
     wide = (*shape[:2], *(1,) * (SPATIAL - len(kernel)), *kernel)
     groups = int(attrs.get("group") or 1)
-    name = f"{value.name}/{bias.name if bias is not None else ''}"
-    kernels: Callable[[], Array] | View
-    if tensor is not None:
-        data = tensor
-
-        def array() -> Array:
-            return data.numpy().astype(np.float32, copy=False).reshape(wide)
-
-        kernels = array
-    else:
-        kernels = whole_view(as_float(ctx, ctx.view(value)), wide)
-    summands: Callable[[], Array] | View | None = None
-    if summand is not None:
-        known = summand
-        summands = lambda: known.numpy().astype(np.float32, copy=False)  # noqa: E731
-    elif bias is not None:
-        summands = as_float(ctx, ctx.view(bias))
+    kernels = whole_view(as_float(ctx, ctx.view(value)), wide)
+    summands = None if bias is None else as_float(ctx, ctx.view(bias))
+    if summands is not None:
         ctx.check_equal(summands.shape[0], shape[0])
-    return Weights(name, kernels, summands, groups, shape[0] // groups, shape[1]), kernel
+    return Weights(kernels, summands, groups, shape[0] // groups, shape[1]), kernel
 
 
 def as_float(ctx: LowerContext, view: View) -> View:
@@ -123,6 +107,8 @@ def as_float(ctx: LowerContext, view: View) -> View:
     kind = view.buffer.dtype.name
     if kind == "f32" and view.is_contiguous:
         return view
+    if is_fixed(view):
+        return ctx.packed(as_float32, (view,), dtype=dtypes.FLOAT32, shape=numbers(view.shape))
     scratch = ctx.scratch(dtypes.FLOAT32, view.shape)
     convert(ctx, view, scratch)
     return scratch
@@ -198,21 +184,21 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
 
 def _lying(task: Task) -> Task:
     """A convolution of a column of pixels as one of a row: kernels work on several pixels of a row at once."""
-    place, array = task.place, task.weights.array
+    place, kernels = task.place, task.weights.kernels
     column = place.size[2] == place.out[2] == place.kernel[2] == 1 and place.before[2] == place.after[2] == 0
-    if not column or place.size[1] == 1 or not callable(array):
+    if not column or place.size[1] == 1 or not is_fixed(kernels):
         return task
 
     def turned(values: tuple[Any, ...], first: int = 1) -> tuple[Any, ...]:
         return (*values[:first], values[first + 1], values[first], *values[first + 2 :])
 
-    make = array
     view = blocked_view(task.x)
+    lying = View(kernels.buffer, turned(kernels.shape, 3), turned(kernels.strides, 3), kernels.offset)
     return replace(
         task,
         place=Geometry(*(turned(getattr(place, each.name)) for each in fields(place))),
         moves=[turned(move, 3) for move in task.moves],
-        weights=replace(task.weights, name=f"{task.weights.name}/lying", array=lambda: make().swapaxes(3, 4)),
+        weights=replace(task.weights, kernels=lying),
         x=View(view.buffer, turned(view.shape, 3), turned(view.strides, 3), view.offset),
     )
 

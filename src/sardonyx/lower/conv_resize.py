@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import product
 from sardonyx.ir.graph import Node
@@ -96,10 +95,7 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
 
 def _tables(ctx: LowerContext, plans: Sequence[AxisPlan], coordinates: str, nearest: str, blend: bool) -> list[View]:
     """Places and shares of rows, then of columns."""
-    views = []
+    views: list[View] = []
     for plan in plans:
-        name = f"resize:{plan.size}:{plan.out}:{plan.scale!r}:{coordinates}:{nearest}:{blend}"
-        places, shares = _places(plan, coordinates, nearest, blend)
-        views.append(ctx.packed(f"{name}:places", dtypes.INT64, places.shape, lambda places=places: places))  # type: ignore[misc]
-        views.append(ctx.packed(f"{name}:shares", dtypes.FLOAT32, shares.shape, lambda shares=shares: shares))  # type: ignore[misc]
+        views += [ctx.literal(table) for table in _places(plan, coordinates, nearest, blend)]
     return views

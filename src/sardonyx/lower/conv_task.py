@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
-from sardonyx.ir.tensor import Array
 from sardonyx.kernel.conv import ConvKernel
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.layout import SurroundKernel
 from sardonyx.kernel.window import NarrowKernel, Row, WindowKernel, WindowKind
 from sardonyx.lower import conv_weights
 from sardonyx.lower.conv_geometry import Geometry, blocked_view, flattened
+from sardonyx.lower.derived import is_fixed
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
@@ -62,11 +62,10 @@ def choose_tile(lanes: int, blocks: int, columns: Dim, *, borders: bool = False)
 
 @dataclass(frozen=True)
 class Weights:
-    """The kernels of a convolution, and a name for what is packed of them. Constants are arrays, computed ones are views."""
+    """The kernels of a convolution in float32, constant or computed (then without gaps)."""
 
-    name: str
-    array: Callable[[], Array] | View  # [O, I / groups, planes, rows, columns]
-    bias: Callable[[], Array] | View | None
+    kernels: View  # [O, I / groups, planes, rows, columns]
+    bias: View | None
     groups: int
     outputs: int  # channels of one group
     inputs: int
@@ -83,7 +82,7 @@ def operand_arguments(epilogue: GroupEpilogue, moves: Sequence[Sequence[Dim]], o
 
 def zeros(ctx: LowerContext, block: int) -> View:
     """A block of zeros: what lies outside of an image."""
-    return ctx.packed(f"zeros:{block}", dtypes.FLOAT32, (block,), lambda: np.zeros(block, np.float32))
+    return ctx.literal(np.zeros(block, np.float32))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +158,7 @@ class Task(Blocks):
             self.epilogue.for_kernel([move[-1] for move in moves]),
         )
         sets = self._sets(tile)
-        packed = self._packed(f"direct:{block}", sets, lambda w: conv_weights.pack_direct(w, weights.groups, block, sets), block)
+        packed = self._packed(sets, block)
         channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
         self._conv_step(kernel, tile, place, moves, packed, x, (*channels, strides[2], strides[3]), turns)
 
@@ -190,7 +189,7 @@ class Task(Blocks):
             self.epilogue.for_kernel([move[-1] for move in self.moves]),
         )
         sets = self._sets(tile)
-        packed = self._packed("plain", sets, lambda w: conv_weights.pack_plain(w, weights.groups, sets), 0)
+        packed = self._packed(sets, 0)
         strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
         inner = replace(place, before=(*place.before[:2], 0))
         self._conv_step(kernel, tile, inner, self.moves, packed, x, strides, weights.inputs)
@@ -202,22 +201,14 @@ class Task(Blocks):
         channels = weights.groups * weights.outputs
         blocks = -(-channels // block)
         kernel = window_kernel(self, "depthwise", weights.inputs)
-        array = weights.array
-        assert not isinstance(array, View)
-        packed = self.ctx.packed(
-            f"lanes:{block}:{weights.name}",
-            dtypes.FLOAT32,
-            (blocks, place.taps, weights.inputs, block),
-            lambda: conv_weights.pack_lanes(array(), block),
-        )
+        shape = (blocks, place.taps, weights.inputs, block)
+        packed = self.ctx.packed(conv_weights.pack_lanes, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
         bias = self._bias(1, channels)
         window_step(self, kernel, x, packed, bias, blocks)
 
     def _narrow(self) -> None:
         """Few output channels: lanes are input channels."""
         weights, place, block = self.weights, self.place, self.block
-        array = weights.array
-        assert not isinstance(array, View)
         turns, tail = divmod(weights.inputs, block)
         pixels, row = row_tile(place, max(_NARROW_SUMS // weights.outputs, 1), weights.outputs)
         kernel = NarrowKernel(
@@ -231,12 +222,8 @@ class Task(Blocks):
             row,
             self.epilogue.for_kernel([move[-1] for move in self.moves]),
         )
-        packed = self.ctx.packed(
-            f"narrow:{block}:{weights.name}",
-            dtypes.FLOAT32,
-            (ceildiv_int(weights.inputs, block), place.taps, weights.outputs, block),
-            lambda: conv_weights.pack_narrow(array(), block),
-        )
+        shape = (ceildiv_int(weights.inputs, block), place.taps, weights.outputs, block)
+        packed = self.ctx.packed(conv_weights.pack_narrow, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
         window_step(self, kernel, self._blocked_input(), packed, self._bias(1, weights.outputs), turns, 1)
 
     # Parts of the steps
@@ -289,33 +276,26 @@ class Task(Blocks):
         )
         self.ctx.step(step)
 
-    def _packed(self, how: str, sets: conv_weights.Sets, pack: Callable[[Array], Array], block: int) -> View:
-        """The weights as the kernel reads them: packed once, or by a step if they are computed."""
+    def _packed(self, sets: conv_weights.Sets, block: int) -> View:
+        """The weights as the kernel reads them (block 0: for plain input): packed once, or by a step if they are computed."""
         weights = self.weights
-        array, size = weights.array, self.place.taps * weights.inputs * sets.width
-        if isinstance(array, View):
-            return conv_weights.pack_computed(self.ctx, array, weights.groups, sets, block)
-        return self.ctx.packed(
-            f"{how}:{weights.groups}:{sets}:{weights.name}",
-            dtypes.FLOAT32,
-            (weights.groups * sets.count, size),
-            lambda: pack(array()),
-        )
+        if not is_fixed(weights.kernels):
+            return conv_weights.pack_computed(self.ctx, weights.kernels, weights.groups, sets, block)
+        transform, sources = conv_weights.pack_direct if block else conv_weights.pack_plain, (weights.kernels,)
+        parameters = (weights.groups, sets, block) if block else (weights.groups, sets)
+        shape = (weights.groups * sets.count, self.place.taps * weights.inputs * sets.width)
+        return self.ctx.packed(transform, sources, *parameters, dtype=dtypes.FLOAT32, shape=shape)
 
     def _bias(self, groups: int, outputs: int) -> View:
         bias, block = self.weights.bias, self.block
         blocks = -(-outputs // block)
-        if isinstance(bias, View):
+        if bias is not None and not is_fixed(bias):
             padded = self.ctx.scratch(dtypes.FLOAT32, (groups, blocks * block), "bias")
             target = View(padded.buffer, (groups, outputs), (blocks * block, 1))
             self.ctx.copy(whole_view(bias, (groups, outputs)), target, "bias")
             return padded
-        return self.ctx.packed(
-            f"bias:{groups}:{block}:{outputs}:{self.weights.name if bias is not None else ''}",
-            dtypes.FLOAT32,
-            (groups * blocks * block,),
-            lambda: conv_weights.pack_bias(None if bias is None else bias(), groups, outputs, block),
-        )
+        shape = (groups * blocks * block,)
+        return self.ctx.packed(conv_weights.pack_bias, (bias,), groups, outputs, block, dtype=dtypes.FLOAT32, shape=shape)
 
     def _blocked_input(self) -> View:
         """x with three spatial axes, its lanes and columns without gaps."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 from itertools import product as combinations
 from typing import Any
 
+from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.ir.graph import Node
-from sardonyx.ir.tensor import Array
 from sardonyx.lower import conv_weights
-from sardonyx.lower.conv import accepts_conv, constant_tensor, result_epilogue, result_moves, root_of
+from sardonyx.lower.conv import accepts_conv, as_float, result_epilogue, result_moves, root_of
 from sardonyx.lower.conv_geometry import SPATIAL, Geometry
-from sardonyx.lower.conv_task import Task, Weights
+from sardonyx.lower.conv_task import Task, Weights, whole_view
+from sardonyx.lower.derived import numbers
 from sardonyx.lower.groups import Group
 from sardonyx.lower.layout import misfit
 from sardonyx.lower.lowering import LowerContext
@@ -62,13 +63,16 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     """A step for each phase."""
     node, source = root_of(group)
     attrs = attribute_values(node)
-    tensor = constant_tensor(node, 1)
-    assert tensor is not None
-    bias = constant_tensor(node, 2)
+    value, summands = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+    assert value is not None
+    given = as_float(ctx, ctx.view(value))
+    inputs, outputs, *window = numbers(given.shape)
+    bias = None if summands is None else as_float(ctx, ctx.view(summands))
     groups = int(attrs.get("group") or 1)
     where = _where(node)
     fill = SPATIAL - len(where.strides)
-    kernel = (*(1,) * fill, *tensor.shape[2:])
+    kernel = (*(1,) * fill, *window)
+    full = whole_view(given, (inputs, outputs, *kernel))
     strides = (*(1,) * fill, *where.strides)
     begin = (*(0,) * fill, *where.begin)
     out: tuple[Dim, ...] = (*(1,) * fill, *where.out)
@@ -81,23 +85,12 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     moves = result_moves(epilogue, group.shape)
     apart = [(*move[:2], *(step * stride for step, stride in zip(strides, move[2:5])), *move[5:]) for move in moves]
     block = int(attrs["block"])
-
-    def full() -> Array:
-        data = tensor.numpy()
-        return data.reshape(*data.shape[:2], *kernel)
-
     for phase in combinations(*(range(step) for step in strides)):
         axes = [_phase(*each) for each in zip(phase, begin, strides, kernel)]
         places = tuple(chosen for chosen, _ in axes)
-        number = ",".join(map(str, phase))
-        weights = Weights(
-            f"{node.inputs[1].name if node.inputs[1] is not None else ''}:transposed:{number}",
-            lambda places=places: conv_weights.transposed_phase(full(), groups, places),  # type: ignore[misc]
-            None if bias is None else bias.numpy,
-            groups,
-            tensor.shape[1],
-            tensor.shape[0] // groups,
-        )
+        shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in places))
+        part = ctx.packed(conv_weights.transposed_phase, (full,), groups, places, dtype=dtypes.FLOAT32, shape=shape)
+        weights = Weights(part, bias, groups, outputs, inputs // groups)
         place = Geometry(
             size,
             tuple(ceildiv(length - at, step) for length, at, step in zip(out, phase, strides)),

@@ -33,7 +33,7 @@ class Sets:
         return [*whole, (self.count - 1, self.count, self.last)]
 
 
-def pack_direct(w: Array, groups: int, block: int, sets: Sets) -> Array:
+def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
     """[O, I, planes, rows, columns] for blocked input.
 
     One row for each group and set of output channels; in it [turn][tap][input lane][output channel of the set]. A last block of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import product
 from sardonyx.ir.graph import Node
@@ -22,7 +24,7 @@ def constant_of_shape(ctx: LowerContext, node: Node) -> bool:
     value, output = attribute_values(node).get("value"), node.outputs[0]
     dtype = ctx.dtype(output)
     data = dtype.numpy.type(0) if value is None else value.reshape(-1)[0]
-    one = ctx.packed(f"element {data!r} as {dtype.name}", dtype, (), lambda: data.reshape(()))
+    one = ctx.literal(np.asarray(data, dtype.numpy))
     ctx.set_view(output, expanded(one, ctx.shape(output)))
     return True
 

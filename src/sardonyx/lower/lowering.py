@@ -6,7 +6,7 @@ Values nobody asks for never get memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
-from sardonyx.ir.tensor import Tensor
+from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
 from sardonyx.kernel.switch import SwitchKernel
@@ -25,6 +25,7 @@ from sardonyx.kernel.write import WriteKernel
 from sardonyx.lower import registry
 from sardonyx.lower.branches import sides
 from sardonyx.lower.copying import copy_steps, is_turned
+from sardonyx.lower.derived import Derived, literal
 from sardonyx.lower.destinations import place_results
 from sardonyx.lower.groups import Group, Grouping, Region, is_native
 from sardonyx.lower.loop_builder import loop_step
@@ -72,7 +73,7 @@ class LowerContext:
         self.inputs = list(graph.inputs if inputs is None else inputs)  # with those a body takes from around it
         self._inputs = set(self.inputs)
         self._outputs = set(outputs)
-        self._packed: dict[str, View] = {}
+        self._packed: dict[Hashable, View] = {}
         self._contiguous: dict[tuple[Value, Region], View] = {}
         self._region: Region | None = None  # where steps belong that are not made for the group's own nodes
         self._kept: set[Value] = set()  # results of the sides of Ifs
@@ -164,7 +165,7 @@ class LowerContext:
         """Sizes as a tensor of i64 that expressions can load."""
         numbers = [item for item in elements if isinstance(item, int)]
         if len(numbers) == len(elements):
-            return self.packed(f"numbers {numbers}", dtypes.INT64, (len(numbers),), lambda: np.array(numbers, np.int64))
+            return self.literal(np.array(numbers, np.int64))
         view = self.scratch(dtypes.INT64, (len(elements),), label)
         self._write(view, elements, label)
         return view
@@ -196,12 +197,28 @@ class LowerContext:
         """Memory for something that is no value of the graph."""
         return whole(Buffer("arena", dtype, element_count(shape), label), shape)
 
-    def packed(self, key: str, dtype: DType, shape: Sequence[int], make: Callable[[], np.ndarray[Any, Any]]) -> View:
-        """Data derived from constants, made once: `key` names source and layout."""
+    def packed(
+        self,
+        transform: Callable[..., Array],
+        sources: Sequence[View | None],
+        *parameters: Any,
+        dtype: DType,
+        shape: Sequence[int],
+    ) -> View:
+        """What a pure function makes of constants and parameters, of this type and shape: made once (see `derived`)."""
+        derived = Derived(transform, tuple(sources), parameters)
+        key = derived.key
         found = self._packed.get(key)
         if found is None:
-            found = self._packed[key] = whole(Buffer("constant", dtype, element_count(tuple(shape)), key, make), tuple(shape))
+            buffer = Buffer("constant", dtype, element_count(tuple(shape)), derived.label, derived.make)
+            found = self._packed[key] = whole(buffer, tuple(shape))
+        assert found.buffer.dtype is dtype and found.shape == tuple(shape), derived  # noqa: PT018
         return found
+
+    def literal(self, array: Array) -> View:
+        """A constant with this content."""
+        dtype = dtypes.from_numpy(array.dtype)
+        return self.packed(literal, (), array.tobytes(), array.shape, dtype, dtype=dtype, shape=array.shape)
 
     def contiguous(self, value: Value) -> View:
         """A view without gaps; copies if the value lies otherwise."""

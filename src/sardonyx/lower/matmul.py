@@ -25,6 +25,7 @@ from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load
 from sardonyx.kernel.matmul import MatMulKernel, Source, heights, strip_vectors, tallest, units, vector_lanes
 from sardonyx.kernel.pack import Order, PackKernel, pack_strips
 from sardonyx.kernel.pack import units as pack_units
+from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
@@ -210,7 +211,7 @@ class _Product:
         self.epilogue, self.shape, self.moves, self.kind = epilogue, shape, moves, kind
         self.rows, self.columns = shape[-2], shape[-1]
         self.depth = b.shape[-2] if isinstance(b.shape[-2], int) else a.shape[-1]
-        self.constant = b.buffer.kind == "constant" and b.buffer.load is not None
+        self.constant = is_fixed(b)
         self.vectors = strip_vectors(self.columns, kind, ctx.lanes)
         self.strip = self.vectors * vector_lanes(kind, ctx.lanes)
 
@@ -271,9 +272,8 @@ class _Product:
 
     def _packed_constant(self) -> _Columns:
         b, strip = self.b, self.strip
-        shape = tuple(_number(size) for size in self._packed_shape())
-        key = f"strips of {strip}|{b.buffer.label}|{b.offset}|{b.shape}|{b.strides}"
-        view = self.ctx.packed(key, b.buffer.dtype, shape, lambda: pack_strips(_constant_array(b), strip))
+        shape = numbers(self._packed_shape())
+        view = self.ctx.packed(pack_strips, (b,), strip, dtype=b.buffer.dtype, shape=shape)
         return _Columns("packed", _batch_of(view), b.buffer.dtype.name, self.depth * strip, self.vectors)
 
     def _packed(self, share: Dim) -> _Columns:
@@ -394,9 +394,8 @@ class _Product:
         b = self.b
         if not self.constant or _is_unit(b, -2):
             return _permuted(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])
-        shape = tuple(_number(size) for size in (*b.shape[:-2], b.shape[-1], b.shape[-2]))
-        key = f"turned|{b.buffer.label}|{b.offset}|{b.shape}|{b.strides}"
-        return self.ctx.packed(key, b.buffer.dtype, shape, lambda: np.ascontiguousarray(np.swapaxes(_constant_array(b), -1, -2)))
+        shape = numbers((*b.shape[:-2], b.shape[-1], b.shape[-2]))
+        return self.ctx.packed(_transposed, (b,), dtype=b.buffer.dtype, shape=shape)
 
     def _step(self, kernel: Kernel, arguments: Sequence[Argument], units_: Dim, work: Dim, a: View, b: View) -> None:
         self.ctx.step(
@@ -424,20 +423,11 @@ def _address(view: View) -> Address:
     return Address(view.buffer, view.offset * (view.buffer.dtype.bits // 8))
 
 
-def _number(size: Dim) -> int:
-    assert isinstance(size, int), size
-    return size
-
-
 def _batch_of(packed: View) -> View:
     """Strips as a tensor of their batch axes."""
     return View(packed.buffer, packed.shape[:-3], packed.strides[:-3], packed.offset)
 
 
-def _constant_array(view: View) -> Array:
-    """What a view of a constant shows."""
-    assert view.buffer.load is not None
-    flat = np.ascontiguousarray(view.buffer.load()).reshape(-1)
-    shape = tuple(_number(size) for size in view.shape)
-    strides = tuple(_number(stride) * flat.itemsize for stride in view.strides)
-    return np.lib.stride_tricks.as_strided(flat[_number(view.offset) :], shape, strides, writeable=False)
+def _transposed(matrices: Array) -> Array:
+    """Transform: the last two axes exchanged."""
+    return np.ascontiguousarray(np.swapaxes(matrices, -1, -2))

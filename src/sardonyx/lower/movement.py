@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, dim_min, floordiv, product
@@ -40,8 +42,7 @@ def root_of(group: Group) -> Node:
 
 def scalar_view(ctx: LowerContext, dtype: DType, number: float, shape: tuple[Dim, ...]) -> View:
     """One number seen as a tensor of any shape."""
-    one = ctx.packed(f"{number!r} as {dtype.name}", dtype, (), lambda: dtype.numpy.type(number).reshape(()))
-    return expanded(one, shape)
+    return expanded(ctx.literal(np.asarray(number, dtype.numpy)), shape)
 
 
 @view("Reshape", "Flatten")

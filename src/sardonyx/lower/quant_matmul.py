@@ -88,22 +88,24 @@ def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
         product_into(ctx, group, a, b, epilogue, group.shape)
 
 
+def _distances(elements: Array, origin: Array | None, axis: int) -> Array:
+    """Transform: the distances of elements to one zero point, or to one for each place of an axis."""
+    if origin is None:
+        return elements.astype(np.int32)
+    shape = [1] * elements.ndim
+    if origin.size != 1:
+        shape[axis] = origin.size
+    return np.ascontiguousarray(elements.astype(np.int32) - origin.astype(np.int32).reshape(shape))
+
+
 def centred(ctx: LowerContext, group: Group, value: Value, zero_point: Value | None, axis: int, into: View | None = None) -> View:
     """The distances of a tensor's elements to their zero point: one number, or one for each place of an axis."""
     known, origin = ctx.constant_data(value), ctx.constant_data(zero_point)
     rank = len(ctx.shape(value))
     others = [place for place in range(rank) if place != axis % rank]
     if into is None and known is not None and (zero_point is None or origin is not None):
-
-        def made() -> Array:
-            elements = known.numpy().astype(np.int32)
-            if origin is None:
-                return elements
-            offset = origin.numpy().astype(np.int32).reshape(-1)
-            return np.ascontiguousarray(elements - (offset if offset.size == 1 else np.expand_dims(offset, others)))
-
-        name = "" if zero_point is None else zero_point.name
-        return ctx.packed(f"{value.name} from {name or 0}", dtypes.INT32, known.shape, made)
+        sources = (ctx.view(value), None if zero_point is None else ctx.view(zero_point))
+        return ctx.packed(_distances, sources, axis, dtype=dtypes.INT32, shape=known.shape)
     x = ctx.straight(value)
     views, expression = [x], load(0, x.buffer.dtype.name).cast("i32")
     if zero_point is not None:

@@ -6,7 +6,6 @@ The expressions are those of `ops/resize.py`, operation by operation: coordinate
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -40,22 +39,15 @@ class Table:
 def known_table(ctx: LowerContext, plan: AxisPlan, how: Interpolation, kind: DType) -> Table | None:
     """The table of an axis of known size; None if it stays as it is."""
     x = source_coordinates(plan, how.coordinates)
-    key = f"{plan.size} {plan.out} {plan.scale!r} {how}"
     if how.mode == "nearest":
         chosen = np.clip(nearest_index(x, how.nearest, plan.scale), 0, plan.size - 1)
         if plan.out == plan.size and np.array_equal(chosen, np.arange(plan.size)):
             return None
-        return Table(plan.axis, plan.out, ctx.packed(f"resize {key}", dtypes.INT64, chosen.shape, partial(np.asarray, chosen)))
+        return Table(plan.axis, plan.out, ctx.literal(chosen))
     if plan.out == plan.size and np.array_equal(x, np.arange(plan.size)):
         return None
     places, weights = axis_taps(plan, how, x)
-    factors = weights.astype(kind.numpy)
-    return Table(
-        plan.axis,
-        plan.out,
-        ctx.packed(f"resize places {key}", dtypes.INT64, places.shape, partial(np.ascontiguousarray, places)),
-        ctx.packed(f"resize weights {key} {kind.name}", kind, factors.shape, partial(np.ascontiguousarray, factors)),
-    )
+    return Table(plan.axis, plan.out, ctx.literal(places), ctx.literal(weights.astype(kind.numpy)))
 
 
 def fits_open_sizes(how: Interpolation) -> bool:

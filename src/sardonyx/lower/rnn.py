@@ -20,6 +20,7 @@ from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, Expr, clamp, const, load, select, unary
 from sardonyx.kernel.matmul import vector_lanes
 from sardonyx.kernel.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, total, vector
+from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
@@ -275,12 +276,13 @@ class _Layer:
         shape: tuple[Dim, ...] = (self.directions, self.blocks, depth, gates, self.lanes)
         if depth_first:
             shape = (depth, self.directions, self.blocks, gates, self.lanes)
-        buffers = dict.fromkeys(view.buffer for part in parts for view in part.views)
-        if all(buffer.kind == "constant" and buffer.load is not None for buffer in buffers):
-            sizes = tuple(size for size in shape if isinstance(size, int))
-            sources = [f"{part.first}: {[(view.buffer.label, view.offset) for view in part.views]}" for part in parts]
-            key = f"{label} of {self.op}, {gates} gates, {self.lanes} lanes{', depth first' if depth_first else ''}: {sources}"
-            return self.ctx.packed(key, dtypes.from_name(self.type), sizes, lambda: self._array(gates, depth_first, parts))
+        sources = [view for part in parts for view in part.views]
+        if all(is_fixed(view) for view in sources):
+            first_gates = tuple((part.first, len(part.views)) for part in parts)
+            dtype = dtypes.from_name(self.type)
+            return self.ctx.packed(
+                _arrange_gates, sources, first_gates, gates, self.lanes, depth_first, dtype, dtype=dtype, shape=numbers(shape)
+            )
         target = self.ctx.scratch(dtypes.from_name(self.type), shape, label)
         axes = (1, 2, 3, 4, 0) if depth_first else (0, 1, 3, 4, 2)
         strides = tuple(target.strides[axis] for axis in axes)  # of direction, block, gate, lane, depth
@@ -313,17 +315,6 @@ class _Layer:
                     shape, views, types, [(len(part.views), value)], lanes=self.ctx.lanes, label="weights", nodes=self._labels
                 )
             )
-
-    def _array(self, gates: int, depth_first: bool, parts: Sequence[_Part]) -> Array:
-        depth = parts[0].views[0].shape[3]
-        assert isinstance(depth, int)
-        numpy_type = dtypes.from_name(self.type).numpy
-        filled = np.zeros((self.directions, gates, self.width, depth), numpy_type)
-        for part in parts:
-            arrays = [_constant_array(view).astype(numpy_type) for view in part.views]
-            filled[:, part.first : part.first + arrays[0].shape[1], : self.hidden] = sum(arrays[1:], arrays[0])
-        split = filled.reshape(self.directions, gates, self.blocks, self.lanes, depth)
-        return np.ascontiguousarray(split.transpose(4, 0, 2, 1, 3) if depth_first else split.transpose(0, 2, 4, 1, 3))
 
     def _bias(self) -> View | None:
         """The bias of all gates; in a linear GRU without the recurrent part of the hidden gate."""
@@ -480,9 +471,18 @@ def _distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(buffers))
 
 
-def _constant_array(view: View) -> Array:
-    """What a view of a constant shows."""
-    assert view.buffer.load is not None
-    flat = np.ascontiguousarray(view.buffer.load()).reshape(-1)
-    shape, strides, offset = (np.asarray(sizes, np.int64) for sizes in (view.shape, view.strides, view.offset))
-    return np.lib.stride_tricks.as_strided(flat[int(offset) :], tuple(shape), tuple(strides * flat.itemsize), writeable=False)
+def _arrange_gates(*arguments: Any) -> Array:
+    """Transform: weights [direction, gate, hidden, depth] as [direction, block, depth, gate, lane], or with the depth first.
+
+    Of each part `parts` gives the first gate it fills and how many of the arrays are summed up for it.
+    """
+    *arrays, parts, gates, lanes, depth_first, dtype = arguments
+    directions, _, hidden, depth = arrays[0].shape
+    blocks = -(-hidden // lanes)
+    filled = np.zeros((directions, gates, blocks * lanes, depth), dtype.numpy)
+    left = iter(arrays)
+    for first, count in parts:
+        summands = [next(left).astype(dtype.numpy) for _ in range(count)]
+        filled[:, first : first + summands[0].shape[1], :hidden] = sum(summands[1:], summands[0])
+    split = filled.reshape(directions, gates, blocks, lanes, depth)
+    return np.ascontiguousarray(split.transpose(4, 0, 2, 1, 3) if depth_first else split.transpose(0, 2, 4, 1, 3))

@@ -91,5 +91,4 @@ def _number(ctx: LowerContext, node: Node, position: int, otherwise: Array) -> V
     """An input of one element, or what it is if it is left out."""
     if _input(node, position) is not None:
         return scalar_input(ctx, node, position)
-    kind = dtypes.from_numpy(otherwise.dtype)
-    return ctx.packed(f"{otherwise} as {kind.name}", kind, (), lambda: otherwise)
+    return ctx.literal(otherwise)

@@ -56,7 +56,8 @@ def units(kernel: LoopKernel, sizes: Sequence[Dim], lanes: int) -> Dim:
 class Operand:
     """Memory a kernel reads or writes. `inner` says what is known of the stride on the vector axis.
 
-    `same_rows`: the stride on the axis before it is known to be 0, so that neighbouring rows read the same memory.
+    `same_rows`: the stride from row to row (on the axis before the row's one or, if it has parts, two) is known to be 0, so that
+    neighbouring rows read the same memory.
     """
 
     type: str

@@ -82,9 +82,12 @@ def loop_step(
         strides = [tuple(operand[axis] for axis in order) for operand in strides]
     fixed = {"none": 0, "inner": 1, "parts": 2, "middle": 2}[reduce]
     sizes, moves = merge_axes(shape, strides, fixed)
+    row_axis = -1 - max(fixed, 1)  # the one from row to row: rows with parts are the last two axes
     kernel = LoopKernel(
         len(sizes),
-        tuple(Operand(kind, _inner(move[-1]), len(move) > 1 and move[-2] == 0) for kind, move in zip(types, moves)),
+        tuple(
+            Operand(kind, _inner(move[-1]), len(move) >= -row_axis and move[row_axis] == 0) for kind, move in zip(types, moves)
+        ),
         tuple(stores),
         tuple(results),
         reduce,

@@ -268,6 +268,24 @@ class LowerContext:
         self.lowered.groups.append(self.group)
         self.lowered.regions.append(self.region)
 
+    def mark(self) -> tuple[int, ...]:
+        """How far lowering has come, for `back_to`."""
+        return tuple(len(each) for each in self._growing())
+
+    def back_to(self, mark: tuple[int, ...]) -> None:
+        """Forget the steps, checks and views that an attempt has made since the mark."""
+        for growing, length in zip(self._growing(), mark):
+            if isinstance(growing, dict):
+                while len(growing) > length:
+                    growing.popitem()  # the one added last
+            else:
+                del growing[length:]
+
+    def _growing(self) -> tuple[list[Any] | dict[Any, Any], ...]:
+        made = self.lowered
+        lists = (made.steps, made.groups, made.regions, made.checks, made.equalities, made.faults)
+        return (*lists, self._views, self._contiguous)
+
     def only_here(self) -> None:
         """What follows cannot depend on an If: if it is on a side of one, that must stay whole."""
         self.lowered.unsuited.update(node for node, _ in self.region[:1])

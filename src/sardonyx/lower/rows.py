@@ -7,7 +7,8 @@
 A rule is written once, over single elements. Where the reduced axes are one axis for all operands (trailing axes of contiguous
 tensors, or one axis anywhere), it becomes one kernel that walks each row while it is in cache; so it does where rows are made of
 parts (a scale that changes from channel to channel of a group). Where they are not (batch and space at once), every `total`
-becomes kernels of its own, and the rest an elementwise loop.
+becomes kernels of its own, and the rest an elementwise loop. A rule that asks where in a row an element stands cannot be divided
+like that: it gets a kernel of its own over memory without gaps, with the other nodes of the group in loops before and after.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import FLOATS, Expr, const, load, reduced, size, walk
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step
-from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.lowering import LowerContext, compute_type, lower_loop
 from sardonyx.lower.steps import View, row_major
 
 _TYPES: Final = {dtype.name: dtype for dtype in dtypes.ALL}
@@ -41,6 +42,10 @@ class Made:
 
 class _NotOneAxis(Exception):
     """The reduced axes do not lie in one line for some operand."""
+
+
+class _NoStages(Exception):
+    """A reduction that gives places of a row cannot be made axis by axis."""
 
 
 class Rows:
@@ -62,7 +67,7 @@ class Rows:
         self._source_shape = ctx.shape(source)
         self.made: dict[Value, Expr] = {}
         if group.before and self.staged:
-            self._materialise()
+            lower_loop(ctx, _part(group, group.before, self._source_shape))
         elif group.before:
             self.made = ctx.expressions(_part(group, group.before), {}, self.operand)
         self.x = self.made[source] if source in self.made else self.leaf(source)
@@ -276,30 +281,10 @@ class Rows:
 
     # Several kernels
 
-    def _materialise(self) -> None:
-        """Compute what comes before the root in a loop of its own."""
-        ctx, group = self.ctx, self.group
-        part = _part(group, group.before)
-        views: list[View] = []
-        numbers: dict[Value, int] = {}
-
-        def operand(value: Value) -> int:
-            if value not in numbers:
-                numbers[value] = len(views)
-                views.append(ctx.view(value))
-            return numbers[value]
-
-        made = ctx.expressions(part, {}, operand)
-        stores = []
-        for value in ctx.escaping(part):
-            stores.append((len(views), made[value].cast(ctx.dtype(value).name)))
-            views.append(ctx.output(value))
-        types = [view.buffer.dtype.name for view in views]
-        names = tuple(node.label for node in part.nodes)
-        ctx.step(loop_step(self._source_shape, views, types, stores, lanes=ctx.lanes, label=part.label, nodes=names))
-
     def _total_by_stages(self, kind: str, value: Expr) -> Expr:
         """Reduce one run of axes after the other, the last first; what is left is read over the whole shape."""
+        if kind.startswith("arg"):
+            raise _NoStages
         used = sorted({node.param for node in walk([value]) if node.op == "load"})
         runs = self._runs([self.views[number] for number in used], self.axes)
         left = value
@@ -372,9 +357,9 @@ def _renumbered(value: Expr, places: dict[int, int]) -> Expr:
     return made[value]
 
 
-def _part(group: Group, nodes: Sequence[Node]) -> Group:
+def _part(group: Group, nodes: Sequence[Node], shape: tuple[Dim, ...] | None = None) -> Group:
     """Some elementwise nodes of a group, as a group."""
-    return Group(group.index, "loop", group.shape, None, None, list(nodes))
+    return Group(group.index, "loop", group.shape if shape is None else shape, None, None, list(nodes), group.region)
 
 
 RowRule: TypeAlias = Callable[[Rows], Made]
@@ -393,7 +378,7 @@ def lower_rows(
         shape[1:2] = [split, channels // split]
     if not shape:
         shape = [1]
-    before = len(ctx.lowered.steps)
+    mark = ctx.mark()
     forms: tuple[Form, ...] = ("line", "parts", "stages")
     for form in forms:
         try:
@@ -401,7 +386,33 @@ def lower_rows(
             rows.finish(rule(rows))
             return
         except _NotOneAxis:
-            del ctx.lowered.steps[before:], ctx.lowered.groups[before:]
+            ctx.back_to(mark)
+        except _NoStages:
+            ctx.back_to(mark)
+            _lower_apart(ctx, group, rule, value, shape, axes)
+
+
+def _lower_apart(
+    ctx: LowerContext, group: Group, rule: RowRule, source: Value, shape: Sequence[Dim], axes: Sequence[int]
+) -> None:
+    """The root in one kernel over memory without gaps, what comes before and after it in loops."""
+    assert group.root is not None
+    (result,) = group.root.outputs
+    if group.before:
+        lower_loop(ctx, _part(group, group.before, ctx.shape(source)))
+    given, wanted = ctx.view(source), ctx.output(result)
+    made = wanted if wanted.is_contiguous else ctx.scratch(wanted.buffer.dtype, wanted.shape)
+    ctx.set_view(source, ctx.contiguous(source))
+    ctx.set_view(result, made)
+    alone = Group(group.index, "template", group.shape, group.root, group.template, [group.root], group.region)
+    rows = Rows(ctx, alone, source, shape, axes, "line")
+    rows.finish(rule(rows))
+    ctx.set_view(source, given)
+    ctx.set_view(result, wanted)
+    if made is not wanted:
+        ctx.copy(made, wanted, "copy")
+    if group.after:
+        lower_loop(ctx, _part(group, group.after))
 
 
 def wide(x: Expr) -> Expr:

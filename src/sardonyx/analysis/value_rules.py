@@ -96,7 +96,7 @@ def may_be_negative_zero(view: NodeView, result: Known) -> bool:
     """Whether a float result that stands here as 0, or may turn out so, could be -0.0: a product or quotient of another sign."""
     if view.node.op_type not in ("Neg", "Mul", "Div", "Mod") or not view.is_float():
         return False
-    sizes = all(dims.is_nonnegative(item) for index in range(len(view.inputs)) for item in view[index].flat)
+    sizes = all(dims.is_nonnegative(item) for index in range(len(view.inputs)) for item in view[index].reshape(-1).tolist())
     if sizes and view.node.op_type != "Neg":
         return False
     return any(not isinstance(item, int) or item == 0 for item in result.flat)

@@ -92,7 +92,7 @@ def compile_graph(
     while True:
         flat = flatten(nodes, order, whole | failed)
         known = KnownValues(fed, flat.nodes)
-        grouping = form_groups(known.needed(flat.nodes, outputs), fed, frozenset(failed), flat.regions, flat.merges)
+        grouping = form_groups(known.needed(flat.nodes, outputs), fed, frozenset(failed), flat.regions, flat.merges, known)
         if grouping.unsuited:
             whole |= grouping.unsuited
             continue

@@ -57,7 +57,8 @@ def emit_starts_kernel(kernel: StartsKernel, name: str, target: Target) -> Funct
     f.line(f"store i64 {each.carry[0]}, ptr {f.element(starts, 'i64', each.index)}, align 8")
     count = f.let(f"load i64, ptr {f.element(counts, 'i64', each.index)}, align 8")
     (found,) = f.end(each, [f.add(each.carry[0], count)])
-    f.line(f"store i64 {found}, ptr {total}, align 8")
+    for pointer in (total, f.element(starts, "i64", chunks)):
+        f.line(f"store i64 {found}, ptr {pointer}, align 8")
     f.end(unit)
     return f
 
@@ -74,7 +75,11 @@ def emit_places_kernel(kernel: PlacesKernel, name: str, target: Target) -> Funct
     unit = f.loop("%begin", "%end")
     first, stop = _chunk(f, unit.index, elements)
     count = _collect(f, kernel.type, source, first, stop, collected)
-    start = f.let(f"load i64, ptr {f.element(starts, 'i64', unit.index)}, align 8")
+    start, stop = (
+        f.let(f"load i64, ptr {f.element(starts, 'i64', place)}, align 8") for place in (unit.index, f.add(unit.index, 1))
+    )
+    room = f.sub(stop, start)
+    count = f.min(count, room)
     rows = [f.element(places, "i64", f.mul(strides[0], axis)) for axis in range(kernel.axes)]
     if kernel.axes == 1:
         each = f.loop(0, count)
@@ -83,6 +88,10 @@ def emit_places_kernel(kernel: PlacesKernel, name: str, target: Target) -> Funct
         f.end(each)
     else:
         _coordinates(f, sizes, collected, count, first, [(row, start, strides[1]) for row in rows])
+    missing = f.loop(count, room)
+    for row in rows:
+        _store(f, row, f.add(start, missing.index), strides[1], "0")
+    f.end(missing)
     f.end(unit)
     return f
 

@@ -1,15 +1,16 @@
 """Which elements are not zero: counted by chunks, then written where they belong.
 
     count    counts[u]  :=  how many elements of chunk u are not zero
-    starts   starts[u]  :=  counts[0] + ... + counts[u - 1];    total  :=  their sum
-    places   target[axis, starts[u] ...]  :=  where the elements of chunk u that are not zero stand, in order
+    starts   starts[u]  :=  counts[0] + ... + counts[u - 1];    starts[chunks] := total  :=  the sum of all
+    places   target[axis, starts[u] : starts[u + 1]]  :=  where the elements of chunk u that are not zero stand, in order
 
 The results are in row-major order whatever the number of workers: every chunk knows where its own begin. The target's size is
-known between the second and the third.
+known between the second and the third. The elements are an input, which somebody may change in between: `places` writes as many
+as were counted, whatever it finds then; what is missing is 0.
 
 The elements lie without gaps. Arguments of count: how many elements, address of the elements, address of the counts. Of starts:
-how many chunks, addresses of the counts, the starts and the total. Of places: sizes of the axes, how many elements, address of
-the elements, address of the starts, address of the target and its strides. The parallel range counts chunks, for starts it is 1.
+how many chunks, addresses of the counts, the starts (one more) and the total. Of places: sizes of the axes, how many elements,
+address of the elements, of the starts, of the target and its strides. The parallel range counts chunks, for starts it is 1.
 """
 
 from __future__ import annotations

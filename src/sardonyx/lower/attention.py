@@ -26,7 +26,7 @@ from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import Address, Argument, KernelStep, View
-from sardonyx.lower.views import sliced, transposed
+from sardonyx.lower.views import transposed
 
 _FEW: Final = 6  # queries from which on it pays to pack the keys
 
@@ -197,8 +197,9 @@ def joined(ctx: LowerContext, past: View | None, new: View, present: Value | Non
     for axis in (0, 1, 3):
         ctx.check_equal(past.shape[axis], new.shape[axis])
     target = ctx.output(present) if present is not None else ctx.scratch(new.buffer.dtype, shape, "present")
-    ctx.copy(past, sliced(target, 2, 0, past.shape[2]), "past")
-    ctx.copy(new, sliced(target, 2, past.shape[2], new.shape[2]), "append")
+    ctx.check_equal(target.shape[2], shape[2])
+    ctx.copy(past, ctx.part(target, 2, 0, past.shape[2]), "past")
+    ctx.copy(new, ctx.part(target, 2, past.shape[2], new.shape[2]), "append")
     return target
 
 

@@ -32,7 +32,7 @@ class Counted:
 
 def add_up(ctx: LowerContext, counts: View, label: str) -> tuple[View, View]:
     """For each of some counts the sum of those before it, and the sum of all."""
-    starts, total = ctx.scratch(dtypes.INT64, counts.shape, "starts"), ctx.scratch(dtypes.INT64, (1,), label)
+    starts, total = ctx.scratch(dtypes.INT64, (counts.shape[0] + 1,), "starts"), ctx.scratch(dtypes.INT64, (1,), label)
     ctx.step(
         KernelStep(
             StartsKernel(),

@@ -24,7 +24,7 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.matmul import product_into
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import View
-from sardonyx.lower.views import chosen, sliced, transposed, with_axes
+from sardonyx.lower.views import transposed, with_axes
 
 MICROSOFT: Final = "com.microsoft"
 _MASK_FILTER: Final = -10000.0
@@ -114,10 +114,10 @@ def _parts(ctx: LowerContext, node: Node, heads: int) -> list[View]:
     """Query, key and value as [batch, heads, time, size]."""
     views = [ctx.view(value) for value in node.inputs[:3] if value is not None]
     if len(views[0].shape) == 5:  # [batch, time, heads, 3, size]
-        return [transposed(chosen(views[0], 3, number), (0, 2, 1, 3)) for number in range(3)]
+        return [transposed(ctx.at(views[0], 3, number), (0, 2, 1, 3)) for number in range(3)]
     query = split_heads(views[0], heads)
     if len(views[1].shape) == 5:  # [batch, time, heads, 2, size]
-        return [query, *(transposed(chosen(views[1], 3, number), (0, 2, 1, 3)) for number in range(2))]
+        return [query, *(transposed(ctx.at(views[1], 3, number), (0, 2, 1, 3)) for number in range(2))]
     return [query, *(split_heads(view, heads) for view in views[1:3])]
 
 
@@ -137,7 +137,7 @@ def _with_bias(ctx: LowerContext, group: Group, node: Node, parts: list[View], h
             made.append(part)
             continue
         rows = transposed(part, (0, 2, 1, 3))  # in the order in which it lies
-        piece = sliced(bias, 0, start, size)
+        piece = ctx.part(bias, 0, start, size)
         added = View(piece.buffer, (heads, part.shape[3]), (piece.strides[0] * part.shape[3], piece.strides[0]), piece.offset)
         target = ctx.scratch(part.buffer.dtype, rows.shape, "with bias")
         ctx.step(
@@ -227,7 +227,7 @@ def packed_attention(ctx: LowerContext, group: Group) -> None:
     product_into(ctx, group, x, w, GroupEpilogue(tuple(views), ((len(views) - 1, value),)), shape)
     sizes = attrs.get("qkv_hidden_sizes") or (floordiv(w.shape[1], 3),) * 3
     starts = (0, sizes[0], sizes[0] + sizes[1])
-    q, k, v = (split_heads(sliced(target, 2, start, size), heads) for start, size in zip(starts, sizes))
+    q, k, v = (split_heads(ctx.part(target, 2, start, size), heads) for start, size in zip(starts, sizes))
     outputs = used_outputs(ctx, group, node)
     past = input_at(node, 4)
     before = None if past is None else ctx.view(past)
@@ -250,12 +250,12 @@ def _with_present(ctx: LowerContext, past: View | None, new: list[View], present
     for number, part in enumerate(new):
         length = 0 if past is None else past.shape[3]
         shape = (*part.shape[:2], length + part.shape[2], part.shape[3])
-        target = ctx.scratch(part.buffer.dtype, shape, "present") if both is None else chosen(both, 0, number)
+        target = ctx.scratch(part.buffer.dtype, shape, "present") if both is None else ctx.at(both, 0, number)
         if past is not None:
-            before = chosen(past, 0, number)
+            before = ctx.at(past, 0, number)
             for axis in (0, 1, 3):
                 ctx.check_equal(before.shape[axis], part.shape[axis])
-            ctx.copy(before, sliced(target, 2, 0, length), "past")
-        ctx.copy(part, sliced(target, 2, length, part.shape[2]), "append")
+            ctx.copy(before, ctx.part(target, 2, 0, length), "past")
+        ctx.copy(part, ctx.part(target, 2, length, part.shape[2]), "append")
         made.append(target)
     return made

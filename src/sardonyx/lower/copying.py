@@ -6,7 +6,7 @@ from sardonyx.ir.dims import Dim, dim_min, floordiv, product
 from sardonyx.kernel import interleave
 from sardonyx.kernel.expr import BITS, load
 from sardonyx.kernel.transpose import TransposeKernel, square, units
-from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
+from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes, operand_sizes
 from sardonyx.lower.steps import Address, KernelStep, View
 
 _TURNED_FROM = 4096  # elements
@@ -31,6 +31,8 @@ def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tup
         )
         step.units, step.work = step.units * (1 - share), step.work * (1 - share)
         steps.append(step)
+    for step in steps:
+        step.operand_sizes = operand_sizes([source], target.shape)
     return steps
 
 

@@ -17,7 +17,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.lower.branches import sides
 from sardonyx.lower.groups import Grouping, is_native
 from sardonyx.lower.steps import View
-from sardonyx.lower.views import reshaped, sliced
+from sardonyx.lower.views import reshaped
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.ops.layout import DOMAIN
 
@@ -41,7 +41,7 @@ def concat_parts(ctx: LowerContext, node: Node, target: View) -> list[View]:
     for value in node.inputs:
         assert value is not None
         size = ctx.shape(value)[along]
-        parts.append(sliced(target, along, start, size))
+        parts.append(ctx.part(target, along, start, size))
         start = start + size
     return parts
 
@@ -83,7 +83,7 @@ class _Placement:
         for value, part in zip(node.inputs, parts):
             if value is not None and value.shape == part.shape and self._may_lie(value, part):
                 self._place(value, part)
-        self._split_parts(node, parts)
+        self._split_parts(node, target)
 
     def _merge(self, node: Node) -> None:
         """Let both sides of an If write into its results what they compute themselves."""
@@ -94,9 +94,13 @@ class _Placement:
                 if group is not None and group.region[-1:] == ((node, side),) and self._sizes_are_fed(result):
                     self._place(value, self._ctx.output(result))
 
-    def _split_parts(self, node: Node, parts: list[View]) -> None:
+    def _split_parts(self, node: Node, target: View) -> None:
         """What a Split cuts up and the Concat joins again in the same order lies in the result as a whole."""
+        start = target.shape[0] * 0
+        along = _axis(node, len(target.shape))
         for number, value in enumerate(node.inputs):
+            first = start
+            start = start + (self._ctx.shape(value)[along] if value is not None else 0)
             split = None if value is None else value.producer
             if split is None or split.op_type != "Split" or split.domain or split.outputs[0] is not value:
                 continue
@@ -104,10 +108,9 @@ class _Placement:
             joined = list(node.inputs[number : number + count])
             if whole is None or whole.shape is None or joined != list(split.outputs):
                 continue
-            axis = _axis(node, len(whole.shape))
-            if axis != normalize_axis(attribute_values(split).get("axis") or 0, len(whole.shape)):
+            if along != normalize_axis(attribute_values(split).get("axis") or 0, len(whole.shape)):
                 continue
-            place = sliced(parts[number], axis, 0, whole.shape[axis])
+            place = self._ctx.part(target, along, first, whole.shape[along])
             if whole.shape == place.shape and self._may_lie(whole, place):
                 self._place(whole, place)
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
+import numpy as np
+
+from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_min
 from sardonyx.ir.graph import Node, Value
@@ -17,13 +20,12 @@ from sardonyx.lower.attention import Attend, attend, input_at, softcapped, split
 from sardonyx.lower.contrib_attention import MICROSOFT, only_f32
 from sardonyx.lower.groups import Group
 from sardonyx.lower.index_loops import index_tensor, indexed_loop
-from sardonyx.lower.indexing import FAR_AWAY, Place, index_step
+from sardonyx.lower.indexing import FAR_AWAY, Place, index_step, take
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.lower.rotary import angles_at, rotate
-from sardonyx.lower.steps import View
-from sardonyx.lower.views import sliced
+from sardonyx.lower.steps import Address, View
 
 _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS = 5, 6, 7, 8, 9, 10
 
@@ -87,7 +89,7 @@ class _Grouped:
             return [split_heads(self.ctx.view(one), count) for one, count in zip((query, key, value), counts)]
         packed = split_heads(self.ctx.view(query), self.heads + 2 * self.key_heads)
         starts = ((0, self.heads), (self.heads, self.key_heads), (self.heads + self.key_heads, self.key_heads))
-        return [sliced(packed, 1, start, count) for start, count in starts]
+        return [self.ctx.part(packed, 1, start, count) for start, count in starts]
 
     def lower(self) -> None:
         """Places, rotation, cache, attention."""
@@ -116,16 +118,30 @@ class _Grouped:
         """Where the first query of each batch entry stands: behind its past, or at the start of a prompt."""
         ctx = self.ctx
         total = ctx.contiguous(self._input(_TOTAL))
+        past = input_at(self.node, 3)
+        held = 0 if past is None else ctx.shape(past)[2]
+        room = self.queries if past is None else ctx.shape(self.node.outputs[1])[2]
+        sizes = ctx.sizes([self.queries, held, room], "sizes of the cache")
         views = [
             View(self.lengths.buffer, (self.batch,), (1,), self.lengths.offset),
             View(total.buffer, (1,), (0,), total.offset),
-            ctx.sizes([self.queries], "queries"),
+            *(View(sizes.buffer, (1,), (0,), sizes.offset + number) for number in range(3)),
         ]
         length, whole = (load(number, view.buffer.dtype.name).cast("i64") for number, view in enumerate(views[:2]))
-        queries = load(2, "i64")
+        queries, held, room = (load(number, "i64") for number in (2, 3, 4))
         behind = length + 1 - queries
-        place = select(whole.eq(queries), const(0, "i64"), select(behind < 0, const(FAR_AWAY, "i64"), behind))
-        return index_tensor(ctx, (self.batch,), views, place, "places")
+        place = select(whole.eq(queries), const(0, "i64"), behind)
+        wrong = (length < 0) | (length >= room) | (place < 0) | (place > held)
+        places = index_tensor(ctx, (self.batch,), views, select(wrong, const(FAR_AWAY, "i64"), place), "places")
+        # Where there is nothing to append, nobody else would look at the places.
+        nothing = ctx.scratch(dtypes.INT8, (self.batch,), "nothing")
+        one = ctx.packed("one byte", dtypes.INT8, (1,), lambda: np.zeros(1, np.int8))
+        looked_at = index_tensor(ctx, (self.batch,), [places], select(load(0, "i64").eq(FAR_AWAY), load(0, "i64"), 0), "check")
+        take(ctx, one, 0, looked_at, nothing, self._fault(), "check")
+        return places
+
+    def _fault(self) -> tuple[Address, int]:
+        return self.ctx.fault(self.node, "seqlens_k does not fit the new positions, the past and the room the cache has")
 
     def _rotated(self, view: View, cos: View, sin: View) -> View:
         batch, heads, length, size = view.shape
@@ -149,10 +165,10 @@ class _Grouped:
         target = ctx.output(present) if present is not None else ctx.scratch(new.buffer.dtype, shape, "present")
         start = View(places.buffer, (self.batch, 1, 1, 1), (1, 0, 0, 0), places.offset)
         kept = select(index(2) < load(1, "i64"), load(0, "f32"), const(0.0, "f32"))
-        part = sliced(target, 2, 0, held)
+        part = ctx.part(target, 2, 0, held)
         indexed_loop(ctx, part.shape, [before, start], part, kept, "past")
         if shape[2] != held:
-            beyond = sliced(target, 2, held, shape[2] - held)
+            beyond = ctx.part(target, 2, held, shape[2] - held)
             zero: list[tuple[int, Expr]] = [(0, const(0.0, "f32"))]
             ctx.step(loop_step(beyond.shape, [beyond], ["f32"], zero, lanes=ctx.lanes, label="zeros", nodes=("zeros",)))
         rows = index_tensor(
@@ -163,7 +179,7 @@ class _Grouped:
             "rows",
         )
         place = Place(rows, (rows.strides[0], 0, 1, 0), shape[2], target.strides[2])
-        fault = ctx.fault(self.node, "seqlens_k does not fit the new positions and the {limit} the cache has room for")
+        fault = self._fault()
         far = (target, (target.strides[0], target.strides[1], 0, target.strides[3]))
         index_step(ctx, "scatter", new.shape, (new, new.strides), far, [place], fault, label="append")
         return target

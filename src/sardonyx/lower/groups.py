@@ -15,13 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sardonyx.ir.dims import Expr, symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.lower import registry
+from sardonyx.lower.contracts import expectations
 from sardonyx.lower.registry import Template
+from sardonyx.ops.infer import Expectation
+
+if TYPE_CHECKING:
+    from sardonyx.lower.shape_values import KnownValues
 
 GroupKind: TypeAlias = Literal["loop", "template", "view", "merge", "host"]
 Region: TypeAlias = tuple[tuple[Node, bool], ...]  # the sides of Ifs that a node is on, from outside to inside
@@ -85,6 +90,7 @@ class Grouping:
     group_of: dict[Node, Group]
     refusals: dict[Node, str]
     unsuited: set[Node] = field(default_factory=set)
+    expectations: dict[Node, list[Expectation]] = field(default_factory=dict)  # of the sizes of native nodes' inputs
 
 
 def is_native(value: Value | None) -> bool:
@@ -100,6 +106,7 @@ def form_groups(
     excluded: frozenset[Node] = frozenset(),
     regions: Mapping[Node, Region] | None = None,
     merges: Collection[Node] = (),
+    contents: KnownValues | None = None,
 ) -> Grouping:
     """Put nodes into groups; those excluded are computed by the host. `regions` and `merges` tell of Ifs (see `branches`)."""
     regions = regions or {}
@@ -107,6 +114,7 @@ def form_groups(
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
     refusals: dict[Node, str] = {}
+    expected: dict[Node, list[Expectation]] = {}
 
     def new_group(node: Node, kind: GroupKind, shape: Shape | None, template: Template | None = None) -> None:
         index = groups[-1].index + 1 if groups else 0  # not the length: absorbed groups leave the list
@@ -117,6 +125,8 @@ def form_groups(
     known = {name for value in inputs for name in _symbols(value)}
     for node in nodes:
         reason = ("" if node in merges else _host_reason(node, excluded)) or _open_size(node, known)
+        if not reason and node not in merges and registry.elementwise_rule(node) is None:
+            expected[node], reason = expectations(node, contents, known)
         if reason:
             unsuited.update([node] if node in merges else [], [side for side, _ in regions.get(node, ())[:1]])
             refusals[node] = reason
@@ -142,7 +152,7 @@ def form_groups(
             new_group(node, "template", shape, template)
             if template is not None and template.absorbs:
                 _absorb(group_of[node], groups, group_of)
-    return Grouping(groups, group_of, refusals, unsuited)
+    return Grouping(groups, group_of, refusals, unsuited, expected)
 
 
 def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> None:

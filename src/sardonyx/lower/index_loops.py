@@ -8,7 +8,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, product
 from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, units
-from sardonyx.lower.loop_builder import broadcast_strides, estimated_work
+from sardonyx.lower.loop_builder import broadcast_strides, estimated_work, operand_sizes
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.steps import Address, Argument, KernelStep, View
 
@@ -46,6 +46,7 @@ def indexed_loop(ctx: LowerContext, shape: Sequence[Dim], views: Sequence[View],
             (target.buffer,),
             label,
             (label,),
+            operand_sizes=operand_sizes(operands, shape),
         )
     )
 

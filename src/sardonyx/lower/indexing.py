@@ -20,7 +20,6 @@ from sardonyx.lower.loop_builder import loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import Address, Argument, KernelStep, View
-from sardonyx.lower.views import chosen, sliced
 from sardonyx.ops.infer import normalize_axis
 
 _OUT_OF_RANGE: Final = "index {{found}} is out of range for axis {axis} of size {{limit}}: expected {{low}} to {{high}}"
@@ -188,7 +187,7 @@ def _gathered_view(ctx: LowerContext, data: Value, indices: Value, output: Value
     else:
         ctx.check_equal(dim_min(size, needed), needed)
     first = numbers[0] if numbers[0] >= 0 else size + numbers[0]
-    found = chosen(source, axis, first) if rank == 0 else sliced(source, axis, first, len(numbers), step)
+    found = ctx.at(source, axis, first) if rank == 0 else ctx.part(source, axis, first, len(numbers), step)
     ctx.set_view(output, found)
     return True
 

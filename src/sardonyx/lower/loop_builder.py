@@ -32,6 +32,12 @@ def broadcast_strides(view: View, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return (0,) * missing + tuple(own)
 
 
+def operand_sizes(operands: Sequence[View], shape: Sequence[Dim]) -> tuple[tuple[Dim, Dim], ...]:
+    """The sizes of operands beside those of the loop over them, where they are not plainly the same or 1."""
+    pairs = ((size, wanted) for view in operands for size, wanted in zip(reversed(view.shape), reversed(shape)))
+    return tuple(dict.fromkeys((size, wanted) for size, wanted in pairs if size not in (1, wanted)))
+
+
 def merge_axes(shape: Sequence[Dim], strides: Sequence[Sequence[Dim]], fixed: int = 0) -> tuple[list[Dim], list[list[Dim]]]:
     """Drop axes of size 1 and join neighbours that every operand walks through without a jump.
 
@@ -75,6 +81,7 @@ def loop_step(
     With a reduction the reduced axis is the last (inner) or the last but one (middle) of `shape`, or both (parts).
     """
     strides = [broadcast_strides(view, shape) for view in operands]
+    fitting = operand_sizes(operands, shape)
     written = list(dict.fromkeys(number for number, _ in (*stores, *results, *stash)))
     if reduce == "none":
         order = sorted(range(len(shape)), key=lambda axis: _walk_order(shape, strides, written, axis))
@@ -109,6 +116,7 @@ def loop_step(
         label,
         nodes,
         tuple(_in_place(kernel, operands, moves, types, read, [number for number, _ in (*stores, *stash)])),
+        operand_sizes=fitting,
         flops=elements * operations,
     )
 

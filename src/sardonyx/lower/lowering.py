@@ -45,6 +45,8 @@ from sardonyx.lower.steps import (
     element_count,
     whole,
 )
+from sardonyx.lower.views import sliced, without_axes
+from sardonyx.ops.infer import Expectation
 
 
 def compute_type(dtype: str) -> str:
@@ -264,6 +266,12 @@ class LowerContext:
 
     def step(self, step: Step) -> None:
         """The next step of the program."""
+        for size, wanted in step.operand_sizes if isinstance(step, KernelStep) else ():
+            if size in (1, wanted):
+                continue
+            if isinstance(size, int) and isinstance(wanted, int):
+                raise errors.EngineError(f"{step.label}: an operand of size {size} in a loop of size {wanted}")
+            self.lowered.checks.append((size, wanted))
         self.lowered.steps.append(step)
         self.lowered.groups.append(self.group)
         self.lowered.regions.append(self.region)
@@ -319,6 +327,38 @@ class LowerContext:
         if size != other:
             self.only_here()
             self.lowered.equalities.append((size, other))
+
+    def check_at_most(self, size: Dim, limit: Dim) -> None:
+        """Note a size that must not turn out larger than another.
+
+        That is so wherever the sizes of inputs do not contradict each other, so no If has to stay whole for it.
+        """
+        if is_nonnegative(limit - size):
+            return
+        if isinstance(size, int) and isinstance(limit, int):
+            raise errors.EngineError(f"a part of {size} elements does not lie in the {limit} there are")
+        self.lowered.equalities.append((dim_max(size, limit), limit))
+
+    def part(self, view: View, axis: int, start: Dim, size: Dim, step: int = 1) -> View:
+        """Part of an axis, as `views.sliced`; that it lies inside the view is checked."""
+        limit = view.shape[axis]
+        first, last = (start, start + (size - 1) * step) if step > 0 else (start + (size - 1) * step, start)
+        some: Dim = 1 if step == 1 or is_nonnegative(size - 1) else dim_min(size, 1)  # nothing of it lies anywhere if it is empty
+        self.check_at_most(0, some * first)
+        self.check_at_most(some * (last + 1), limit)
+        return sliced(view, axis, start, size, step)
+
+    def at(self, view: View, axis: int, index: Dim) -> View:
+        """What lies at one place of an axis, which is checked to be there; the axis is gone."""
+        return without_axes(self.part(view, axis, index, 1), (axis,))
+
+    def check_expectations(self, expectations: Iterable[Expectation]) -> None:
+        """Note what a node's shape rule states about the sizes of its inputs (see `contracts`)."""
+        for kind, size, other in expectations:
+            if kind == "equal":
+                self.check_equal(size, other)
+            else:
+                self.check_broadcast((size,), (other,))
 
     def check_sizes(self, dims: Iterable[Dim]) -> None:
         """Note the sizes that could turn out negative, as those of a window larger than what it slides over."""
@@ -416,6 +456,8 @@ def lower_graph(
     place_results(ctx, grouping)
     for group in grouping.groups:
         ctx.group = group
+        for node in group.nodes:
+            ctx.check_expectations(grouping.expectations.get(node, ()))
         try:
             _lower_group(ctx, group)
         except Exception as error:

@@ -23,7 +23,7 @@ from sardonyx.lower.indexing import FAR_AWAY, Place, index_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template, view
 from sardonyx.lower.steps import View
-from sardonyx.lower.views import expanded, reshaped, sliced, transposed, with_axes, without_axes
+from sardonyx.lower.views import expanded, reshaped, transposed, with_axes, without_axes
 from sardonyx.ops.infer import normalize_axis
 
 
@@ -148,7 +148,7 @@ def split(ctx: LowerContext, node: Node) -> bool:
     start: Dim = 0
     for output in node.outputs:
         size = ctx.shape(output)[axis]
-        ctx.set_view(output, sliced(source, axis, start, size))
+        ctx.set_view(output, ctx.part(source, axis, start, size))
         start = start + size
     ctx.check_equal(start, source.shape[axis])
     return True

@@ -24,7 +24,7 @@ from sardonyx.lower.quant import saturated
 from sardonyx.lower.quant_matmul import centred
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import View, element_count
-from sardonyx.lower.views import reshaped, sliced, with_axes
+from sardonyx.lower.views import reshaped, with_axes
 
 
 def _is_single(value: Value | None) -> bool:
@@ -156,6 +156,6 @@ def _bordered(
     ctx.step(loop_step(whole.shape, [whole], ["i32"], stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,)))
     inner = whole
     for axis, (first, size) in enumerate(zip(before, shape[2:])):
-        inner = sliced(inner, 2 + axis, first, size)
+        inner = ctx.part(inner, 2 + axis, first, size)
     centred(ctx, group, value, zero_point, 0, inner)
     return whole

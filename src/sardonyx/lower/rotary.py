@@ -14,7 +14,7 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.steps import View
-from sardonyx.lower.views import sliced, with_axes
+from sardonyx.lower.views import with_axes
 
 _MICROSOFT = "com.microsoft"
 
@@ -25,9 +25,9 @@ def rotate(ctx: LowerContext, group: Group, x: View, cos: View, sin: View, targe
     parts = []
     for view in (x, target):
         if interleaved:
-            parts += [sliced(view, 3, start, half, 2) for start in range(2)]
+            parts += [ctx.part(view, 3, start, half, 2) for start in range(2)]
         else:
-            parts += [sliced(view, 3, start, half) for start in (0, half)]
+            parts += [ctx.part(view, 3, start, half) for start in (0, half)]
     angles = [with_axes(view, (1,)) for view in (cos, sin)]
     views = [parts[0], parts[1], *angles, parts[2], parts[3]]
     types = [view.buffer.dtype.name for view in views]
@@ -39,7 +39,7 @@ def rotate(ctx: LowerContext, group: Group, x: View, cos: View, sin: View, targe
     ctx.step(loop_step((*x.shape[:3], half), views, types, stores, lanes=ctx.lanes, label="rotate", nodes=nodes))
     rest = x.shape[3] - 2 * half
     if rest != 0:
-        convert(ctx, group, sliced(x, 3, 2 * half, rest), sliced(target, 3, 2 * half, rest))
+        convert(ctx, group, ctx.part(x, 3, 2 * half, rest), ctx.part(target, 3, 2 * half, rest))
 
 
 def angles_at(ctx: LowerContext, group: Group, caches: tuple[Value, Value], positions: View) -> tuple[View, View]:

@@ -20,7 +20,6 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.movement import first_input, root_of
 from sardonyx.lower.registry import template, view
 from sardonyx.lower.steps import Argument, Kernel, KernelStep, View, element_count
-from sardonyx.lower.views import sliced
 from sardonyx.ops.infer import normalize_axis
 
 
@@ -86,7 +85,7 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
     axis = normalize_axis(axes[0], len(source.shape))
     steps = source.shape[axis]
     if attrs.get("reverse"):
-        source, target = (sliced(one, axis, steps - 1, steps, -1) for one in (source, target))
+        source, target = (ctx.part(one, axis, steps - 1, steps, -1) for one in (source, target))
     others = [place for place in range(len(source.shape)) if place != axis]
     sides = (source, target)
     sizes, moves = merge_axes(

@@ -15,7 +15,7 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.movement import first_input, root_of, scalar_view
 from sardonyx.lower.registry import template, view
 from sardonyx.lower.steps import View
-from sardonyx.lower.views import expanded, reshaped, sliced
+from sardonyx.lower.views import expanded, reshaped
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.ops.slicing import python_slice, slice_position
 
@@ -52,7 +52,7 @@ def slice_(ctx: LowerContext, node: Node) -> bool:
         first = _first(source.shape[place], start, end, step)
         if first is None:
             return False
-        source = sliced(source, place, first, shape[place], step)
+        source = ctx.part(source, place, first, shape[place], step)
     ctx.set_view(node.outputs[0], source)
     return True
 
@@ -127,7 +127,7 @@ def padded(ctx: LowerContext, group: Group, before: Sequence[Dim], after: Sequen
         cut, rest = dim_max(-begin, 0), dim_min(end, 0)
         kept = source.shape[axis] - cut + rest
         front, back = dim_max(begin, 0), dim_max(end, 0)
-        source, inside = sliced(source, axis, cut, kept), sliced(inside, axis, front, kept)
+        source, inside = ctx.part(source, axis, cut, kept), ctx.part(inside, axis, front, kept)
         widths.append((front, kept, back))
         ctx.check_equal(dim_max(kept, 1 if mode != "constant" else 0), kept)
     ctx.copy(source, inside, group.label)
@@ -138,7 +138,7 @@ def padded(ctx: LowerContext, group: Group, before: Sequence[Dim], after: Sequen
         for start, width in ((0, front), (front + kept, back)):
             if width == 0:
                 continue
-            border = sliced(whole, axis, start, width)
+            border = ctx.part(whole, axis, start, width)
             if mode == "constant":
                 ctx.copy(expanded(fill, border.shape), border, group.label)
             else:

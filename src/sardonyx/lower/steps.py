@@ -87,6 +87,7 @@ class KernelStep:
     nodes: tuple[str, ...]
     in_place: tuple[tuple[Buffer, Buffer], ...] = ()  # (read, written): may be the same memory if the read one dies here
     decides: tuple[KernelStep, ...] = ()  # steps whose unit counts it writes; further arguments tell it where they stand
+    operand_sizes: tuple[tuple[Dim, Dim], ...] = ()  # (of an operand, of the loop): the first must turn out 1 or as the second
     flops: Dim = 0  # floating-point operations, a multiply-add counted as two; 0 for kernels that only move data
 
 

@@ -27,11 +27,6 @@ def expanded(view: View, shape: Sequence[Dim]) -> View:
     return View(view.buffer, tuple(shape), broadcast_strides(view, shape), view.offset)
 
 
-def chosen(view: View, axis: int, index: Dim) -> View:
-    """What lies at one place of an axis; the axis is gone."""
-    return without_axes(sliced(view, axis, index, 1), (axis,))
-
-
 def without_axes(view: View, axes: Sequence[int]) -> View:
     """Without some axes of size 1."""
     kept = [axis for axis in range(len(view.shape)) if axis not in axes]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, dim_max
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
@@ -246,9 +246,24 @@ def _heads_and_time(ctx: InferContext, index: int, heads: str) -> tuple[Dim, Dim
 def _infer_attention(ctx: InferContext) -> InferResult:
     q = _heads_and_time(ctx, 0, "q_num_heads")
     k, v = _heads_and_time(ctx, 1, "kv_num_heads"), _heads_and_time(ctx, 2, "kv_num_heads")
-    past = ctx.shape(4, rank=4)
+    past, past_value = ctx.shape(4, rank=4), ctx.shape(5, rank=4)
     results: list[InferOne] = [None] * 4
     total: Dim | None = None if k is None else k[2]
+    for index, heads in ((0, "q_num_heads"), (1, "kv_num_heads"), (2, "kv_num_heads")):
+        if ctx.rank(index) == 3:
+            ctx.expect_divisible((ctx.shape(index) or ())[2], ctx.attr(heads))
+    if q is not None and k is not None and v is not None:
+        for size, other in ((k[0], q[0]), (v[0], q[0]), (k[3], q[3]), (v[1], k[1]), (v[2], k[2])):
+            ctx.expect_equal(size, other)
+        ctx.expect_divisible(q[1], dim_max(k[1], 1))
+        ctx.expect_shape(6, q[0])
+        if past is not None:
+            ctx.expect_shape(4, k[0], k[1], past[2], k[3])
+            ctx.expect_shape(5, v[0], v[1], past[2], v[3])
+        mask, keys = ctx.shape(3) if ctx.has(3) else None, total if past is None or total is None else total + past[2]
+        if mask and len(mask) <= 4 and keys is not None:
+            ctx.expect_broadcast(mask[:-1], q[:3])
+            ctx.expect_at_most(mask[-1], keys)
     if ctx.has(4):
         total = None if total is None or past is None else total + past[2]
     if q is not None:
@@ -258,7 +273,10 @@ def _infer_attention(ctx: InferContext) -> InferResult:
     if k is not None:
         results[1] = (k[0], k[1], ctx.fresh() if total is None else total, k[3])
     if v is not None:
-        results[2] = (v[0], v[1], ctx.fresh() if total is None else total, v[3])
+        length: Dim | None = v[2]
+        if ctx.has(5):
+            length = None if past_value is None else v[2] + past_value[2]
+        results[2] = (v[0], v[1], ctx.fresh() if length is None else length, v[3])
     return results[: ctx.outputs]
 
 
@@ -347,11 +365,22 @@ def _rotary_embedding(
     return narrow(merge_heads(result) if x.ndim == 3 else result, x.dtype)
 
 
-def _infer_same(ctx: InferContext) -> InferResult:
-    return ctx.shape(0)
+def _infer_rotary_embedding(ctx: InferContext) -> InferResult:
+    shape, cos = ctx.shape(0), ctx.shape(1)
+    if shape is not None and len(shape) in (3, 4) and cos is not None:
+        if len(shape) == 3 and ctx.attr("num_heads"):
+            ctx.expect_divisible(shape[2], ctx.attr("num_heads"))
+        batch, time = (shape[0], shape[1]) if len(shape) == 3 else (shape[0], shape[2])
+        ctx.expect_shape(2, *cos)
+        positions = ctx.shape(3) if ctx.has(3) else None
+        rows = positions if ctx.has(3) else cos[:-1]
+        if rows is not None and len(rows) == 2:
+            ctx.expect_broadcast(rows[:1], (batch,))
+            ctx.expect_equal(rows[1], time)
+    return shape
 
 
-ROTARY_EMBEDDING = op("RotaryEmbedding", eval=_rotary_embedding, infer=_infer_same, since=23)
+ROTARY_EMBEDDING = op("RotaryEmbedding", eval=_rotary_embedding, infer=_infer_rotary_embedding, since=23)
 
 
 _UPDATE_RULES: Final = ("linear", "gated", "delta", "gated_delta")

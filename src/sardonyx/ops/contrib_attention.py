@@ -181,10 +181,38 @@ def infer_packed_attention(past_index: int) -> Any:
             total = shape[1]
         else:
             total = past[3] if ctx.attr("past_present_share_buffer") else past[3] + shape[1]
+        if past_index == 4:
+            _expect_packed(ctx, shape, hidden, total, past)
         present: InferOne = (2, shape[0], heads, total, floordiv(hidden, heads))
         return [(shape[0], shape[1], hidden), present]
 
     return rule
+
+
+def _expect_packed(ctx: InferContext, shape: Shape, hidden: Dim, total: Dim, past: Shape | None) -> None:
+    weights, sizes = ctx.shape(1), ctx.attr("qkv_hidden_sizes")
+    heads = int(ctx.attr("num_heads"))
+    if weights is None or len(weights) != 2:
+        return
+    ctx.expect_equal(weights[0], shape[2])
+    ctx.expect_equal(sum(sizes) if sizes else hidden * 3, weights[1])
+    for size in (hidden, *(sizes or ())):
+        ctx.expect_divisible(size, heads)
+    ctx.expect_shape(2, weights[1])
+    if past is not None and len(past) == 5:
+        for size, other in zip(past, (2, shape[0], heads, past[3], floordiv(hidden, heads))):
+            ctx.expect_equal(size, other)
+    expect_masks(ctx, 3, 5, (shape[0], heads, shape[1], total))
+
+
+def expect_masks(ctx: InferContext, mask_index: int, bias_index: int, scores: Shape) -> None:
+    """State what a mask and a bias must be for scores of this shape; a mask with other sizes is left to NumPy."""
+    batch, _, queries, total = scores
+    mask, bias = (ctx.shape(index) if ctx.has(index) else None for index in (mask_index, bias_index))
+    if mask is not None and len(mask) in (1, 2, 3):
+        ctx.expect_shape(mask_index, *{1: (batch,), 2: (batch, total), 3: (batch, queries, total)}[len(mask)])
+    if bias is not None:
+        ctx.expect_broadcast(bias, scores)
 
 
 ATTENTION = op("Attention", domain=MICROSOFT, eval=_attention, infer=infer_packed_attention(4))
@@ -307,11 +335,31 @@ def _infer_multi_head(past_index: int) -> Any:
         else:
             return [(batch, queries, ctx.fresh("hidden")), None, None, _typed(ctx, None)]
         total, room = length, length
+        ctx.expect_divisible(query[2] if len(query) == 3 else heads, heads)
+        if len(query) == 5:
+            ctx.expect_shape(0, batch, queries, heads, 3, size)
+        else:
+            ctx.expect_equal(query[2], heads * size)
+            for index, packed, width in ((1, 2, size), (2, 0, v_size)):
+                ctx.expect_shape(index, batch, length, heads, packed, width)
+                ctx.expect_shape(index, batch, heads, length, width)
+                ctx.expect_shape(index, batch, length, heads * width)
+        for index in (past_index, past_index + 1):
+            if past is not None and len(past) == 4:
+                ctx.expect_shape(index, batch, heads, past[2], size if index == past_index else v_size)
         if ctx.has(past_index):
             known = past is not None and len(past) == 4
             shared = ctx.has(past_index + 2)  # past_sequence_length: the past is a buffer with room
             room = ctx.fresh("room") if not known else past[2] if shared else past[2] + length  # type: ignore[index]
             total = ctx.fresh("total") if shared else room
+        mask_index = 4 if past_index == 6 else 3  # DecoderMaskedMultiHeadAttention has its bias elsewhere
+        expect_masks(ctx, mask_index, mask_index + 1, (batch, heads, queries, total))
+        hidden = heads * (2 * size + v_size) if key is None or len(key) != 4 else query[2]
+        bias = ctx.shape(3 if past_index == 6 else 10) if ctx.has(3 if past_index == 6 else 10) else None
+        if bias is not None and len(bias) == 1:
+            ctx.expect_at_most(hidden, bias[0])
+            if hidden != query[2]:
+                ctx.expect_equal(hidden, bias[0])
         return [
             (batch, queries, heads * v_size),
             (batch, heads, room, size),

@@ -13,13 +13,13 @@ import numpy as np
 
 from sardonyx.ir.dims import floordiv
 from sardonyx.ir.tensor import Array
-from sardonyx.ir.types import Shape, SparseTensorType, format_shape
+from sardonyx.ir.types import Shape, SparseTensorType
 from sardonyx.ops import elementwise_math
 from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.conv import CONV, conv_core
 from sardonyx.ops.elementwise_math import gelu_exact, gelu_tanh
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, normalize_axis, same_as
-from sardonyx.ops.matmul import gemm_core, matmul_core, matmul_shape
+from sardonyx.ops.matmul import expect_product, gemm_core, infer_gemm, matmul_core, matmul_shape
 from sardonyx.ops.norm import DROPOUT
 from sardonyx.ops.precision import narrow, rounded_once, widen
 from sardonyx.ops.reduce import softmax
@@ -127,7 +127,7 @@ def _infer_fused_matmul(ctx: InferContext) -> InferResult:
         return None
     left: Shape = _arranged(a, ctx.attr("transA") or 0, ctx.attr("transBatchA") or 0, _swap_dims, _move_first)
     right: Shape = _arranged(b, ctx.attr("transB") or 0, ctx.attr("transBatchB") or 0, _swap_dims, _move_first)
-    return matmul_shape(left, right)
+    return expect_product(ctx, left, right)
 
 
 def _sparse_matmul(a: Array, b: Array, *, alpha: float, transA: int, transB: int) -> Array:
@@ -195,17 +195,7 @@ def _fused_gemm(
     return narrow(result, a.dtype)
 
 
-def _infer_fused_gemm(ctx: InferContext) -> InferResult:
-    a, b = ctx.shape(0), ctx.shape(1)
-    if a is None or b is None:
-        return None
-    for name, shape in (("A", a), ("B", b)):
-        if len(shape) != 2:
-            raise ValueError(f"{name} is {format_shape(shape)}, expected a matrix")
-    return a[1 if ctx.attr("transA") else 0], b[0 if ctx.attr("transB") else 1]
-
-
-FUSED_GEMM = op("FusedGemm", domain=MICROSOFT, eval=_fused_gemm, infer=_infer_fused_gemm)
+FUSED_GEMM = op("FusedGemm", domain=MICROSOFT, eval=_fused_gemm, infer=infer_gemm)
 
 
 def _gemm_fast_gelu(x: Array, w: Array, bias: Array | None = None) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.ir.dims import Dim, dim_max, floordiv
+from sardonyx.ir.dims import Dim, dim_max, floordiv, product
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.attention import attend, merge_heads, split_heads
@@ -269,6 +269,30 @@ def _grouped_sizes(ctx: InferContext) -> tuple[Shape, Dim] | None:
     return (query[0], query[1], query[2] if ctx.has(1) else size * heads), size
 
 
+def _expect_grouped(ctx: InferContext, output: Shape, size: Dim) -> None:
+    heads, kv_heads = int(ctx.attr("num_heads")), int(ctx.attr("kv_num_heads"))
+    batch, length, _ = output
+    query, past = ctx.shape(0), ctx.shape(3) if ctx.has(3) else None
+    assert query is not None
+    ctx.expect_divisible(query[2], heads if ctx.has(1) else heads + 2 * kv_heads)
+    for index in (1, 2):
+        ctx.expect_shape(index, batch, length, kv_heads * size)
+    if past is not None and len(past) == 4 and not ctx.attr("kv_cache_bit_width"):
+        for index in (3, 4):
+            ctx.expect_shape(index, batch, kv_heads, past[2], size)
+    ctx.expect_shape(5, batch)
+    ctx.expect_shape(5, batch, 1)
+    total = ctx.shape(6)
+    ctx.expect_equal(product(total or ()), 1)
+    cos = ctx.shape(7) if ctx.has(7) else None
+    if cos is not None:
+        ctx.expect_shape(8, *cos)
+        ctx.expect_at_most(cos[-1] * 2, size)
+    bias = ctx.shape(10) if ctx.has(10) else None
+    if bias is not None and len(bias) == 4:
+        ctx.expect_broadcast(bias[:3], (batch, heads, length))
+
+
 def _infer_group_query(ctx: InferContext) -> InferResult:
     sizes = _grouped_sizes(ctx)
     dtype = ctx.dtype(3) if ctx.has(3) else ctx.dtype(0)
@@ -279,6 +303,7 @@ def _infer_group_query(ctx: InferContext) -> InferResult:
     past, kv_heads = ctx.shape(3), int(ctx.attr("kv_num_heads"))
     known = ctx.dims(6)
     total: Dim = known[0] if known else ctx.fresh("total")
+    _expect_grouped(ctx, output, size)
     width = past[3] if past is not None and len(past) == 4 else ctx.fresh("width") if ctx.has(3) else size
     room: Dim
     if past is None or len(past) != 4:

@@ -16,7 +16,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis, same_as
-from sardonyx.ops.norm import standardize, stash_dtype
+from sardonyx.ops.norm import expect_scales, standardize, stash_dtype
 from sardonyx.ops.precision import narrow, rounded_once, widen
 from sardonyx.ops.registry import op
 from sardonyx.ops.special import sigmoid
@@ -52,6 +52,7 @@ def _simplified_layer_normalization(x: Array, scale: Array, *, axis: int, epsilo
 
 def _infer_layer_normalization_1(ctx: InferContext) -> InferResult:
     shape = ctx.shape(0)
+    expect_scales(ctx, 1, 2)
     statistics: Shape | None = None
     if shape is not None:
         axis = normalize_axis(ctx.attr("axis"), len(shape))
@@ -102,7 +103,13 @@ def _skip_simplified_layer_normalization(
 
 
 def _infer_skip(ctx: InferContext) -> InferResult:
-    shape = ctx.shape(0)
+    shape, skip = ctx.shape(0), ctx.shape(1)
+    if shape is not None and skip is not None and len(shape) >= 2 and len(skip) >= 2:
+        ctx.expect_broadcast(skip, shape)
+        for size, other in zip(skip[-2:], shape[-2:]):
+            ctx.expect_equal(size, other)
+        for index in range(2, 5):
+            ctx.expect_shape(index, shape[-1])
     statistics = TensorType(dtypes.FLOAT32, None if shape is None else (*shape[:-1], 1))
     return [shape, statistics, statistics, shape]
 
@@ -216,7 +223,17 @@ def _skip_group_norm(
     return narrow(result, x.dtype), narrow(total, x.dtype)
 
 
-GROUP_NORM = op("GroupNorm", domain=MICROSOFT, eval=_group_norm, infer=same_as(0))
+def _infer_group_norm(ctx: InferContext) -> InferResult:
+    x = ctx.shape(0)
+    if x is not None and len(x) > 1:
+        channels = x[-1 if ctx.attr("channels_last") else 1]
+        ctx.expect_divisible(channels, ctx.attr("groups"))
+        for index in (1, 2):
+            ctx.expect_shape(index, channels)
+    return x
+
+
+GROUP_NORM = op("GroupNorm", domain=MICROSOFT, eval=_group_norm, infer=_infer_group_norm)
 SKIP_GROUP_NORM = op("SkipGroupNorm", domain=MICROSOFT, eval=_skip_group_norm, infer=lambda ctx: [ctx.shape(0)] * ctx.outputs)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx.ir.dims import floordiv
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.attention import merge_heads, rotate, split_heads
 from sardonyx.ops.contrib_attention import MICROSOFT
-from sardonyx.ops.infer import same_as
+from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 
@@ -66,7 +67,24 @@ def _rotary_embedding(
     return narrow(rotated if x.ndim == 4 else merge_heads(rotated), x.dtype)
 
 
-ROTARY_EMBEDDING = op("RotaryEmbedding", domain=MICROSOFT, eval=_rotary_embedding, infer=same_as(0))
+def _infer_rotary_embedding(ctx: InferContext) -> InferResult:
+    shape, positions, cos = ctx.shape(0), ctx.shape(1), ctx.shape(2)
+    if shape is None or len(shape) not in (3, 4) or cos is None or len(cos) != 2:
+        return shape
+    heads = ctx.attr("num_heads") or None
+    hidden = shape[-1]
+    if len(shape) == 3 and heads is not None:
+        ctx.expect_divisible(hidden, heads)
+    ctx.expect_at_most(cos[1] * 2, hidden if len(shape) == 4 or heads is None else floordiv(hidden, heads))
+    ctx.expect_shape(3, *cos)
+    if positions is not None and len(positions) == 2 and any(size != 1 for size in positions):
+        ctx.expect_shape(1, shape[0], shape[-2] if len(shape) == 4 else shape[1])
+    elif positions is not None and len(positions) == 1:
+        ctx.expect_shape(1, 1)
+    return shape
+
+
+ROTARY_EMBEDDING = op("RotaryEmbedding", domain=MICROSOFT, eval=_rotary_embedding, infer=_infer_rotary_embedding)
 
 
 def _streams_of_columns(section: tuple[int, ...], layout: int | None, half: int) -> Array:

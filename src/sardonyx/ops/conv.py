@@ -162,8 +162,22 @@ def conv_attributes(ctx: InferContext) -> dict[str, Any]:
     }
 
 
+def expect_channels(ctx: InferContext, kernels: int, bias: int) -> None:
+    """State that input, kernels and bias (inputs 0, `kernels` and `bias`) agree on the channels, and on the kernels' sizes."""
+    x, w, attrs = ctx.shape(0), ctx.shape(kernels), conv_attributes(ctx)
+    if x is None or w is None or len(x) < 2 or len(w) < 2:
+        return
+    group, widths = attrs["group"], attrs["kernel_shape"]
+    ctx.expect_equal(x[1], w[1] * group)
+    ctx.expect_divisible(w[0], group)
+    ctx.expect_shape(bias, w[0])
+    for size, width in zip(w[2:], widths or ()):
+        ctx.expect_equal(size, width)
+
+
 def infer_conv(ctx: InferContext) -> InferResult:
     """The shape of a convolution's result, from a node's inputs and attributes."""
+    expect_channels(ctx, 1, 2)
     return conv_shape(ctx.shape(0), ctx.shape(1), **conv_attributes(ctx))
 
 

@@ -154,6 +154,11 @@ def _infer_conv_transpose(ctx: InferContext) -> InferResult:
     group = 1 if ctx.attr("group") is None else ctx.attr("group")
     if w is not None:
         _check(x, w, group, ctx.attr("kernel_shape"))
+        ctx.expect_equal(x[1], w[0])
+        ctx.expect_divisible(x[1], group)
+        ctx.expect_shape(2, w[1] * group)
+        for size, width in zip(w[2:], ctx.attr("kernel_shape") or ()):
+            ctx.expect_equal(size, width)
     kernel: Any = ctx.attr("kernel_shape") or (None if w is None else w[2:])
     outer: Shape = (x[0], fresh("M") if w is None else w[1] * group)
     if kernel is None or any(not isinstance(width, int) for width in kernel):

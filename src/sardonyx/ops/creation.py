@@ -122,6 +122,8 @@ def _range(start: Array, limit: Array, delta: Array) -> Array:
 
 def infer_range(ctx: InferContext) -> InferResult:
     """ceil((limit - start) / delta) numbers, where the three are known."""
+    for index in range(3):
+        ctx.expect_equal(dims.product(ctx.shape(index) or ()), 1)
     start, limit, delta = (ctx.constant(index) for index in range(3))
     if start is not None and limit is not None and delta is not None:
         return (_count(widen(start).item(), widen(limit).item(), widen(delta).item()),)

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sardonyx.ir import dims
 from sardonyx.ir.tensor import Array
-from sardonyx.ops.infer import InferContext, InferResult, normalize_axis, same_as
+from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import rounded_once
 from sardonyx.ops.registry import op
 
@@ -58,7 +59,22 @@ def _gather_elements(data: Array, indices: Array, *, axis: int) -> Array:
     return np.asarray(data[_along_axis(data, indices, normalize_axis(axis, data.ndim))])
 
 
-GATHER_ELEMENTS = op("GatherElements", eval=_gather_elements, infer=same_as(1), since=11)
+def _expect_along(ctx: InferContext) -> None:
+    """State that indices (input 1) lie inside the data (input 0) on every axis but the one they count along."""
+    data, indices = ctx.shape(0), ctx.shape(1)
+    if data is not None and indices is not None and len(data) == len(indices) and data:
+        along = normalize_axis(ctx.attr("axis") or 0, len(data))
+        for axis, (size, limit) in enumerate(zip(indices, data)):
+            if axis != along:
+                ctx.expect_at_most(size, limit)
+
+
+def _infer_gather_elements(ctx: InferContext) -> InferResult:
+    _expect_along(ctx)
+    return ctx.shape(1)
+
+
+GATHER_ELEMENTS = op("GatherElements", eval=_gather_elements, infer=_infer_gather_elements, since=11)
 
 
 def _nd_positions(data: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]:
@@ -90,6 +106,8 @@ def infer_gather_nd(ctx: InferContext) -> InferResult:
     data, indices = ctx.shape(0), ctx.shape(1)
     if data is None or not indices or not isinstance(indices[-1], int):
         return None
+    for size, other in zip(data[: ctx.attr("batch_dims") or 0], indices):
+        ctx.expect_equal(size, other)
     return (*indices[:-1], *data[(ctx.attr("batch_dims") or 0) + indices[-1] :])
 
 
@@ -122,8 +140,14 @@ def _scatter_elements(data: Array, indices: Array, updates: Array, *, axis: int,
     return _scatter(data, _along_axis(data, indices, normalize_axis(axis, data.ndim)), updates, reduction)
 
 
-SCATTER = op("Scatter", eval=_scatter_elements, infer=same_as(0), since=9)
-SCATTER_ELEMENTS = op("ScatterElements", eval=_scatter_elements, infer=same_as(0), since=11)
+def _infer_scatter_elements(ctx: InferContext) -> InferResult:
+    _expect_along(ctx)
+    ctx.expect_shape(2, *(ctx.shape(1) or ()))
+    return ctx.shape(0)
+
+
+SCATTER = op("Scatter", eval=_scatter_elements, infer=_infer_scatter_elements, since=9)
+SCATTER_ELEMENTS = op("ScatterElements", eval=_scatter_elements, infer=_infer_scatter_elements, since=11)
 
 
 def _scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str | None) -> Array:
@@ -139,7 +163,14 @@ def _scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str |
     return _scatter(data, positions, updates if positions else updates.reshape(data.shape), reduction)
 
 
-SCATTER_ND = op("ScatterND", eval=_scatter_nd, infer=same_as(0), since=11)
+def _infer_scatter_nd(ctx: InferContext) -> InferResult:
+    data, indices = ctx.shape(0), ctx.shape(1)
+    if data is not None and indices and isinstance(indices[-1], int):
+        ctx.expect_shape(2, *indices[:-1], *data[indices[-1] :])
+    return data
+
+
+SCATTER_ND = op("ScatterND", eval=_scatter_nd, infer=_infer_scatter_nd, since=11)
 
 
 def one_hot_depth(depth: Array) -> int:
@@ -169,6 +200,8 @@ def infer_one_hot(ctx: InferContext) -> InferResult:
     if shape is None:
         return None
     place = normalize_axis(ctx.attr("axis"), len(shape) + 1)
+    ctx.expect_equal(dims.product(ctx.shape(1) or ()), 1)
+    ctx.expect_shape(2, 2)
     known = ctx.dims(1)
     constant = ctx.constant(1)
     if constant is not None:
@@ -203,4 +236,14 @@ def _tensor_scatter(cache: Array, update: Array, starts: Array | None = None, *,
     return result
 
 
-TENSOR_SCATTER = op("TensorScatter", eval=_tensor_scatter, infer=same_as(0), since=24)
+def _infer_tensor_scatter(ctx: InferContext) -> InferResult:
+    cache, update = ctx.shape(0), ctx.shape(1)
+    if cache and update is not None and len(cache) == len(update):
+        place = normalize_axis(ctx.attr("axis"), len(cache))
+        ctx.expect_shape(1, *cache[:place], update[place], *cache[place + 1 :])
+        ctx.expect_at_most(update[place], cache[place])
+        ctx.expect_shape(2, cache[0])
+    return cache
+
+
+TENSOR_SCATTER = op("TensorScatter", eval=_tensor_scatter, infer=_infer_tensor_scatter, since=24)

@@ -4,12 +4,15 @@ A rule takes an `InferContext` and returns, for one output, a shape (tuple of di
 rank); for several outputs a list of these. The element type of a returned shape follows from the signature. Rules never see an
 unknown dimension: what nobody named is a fresh symbol, so arithmetic always works. A rule raises ValueError with a plain
 sentence if the inputs contradict each other; the caller names the node.
+
+What can be told only when all sizes are numbers, a rule states (`InferContext.expect_equal` and the like): native code relies on
+nothing else about the sizes of its inputs, and checks all of it before it runs (`lower/contracts.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, Union
+from typing import Any, Literal, TypeAlias, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +27,7 @@ from sardonyx.ops.signature import signature
 InferOne: TypeAlias = Union[Shape, Type, None]
 InferResult: TypeAlias = Union[InferOne, list[InferOne]]
 Rule: TypeAlias = Callable[["InferContext"], InferResult]
+Expectation: TypeAlias = tuple[Literal["equal", "broadcast"], Dim, Dim]  # broadcast: the first is 1, or as large as the second
 
 
 class InferContext:
@@ -46,6 +50,35 @@ class InferContext:
         self._value_of = value_of
         self._constant_of = constant_of
         self._infer_graph = infer_graph
+        self.expectations: list[Expectation] = []
+
+    def expect_equal(self, size: Dim, other: Dim) -> None:
+        """State that two sizes must be the same."""
+        if size != other:
+            self.expectations.append(("equal", size, other))
+
+    def expect_shape(self, index: int, *sizes: Dim) -> None:
+        """State the sizes of an input, if it is given; nothing is stated if its rank is unknown or another."""
+        shape = self.shape(index) if self.has(index) else None
+        if shape is not None and len(shape) == len(sizes):
+            for size, other in zip(shape, sizes):
+                self.expect_equal(size, other)
+
+    def expect_at_most(self, size: Dim, limit: Dim) -> None:
+        """State that a size must not be larger than another."""
+        if not dims.is_nonnegative(limit - size):
+            self.expect_equal(dims.dim_max(size, limit), limit)
+
+    def expect_divisible(self, size: Dim, divisor: Dim) -> None:
+        """State that a size must be a multiple of another, which is not zero."""
+        self.expect_equal(dims.floordiv(size, divisor) * divisor, size)
+
+    def expect_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
+        """State that a shape must broadcast to another, which keeps its own."""
+        self.expectations += [("equal", 1, 0)] * (len(shape) > len(target))
+        for size, wanted in zip(reversed(shape), reversed(target)):
+            if size not in (wanted, 1):
+                self.expectations.append(("broadcast", size, wanted))
 
     def attr(self, name: str) -> Any:
         """An attribute's value as `eval` would get it (graphs stay ir Graphs), or its default, or None."""

@@ -98,7 +98,11 @@ def _from_blocked(x: Array, *, channels: int) -> Array:
 
 def _infer_from_blocked(ctx: InferContext) -> InferResult:
     x = ctx.shape(0)
-    return None if x is None else plain_shape(x, ctx.attr("channels"))
+    if x is None:
+        return None
+    _checked(x, 3)
+    ctx.expect_at_most(ctx.attr("channels"), x[1] * x[-1])
+    return plain_shape(x, ctx.attr("channels"))
 
 
 FROM_BLOCKED = op("FromBlocked", domain=DOMAIN, eval=_from_blocked, infer=_infer_from_blocked)
@@ -114,6 +118,15 @@ def _plain_context(ctx: InferContext, channels: Dim) -> InferContext:
     return inner
 
 
+def _expect_blocks(ctx: InferContext, channels: Dim) -> None:
+    """State that input 0 holds so many channels."""
+    x = ctx.shape(0)
+    if x is not None:
+        _checked(x, 3)
+        ctx.expect_equal(x[-1], ctx.attr("block"))
+        ctx.expect_equal(x[1], ceildiv(channels, ctx.attr("block")))
+
+
 def _blocked_conv(x: Array, w: Array, b: Array | None = None, *, block: int, plain: int, group: int, **attrs: Any) -> Array:
     given = x if plain else from_blocked(x, w.shape[1] * group)
     return to_blocked(CONV.eval(given, w, b, group=group, **attrs), block)
@@ -124,6 +137,8 @@ def _infer_blocked_conv(ctx: InferContext) -> InferResult:
     if w is None or ctx.shape(0) is None:
         return None
     assert CONV.infer is not None
+    if not ctx.attr("plain"):
+        _expect_blocks(ctx, _checked(w, 2, "W")[1] * (ctx.attr("group") or 1))
     found = CONV.infer(ctx if ctx.attr("plain") else _plain_context(ctx, _checked(w, 2, "W")[1] * (ctx.attr("group") or 1)))
     return blocked_shape(found, ctx.attr("block")) if isinstance(found, tuple) else None
 
@@ -142,6 +157,7 @@ def _infer_blocked_conv_transpose(ctx: InferContext) -> InferResult:
     if w is None or ctx.shape(0) is None:
         return None
     assert CONV_TRANSPOSE.infer is not None
+    _expect_blocks(ctx, _checked(w, 2, "W")[0])
     found = CONV_TRANSPOSE.infer(_plain_context(ctx, _checked(w, 2, "W")[0]))
     return blocked_shape(found, ctx.attr("block")) if isinstance(found, tuple) else None
 
@@ -279,6 +295,12 @@ def _infer_blocked_concat(ctx: InferContext) -> InferResult:
         other = ctx.shape(number)
         if other is not None and len(other) != len(x):
             raise ValueError(f"input {number} of shape {format_shape(other)} has another rank than {format_shape(x)}")
+        if other is not None:
+            ctx.expect_shape(number, x[0], other[1], *x[2:])
+    for number, channels in enumerate(ctx.attr("channels")):
+        blocks = ctx.shape(number)
+        if blocks is not None:
+            ctx.expect_at_most(channels, blocks[1] * block)
     return (x[0], ceildiv(sum(ctx.attr("channels")), block), *x[2:])
 
 

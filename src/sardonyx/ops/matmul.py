@@ -69,8 +69,20 @@ def matmul_shape(a: Shape | None, b: Shape | None) -> Shape | None:
     return batch + ((left[-2],) if len(a) > 1 else ()) + ((right[-1],) if len(b) > 1 else ())
 
 
+def expect_product(ctx: InferContext, a: Shape | None, b: Shape | None) -> Shape | None:
+    """The shape of a matrix product; states that the sizes agree."""
+    result = matmul_shape(a, b)
+    if a is None or b is None or result is None:
+        return result
+    ctx.expect_equal(a[-1], b[-2 if len(b) > 1 else 0])
+    batch = result[: max(len(a), len(b), 2) - 2]
+    for shape in (a, b):
+        ctx.expect_broadcast(shape[:-2], batch)
+    return result
+
+
 def _infer_matmul(ctx: InferContext) -> InferResult:
-    return matmul_shape(ctx.shape(0), ctx.shape(1))
+    return expect_product(ctx, ctx.shape(0), ctx.shape(1))
 
 
 MATMUL = op("MatMul", eval=matmul_core, infer=_infer_matmul)
@@ -127,15 +139,21 @@ def gemm_shape(a: Shape | None, b: Shape | None, transA: int | None, transB: int
     return rows, columns
 
 
-def _infer_gemm(ctx: InferContext) -> InferResult:
-    return gemm_shape(ctx.shape(0), ctx.shape(1), ctx.attr("transA"), ctx.attr("transB"))
+def infer_gemm(ctx: InferContext) -> InferResult:
+    """Rows of A by columns of B; states that the sizes agree, those of C with the result, too."""
+    a, b, c = ctx.shape(0), ctx.shape(1), ctx.shape(2) if ctx.has(2) else None
+    result = gemm_shape(a, b, ctx.attr("transA"), ctx.attr("transB"))
+    if a is not None and b is not None and result is not None:
+        ctx.expect_equal(a[0 if ctx.attr("transA") else 1], b[1 if ctx.attr("transB") else 0])
+        ctx.expect_broadcast(c or (), result)
+    return result
 
 
 def _gemm(a: Array, b: Array, c: Array | None = None, *, alpha: float, beta: float, transA: int, transB: int) -> Array:
     return gemm_core(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
 
 
-GEMM = op("Gemm", eval=_gemm, infer=_infer_gemm)
+GEMM = op("Gemm", eval=_gemm, infer=infer_gemm)
 
 
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
@@ -195,6 +213,8 @@ def _infer_einsum(ctx: InferContext) -> InferResult:
     terms, result = parse_equation(ctx.attr("equation"), len(ctx.inputs))
     sizes: dict[str, Dim] = {}
     covered: Shape | None = ()
+    used: list[tuple[Dim, str]] = []
+    spans: list[Shape] = []
     for index, term in enumerate(terms):
         shape = ctx.shape(index)
         if shape is None:
@@ -208,6 +228,12 @@ def _infer_einsum(ctx: InferContext) -> InferResult:
         named = shape[: len(before)] + shape[len(before) + spread :]
         for letter, dim in zip(before + after, named, strict=True):
             sizes[letter] = broadcast_dims(sizes.get(letter, 1), dim)
+            used.append((dim, letter))
+        spans.append(shape[len(before) : len(before) + spread])
+    for dim, letter in used:
+        ctx.expect_broadcast((dim,), (sizes[letter],))
+    for span in spans:
+        ctx.expect_broadcast(span, covered or ())
     dims: list[Dim] = []
     for part in re.findall(r"\.\.\.|[A-Za-z]", result):
         if part == "...":

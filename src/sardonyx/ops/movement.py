@@ -22,7 +22,6 @@ from sardonyx.ops.infer import (
     broadcast_shapes,
     merge_shapes,
     normalize_axis,
-    same_as,
     scalar,
 )
 from sardonyx.ops.registry import EvalContext, Trait, op
@@ -88,7 +87,9 @@ def infer_reshape(ctx: InferContext) -> InferResult:
         return rank_from_length(ctx, 1)
     allowzero = bool(ctx.attr("allowzero"))
     if shape is not None:
-        return reshaped(shape, target, allowzero)
+        result = reshaped(shape, target, allowzero)
+        ctx.expect_equal(dims.product(result), dims.product(shape))
+        return result
     return tuple(ctx.fresh() if dim == -1 or (dim == 0 and not allowzero) else dim for dim in target)
 
 
@@ -150,6 +151,7 @@ def infer_squeeze(ctx: InferContext) -> InferResult:
     for axis in chosen:
         if isinstance(shape[axis], int) and shape[axis] != 1:
             raise ValueError(f"axis {axis} of {format_shape(shape)} has size {shape[axis]}: only axes of size 1 can be squeezed")
+        ctx.expect_equal(shape[axis], 1)
     return tuple(dim for axis, dim in enumerate(shape) if axis not in chosen)
 
 
@@ -246,6 +248,10 @@ def infer_concat(ctx: InferContext) -> InferResult:
             ) from None
     if merged is None:
         return None
+    for shape in known:
+        for place, (size, other) in enumerate(zip(shape, merged)):
+            if place != along:
+                ctx.expect_equal(size, other)
     total: Dim = 0
     for shape in known:
         total = total + shape[along]
@@ -320,6 +326,11 @@ def infer_split(ctx: InferContext) -> InferResult:
             sizes = [ctx.fresh() for _ in range(parts)]
     if sizes is None:
         sizes = _symbolic_split_sizes(shape[axis], _split_parts(ctx.attr("num_outputs"), parts), even=ctx.version < 18)
+    total: Dim = 0
+    for size in sizes:
+        total = total + size
+        ctx.expect_equal(dims.dim_max(size, 0), size)
+    ctx.expect_equal(total, shape[axis])
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
 
@@ -337,7 +348,10 @@ def infer_expand(ctx: InferContext) -> InferResult:
     """The input's shape and the target broadcast together."""
     target, shape = ctx.dims(1), ctx.shape(0)
     if target is not None:
-        return broadcast_shapes(shape, target)
+        result = broadcast_shapes(shape, target)
+        for given in (shape, target):
+            ctx.expect_broadcast(given or (), result or ())
+        return result
     unknown = rank_from_length(ctx, 1)
     if unknown is None or shape is None:
         return None
@@ -439,6 +453,7 @@ def infer_depth_to_space(ctx: InferContext) -> InferResult:
     shape, b = ctx.shape(0, rank=4), _blocksize(ctx.attr("blocksize"))
     if shape is None:
         return ctx.unknown(4)
+    ctx.expect_divisible(shape[1], b * b)
     return (shape[0], dims.floordiv(shape[1], b * b), shape[2] * b, shape[3] * b)
 
 
@@ -447,6 +462,8 @@ def infer_space_to_depth(ctx: InferContext) -> InferResult:
     shape, b = ctx.shape(0, rank=4), _blocksize(ctx.attr("blocksize"))
     if shape is None:
         return ctx.unknown(4)
+    ctx.expect_divisible(shape[2], b)
+    ctx.expect_divisible(shape[3], b)
     return (shape[0], shape[1] * (b * b), dims.floordiv(shape[2], b), dims.floordiv(shape[3], b))
 
 
@@ -468,4 +485,12 @@ def _reverse_sequence(x: Array, lengths: Array, *, batch_axis: int, time_axis: i
     return np.moveaxis(moved[np.arange(moved.shape[0])[:, None], order], (0, 1), (batch, time))
 
 
-REVERSE_SEQUENCE = op("ReverseSequence", eval=_reverse_sequence, infer=same_as(0), since=10)
+def infer_reverse_sequence(ctx: InferContext) -> InferResult:
+    """The shape of the input; there is a length for each batch entry."""
+    shape = ctx.shape(0)
+    if shape is not None and len(shape) > 1:
+        ctx.expect_shape(1, shape[normalize_axis(ctx.attr("batch_axis"), len(shape))])
+    return shape
+
+
+REVERSE_SEQUENCE = op("ReverseSequence", eval=_reverse_sequence, infer=infer_reverse_sequence, since=10)

@@ -115,6 +115,9 @@ def _infer_batch_normalization(ctx: InferContext) -> InferResult:
     statistics = ctx.shape(3)
     if statistics is None and x is not None and len(x) > 1 and ctx.attr("spatial") != 0:
         statistics = (x[1],)
+    if x is not None and ctx.attr("spatial") != 0:
+        for index in range(1, 5):
+            ctx.expect_shape(index, x[1] if len(x) > 1 else 1)
     shapes: list[InferOne] = [x]
     return shapes + [statistics] * (ctx.outputs - 1)
 
@@ -133,7 +136,18 @@ def _instance_normalization(x: Array, scale: Array, bias: Array, *, epsilon: flo
         return narrow(result, x.dtype)
 
 
-INSTANCE_NORMALIZATION = op("InstanceNormalization", eval=_instance_normalization, infer=same_as(0))
+def _infer_per_channel(ctx: InferContext) -> InferResult:
+    """The shape of X; scale and bias have a value for each channel, or each group of channels before opset 21."""
+    x, groups = ctx.shape(0), ctx.attr("num_groups")
+    if x is not None and len(x) > 1:
+        for index in (1, 2):
+            ctx.expect_shape(index, x[1] if groups is None or ctx.version >= 21 else groups)
+        if groups:
+            ctx.expect_divisible(x[1], groups)
+    return x
+
+
+INSTANCE_NORMALIZATION = op("InstanceNormalization", eval=_instance_normalization, infer=_infer_per_channel)
 
 
 def _grouped(x: Array, num_groups: int, epsilon: float) -> Array:
@@ -163,8 +177,8 @@ def _group_normalization_18(x: Array, scale: Array, bias: Array, *, epsilon: flo
     return _group_normalization(x, scale.repeat(repeats), bias.repeat(repeats), epsilon=epsilon, num_groups=num_groups)
 
 
-GROUP_NORMALIZATION_18 = op("GroupNormalization", eval=_group_normalization_18, infer=same_as(0), since=18)
-GROUP_NORMALIZATION = op("GroupNormalization", eval=_group_normalization, infer=same_as(0), since=21)
+GROUP_NORMALIZATION_18 = op("GroupNormalization", eval=_group_normalization_18, infer=_infer_per_channel, since=18)
+GROUP_NORMALIZATION = op("GroupNormalization", eval=_group_normalization, infer=_infer_per_channel, since=21)
 
 
 def stash_dtype(stash_type: int | None) -> np.dtype[Any]:
@@ -193,8 +207,18 @@ def _check_scale(x: tuple[int, ...], scale: tuple[int, ...], name: str) -> None:
         raise ValueError(f"{name} of shape {scale} does not broadcast to X of shape {x}")
 
 
+def expect_scales(ctx: InferContext, *indices: int) -> None:
+    """State that some inputs broadcast to the first."""
+    x = ctx.shape(0)
+    for index in indices:
+        shape = ctx.shape(index) if ctx.has(index) else None
+        if x is not None and shape is not None:
+            ctx.expect_broadcast(shape, x)
+
+
 def _infer_layer_normalization(ctx: InferContext) -> InferResult:
     x = ctx.shape(0)
+    expect_scales(ctx, 1, 2)
     if ctx.outputs == 1:
         return x
     statistics: Shape | None = None
@@ -218,7 +242,12 @@ def _rms_normalization(x: Array, scale: Array, *, axis: int, epsilon: float) -> 
         return narrow(wide * inverse * widen(scale), scale.dtype)
 
 
-RMS_NORMALIZATION = op("RMSNormalization", eval=_rms_normalization, infer=same_as(0), since=23)
+def _infer_rms_normalization(ctx: InferContext) -> InferResult:
+    expect_scales(ctx, 1)
+    return ctx.shape(0)
+
+
+RMS_NORMALIZATION = op("RMSNormalization", eval=_rms_normalization, infer=_infer_rms_normalization, since=23)
 
 
 def _lrn(x: Array, *, alpha: float, beta: float, bias: float, size: int) -> Array:

@@ -9,6 +9,7 @@ Float16 and bfloat16 are divided in float32, as ONNX Runtime does, unless the `p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
+from sardonyx.ir.dims import ceildiv, product
 from sardonyx.ir.types import TensorType
-from sardonyx.ops.conv import CONV, conv_attributes, conv_core, conv_shape
+from sardonyx.ops.conv import CONV, conv_attributes, conv_core, conv_shape, expect_channels
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
-from sardonyx.ops.matmul import integer_matmul, matmul_shape
+from sardonyx.ops.matmul import expect_product, integer_matmul
 from sardonyx.ops.registry import op
 
 Array = NDArray[Any]
@@ -197,6 +199,7 @@ def _quantize_linear_23(
 def _check_parameters(ctx: InferContext) -> None:
     """ValueError if the shapes of tensor, scale and zero point contradict each other."""
     shape, scale, zero_point = ctx.shape(0), ctx.shape(1), ctx.shape(2)
+    _expect_parameters(ctx)
     if scale is not None and zero_point is not None and len(scale) and len(zero_point):
         for first, second in zip(scale, zero_point, strict=False):
             if isinstance(first, int) and isinstance(second, int) and first != second:
@@ -209,6 +212,23 @@ def _check_parameters(ctx: InferContext) -> None:
         size = shape[normalize_axis(axis, len(shape))]
         if isinstance(size, int) and size != count:
             raise ValueError(f"the scale has {count} elements but axis {axis} of the tensor has {size}")
+
+
+def _expect_parameters(ctx: InferContext) -> None:
+    """State that there is a scale for all elements, or one for each slice or block of them, and as many zero points."""
+    shape, scale, zero_point = ctx.shape(0), ctx.shape(1), ctx.shape(2) if ctx.has(2) else None
+    if scale is not None and zero_point is not None:
+        ctx.expect_equal(product(zero_point), product(scale))
+    if not shape or not scale:
+        return
+    axis = 0 if len(shape) == 1 else normalize_axis(1 if ctx.attr("axis") is None else ctx.attr("axis"), len(shape))
+    block = ctx.attr("block_size") or 0
+    blocks = (*shape[:axis], ceildiv(shape[axis], block), *shape[axis + 1 :]) if block else (shape[axis],)
+    if len(scale) == 1 and not block:
+        ctx.expect_broadcast(scale, blocks)
+    else:
+        for index in (1, 2):
+            ctx.expect_shape(index, *blocks)
 
 
 def _infer_quantize(ctx: InferContext) -> InferResult:
@@ -337,8 +357,30 @@ def requantize(product: Array, first: Array, second: Array, y_scale: Array, y_ze
         return np.asarray(saturate_to(value + y_zero_point.astype(np.float32), dtype))
 
 
-op("QLinearMatMul", since=10, eval=_qlinear_matmul, infer=lambda ctx: matmul_shape(ctx.shape(0), ctx.shape(3)))
-op("MatMulInteger", since=10, eval=matmul_integer, infer=lambda ctx: matmul_shape(ctx.shape(0), ctx.shape(1)))
+def _expect_rows_and_columns(ctx: InferContext, b: int, rows: Sequence[int], columns: Sequence[int]) -> InferResult:
+    """A product of inputs 0 and `b`, with parameters for each row of A and for each column of B, or one for all."""
+    left, right = ctx.shape(0), ctx.shape(b)
+    result = expect_product(ctx, left, right)
+    for indices, shape, axis in ((rows, left, -2), (columns, right, -1)):
+        for index in indices:
+            parameter = ctx.shape(index) if ctx.has(index) else None
+            if shape is not None and parameter is not None and len(parameter) == 1:
+                ctx.expect_broadcast(parameter, (shape[axis] if len(shape) > 1 else 1,))
+    return result
+
+
+def _infer_qlinear_matmul(ctx: InferContext) -> InferResult:
+    for index in (6, 7):
+        ctx.expect_equal(product(ctx.shape(index) or ()), 1)
+    return _expect_rows_and_columns(ctx, 3, (1, 2), (4, 5))
+
+
+def _infer_matmul_integer(ctx: InferContext) -> InferResult:
+    return _expect_rows_and_columns(ctx, 1, (2,), (3,))
+
+
+op("QLinearMatMul", since=10, eval=_qlinear_matmul, infer=_infer_qlinear_matmul)
+op("MatMulInteger", since=10, eval=matmul_integer, infer=_infer_matmul_integer)
 
 
 def _conv_integer(
@@ -371,9 +413,24 @@ def _qlinear_conv(
     return requantize(total, x_scale.reshape(()), _per_kernel(w_scale, w.ndim - 2), y_scale.reshape(()), y_zero_point.reshape(()))
 
 
-def _infer_conv(ctx: InferContext, kernels: int) -> InferResult:
+def _infer_conv(ctx: InferContext, kernels: int, ones: Sequence[int], per_kernel: Sequence[int], bias: int) -> InferResult:
+    """A convolution of input 0 with `kernels`; some parameters are one number, some may have one for each kernel."""
+    expect_channels(ctx, kernels, bias)
+    w = ctx.shape(kernels)
+    for index in (*ones, *per_kernel):
+        parameter = ctx.shape(index) if ctx.has(index) else None
+        if parameter is not None and (index in ones or w is None or len(parameter) != 1):
+            ctx.expect_equal(product(parameter), 1)
+        elif parameter is not None and w:
+            ctx.expect_broadcast(parameter, w[:1])
     return conv_shape(ctx.shape(0), ctx.shape(kernels), **conv_attributes(ctx))
 
 
-op("ConvInteger", since=10, eval=_conv_integer, infer=lambda ctx: _infer_conv(ctx, 1), keywords=CONV.attr_names)
-QLINEAR_CONV = op("QLinearConv", since=10, eval=_qlinear_conv, infer=lambda ctx: _infer_conv(ctx, 3), keywords=CONV.attr_names)
+op("ConvInteger", since=10, eval=_conv_integer, infer=lambda ctx: _infer_conv(ctx, 1, (2,), (3,), 99), keywords=CONV.attr_names)
+QLINEAR_CONV = op(
+    "QLinearConv",
+    since=10,
+    eval=_qlinear_conv,
+    infer=lambda ctx: _infer_conv(ctx, 3, (1, 2, 6, 7), (4, 5), 8),
+    keywords=CONV.attr_names,
+)

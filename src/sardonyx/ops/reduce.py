@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from sardonyx.ir.dims import product
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.elementwise import truncated_division
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
@@ -180,6 +181,7 @@ def _cumulative(accumulate: Callable[..., Any], first: int) -> Callable[..., Arr
 
 def _infer_cumulative(ctx: InferContext) -> InferResult:
     shape, axis = ctx.shape(0), ctx.ints(1)
+    ctx.expect_equal(product(ctx.shape(1) or ()), 1)
     if shape is not None and axis is not None and len(axis) == 1:
         normalize_axis(axis[0], len(shape))
     return shape

@@ -340,6 +340,15 @@ def infer_recurrent(ctx: InferContext) -> InferResult:
     layout = ctx.attr("layout")
     first, second = (ctx.fresh(), ctx.fresh()) if x is None else x[:2]
     steps, batch = (second, first) if layout else (first, second)
+    rows = _GATES.get(ctx.node.op_type, 1) * hidden
+    if x is not None:
+        ctx.expect_shape(1, directions, rows, x[2])
+    ctx.expect_shape(2, directions, rows, hidden)
+    ctx.expect_shape(3, directions, 2 * rows)
+    ctx.expect_shape(4, batch)
+    for index in (5, 6):
+        ctx.expect_shape(index, *((batch, directions, hidden) if layout else (directions, batch, hidden)))
+    ctx.expect_shape(7, directions, 3 * hidden)
     outputs: Shape = (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden)
     state: Shape = (batch, directions, hidden) if layout else (directions, batch, hidden)
     if ctx.node.op_type in _GATES:  # others pack their weights differently

@@ -118,6 +118,8 @@ def _infer_grid_sample(ctx: InferContext) -> InferResult:
         rank = ctx.rank(0) or ctx.rank(1)
         unknown = ctx.unknown(rank)
         return None if unknown is None else (x or unknown)[:2] + (unknown[2:] if grid is None else grid[1:-1])
+    ctx.expect_equal(grid[0], x[0])
+    ctx.expect_equal(grid[-1], len(x) - 2)
     return (*x[:2], *grid[1:-1])
 
 
@@ -146,6 +148,8 @@ def _infer_affine_grid(ctx: InferContext) -> InferResult:
     if size is not None:
         if len(size) not in (4, 5):
             raise ValueError(f"size has {len(size)} elements, expected 4 or 5: batch, channels and space")
+        if theta is not None:
+            ctx.expect_shape(0, theta[0], len(size) - 2, len(size) - 1)
         return (size[0] if theta is None else theta[0], *size[2:], len(size) - 2)
     if theta is not None and isinstance(theta[1], int):
         return (theta[0], *(ctx.fresh() for _ in range(theta[1])), theta[1])

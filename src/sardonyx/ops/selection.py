@@ -54,6 +54,10 @@ def infer_top_k(ctx: InferContext) -> InferResult:
         return [None, None]
     axis = normalize_axis(ctx.attr("axis"), len(shape))
     counts = (ctx.attr("k"),) if ctx.version < 10 else ctx.dims(1)
+    if ctx.version >= 10:
+        ctx.expect_equal(product(ctx.shape(1) or ()), 1)
+    if counts:
+        ctx.expect_at_most(counts[0], shape[axis])
     result = _with_size(shape, axis, counts[0] if counts else ctx.fresh())
     return [result, result]
 

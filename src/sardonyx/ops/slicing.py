@@ -201,6 +201,8 @@ def infer_pad(ctx: InferContext) -> InferResult:
     if pads is not None and len(pads) != 2 * len(places):
         raise ValueError(f"pads has {len(pads)} elements: expected {2 * len(places)}, a begin and an end for each axis")
     result = list(shape)
+    if ctx.version >= 11 and ctx.has(2):
+        ctx.expect_equal(dims.product(ctx.shape(2) or ()), 1)
     for index, axis in enumerate(places):
         result[axis] = ctx.fresh() if pads is None else shape[axis] + pads[index] + pads[index + len(places)]
     return tuple(result)

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from sardonyx.ir import dims
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.image_formats import DamagedImage, decode
 from sardonyx.ops.infer import InferContext, InferResult
@@ -103,6 +104,8 @@ def _largest_share(image: Array, rows: _RoiAxis, columns: _RoiAxis) -> Array:
 def _infer_roi_align(ctx: InferContext) -> InferResult:
     x, rois, indices = ctx.shape(0, rank=4), ctx.shape(1, rank=2), ctx.shape(2, rank=1)
     regions = rois[0] if rois is not None else indices[0] if indices is not None else ctx.fresh()
+    ctx.expect_shape(1, regions, 4)
+    ctx.expect_shape(2, regions)
     return (regions, ctx.fresh() if x is None else x[1], ctx.attr("output_height"), ctx.attr("output_width"))
 
 
@@ -196,6 +199,11 @@ def box_corners(boxes: Array, center_point_box: bool) -> Array:
 
 
 def _infer_non_max_suppression(ctx: InferContext) -> InferResult:
+    boxes, scores = ctx.shape(0, rank=3), ctx.shape(1, rank=3)
+    if boxes is not None and scores is not None:
+        ctx.expect_shape(0, scores[0], scores[2], 4)
+    for index in (2, 3, 4):
+        ctx.expect_equal(dims.product((ctx.shape(index) if ctx.has(index) else None) or ()), 1)
     return (ctx.fresh("selected"), 3)
 
 

@@ -161,12 +161,12 @@ class NativeCore:
         wrong = image.checks[(found != 1) & (found != wanted)]
         different = image.equalities[dims[image.equalities[:, 0]] != dims[image.equalities[:, 1]]]
         texts = image.dim_texts
-        for size, target in wrong.tolist():
-            if not is_open(size, target):
-                raise SizeConflict(f"{texts[size]} is {dims[size]}, which does not broadcast to {dims[target]}")
         for size, other in different.tolist():
             if not is_open(size, other):
                 raise SizeConflict(f"{texts[size]} is {dims[size]}, but {texts[other]} is {dims[other]}: they must agree")
+        for size, target in wrong.tolist():
+            if not is_open(size, target):
+                raise SizeConflict(f"{texts[size]} is {dims[size]}, which does not broadcast to {dims[target]}")
 
     def place(self, context: Context) -> None:
         """Give every buffer of the arena its place, and constants theirs."""

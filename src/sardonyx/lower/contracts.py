@@ -1,0 +1,58 @@
+"""What must hold of the sizes of a node's inputs so that its kernels stay inside their memory.
+
+The shape rule of an operator states it (`InferContext.expect_equal` ...). Here the rule is asked again, with the types the node
+has when it is lowered. What is known to be wrong keeps the node from native code: NumPy finds the error. What only a run can tell
+is checked before the run (`LowerContext.check_equal`), for every template and view alike: no lowering rule has to think of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, symbols_of
+from sardonyx.ir.graph import Graph, Node
+from sardonyx.ir.tensor import Array, Tensor
+from sardonyx.ir.types import Shape, Type
+from sardonyx.ops import registry
+from sardonyx.ops.infer import Expectation, InferContext
+
+if TYPE_CHECKING:
+    from sardonyx.lower.shape_values import KnownValues
+
+
+def expectations(node: Node, known: KnownValues | None, symbols: Collection[str]) -> tuple[list[Expectation], str]:
+    """What a node expects of the sizes of its inputs, and why that cannot hold, or "". Only these `symbols` have a meaning."""
+    definition = registry.lookup(node.domain, node.op_type, node.version)
+    if definition is None or definition.infer is None or any(True for _ in node.subgraphs()):
+        return [], ""
+
+    def value_of(index: int) -> tuple[tuple[Dim, ...], Shape] | None:
+        value = node.inputs[index]
+        elements = None if known is None else known.elements(value)
+        return None if elements is None or value is None or value.shape is None else (elements, value.shape)
+
+    def constant_of(index: int) -> Array | None:
+        value = node.inputs[index]
+        if known is not None:
+            return known.array(value)
+        return value.constant.numpy() if value is not None and isinstance(value.constant, Tensor) else None
+
+    def infer_graph(graph: Graph, inputs: object) -> list[Type | None]:
+        raise AssertionError("nodes with subgraphs have no lowering rules")
+
+    types = [None if value is None else value.type for value in node.inputs]
+    context = InferContext(node, types, attribute_values(node), value_of, constant_of, infer_graph)
+    try:
+        definition.infer(context)
+    except ValueError as error:
+        return [], str(error)
+    open_ones = []
+    for kind, size, other in dict.fromkeys(context.expectations):
+        if isinstance(size, int) and isinstance(other, int):
+            if size != other and not (kind == "broadcast" and size == 1):
+                return [], f"sizes {size} and {other} contradict each other"
+        elif symbols_of(size) | symbols_of(other) <= set(symbols):
+            open_ones.append((kind, size, other))
+    return open_ones, ""

@@ -1,0 +1,297 @@
+"""Feeds whose sizes contradict each other, the constants of the model or its operators: what native code makes of them.
+
+    python tests/contradictions.py --seconds 600 --seed 1        operators, small nets, random graphs
+    python tests/contradictions.py --models --seconds 600        models that installed packages ship
+
+A seed stands for a case (`contradiction_cases.py`), for which of its inputs are constants, and for the shapes it is fed. All sizes
+of its inputs are symbols, so nothing but the operators says what fits. Every seed runs in a child process, with each buffer between
+pages nobody may touch. What is expected: the answer of the NumPy definitions, or an error where they refuse. Anything else (a
+crash, a hang, an answer where they refuse, another answer) is a failure and is printed with its seed:
+
+    python tests/contradictions.py --seed 4711 --count 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import random
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+import sardonyx
+from guarded_session import guarded_feeds, guarded_memory
+from sardonyx.errors import SardonyxError
+from session_agreement import REFERENCE, difference, session
+
+Array = NDArray[Any]
+Feeds = dict[str, Array]
+OpenAxes = dict[str, frozenset[int]]
+
+RUNS = 6  # with contradicting feeds for a seed, between two with those that fit
+LONGEST = 120  # seconds for one seed
+FLOATS = ("bfloat16", "float16", "float32")  # from the roughest on
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, feeds that fit it, and the roughest float type in it."""
+
+    name: str
+    content: bytes
+    feeds: Feeds
+    fixed: bool = False  # whether all inputs stay inputs: what else the model reads is constant already
+
+    @property
+    def loosest(self) -> str:
+        names = {array.dtype.name for array in self.feeds.values()}
+        return next((name for name in FLOATS if name in names), "float64")
+
+
+@dataclass
+class Tally:
+    """What came of the runs, and the failures in full."""
+
+    runs: Counter[str] = field(default_factory=Counter)
+    seeds: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(self.runs.items()))
+        return f"{self.seeds} seeds: {counts or 'no runs'}; {len(self.failures)} failures"
+
+
+def drawn_axes(feeds: Feeds, draw: random.Random) -> OpenAxes:
+    """The axes whose sizes are open: all of them, or some, for there are kernels only where some sizes are known."""
+    share = draw.choice((1.0, 1.0, 0.7, 0.4))
+    return {name: frozenset(axis for axis in range(array.ndim) if draw.random() < share) for name, array in feeds.items()}
+
+
+def with_open_sizes(content: bytes, feeds: Feeds, axes: OpenAxes, constant: set[str], shared: bool) -> bytes:
+    """The model with symbols for these sizes of its inputs, some of which become constants.
+
+    With `shared`, sizes that are equal in these feeds have the same symbol.
+    """
+    model = onnx.load_model_from_string(content)
+    graph = model.graph
+    kept = [value for value in graph.input if value.name not in constant]
+    for value in kept:
+        array = feeds.get(value.name)
+        if array is None:
+            continue
+        shape = value.type.tensor_type.shape
+        shape.Clear()
+        for axis, size in enumerate(array.shape):
+            dim = shape.dim.add()
+            if axis in axes[value.name]:
+                dim.dim_param = f"size{size}" if shared else f"{value.name}_{axis}"
+            else:
+                dim.dim_value = size
+    graph.initializer.extend(numpy_helper.from_array(feeds[name], name) for name in sorted(constant))
+    del graph.input[:]
+    graph.input.extend(kept)
+    del graph.value_info[:]
+    for value in graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    made: bytes = model.SerializeToString()
+    return made
+
+
+def contradicted(feeds: Feeds, axes: OpenAxes, draw: random.Random) -> Feeds:
+    """The feeds with one or two sizes of one of them changed, now and then of two."""
+    made = dict(feeds)
+    candidates = [name for name in feeds if axes[name]]
+    for name in draw.sample(candidates, min(len(candidates), 1 if draw.random() < 0.8 else 2)):
+        array, free = feeds[name], sorted(axes[name])
+        shape = list(array.shape)
+        if len(free) > 1 and draw.random() < 0.15:
+            first, second = draw.sample(free, 2)
+            shape[first], shape[second] = shape[second], shape[first]
+        for axis in draw.sample(free, min(len(free), 1 if draw.random() < 0.7 else 2)):
+            size = shape[axis]
+            shape[axis] = draw.choice((size + 1, max(size - 1, 0), 1, 0, 2 * size, size + 16))
+        made[name] = resized(array, tuple(shape))
+    return made
+
+
+def resized(array: Array, shape: tuple[int, ...]) -> Array:
+    """An array of another shape with the elements of this one, repeated if they are too few: their range stays the same."""
+    if array.size == 0:
+        return np.zeros(shape, array.dtype)
+    return np.resize(array, shape)
+
+
+@dataclass
+class Outcome:
+    """The results of a run, or the error."""
+
+    results: list[Any] | None
+    error: str = ""
+    deliberate: bool = True
+
+
+def outcome(opened: sardonyx.InferenceSession, feeds: Feeds) -> Outcome:
+    try:
+        return Outcome(opened.run(None, dict(feeds)))
+    except SardonyxError as error:
+        return Outcome(None, str(error))
+    except Exception as error:  # an exception nobody meant to raise is a finding of its own
+        return Outcome(None, f"{type(error).__name__}: {error}", deliberate=False)
+
+
+def judge(expected: Outcome, found: Outcome, loosest: str) -> tuple[str, str]:
+    """What became of a run, and what is wrong about it ("" if nothing is)."""
+    if not found.deliberate:
+        return "bare exceptions", f"raises {found.error}"
+    if expected.results is None:
+        if found.results is None:
+            return "refused by both", ""
+        shapes = [list(np.shape(result)) for result in found.results]
+        return "answered where the reference refuses", f"answers {shapes}; the reference says: {expected.error}"
+    if found.results is None:
+        return "refused where the reference answers", f"refuses: {found.error}"
+    wrong = [text for text in (difference(a, e, loosest) for a, e in zip(found.results, expected.results)) if text]
+    return ("different answers", wrong[0]) if wrong else ("same answers", "")
+
+
+def run_seed(cases: Sequence[Case], seed: int) -> Iterator[tuple[str, str]]:
+    """All runs of a seed: what became of each, and what is wrong about it."""
+    draw = random.Random(seed)
+    case = cases[seed % len(cases)]
+    names = [name for name, array in case.feeds.items() if array.dtype != object]
+    constant = set() if case.fixed else {name for name in names[1:] if draw.random() < 0.4}
+    axes = drawn_axes(case.feeds, draw)
+    content = with_open_sizes(case.content, case.feeds, axes, constant, shared=draw.random() < 0.25)
+    feeds = {name: array for name, array in case.feeds.items() if name not in constant}
+    runs = [feeds, *(contradicted(feeds, axes, draw) for _ in range(RUNS)), feeds]
+    try:
+        reference = session(content, providers=REFERENCE)
+    except SardonyxError as error:
+        yield "not opened", "" if case.fixed else f"the reference does not open it: {error}"
+        return
+    expected = [outcome(reference, each) for each in runs]
+    with guarded_memory(at_start=draw.random() < 0.3) as guard:
+        opened = session(content, threads=draw.choice((1, 2)))
+        for given, wanted in zip(runs, expected):
+            kind, wrong = judge(wanted, outcome(opened, guarded_feeds(guard, given)), case.loosest)
+            shapes = {name: list(array.shape) for name, array in given.items()}
+            yield kind, wrong and f"{wrong} (fed {shapes}, constant {sorted(constant)})"
+
+
+def _work(cases: Sequence[Case], seeds: Sequence[int], pipe: Connection) -> None:
+    """The child process: tells what it is about to do, then what came of it."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    for seed in seeds:
+        pipe.send((seed, "begin", ""))
+        signal.alarm(LONGEST)
+        try:
+            for kind, wrong in run_seed(cases, seed):
+                pipe.send((seed, kind, wrong))
+        except Exception as error:  # a session that does not open, or a fault of the generator: either is reported
+            pipe.send((seed, "bare exceptions", f"{type(error).__name__}: {error}"))
+        signal.alarm(0)
+        pipe.send((seed, "end", ""))
+
+
+def explore(cases: Sequence[Case], seeds: Sequence[int], tally: Tally, until: float | None = None) -> None:
+    """Run seeds in child processes; one that dies is followed by another that goes on behind the seed that killed it."""
+    context = multiprocessing.get_context("fork")
+    seeds = list(seeds)
+    while seeds and (until is None or time.monotonic() < until):
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=_work, args=(cases, seeds, theirs))
+        child.start()
+        theirs.close()
+        seed, running = seeds[0], False
+        try:
+            while until is None or running or time.monotonic() < until:
+                seed, kind, wrong = ours.recv()
+                running = kind not in ("begin", "end") or kind == "begin"
+                if kind == "begin":
+                    continue
+                if kind == "end":
+                    tally.seeds += 1
+                    continue
+                tally.runs[kind] += 1
+                if wrong:
+                    tally.failures.append(f"seed {seed} ({cases[seed % len(cases)].name}): {kind}: {wrong}")
+        except EOFError:
+            pass
+        if running:
+            child.join()
+            name = signal.Signals(-child.exitcode).name if child.exitcode and child.exitcode < 0 else f"exit {child.exitcode}"
+            kind = "hangs" if name == "SIGALRM" else "crashes"
+            tally.runs[kind] += 1
+            tally.failures.append(f"seed {seed} ({cases[seed % len(cases)].name}): {kind}: {name}")
+        elif child.is_alive():
+            child.kill()
+        child.join()
+        seeds = seeds[seeds.index(seed) + 1 :]
+
+
+def batches(first: int, size: int = 50) -> Iterator[range]:
+    """Seeds from a first one on, for ever."""
+    while True:
+        yield range(first, first + size)
+        first += size
+
+
+def explore_for(cases: Sequence[Case], seconds: float, first: int, report: Any = None) -> Tally:
+    """Run seeds from `first` on for some time; `report` gets each new failure."""
+    tally, until = Tally(), time.monotonic() + seconds
+    for seeds in batches(first):
+        if time.monotonic() >= until:
+            break
+        known = len(tally.failures)
+        explore(cases, seeds, tally, until)
+        for failure in tally.failures[known:]:
+            if report is not None:
+                report(failure)
+    return tally
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    from contradiction_cases import all_cases, package_cases
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, help="how many seeds, instead of a time")
+    parser.add_argument("--models", action="store_true", help="models of installed packages instead of operators")
+    parser.add_argument("--only", default="", help="only cases whose name holds this text; seeds mean other cases then")
+    given = parser.parse_args(arguments)
+    cases = [case for case in (package_cases() if given.models else all_cases()) if given.only in case.name]
+
+    def show(failure: str) -> None:
+        print(failure, flush=True)
+
+    print(f"{len(cases)} cases", flush=True)
+    if given.count is None:
+        tally = explore_for(cases, given.seconds, given.seed, show)
+    else:
+        tally = Tally()
+        explore(cases, range(given.seed, given.seed + given.count), tally)
+        for failure in tally.failures:
+            show(failure)
+    print(tally)
+    return 1 if tally.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,10 +3,10 @@
     python tests/contradictions.py --seconds 600 --seed 1        operators, small nets, random graphs
     python tests/contradictions.py --models --seconds 600        models that installed packages ship
 
-A seed stands for a case (`contradiction_cases.py`), for which of its inputs are constants, and for the shapes it is fed. All sizes
-of its inputs are symbols, so nothing but the operators says what fits. Every seed runs in a child process, with each buffer between
-pages nobody may touch. What is expected: the answer of the NumPy definitions, or an error where they refuse. Anything else (a
-crash, a hang, an answer where they refuse, another answer) is a failure and is printed with its seed:
+A seed stands for a case (`contradiction_cases.py`), for which of its inputs are constants, which of their sizes are open, and for
+the shapes it is fed: nothing but the operators says what fits. Every seed runs in a child process, with each buffer between pages
+nobody may touch. What is expected: the answer of the NumPy definitions, or an error where they refuse. Anything else (a crash, a
+hang, an answer where they refuse, another answer) is a failure and is printed with its seed:
 
     python tests/contradictions.py --seed 4711 --count 1
 """

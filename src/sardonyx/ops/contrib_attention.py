@@ -223,6 +223,14 @@ def _multi_head_inputs(
 ) -> tuple[Array, Array, Array]:
     """Query, key and value as [B, N, S or L, H], out of every packing, with the bias added."""
     query = widen(query)
+    for name, packed, count in (("query", query, 3), ("key", key, 2)):
+        if packed is not None and packed.ndim == 5 and packed.shape[2:4] != (heads, count):
+            raise ValueError(
+                f"{name} is {packed.shape}, expected (batch, length, {heads}, {count}, size): {heads} heads of {count}"
+            )
+    for name, part in (("key", key), ("value", value)):
+        if part is not None and part.ndim == 4 and part.shape[1] != heads:
+            raise ValueError(f"{name} is {part.shape}, expected (batch, {heads}, length, size)")
     if query.ndim == 5:  # [B, S, N, 3, H]
         parts = [query[:, :, :, index].transpose(0, 2, 1, 3) for index in range(3)]
     elif key is None:

@@ -191,6 +191,12 @@ def _group_query_attention(
     elif (lengths < 1).any() or (lengths > room).any():
         raise ValueError(f"seqlens_k {seqlens_k.tolist()} must lie from 0 to {room - 1}: the cache has room for {room} positions")
     before = np.zeros(batch, np.int64) if prompt and not sliding else lengths - length
+    if past_key is not None and past_value is not None:
+        shape = (batch, kv_num_heads, past_key.shape[2])
+        if past_key.shape[:3] != shape or past_value.shape[:3] != shape:
+            raise ValueError(
+                f"past_key is {past_key.shape}, past_value {past_value.shape}: expected ({batch}, {kv_num_heads}, length, size)"
+            )
     if past_key is not None and fresh and not sliding and (before > past_key.shape[2]).any():
         raise ValueError(f"seqlens_k {seqlens_k.tolist()} needs more past positions than the cache has ({past_key.shape[2]})")
     if (before < 0).any():

@@ -1,0 +1,65 @@
+"""Sizes that contradict each other are refused as the NumPy definitions refuse them, and nothing is touched outside of a buffer.
+
+By default every case of the generator's own table is tried with one seed. `make guarded` goes on for SARDONYX_GUARDED_SECONDS
+(300 if that is not set) from the seed SARDONYX_GUARDED_SEED on, over the node tests of onnx, small nets, random graphs and the
+models of installed packages.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from contradiction_cases import all_cases, own_cases, package_cases
+from contradictions import Case, Tally, contradicted, drawn_axes, explore, explore_for, run_seed
+
+SECONDS = float(os.environ.get("SARDONYX_GUARDED_SECONDS", "300"))
+SEED = int(os.environ.get("SARDONYX_GUARDED_SEED", "0"))
+
+
+def assert_sound(tally: Tally) -> None:
+    assert tally.seeds, "nothing was run"
+    assert not tally.failures, f"{tally}\n" + "\n".join(tally.failures)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_operators_with_contradicting_sizes_stay_in_their_memory(part: int) -> None:
+    cases = own_cases()
+    tally = Tally()
+    explore(cases, range(part, len(cases), 4), tally)
+    assert_sound(tally)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cases", [all_cases, package_cases], ids=["operators", "package_models"])
+def test_contradicting_sizes_stay_in_their_memory_for_long(cases: Callable[[], Sequence[Case]]) -> None:
+    made = cases()
+    if not made:
+        pytest.skip("no package with models is installed; `make models` installs them")
+    assert_sound(explore_for(made, SECONDS, SEED))
+
+
+def test_a_seed_always_means_the_same_random_runs() -> None:
+    case = own_cases()[0]
+    first, second = (
+        contradicted(case.feeds, drawn_axes(case.feeds, draw), draw) for draw in (random.Random(3), random.Random(3))
+    )
+    assert {name: array.shape for name, array in first.items()} == {name: array.shape for name, array in second.items()}
+    assert [kind for kind, _ in run_seed([case], 0)] == [kind for kind, _ in run_seed([case], 0)]
+
+
+def test_a_random_run_that_kills_its_process_is_reported_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deadly(cases: Sequence[Case], seed: int) -> list[tuple[str, str]]:
+        if seed == 1:
+            os.abort()
+        return [("same answers", "")]
+
+    monkeypatch.setattr("contradictions.run_seed", deadly)
+    tally = Tally()
+    explore(own_cases()[:2], range(3), tally)
+    assert tally.seeds == 2
+    assert tally.runs == {"same answers": 2, "crashes": 1}
+    assert ["seed 1" in failure for failure in tally.failures] == [True]

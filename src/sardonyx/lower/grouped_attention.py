@@ -119,9 +119,8 @@ class _Grouped:
         ctx = self.ctx
         total = ctx.contiguous(self._input(_TOTAL))
         past = input_at(self.node, 3)
-        held = 0 if past is None else ctx.shape(past)[2]
-        room = self.queries if past is None else ctx.shape(self.node.outputs[1])[2]
-        sizes = ctx.sizes([self.queries, held, room], "sizes of the cache")
+        limits = (0, self.queries) if past is None else (ctx.shape(past)[2], ctx.shape(self.node.outputs[1])[2])
+        sizes = ctx.sizes([self.queries, *limits], "sizes of the cache")
         views = [
             View(self.lengths.buffer, (self.batch,), (1,), self.lengths.offset),
             View(total.buffer, (1,), (0,), total.offset),

@@ -266,12 +266,8 @@ class LowerContext:
 
     def step(self, step: Step) -> None:
         """The next step of the program."""
-        for size, wanted in step.operand_sizes if isinstance(step, KernelStep) else ():
-            if size in (1, wanted):
-                continue
-            if isinstance(size, int) and isinstance(wanted, int):
-                raise errors.EngineError(f"{step.label}: an operand of size {size} in a loop of size {wanted}")
-            self.lowered.checks.append((size, wanted))
+        if isinstance(step, KernelStep):
+            self._check_operands(step)
         self.lowered.steps.append(step)
         self.lowered.groups.append(self.group)
         self.lowered.regions.append(self.region)
@@ -293,6 +289,13 @@ class LowerContext:
         made = self.lowered
         lists = (made.steps, made.groups, made.regions, made.checks, made.equalities, made.faults)
         return (*lists, self._views, self._contiguous)
+
+    def _check_operands(self, step: KernelStep) -> None:
+        """Note the sizes of operands that a loop relies on."""
+        for size, wanted in step.operand_sizes:
+            if isinstance(size, int) and isinstance(wanted, int):
+                raise errors.EngineError(f"{step.label}: an operand of size {size} in a loop of size {wanted}")
+            self.lowered.checks.append((size, wanted))
 
     def only_here(self) -> None:
         """What follows cannot depend on an If: if it is on a side of one, that must stay whole."""

@@ -131,11 +131,13 @@ def transpose(ctx: LowerContext, node: Node) -> bool:
 
 @view("Expand")
 def expand(ctx: LowerContext, node: Node) -> bool:
+    """A target that is not known leaves the work to the host, even if it can change nothing: it may not fit."""
     value, shape = first_input(node), ctx.shape(node.outputs[0])
-    ctx.check_broadcast(ctx.shape(value), shape)
     target = ctx.elements(node.inputs[1])
-    if target is not None:
-        ctx.check_broadcast(target, shape)
+    if target is None:
+        return False
+    ctx.check_broadcast(ctx.shape(value), shape)
+    ctx.check_broadcast(target, shape)
     ctx.set_view(node.outputs[0], expanded(ctx.view(value), shape))
     return True
 
@@ -258,6 +260,7 @@ def reverse_sequence(ctx: LowerContext, group: Group) -> None:
         source, target = transposed(source, order), transposed(target, order)
     batch, steps = source.shape[:2]
     ends = ctx.contiguous(lengths)
+    ctx.check_not_empty(source.shape)  # where nothing is moved, no kernel looks at the lengths
     ctx.check_equal(product(list(ends.shape)), batch)
     ends = View(ends.buffer, (batch, 1), (1, 0), ends.offset)
     length = load(0, ends.buffer.dtype.name).cast("i64")

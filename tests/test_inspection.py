@@ -76,8 +76,8 @@ def test_a_summary_counts_subgraphs_functions_and_all_kinds_of_weights() -> None
     assert uses == {
         "Add": (3, "native"),
         "Double": (1, "function"),
-        "If": (1, "host"),
-        "Constant": (1, "host"),
+        "If": (1, "control"),
+        "Constant": (1, "known"),
         "Mul": (1, "native"),
     }
     assert summary.nodes == 7

@@ -203,7 +203,9 @@ def _nodes(nodes: Iterable[Node], compiled: Compiled, touched: Mapping[str, tupl
             continue
         steps = tuple(numbers.get(group, ()))
         at_host = any(isinstance(compiled.lowered.steps[number], HostNodeStep) for number in steps)
-        if at_host and not reason:
+        if at_host and node.subgraphs():
+            reason = "control flow: its bodies are compiled by themselves"
+        elif at_host and not reason:
             reason = "its result cannot be seen as a part of its input, and it has no kernel"
         placement: Placement = "host" if at_host else "kernel" if steps else "view"
         kernel = group.label if placement == "kernel" else ""

@@ -23,7 +23,8 @@ from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.formats.onnx import load as _load
 from sardonyx.formats.onnx import load_value as _load_value
-from sardonyx.ir.graph import Graph, Model, SparseConstant, Value, walk
+from sardonyx.formats.onnx import load_with_problems as _load_with_problems
+from sardonyx.ir.graph import UNKNOWN_VERSION, Graph, Model, SparseConstant, Value, walk
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.lower import registry as lowering
@@ -33,8 +34,11 @@ from sardonyx.options import environment
 from sardonyx.runtime.saved import programs
 
 Source: TypeAlias = Union[str, "os.PathLike[str]", bytes, Model, Any]
-Execution: TypeAlias = Literal["native", "host", "function", "missing"]
+Execution: TypeAlias = Literal["native", "host", "known", "control", "function", "missing"]
 NEWEST: Final = 1 << 30  # an opset version no domain reaches
+_KNOWN: Final = frozenset(("Constant", "Shape", "Size"))  # no run computes these: they follow from the model and its sizes
+_CONTROL: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))  # the nodes of their bodies run as they would elsewhere
+_REWRITTEN: Final = frozenset(("ConvTranspose",))  # compiled in another form, which AssignLayout gives it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class OperatorInfo:
     outputs: tuple[str, ...]
     attributes: tuple[str, ...]
     types: dict[str, tuple[str, ...]]  # type variable -> types it may stand for
-    execution: Execution  # what computes it where types and shapes allow: a native kernel or Python
+    execution: Execution  # what computes it where types and shapes allow: "native" code, or Python ("host")
     evaluated_from: int | None  # the oldest opset version whose meaning is defined; None if it is missing
     has_shape_rule: bool
 
@@ -60,7 +64,7 @@ class OperatorUse:
 
     domain: str
     name: str
-    version: int
+    version: int  # 0 if the model does not import the domain
     count: int
     execution: Execution
 
@@ -110,6 +114,7 @@ class ModelSummary:
     weights_by_type: dict[str, int]  # element type -> elements
     largest_weights: tuple[WeightInfo, ...]
     operators: tuple[OperatorUse, ...]  # most used first
+    problems: tuple[str, ...] = ()  # for which a session would refuse to read it
 
 
 def load_model(source: Source) -> Model:
@@ -128,10 +133,9 @@ def load_value(source: Any, onnx_type: str = "tensor(float)") -> Any:
 def check_model(source: Source) -> list[Problem]:
     """Everything wrong or doubtful about a model, errors first. A file that cannot be read raises as `load_model` does."""
     order = {"error": 0, "warning": 1, "info": 2}
-    try:
-        problems = list(_check(load_model(source)))
-    except errors.InvalidGraph as error:  # the reader itself refuses graphs that cannot be built, and lists why
-        return [Problem("error", "", text) for text in error.problems]
+    model, refused = (source, ()) if isinstance(source, Model) else _load_with_problems(source)
+    problems = [Problem("error", "", text) for text in refused]
+    problems += _check(model, is_linked=model is not source)
     return sorted(problems, key=lambda problem: order[problem.severity])
 
 
@@ -158,8 +162,8 @@ def program_cache() -> CacheFolder | None:
 
 
 def summarize_model(source: Source, largest: int = 5) -> ModelSummary:
-    """Count what a model contains, without computing anything and without reading its weights."""
-    model = load_model(source)
+    """Count what a model contains, without computing anything and without reading its weights; a broken one as far as it goes."""
+    model, problems = (source, ()) if isinstance(source, Model) else _load_with_problems(source)
     graph = model.graph
     graphs = list(_all_graphs(model))
     weights = [weight for each in graphs for weight in _weights(each)]
@@ -191,9 +195,16 @@ def summarize_model(source: Source, largest: int = 5) -> ModelSummary:
         weights_by_type=dict(by_type.most_common()),
         largest_weights=tuple(sorted(weights, key=lambda weight: -weight.bytes)[:largest]),
         operators=tuple(
-            OperatorUse(_shown(domain), name, version, count, _execution(domain, name, version, (domain, name) in functions))
+            OperatorUse(
+                _shown(domain),
+                name,
+                version % UNKNOWN_VERSION,
+                count,
+                _execution(domain, name, version, (domain, name) in functions),
+            )
             for (domain, name, version), count in sorted(uses.items(), key=lambda item: (-item[1], item[0]))
         ),
+        problems=problems,
     )
 
 
@@ -228,7 +239,11 @@ def _execution(domain: str, name: str, version: int, is_function: bool = False) 
         return "function"
     if registry.lookup(domain, name, version) is None:
         return "missing"
-    return "native" if lowering.has_rule(domain, name, version) else "host"
+    if not domain and name in _KNOWN:
+        return "known"
+    if not domain and name in _CONTROL:
+        return "control"
+    return "native" if lowering.has_rule(domain, name, version) or (not domain and name in _REWRITTEN) else "host"
 
 
 def _operator(key: tuple[str, str], definitions: list[OpDef]) -> OperatorInfo:

@@ -14,7 +14,7 @@ from sardonyx.analysis.constraints import supported_types
 from sardonyx.analysis.cycles import FunctionKey, find_cycle, find_recursion, function_key, function_text
 from sardonyx.analysis.problems import Problem, Severity
 from sardonyx.analysis.shapes import ShapeReport, report_shapes
-from sardonyx.ir.graph import Attr, Function, Graph, Model, Node, Value, walk
+from sardonyx.ir.graph import UNKNOWN_VERSION, Attr, Function, Graph, Model, Node, Value, walk
 from sardonyx.ops import registry, signature
 from sardonyx.ops.signature import Parameter, Signature
 
@@ -23,18 +23,25 @@ __all__ = ["Problem", "Severity", "check_model", "supported_types"]
 _SHOWN = 8  # names listed in one message
 
 
-def check_model(model: Model, report: ShapeReport | None = None) -> list[Problem]:
-    """Every problem of a model, in the order of its nodes. `report` saves inferring the shapes again."""
+def check_model(model: Model, report: ShapeReport | None = None, *, is_linked: bool = False) -> list[Problem]:
+    """Every problem of a model, in the order of its nodes. `report` saves inferring the shapes again.
+
+    `is_linked` says that a reader has linked the graph, and told of names nothing defines, cycles and recursion.
+    """
     problems = [Problem("warning", "", note) for note in model.notes]
-    problems += [*_check_opsets(model), *_check_recursion(model), *_check_definitions(model.graph, "")]
+    problems += _check_opsets(model)
+    if not is_linked:
+        problems += [*_check_recursion(model), *_check_definitions(model.graph, "")]
     problems += _check_nodes(model.graph, model.functions, None)
     for key, function in model.functions.items():
         where = f"function {function_text(key)}"
-        inside = [*_check_definitions(function.graph, where), *_check_nodes(function.graph, model.functions, function)]
+        inside = [] if is_linked else list(_check_definitions(function.graph, where))
+        inside += _check_nodes(function.graph, model.functions, function)
         problems += [Problem(each.severity, f"{where} > {each.where}", each.text, each.hint) for each in inside]
     report = report or report_shapes(model)
     problems += report.findings
-    problems += _check_graph_outputs(model.graph, report)
+    faulty = {problem.where for problem in problems if problem.severity == "error"}
+    problems += _check_graph_outputs(model.graph, report, faulty)
     problems += _check_initializers(model.graph)
     return problems
 
@@ -107,7 +114,7 @@ def _check_nodes(graph: Graph, functions: Mapping[FunctionKey, Function], inside
             continue
         sig = signature.signature(node.domain, node.op_type, node.version)
         if sig is None:
-            if registry.lookup(node.domain, node.op_type, node.version) is None:
+            if registry.lookup(node.domain, node.op_type, node.version) is None and node.version != UNKNOWN_VERSION:
                 yield _unknown_operator(node)
             continue
         yield from _NodeCheck(node, sig).problems()
@@ -235,9 +242,10 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _check_graph_outputs(graph: Graph, report: ShapeReport) -> Iterator[Problem]:
+def _check_graph_outputs(graph: Graph, report: ShapeReport, faulty: set[str]) -> Iterator[Problem]:
+    """Outputs of unknown type, but for those whose node has been found faulty: that is why."""
     for value in graph.outputs:
-        if report.types.get(value) is None:
+        if report.types.get(value) is None and (value.producer is None or value.producer.label not in faulty):
             yield Problem("warning", value.name, "is an output of the graph whose type is neither declared nor known")
 
 

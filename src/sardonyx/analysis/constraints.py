@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from sardonyx.ir.graph import Node
+from sardonyx.ir.graph import UNKNOWN_VERSION, Node
 from sardonyx.ir.types import TensorType, Type
 from sardonyx.ops.signature import Parameter, Signature, parse_type, signature, type_text, versions
 
@@ -58,7 +58,8 @@ def _output_type(sig: Signature, parameter: Parameter, bound: dict[str, str]) ->
 
 def operator_text(node: Node) -> str:
     """The operator of a node with its domain and version, for messages: `ai.onnx Conv, opset 13`."""
-    return f"{node.domain or 'ai.onnx'} {node.op_type}, opset {node.version}"
+    opset = "" if node.version == UNKNOWN_VERSION else f", opset {node.version}"
+    return f"{node.domain or 'ai.onnx'} {node.op_type}{opset}"
 
 
 @cache

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.analysis.constraints import bind_types, operator_text, output_types
 from sardonyx.analysis.merge import TypeConflict, merge_types
+from sardonyx.analysis.node_faults import node_faults
 from sardonyx.analysis.problems import Problem, Severity
 from sardonyx.analysis.values import ValueTable
 from sardonyx.errors import InvalidGraph
@@ -187,16 +188,25 @@ class _Inference:
         if definition is None or definition.infer is None:
             return by_signature
         context = InferContext(node, inputs, attrs, *self._lookups(node), self._infer_subgraph)
+        faults = node_faults(context)
+        if faults:
+            self._refuse(node, faults)
+            return by_signature
         try:
             return _normalise(definition.infer(context), by_signature, node)
         except ValueError as error:
-            # A branch may hold a Squeeze that fits only the shapes for which it is taken: the run will tell.
-            self.refusals[node] = str(error)
-            conditional = node.graph is not None and node.graph.parent_node is not None
-            self._report(node, node.label, "warning" if conditional else "error", str(error))
+            self._refuse(node, [str(error)])
         except Exception as error:  # a rule that fails is no reason to refuse the model: it may well run
             self._report(node, node.label, "warning", f"shape inference failed with {type(error).__name__}: {error}")
         return by_signature
+
+    def _refuse(self, node: Node, reasons: Sequence[str]) -> None:
+        """Report why a node cannot work on its inputs."""
+        self.refusals[node] = reasons[0]
+        # A branch may hold a Squeeze that fits only the shapes for which it is taken: the run will tell.
+        conditional = node.graph is not None and node.graph.parent_node is not None
+        for reason in reasons:
+            self._report(node, node.label, "warning" if conditional else "error", reason)
 
     def _lookups(self, node: Node) -> tuple[Any, Any]:
         """The functions by which a rule asks for the contents of the node's inputs."""

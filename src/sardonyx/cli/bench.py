@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
 def run(args: argparse.Namespace) -> int:
     """Measure each batch size and report; 1 if Sardonyx cannot run the model, or the engines disagree."""
     peers = _peers(args.peers)
-    with Progress(None, f"opening {args.model}"):
+    with Progress(None, f"opening {Path(args.model).name}"):
         session = sardonyx.InferenceSession(args.model)
     measured = []
     for batch in _batches(args.batch):

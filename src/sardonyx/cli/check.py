@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from pathlib import Path
 
 import sardonyx
+from sardonyx.cli.progress import Progress
 from sardonyx.cli.tables import counted
 
 COUNTED = ("error", "warning")
@@ -31,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     failed = False
     for path in args.models:
         try:
-            problems = list(sardonyx.check_model(path))
+            with Progress(None, f"checking {Path(path).name}"):
+                problems = list(sardonyx.check_model(path))
         except sardonyx.SardonyxError as error:
             if args.debug:
                 raise

@@ -7,11 +7,12 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import sardonyx
 from sardonyx.cli.feeds import parse_shape
 from sardonyx.cli.progress import Progress
-from sardonyx.cli.tables import byte_size, columns, counted, duration
+from sardonyx.cli.tables import byte_size, columns, counted, cut, duration, terminal_width
 
 PLACES = {"kernel": "in kernels", "host": "in Python", "view": "as views of their inputs", "known": "known before a run"}
 SHOWN_BUFFERS = 12
@@ -43,7 +44,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
 
 def run(args: argparse.Namespace) -> int:
     """Print the explanation of one model."""
-    with Progress(None, f"compiling {args.model}"):
+    with Progress(None, f"compiling {Path(args.model).name}"):
         explanation = sardonyx.explain_model(args.model, dict(map(parse_shape, args.shape)))
     if args.json:
         print(json.dumps({**dataclasses.asdict(explanation), "host_steps": explanation.host_steps}, indent=2))
@@ -60,7 +61,7 @@ def _lines(explanation: sardonyx.Explanation) -> Iterator[str]:
         (node.label, _place(node.placement, node.steps), node.kernel, ", ".join(node.passes), node.reason)
         for node in explanation.nodes
     ]
-    yield from columns(rows, header=("node", "step", "kernel", "made or changed by", "note")) if rows else ("  none",)
+    yield from columns(rows, header=("node", "step", "kernel", "made or changed by", "note"), fit=True) if rows else ("  none",)
     yield from ("", "steps (work is estimated, on one core):")
     yield from (
         columns(
@@ -80,6 +81,7 @@ def _lines(explanation: sardonyx.Explanation) -> Iterator[str]:
                 for step in explanation.steps
             ],
             header=("step", "kind", "label", "work", "units", "", "reads", "writes"),
+            fit=True,
         )
         if explanation.steps
         else ("  none",)
@@ -98,7 +100,7 @@ def _summary_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
     reasons = Counter((node.operator, node.reason) for node in explanation.nodes if node.placement == "host")
     if reasons:
         yield from ("", "in Python:")
-        yield from columns([(count, operator, reason) for (operator, reason), count in reasons.most_common()])
+        yield from columns([(count, operator, reason) for (operator, reason), count in reasons.most_common()], fit=True)
 
 
 def _pass_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
@@ -108,7 +110,7 @@ def _pass_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
         for each in told:
             gone = f", {counted(len(each.removed), 'node')} gone" if each.removed else ""
             yield f"  {each.name}: {counted(each.changes, 'change')}{gone}"
-            yield from (f"    left as it is: {reason}" for reason in each.reasons)
+            yield from (cut(f"    left as it is: {reason}", terminal_width()) for reason in each.reasons)
 
 
 def _place(placement: str, steps: Sequence[int]) -> str:
@@ -131,7 +133,8 @@ def _memory_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
             ("constants", byte_size(memory.constant_bytes)),
             ("in place", counted(memory.in_place, "result")),
             *([("sized at run time", counted(memory.unplanned, "buffer"))] if memory.unplanned else []),
-        ]
+        ],
+        fit=True,
     )
     if not memory.buffers or not explanation.steps:
         return
@@ -141,7 +144,11 @@ def _memory_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
     yield from ("", "  largest buffers, and when they live:")
     shown = memory.buffers[:SHOWN_BUFFERS]
     yield from columns(
-        [(f"|{_bar(each.first, each.last, len(explanation.steps), width)}|", byte_size(each.bytes), each.label) for each in shown]
+        [
+            (f"|{_bar(each.first, each.last, len(explanation.steps), width)}|", byte_size(each.bytes), each.label)
+            for each in shown
+        ],
+        fit=True,
     )
     if len(memory.buffers) > len(shown):
         yield f"  ... and {counted(len(memory.buffers) - len(shown), 'more buffer')}"

@@ -129,7 +129,8 @@ def _read(source: str, type_: str) -> Any:
     try:
         loaded = np.load(source, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{source} is not a NumPy file: {error}") from None
+        reason = "it holds Python objects, or is something else" if "pickle" in str(error) else error
+        raise UsageError(f"{source} is not a NumPy file: {reason}") from None
     if isinstance(loaded, np.lib.npyio.NpzFile):
         with loaded:
             return {name: loaded[name] for name in loaded.files}

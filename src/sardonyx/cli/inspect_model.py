@@ -6,10 +6,13 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import sardonyx
+from sardonyx.cli.progress import Progress
 from sardonyx.cli.tables import byte_size, columns, counted
 
+PROBLEMS_SHOWN = 10
 DOC_SHOWN = 300  # characters of descriptions and metadata values; --json has them whole
 
 
@@ -28,7 +31,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
 
 def run(args: argparse.Namespace) -> int:
     """Print the summary of one model."""
-    summary = sardonyx.summarize_model(args.model)
+    with Progress(None, f"reading {Path(args.model).name}"):
+        summary = sardonyx.summarize_model(args.model)
     if args.json:
         print(json.dumps(dataclasses.asdict(summary), indent=2))
     else:
@@ -52,13 +56,21 @@ def _lines(summary: sardonyx.ModelSummary) -> Iterator[str]:
         ("opsets", opsets),
         *((f"[{key}]", _short(value)) for key, value in summary.metadata.items()),
     ]
-    yield from columns([fact for fact in facts if fact[1]])
+    yield from columns([fact for fact in facts if fact[1]], fit=True)
     for title, ports in (("inputs", summary.inputs), ("overridable inputs", summary.overridable), ("outputs", summary.outputs)):
         if ports:
             yield from ("", f"{title}:")
-            yield from columns([(port.name, port.type, _short(port.doc)) for port in ports])
+            yield from columns([(port.name, port.type, _short(port.doc)) for port in ports], fit=True)
     yield from _weight_lines(summary)
     yield from _operator_lines(summary)
+    if summary.problems:
+        yield from (
+            "",
+            f"the graph is broken ({counted(len(summary.problems), 'problem')}; `sardonyx check` lists all there are):",
+        )
+        yield from (f"  {problem}" for problem in summary.problems[:PROBLEMS_SHOWN])
+        if len(summary.problems) > PROBLEMS_SHOWN:
+            yield f"  ... and {counted(len(summary.problems) - PROBLEMS_SHOWN, 'more problem')}"
 
 
 def _weight_lines(summary: sardonyx.ModelSummary) -> Iterator[str]:
@@ -66,7 +78,7 @@ def _weight_lines(summary: sardonyx.ModelSummary) -> Iterator[str]:
     kinds = f" ({by_type})" if by_type else ""
     yield from ("", f"weights: {counted(summary.parameters, 'parameter')}{kinds}, {byte_size(summary.weight_bytes)}")
     if summary.largest_weights:
-        yield from columns([(weight.name, weight.type, byte_size(weight.bytes)) for weight in summary.largest_weights])
+        yield from columns([(weight.name, weight.type, byte_size(weight.bytes)) for weight in summary.largest_weights], fit=True)
 
 
 def _operator_lines(summary: sardonyx.ModelSummary) -> Iterator[str]:
@@ -78,11 +90,19 @@ def _operator_lines(summary: sardonyx.ModelSummary) -> Iterator[str]:
     yield from ("", f"operators: {', '.join(parts)}")
     yield from columns(
         [
-            (use.count, use.name if use.domain == "ai.onnx" else f"{use.domain}::{use.name}", use.version, use.execution)
+            (
+                use.count,
+                use.name if use.domain == "ai.onnx" else f"{use.domain}::{use.name}",
+                use.version or "?",
+                use.execution,
+            )
             for use in summary.operators
         ],
         header=("count", "operator", "opset", "runs as"),
+        fit=True,
     )
+    if any(use.execution == "host" for use in summary.operators):
+        yield "  host: in Python, by its NumPy definition; `sardonyx explain` says it of each node"
     missing = [use.name for use in summary.operators if use.execution == "missing"]
     if missing:
         yield f"  not available: {', '.join(missing)}"

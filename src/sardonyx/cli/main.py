@@ -6,6 +6,8 @@ Exit codes: 0 all is well, 1 the model is at fault or failed, 2 the command line
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -36,18 +38,20 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    parser = make_parser()
-    args = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names in models are any text; a terminal may know ASCII alone
+            stream.reconfigure(errors="backslashreplace")
+    args = make_parser().parse_args(arguments)
     try:
         code = int(args.handler(args))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where the shell has closed it
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of a pipe went away (`| head`). Python would complain when it flushes at exit: give it nothing to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _stop_writing()
         return PIPE_CLOSED
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _report("interrupted")
         return INTERRUPTED
     except UsageError as error:
         _report(str(error), error.hint)
@@ -60,11 +64,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if args.debug:
             raise
-        _report(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _report(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+        if error.errno == errno.ENOSPC:
+            _stop_writing()
+        return 1
+    except (MemoryError, RecursionError) as error:
+        if args.debug:
+            raise
+        _report(f"not enough memory ({error})" if str(error) else "not enough memory", "try smaller inputs with --shape")
+        return 1
+    except Exception as error:
+        if args.debug:
+            raise
+        _report(f"this is a defect of Sardonyx: {type(error).__name__}: {error}", "--debug shows where; please report it")
         return 1
 
 
+def _stop_writing() -> None:
+    """The reader of a pipe went away (`| head`), or the disk is full. Python would complain when it flushes at exit: to where?"""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _report(message: str, hint: str = "") -> None:
+    if sys.stderr is None:  # closed by the shell; print would write to standard output instead
+        return
     print(f"sardonyx: error: {message}", file=sys.stderr)
     if hint:
         print(f"  hint: {hint}", file=sys.stderr)

@@ -18,7 +18,8 @@ Every operator Sardonyx knows, by domain. This page is written by `make docs` fr
 
 *Opset* lists the versions that introduced or changed an operator, *from* is the oldest one whose meaning is implemented.
 *Runs as* says what computes it: `native` is compiled code, where types and shapes allow it (`sardonyx explain` tells for a
-model), `host` the NumPy definition. *Shapes* says whether a symbolic shape rule is defined; where it is not, types follow from
+model), `host` the NumPy definition; `known` needs no run, and `control` runs as the nodes of its bodies do.
+*Shapes* says whether a symbolic shape rule is defined; where it is not, types follow from
 the signature and shapes are known at run time only. *Types* are those of the first type variable of the newest version.
 """
 

@@ -18,7 +18,7 @@ WIDTH = 30
 
 def is_watched() -> bool:
     """Whether somebody looks at standard error."""
-    return sys.stderr.isatty()
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 class Progress:

@@ -143,7 +143,10 @@ def _labels(path: str | None, session: sardonyx.InferenceSession) -> list[str]:
     if path is None:
         text = session.get_modelmeta().custom_metadata_map.get("labels", "")
     else:
-        text = Path(path).read_text("utf-8")
+        try:
+            text = Path(path).read_text("utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(f"{path} is not a text file", "labels stand one a line, or in a JSON list") from None
     try:
         listed = json.loads(text)
     except json.JSONDecodeError:

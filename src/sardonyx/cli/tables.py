@@ -37,14 +37,17 @@ def _fitted(widths: list[int], available: int) -> list[int]:
     return widths
 
 
-def columns(rows: Iterable[Sequence[object]], *, header: Sequence[str] = (), indent: str = "  ") -> list[str]:
-    """Lines with aligned columns; numbers stand right. Two spaces lie between columns, none at the end of a line."""
+def columns(rows: Iterable[Sequence[object]], *, header: Sequence[str] = (), indent: str = "  ", fit: bool = False) -> list[str]:
+    """Lines with aligned columns; numbers stand right. Two spaces lie between columns, none at the end of a line.
+
+    With `fit` long cells are cut, so that lines fit the terminal.
+    """
     cells = [[str(cell) for cell in row] for row in rows]
     numeric = [all(_is_number(row[at]) for row in cells) for at in range(len(cells[0]))] if cells else []
     if header:
         cells.insert(0, list(header))
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))] if cells else []
-    if cells:
+    if cells and fit:
         widths = _fitted(widths, terminal_width() - len(indent) - 2 * (len(widths) - 1))
         cells = [[cut(cell, width) for cell, width in zip(row, widths)] for row in cells]
     lines = []

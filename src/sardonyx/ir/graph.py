@@ -24,6 +24,7 @@ from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import Shape, TensorType, Type
 
 ONNX_DOMAIN = ""  # "ai.onnx" is the same domain; readers turn it into ""
+UNKNOWN_VERSION = 1 << 30  # of an operator whose domain the model does not import: the newest, as far as anybody can tell
 
 
 class AttrKind(enum.IntEnum):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from sardonyx.errors import InvalidProtobuf
-from sardonyx.formats.onnx import external
+from sardonyx.formats.onnx import external, schema
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.read import read_model
 from sardonyx.formats.onnx.save import dense_initializers, model_to_bytes, save_model
@@ -26,7 +26,17 @@ from sardonyx.formats.onnx.write import Externalise, keep_inside
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, Type
 
-__all__ = ["dense_initializers", "load", "load_tensor", "load_value", "save", "tensor_to_bytes", "to_bytes", "value_to_bytes"]
+__all__ = [
+    "dense_initializers",
+    "load",
+    "load_tensor",
+    "load_value",
+    "load_with_problems",
+    "save",
+    "tensor_to_bytes",
+    "to_bytes",
+    "value_to_bytes",
+]
 
 _Result = TypeVar("_Result")
 
@@ -49,6 +59,24 @@ def load(
     model, path = _read(source, "model", "Model", read_model, base_dir, external_files, replaced)
     model.path = path
     return model
+
+
+def load_with_problems(source: Any) -> tuple[Model, tuple[str, ...]]:
+    """A model as far as it can be read, for looking at it, and all for which `load` refuses it.
+
+    Names nothing defines have values without a type; nodes of a cycle come last. Bytes that are no model raise as for `load`.
+    """
+    found: list[str] = []
+
+    def read(ctx: Context) -> Model:
+        ctx.tolerant = True
+        model = read_model(ctx)
+        found.extend(ctx.problems)
+        return model
+
+    model, path = _read(source, "model", "Model", read, None, None)
+    model.path = path
+    return model, tuple(found)
 
 
 def load_tensor(source: Any) -> NDArray[Any]:
@@ -81,12 +109,13 @@ def _read(
         files = external.for_folder(None if base_dir is None else os.fsdecode(base_dir), given)
     ctx = Context(opened.buf, opened.name, files, message, replaced)
     if not len(opened.buf) and message not in ("Sequence", "Map", "Optional"):  # no bytes are an empty sequence
-        raise InvalidProtobuf(f"{opened.name}: it is empty (0 bytes)")
+        raise InvalidProtobuf(f"{opened.name}: not an ONNX file: it is empty (0 bytes)")
     try:
         return read(ctx), opened.path
     except WireError as error:
-        text = f"{opened.name}: {error.text} ({ctx.place(error.offset)})"
         meaning, remedy = recognise(opened)
+        stranger = "not an ONNX file: " if meaning or not schema.can_begin(message, opened.buf[0]) else ""
+        text = f"{opened.name}: {stranger}{error.text} ({ctx.place(error.offset)})"
         raise InvalidProtobuf(f"{text}; this looks like {meaning}" if meaning else text, hint=remedy) from None
 
 

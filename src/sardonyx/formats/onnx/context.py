@@ -15,10 +15,27 @@ _MAX_PROBLEMS = 100  # a report longer than this helps nobody, and a hostile fil
 class Context:
     """One file being read."""
 
-    __slots__ = ("buf", "empty_subgraphs", "external", "name", "notes", "problems", "refused", "replaced", "root", "view")
+    __slots__ = (
+        "buf",
+        "empty_subgraphs",
+        "external",
+        "name",
+        "notes",
+        "problems",
+        "refused",
+        "replaced",
+        "root",
+        "tolerant",
+        "view",
+    )
 
     def __init__(
-        self, buf: Buffer, name: str, external: ExternalFiles, root: str = "Model", replaced: Collection[str] = ()
+        self,
+        buf: Buffer,
+        name: str,
+        external: ExternalFiles,
+        root: str = "Model",
+        replaced: Collection[str] = (),
     ) -> None:
         self.buf = buf
         self.view = memoryview(buf)  # slices of this share the file's memory
@@ -26,6 +43,7 @@ class Context:
         self.external = external
         self.root = root  # the message the file holds
         self.replaced = replaced  # external tensors that will get other data: their files may be missing
+        self.tolerant = False  # whether a graph is wanted in spite of problems
         self.problems: list[str] = []
         self.empty_subgraphs = 0
         self.notes: list[str] = []  # what was put right
@@ -33,7 +51,8 @@ class Context:
 
     def problem(self, text: str) -> None:
         """Remember something that makes no sense; reading goes on, to find all of it."""
-        self.problems.append(text)
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(text)
         if len(self.problems) >= _MAX_PROBLEMS:
             self.raise_problems()
 
@@ -47,11 +66,12 @@ class Context:
         self.empty_subgraphs += 1
         if self.empty_subgraphs > _MAX_PROBLEMS:
             self.problems.append(f"{self.place(offset)}: more than {_MAX_PROBLEMS} empty subgraphs")
+            self.tolerant = False
             self.raise_problems()
 
     def raise_problems(self) -> None:
-        """InvalidGraph with all problems, if there are any."""
-        if not self.problems:
+        """InvalidGraph with all problems, if there are any and the caller does not want the graph in spite of them."""
+        if not self.problems or self.tolerant:
             return
         problems = tuple(self.problems)
         if len(problems) == 1:

@@ -13,7 +13,7 @@ from typing import Final
 from sardonyx.formats.onnx.constants import dense_type, settle_constants
 from sardonyx.formats.onnx.context import Context
 from sardonyx.formats.onnx.records import FunctionRecord, GraphRecord, NodeRecord, ValueRecord
-from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Node, Value, walk
+from sardonyx.ir.graph import UNKNOWN_VERSION, Attr, AttrKind, Function, Graph, Node, Value, walk
 
 QUANTIZATION: Final = "onnx.quantization."
 FunctionKey = tuple[str, str, str]
@@ -63,12 +63,13 @@ def _function_name(key: FunctionKey) -> str:
 class _Scope:
     """The names one graph defines; `captured` collects those it takes from the graphs around it."""
 
-    __slots__ = ("captured", "parent", "values")
+    __slots__ = ("captured", "parent", "undefined", "values")
 
     def __init__(self, parent: _Scope | None) -> None:
         self.parent = parent
         self.values: dict[str, Value] = {}
         self.captured: dict[str, None] = {}
+        self.undefined: dict[str, Value] = {}  # names that are read and that nothing defines
 
     def find(self, name: str) -> Value | None:
         value = self.values.get(name)
@@ -178,8 +179,10 @@ class _Linker:
             value = values.get(name) if name else None
             if value is None and name:
                 value = scope.find(name)
-                if value is None and name not in self._ctx.refused:
-                    self._ctx.problem(f"{record.label}{where}: input {index} is {name!r}, which nothing produces")
+                if value is None:
+                    value = scope.undefined.setdefault(name, Value(name))
+                    if name not in self._ctx.refused:
+                        self._ctx.problem(f"{record.label}{where}: input {index} is {name!r}, which nothing produces")
             inputs.append(value)
         outputs = []
         for name in record.outputs:
@@ -231,7 +234,7 @@ class _Linker:
             imported = ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in self._imports.items()) or "none"
             domain = record.domain or "ai.onnx"
             self._ctx.problem(f"{record.label}{where}: its domain {domain!r} is not in the opset imports ({imported})")
-            return 1
+            return UNKNOWN_VERSION
         return version
 
     def _sorted(self, nodes: list[Node], needs: list[set[int]], where: str) -> list[int]:
@@ -255,6 +258,7 @@ class _Linker:
             names = " -> ".join(nodes[index].label for index in (*cycle[:_SHOWN], cycle[0]))
             more = f" (and {len(cycle) - _SHOWN} more)" if len(cycle) > _SHOWN else ""
             self._ctx.problem(f"the nodes{where} form a cycle: {names}{more}")
+            order += sorted(set(range(len(nodes))).difference(order))
         return order
 
 

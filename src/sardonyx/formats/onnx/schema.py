@@ -91,6 +91,12 @@ def tags(message: str) -> Tags:
     return Tags(_messages()[message])
 
 
+def can_begin(message: str, tag: int) -> bool:
+    """Whether the bytes of a message can begin so: with the tag of one of its fields, in the encoding of that field."""
+    field = _messages()[message].get(tag >> 3)
+    return field is not None and tag & 7 in (_WIRE_TYPES.get(field.kind, 2), 2 if field.repeated else -1)
+
+
 def check_skipped(message: str, tag: int, offset: int) -> None:
     """WireError if a field the reader did not take is a known one in a wrong encoding; other unknown fields may be skipped."""
     field = _messages()[message].get(tag >> 3)

@@ -206,5 +206,5 @@ def test_files_are_refused_like_bytes(tmp_path: Path) -> None:
     with pytest.raises(InvalidProtobuf, match=rf"INVALID_PROTOBUF : {path}: a field claims"):
         load(path)
     path.write_bytes(b"")
-    with pytest.raises(InvalidProtobuf, match=rf"{path}: it is empty \(0 bytes\)"):
+    with pytest.raises(InvalidProtobuf, match=rf"{path}: not an ONNX file: it is empty \(0 bytes\)"):
         load(path)

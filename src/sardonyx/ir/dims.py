@@ -9,36 +9,78 @@ An expression is kept as a polynomial with integer coefficients over atoms; an a
 max, min, broadcast of two expressions. Equal polynomials are equal expressions; two expressions that compare unequal may still
 have the same value for every binding (N // 2 * 2 and N - N % 2). Symbols stand for sizes: whole numbers, never negative.
 A symbol whose name starts with "?" is anonymous: nobody named it, it is merely unknown.
+
+Expressions nest as deep as a graph and share their parts, so written out they may be larger than memory. Nothing here writes
+them out: an atom is known by a digest, what is asked of it often is found when it is made, its text is cut, and polynomials that
+would grow too long become atoms, too (`add`, `mul`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from typing import TypeAlias, Union
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias, Union
 
 Dim: TypeAlias = Union[int, "Expr"]
-_Monomial: TypeAlias = tuple["_Atom", ...]  # a product of atoms, sorted by text; () is the constant
+_Monomial: TypeAlias = tuple["Atom", ...]  # a product of atoms, sorted; () is the constant
+
+_LONGEST_TEXT: Final = 400  # characters of an atom
+_MOST_TERMS: Final = 64  # of a polynomial; (a + 1) * (b + 1) * ... has twice as many with every factor
+_MOST_FACTORS: Final = 16  # of a monomial
 
 
-class _Atom:
-    """A symbol (function is "") or a function of two dimensions; compared by its text, which is canonical."""
+class Atom:
+    """A symbol (function is "") or a function of two dimensions; equal if function and arguments are, which the digest tells."""
 
-    __slots__ = ("args", "function", "text")
+    __slots__ = ("args", "digest", "function", "is_long", "is_size", "symbols", "text")
 
-    def __init__(self, function: str, args: tuple[Dim, ...], text: str) -> None:
+    def __init__(self, function: str, args: tuple[Dim, ...], name: str = "") -> None:
         self.function = function
         self.args = args
-        self.text = text
+        self.symbols: frozenset[str] = _all_symbols(args) if function else frozenset((name,))
+        self.is_size = any(map(_is_size, args)) if function == "max" else all(map(_is_size, args))  # plainly not negative
+        if function:
+            self.digest = _digest(function, *map(_dim_digest, args))
+            text = f"{function}({', '.join(map(str, args))})"
+            self.is_long = len(text) > _LONGEST_TEXT
+            self.text = f"{function}(... #{self.digest.hex()[:12]})" if self.is_long else text
+        else:
+            self.is_long = False
+            self.digest = _digest("symbol", name.encode("utf-8", "surrogatepass"))
+            self.text = name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Atom) and self.text == other.text
+        return self is other or (isinstance(other, Atom) and self.digest == other.digest)
 
-    def __lt__(self, other: _Atom) -> bool:
-        return self.text < other.text
+    def __lt__(self, other: Atom) -> bool:
+        return (self.text, self.digest) < (other.text, other.digest)
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self.digest)
+
+
+def _digest(kind: str, *parts: bytes) -> bytes:
+    """Of parts that no other parts make up."""
+    return blake2b(b"".join((kind.encode(), *(b"|%d|%b" % (len(part), part) for part in parts))), digest_size=16).digest()
+
+
+def _dim_digest(dim: Dim) -> bytes:
+    if isinstance(dim, int):
+        return b"%d" % dim
+    terms = sorted((*sorted(atom.digest for atom in monomial), b"%d" % factor) for monomial, factor in dim.terms)
+    return _digest("sum", *(_digest("product", *term) for term in terms))
+
+
+def _all_symbols(dims: Iterable[Dim]) -> frozenset[str]:
+    """The symbols in some dimensions; one of their own sets where it holds all."""
+    largest: frozenset[str] = frozenset()
+    for dim in dims:
+        for monomial, _ in () if isinstance(dim, int) else dim.terms:
+            for atom in monomial:
+                if not atom.symbols <= largest:
+                    largest = atom.symbols if largest <= atom.symbols else largest | atom.symbols
+    return largest
 
 
 class Expr:
@@ -52,8 +94,18 @@ class Expr:
         self.terms = terms
         self._hash = hash(terms)
 
-    def __reduce__(self) -> tuple[type[Expr], tuple[tuple[tuple[_Monomial, int], ...]]]:
-        return Expr, (self.terms,)  # the hash is another in every process
+    def __reduce__(self) -> tuple[Callable[..., Dim], tuple[object, ...]]:
+        """As a flat table of atoms: nested objects would need a stack as deep as they are."""
+        atoms = list(atoms_of([self]))
+        numbers = {atom: number for number, atom in enumerate(atoms)}
+
+        def flat(dim: Dim) -> object:
+            if isinstance(dim, int):
+                return dim
+            return tuple((tuple(numbers[atom] for atom in monomial), factor) for monomial, factor in dim.terms)
+
+        rows = [(atom.function, tuple(map(flat, atom.args)), "" if atom.function else atom.text) for atom in atoms]
+        return _from_table, (rows, flat(self))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expr) and self.terms == other.terms
@@ -62,9 +114,13 @@ class Expr:
         return self._hash
 
     def __add__(self, other: Dim) -> Dim:
+        if other == 0:
+            return self
         total = dict(self.terms)
         for monomial, factor in _terms(other):
             total[monomial] = total.get(monomial, 0) + factor
+        if len(total) > _MOST_TERMS:
+            return _function("add", self, other)
         return _make(total)
 
     __radd__ = __add__
@@ -79,8 +135,17 @@ class Expr:
         return -self + other
 
     def __mul__(self, other: Dim) -> Dim:
+        if not isinstance(other, Expr):
+            number = int(other)
+            if number in (0, 1):
+                return self if number else 0
+            return Expr(tuple((monomial, factor * number) for monomial, factor in self.terms))
         total: dict[_Monomial, int] = {}
-        for (left, a), (right, b) in itertools.product(self.terms, _terms(other)):
+        theirs = other.terms
+        longest = max(len(left) for left, _ in self.terms) + max(len(right) for right, _ in theirs)
+        if len(self.terms) * len(theirs) > _MOST_TERMS or longest > _MOST_FACTORS:
+            return _function("mul", self, other)
+        for (left, a), (right, b) in itertools.product(self.terms, theirs):
             monomial = tuple(sorted(left + right))
             total[monomial] = total.get(monomial, 0) + a * b
         return _make(total)
@@ -123,13 +188,32 @@ class Expr:
         """Whether any symbol in it is one nobody named."""
         return any(name.startswith("?") for name in symbols_of(self))
 
+    @property
+    def atoms(self) -> Iterator[Atom]:
+        """The atoms of all terms."""
+        return (atom for monomial, _ in self.terms for atom in monomial)
+
+
+def _from_table(rows: list[tuple[str, tuple[Any, ...], str]], root: Any) -> Dim:
+    """The expression that `Expr.__reduce__` has made a table of."""
+    atoms: list[Atom] = []
+
+    def dim(flat: Any) -> Dim:
+        if isinstance(flat, int):
+            return flat
+        return Expr(tuple((tuple(atoms[number] for number in monomial), factor) for monomial, factor in flat))
+
+    for function, args, name in rows:
+        atoms.append(Atom(function, tuple(map(dim, args)), name))
+    return dim(root)
+
 
 _fresh_numbers = itertools.count()
 
 
 def symbol(name: str) -> Expr:
     """The size called `name`."""
-    return Expr((((_Atom("", (), name),), 1),))
+    return Expr((((Atom("", (), name),), 1),))
 
 
 def fresh(hint: str = "") -> Expr:
@@ -144,7 +228,7 @@ def _terms(dim: Dim) -> tuple[tuple[_Monomial, int], ...]:
 
 
 def _make(total: dict[_Monomial, int]) -> Dim:
-    terms = tuple(sorted((item for item in total.items() if item[1]), key=lambda item: [a.text for a in item[0]]))
+    terms = tuple(sorted(item for item in total.items() if item[1]))
     if not terms:
         return 0
     if len(terms) == 1 and not terms[0][0]:
@@ -153,9 +237,13 @@ def _make(total: dict[_Monomial, int]) -> Dim:
 
 
 def _function(name: str, a: Dim, b: Dim) -> Expr:
-    if name in ("max", "min", "broadcast") and str(b) < str(a):  # commutative: one canonical order
+    if name not in ("floordiv", "mod") and _order(b) < _order(a):  # commutative: one canonical order
         a, b = b, a
-    return Expr((((_Atom(name, (a, b), f"{name}({a}, {b})"),), 1),))
+    return Expr((((Atom(name, (a, b)),), 1),))
+
+
+def _order(dim: Dim) -> tuple[str, bytes]:
+    return str(dim), _dim_digest(dim)
 
 
 def _exact_division(a: Dim, b: Dim) -> Dim | None:
@@ -247,6 +335,10 @@ def broadcast(a: Dim, b: Dim) -> Dim:
         raise ValueError(f"dimensions {a} and {b} do not broadcast")
     if isinstance(a, int) or isinstance(b, int):  # the other one is 1 or the same
         return a if isinstance(a, int) else b
+    for whole, part in ((a, b), (b, a)):
+        atom = whole.terms[0][0][0] if len(whole.terms) == 1 and whole.terms[0][0] else None
+        if atom is not None and whole.terms[0] == ((atom,), 1) and atom.function == "broadcast" and part in atom.args:
+            return whole  # x + (x + y)
     return _function("broadcast", a, b)
 
 
@@ -254,13 +346,7 @@ def _is_size(dim: Dim) -> bool:
     """Whether it is plainly not negative: all coefficients are positive and no atom can be negative."""
     if isinstance(dim, int):
         return dim >= 0
-    return all(factor > 0 and all(_is_size_atom(atom) for atom in monomial) for monomial, factor in dim.terms)
-
-
-def _is_size_atom(atom: _Atom) -> bool:
-    if atom.function == "max":
-        return any(_is_size(arg) for arg in atom.args)
-    return not atom.function or all(_is_size(arg) for arg in atom.args)
+    return all(factor > 0 and all(atom.is_size for atom in monomial) for monomial, factor in dim.terms)
 
 
 def is_nonnegative(dim: Dim) -> bool:
@@ -278,42 +364,59 @@ def product(dims: tuple[Dim, ...] | list[Dim]) -> Dim:
 
 def symbols_of(dim: Dim) -> frozenset[str]:
     """The names of all symbols in a dimension."""
-    if isinstance(dim, int):
-        return frozenset()
-    names: set[str] = set()
-    for monomial, _ in dim.terms:
-        for atom in monomial:
-            if atom.function:
-                names.update(*(symbols_of(arg) for arg in atom.args))
-            else:
-                names.add(atom.text)
-    return frozenset(names)
+    return _all_symbols((dim,))
 
 
-def _apply(function: str, a: Dim, b: Dim) -> Dim:
-    if function == "floordiv":
-        return floordiv(a, b)
-    if function == "mod":
-        return mod(a, b)
-    if function == "broadcast":
-        return broadcast(a, b)
-    return dim_max(a, b) if function == "max" else dim_min(a, b)
+def atoms_of(dims: Iterable[Dim]) -> Iterator[Atom]:
+    """Every atom in some dimensions once, those in the arguments of functions before these."""
+    done: set[Atom] = set()
+    stack = [atom for dim in dims if isinstance(dim, Expr) for atom in dim.atoms][::-1]
+    while stack:
+        atom = stack[-1]
+        missing = []
+        if atom not in done:
+            missing = [each for arg in atom.args if isinstance(arg, Expr) for each in arg.atoms if each not in done]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        if atom not in done:
+            done.add(atom)
+            yield atom
+
+
+_APPLY: Final[dict[str, Callable[[Dim, Dim], Dim]]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "floordiv": floordiv,
+    "mod": mod,
+    "broadcast": broadcast,
+    "max": dim_max,
+    "min": dim_min,
+}
 
 
 def substitute(dim: Dim, bindings: Mapping[str, Dim]) -> Dim:
     """The dimension with symbols replaced; symbols without a binding stay."""
-    if isinstance(dim, int):
-        return dim
-    total: Dim = 0
-    for monomial, factor in dim.terms:
-        value: Dim = factor
-        for atom in monomial:
-            if atom.function:
-                value = value * _apply(atom.function, *(substitute(arg, bindings) for arg in atom.args))
-            else:
-                value = value * bindings.get(atom.text, symbol(atom.text))
-        total = total + value
-    return total
+    made: dict[Atom, Dim] = {}
+
+    def replaced(dim: Dim) -> Dim:
+        if isinstance(dim, int):
+            return dim
+        total: Dim = 0
+        for monomial, factor in dim.terms:
+            value: Dim = factor
+            for atom in monomial:
+                value = value * made[atom]
+            total = total + value
+        return total
+
+    for atom in atoms_of([dim]):
+        if atom.function:
+            made[atom] = _APPLY[atom.function](*map(replaced, atom.args))
+        else:
+            made[atom] = bindings.get(atom.text, symbol(atom.text))
+    return replaced(dim)
 
 
 def evaluate(dim: Dim, bindings: Mapping[str, int]) -> int:

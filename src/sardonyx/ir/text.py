@@ -27,7 +27,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Atom, Dim
 from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Model, Node, SparseConstant, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.text_parser import parse_graph, parse_model
@@ -82,7 +82,9 @@ def format_dim(dim: Dim) -> str:
     return text
 
 
-def _atom_text(atom: Any) -> str:
+def _atom_text(atom: Atom) -> str:
+    if atom.is_long:  # nested deeper than anybody reads: its parts, written out, could fill the memory
+        return symbol_text(f"?{atom.digest.hex()[:16]}")
     if atom.function:
         return f"{atom.function}({', '.join(format_dim(arg) for arg in atom.args)})"
     return symbol_text(atom.text)

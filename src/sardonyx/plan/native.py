@@ -2,18 +2,19 @@
 
 The table is an array of 64-bit integers that all kernels read their arguments from. An entry is a number, a size that
 depends on the sizes of the inputs, or an address. Sizes are computed by one generated Python function from the values of the
-symbols; addresses are a buffer's base plus an offset.
+symbols (`sizes`); addresses are a buffer's base plus an offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
 from sardonyx.lower.steps import FAULT_ENTRIES, Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, SizeStep, View
 from sardonyx.plan.image import Image, Port
+from sardonyx.plan.sizes import SizeTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,42 +194,10 @@ def image_of(plan: NativePlan) -> Image:
     inputs, outputs = ([_port(plan, view) for view in views] for views in (plan.inputs, plan.outputs))
     faults = [(fault.node, fault.text) for fault in plan.faults]
     counts = (plan.table_size, len(plan.buffers), FAULT_ENTRIES)
-    return Image(tables, plan.symbols, inputs, outputs, faults, texts, counts, size_function(plan.dims, plan.symbols))
+    return Image(tables, plan.symbols, inputs, outputs, faults, texts, counts, SizeTable(plan.dims, plan.symbols).function())
 
 
 def _port(plan: NativePlan, view: View) -> Port:
     number, dims = plan.ports[view.buffer]
     name = view.buffer.value.name if view.buffer.value is not None else view.buffer.label
     return Port(name, view.buffer.dtype.name, dims, number)
-
-
-def size_function(dims: Sequence[Dim], symbols: Sequence[str]) -> Callable[..., tuple[int, ...]]:
-    """A Python function from the symbols' values to the values of all dims."""
-    names = {name: f"s{number}" for number, name in enumerate(symbols)}
-    body = ", ".join(_python(dim, names) for dim in dims)
-    source = f"lambda {', '.join(names[name] for name in symbols)}: ({body}{',' if dims else ''})"
-    made: Callable[..., tuple[int, ...]] = eval(source, {"__builtins__": {}, "max": max, "min": min})
-    return made
-
-
-def _python(dim: Dim, names: dict[str, str]) -> str:
-    if not isinstance(dim, Expr):
-        return str(dim)
-    terms = []
-    for monomial, factor in dim.terms:
-        parts = [str(factor)] if factor != 1 or not monomial else []
-        for atom in monomial:
-            if not atom.function:
-                parts.append(names[atom.text])
-                continue
-            a, b = (_python(arg, names) for arg in atom.args)
-            if atom.function == "floordiv":
-                parts.append(f"(({a}) // ({b}) if ({b}) else 0)")  # of an empty tensor: what it must be is checked elsewhere
-            elif atom.function == "mod":
-                parts.append(f"(({a}) % ({b}) if ({b}) else 0)")
-            elif atom.function == "broadcast":
-                parts.append(f"(({b}) if ({a}) == 1 else ({a}))")
-            else:
-                parts.append(f"{atom.function}({a}, {b})")
-        terms.append("*".join(parts))
-    return "(" + " + ".join(terms) + ")"

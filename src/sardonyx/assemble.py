@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
-from sardonyx.cache_folder import is_private
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
@@ -21,6 +20,7 @@ from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.steps import HostNodeStep, KernelStep, Lowered
+from sardonyx.options import environment
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
 from sardonyx.plan.native import NativePlan, NativeSegment, plan_native
 from sardonyx.plan.plan import SubgraphRunner
@@ -45,8 +45,12 @@ def library(cache_folder: Path | None) -> KernelLibrary:
     """The kernels of this process; they stay loaded as long as it lives. A folder that others could write to is not even read."""
     with held_off, _libraries_lock:
         if cache_folder not in _libraries:
-            folder = cache_folder if cache_folder is not None and is_private(cache_folder) else None
-            _libraries[cache_folder] = KernelLibrary(host(folder), None if folder is None else ObjectCache(folder))
+            trusted = environment().cache_trusted
+            objects = None if cache_folder is None else ObjectCache(cache_folder, trusted=trusted)
+            if objects is not None and objects.problem():
+                objects = None
+            folder = None if objects is None else cache_folder
+            _libraries[cache_folder] = KernelLibrary(host(folder, trusted), objects)
         return _libraries[cache_folder]
 
 

@@ -151,8 +151,8 @@ def operators(domain: str | None = None) -> list[OperatorInfo]:
 
 def object_cache() -> ObjectCache | None:
     """The compiled kernels on disk, in the folder SARDONYX_CACHE_DIR names; None if it is empty, which turns the cache off."""
-    folder = environment().cache_folder
-    return None if folder is None else ObjectCache(folder)
+    settings = environment()
+    return None if settings.cache_folder is None else ObjectCache(settings.cache_folder, trusted=settings.cache_trusted)
 
 
 def program_cache() -> CacheFolder | None:

@@ -10,7 +10,6 @@ import sys
 from typing import Any, Final
 
 from sardonyx import errors
-from sardonyx.cache_folder import is_private
 from sardonyx.forks import held_off, importing
 from sardonyx.opened import Opened, ProviderSettings
 from sardonyx.options import AVAILABLE_PROVIDERS, CPU_PROVIDER, KNOWN_PROVIDERS, SessionOptions, environment
@@ -71,7 +70,7 @@ class Opening:
         plain = not (options.enable_profiling or options.optimized_model_filepath or options.replaced_initializers)
         if folder is None or not plain or options.external_files or self.reads_config_from_model:
             return None
-        if next(iter(providers)) != CPU_PROVIDER or not is_private(folder):
+        if next(iter(providers)) != CPU_PROVIDER or not saved.programs(folder).is_used():
             return None
         settings = f"{options.identity()}|{sorted(self.disabled_optimizers)}|{sorted(providers.items())}"
         key = saved.identity(self.source, settings)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, over
 import numpy as np
 
 from sardonyx import errors
+from sardonyx.cache_folder import TRUST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,6 +94,7 @@ class Environment(NamedTuple):
     excluded_backend_providers: frozenset[str]  # ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS: comma list, for the backend interface
     verify: bool  # SARDONYX_VERIFY=1: check the graph after every pass
     cache_folder: str | None  # SARDONYX_CACHE_DIR: where object code is kept; empty: nowhere
+    cache_trusted: bool  # SARDONYX_CACHE_TRUSTED=1: that folder is used whoever owns it, and need not be written to
 
 
 def environment() -> Environment:
@@ -103,15 +105,21 @@ def environment() -> Environment:
         excluded_backend_providers=frozenset(filter(None, excluded.split(","))),
         verify=os.environ.get("SARDONYX_VERIFY") == "1",
         cache_folder=_cache_folder(),
+        cache_trusted=os.environ.get(TRUST) == "1",
     )
 
 
 def _cache_folder() -> str | None:
+    """Where compiled programs are kept; None: nowhere, because nobody wants it or because there is no home folder."""
     chosen = os.environ.get("SARDONYX_CACHE_DIR")
-    if chosen is not None:
-        return chosen or None
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(base, "sardonyx")
+    if chosen is None:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # as its specification wants it
+            base = os.path.join(os.path.expanduser("~"), ".cache")
+        folder = os.path.join(base, "sardonyx")
+        return folder if os.path.isabs(folder) else None
+    folder = os.path.expanduser(chosen)
+    return None if folder.startswith("~") else folder or None
 
 
 class Setting(Generic[T]):

@@ -20,7 +20,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
         parents=[shared],
         help="show or clear the compiled kernels and models on disk",
         description="Show, clear or locate the folder of compiled kernels and models. It may be deleted at any time: what is "
-        "missing is compiled again. The environment variable SARDONYX_CACHE_DIR names another folder, or none if it is empty.",
+        "missing is compiled again. The environment variable SARDONYX_CACHE_DIR names another folder, or none if it is empty; "
+        "with SARDONYX_CACHE_TRUSTED=1 it is read whoever owns it, as one that came with a container's image.",
     )
     parser.add_argument("action", nargs="?", choices=("show", "clear", "path"), default="show", help="default: show")
     parser.add_argument("--json", action="store_true", help="the same as one JSON object")
@@ -31,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
     kernels, models = sardonyx.object_cache(), sardonyx.program_cache()
     if kernels is None or models is None:
-        raise UsageError("the cache is off: SARDONYX_CACHE_DIR is empty", "unset it, or let it name a folder")
+        reason = "the cache is off: SARDONYX_CACHE_DIR is empty, or there is no home folder"
+        raise UsageError(reason, "let SARDONYX_CACHE_DIR name a folder")
     folder = str(kernels.folder)
     if args.action == "path":
         print(json.dumps({"folder": folder}) if args.json else folder)
@@ -58,9 +60,11 @@ def run(args: argparse.Namespace) -> int:
             }
             for kind, found in entries.items()
         }
-        print(json.dumps({"folder": folder, **facts}))
+        print(json.dumps({"folder": folder, "problem": kernels.problem(), **facts}))
         return 0
     rows = [("folder", folder)]
+    if kernels.problem():
+        rows.append(("not used", kernels.problem()))
     for kind, found in entries.items():
         used = f", last used {_age(found[-1].last_use)} (newest), {_age(found[0].last_use)} (oldest)" if found else ""
         rows.append((kind, f"{len(found):,}: {byte_size(sizes[kind])} of at most {byte_size(kinds[kind].limit_bytes)}{used}"))

@@ -10,9 +10,12 @@ import hashlib
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Final
 
-from sardonyx.cache_folder import write_atomically
+from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.machine import machine_fingerprint
+
+_NOTES_LIMIT: Final = 1 << 20  # bytes of descriptions of machines that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +55,21 @@ def narrow(target: Target, lanes: int) -> Target:
 
 
 @cache
-def host(cache_folder: Path | None = None) -> Target:
+def host(cache_folder: Path | None = None, trusted: bool = False) -> Target:
     """The machine this runs on; remembered in the cache folder, so that a warm start need not load LLVM."""
     import json  # only a session that compiles gets here
 
-    note = cache_folder / f"host-{machine_fingerprint()}.json" if cache_folder is not None else None
-    if note is not None:
+    notes = CacheFolder(cache_folder, ".target", _NOTES_LIMIT, trusted) if cache_folder is not None else None
+    content = None if notes is None else notes.read(machine_fingerprint())
+    if content is not None:
         try:
-            return Target(**json.loads(note.read_text()))
-        except (OSError, ValueError, TypeError):
-            pass  # not there, or damaged: it is made again below
+            return Target(**json.loads(content))
+        except (ValueError, TypeError):
+            pass  # damaged: it is made again below
     from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
 
     target = describe(*llvm.host_description())
-    if note is not None:
-        write_atomically(note, json.dumps(asdict(target)).encode())
+    if notes is not None:
+        notes.write(machine_fingerprint(), json.dumps(asdict(target)).encode())
+        notes.make_room()
     return target

@@ -7,7 +7,6 @@ fields that had to be decoded are converted on each call, unless the caller keep
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
+from sardonyx.mapped_file import mapping_of
 
 Array = NDArray[Any]
 
@@ -110,12 +110,11 @@ def release_pages(tensors: Iterable[Tensor]) -> None:
     maps = set()
     for tensor in tensors:
         if tensor.dtype is not dtypes.STRING:
-            owner = tensor.raw().obj
-            if isinstance(owner, mmap.mmap):
-                maps.add(owner)
+            mapping = mapping_of(tensor.raw())
+            if mapping is not None:
+                maps.add(mapping)
     for each in maps:
-        if hasattr(each, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
-            each.madvise(mmap.MADV_DONTNEED)
+        each.release_pages()
 
 
 def unpack(packed: NDArray[np.uint8], dtype: DType, count: int) -> Array:

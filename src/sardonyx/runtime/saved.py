@@ -13,7 +13,6 @@ saved. What a saved program cannot do (other values than the outputs, sizes that
 from __future__ import annotations
 
 import marshal
-import mmap
 import os
 import pickle
 import struct
@@ -26,10 +25,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from sardonyx import errors
-from sardonyx.cache_folder import CacheFolder, write_atomically
+from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.loader import ENTRY, load
 from sardonyx.codegen.machine import machine_fingerprint
 from sardonyx.forks import ForkSafeLock, importing
+from sardonyx.mapped_file import map_file
+from sardonyx.options import environment
 from sardonyx.plan.image import Image, from_plain, numpy_type
 from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.fast_path import FastPath
@@ -45,6 +46,7 @@ _HEADER: Final = struct.Struct("<8sQQ")
 _SUFFIX: Final = ".program"
 _ALIGNMENT: Final = 64
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
+_LARGEST_RECORD: Final = 256 << 20  # bytes of everything else
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the ones unused for longest go first
 
 
@@ -105,7 +107,7 @@ def identity(source: str | bytes, settings: str) -> str | None:
 
 def programs(folder: str) -> CacheFolder:
     """The saved programs in the cache folder."""
-    return CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT)
+    return CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT, environment().cache_trusted)
 
 
 def _file_key(key: str) -> str:
@@ -133,28 +135,36 @@ def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> 
     code = None if program is None else (program.image.plain(), program.objects, program.object_of_step, program.driver)
     plain = (key, code, record.node_count, record.deciding, record.described, places)
     body = marshal.dumps(plain)
+    if len(body) > _LARGEST_RECORD:
+        return
     gap = -(_HEADER.size + len(body)) % _ALIGNMENT
-    write_atomically(
-        programs(folder).path(_file_key(key)), _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)), body, bytes(gap), *contents
-    )  # fmt: skip
-    programs(folder).make_room()
+    files = programs(folder)
+    files.keep(_file_key(key), _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)), body, bytes(gap), *contents)
+    files.make_room()
 
 
 def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
     """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged."""
     saved, name = programs(folder), _file_key(key)
-    try:
-        with open(saved.path(name), "rb") as file:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        saved.mark_used(name)
-    except (OSError, ValueError):
+    found = saved.open(name)
+    if found is None:
         return None
-    if len(content) < _HEADER.size:
+    descriptor, file_size = found
+    try:
+        content = map_file(descriptor, file_size)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    if file_size < _HEADER.size:
         return None
     magic, length, checksum = _HEADER.unpack_from(content)
-    body = memoryview(content)[_HEADER.size : _HEADER.size + length]
-    if magic != _MAGIC or len(body) != length or zlib.crc32(body) != checksum:
+    if magic != _MAGIC or length > min(file_size - _HEADER.size, _LARGEST_RECORD):
         return None
+    body = content[_HEADER.size : _HEADER.size + length]
+    if zlib.crc32(body) != checksum:
+        return None
+    saved.mark_used(name)
     try:
         saved_key, code, node_count, deciding, described, places = marshal.loads(body)
     except (ValueError, TypeError, EOFError):  # another Python has written it
@@ -169,7 +179,7 @@ def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
         for size in shape:
             count *= size
         end = start + offset + count * dtype.itemsize
-        if end > len(content) or zlib.adler32(memoryview(content)[start + offset : end]) != checksum:
+        if end > file_size or zlib.adler32(content[start + offset : end]) != checksum:
             return None
         arrays[number] = np.frombuffer(content, dtype, count, start + offset).reshape(shape)
     program = None if code is None else Program(from_plain(code[0]), *code[1:])

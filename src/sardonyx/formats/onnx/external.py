@@ -12,7 +12,6 @@ used, once each. A file that was exchanged in between is refused.
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Mapping
@@ -21,8 +20,9 @@ from typing import Any, Final
 
 from sardonyx.errors import Fail, NoSuchFile
 from sardonyx.formats.onnx.wire import as_memoryview
+from sardonyx.mapped_file import map_file
 
-_READ_BELOW: Final = 1 << 16  # small files are read: a mapping keeps a file descriptor, and some models have thousands of files
+_READ_BELOW: Final = 1 << 16  # small files are read: some models have thousands, and mappings of a process are limited
 _WHERE: Final = (
     "external data is looked for beside the model's file, that of a session's model in memory in the current folder; "
     "the configuration entry session.model_external_initializers_file_folder_path names another folder"
@@ -62,7 +62,7 @@ class ExternalFile:
                 raise Fail(f"external data file {self.path!r} has changed since the model was read", hint="load the model again")
             if self.size < _READ_BELOW:
                 return memoryview(file.read(self.size))
-            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+            return map_file(descriptor, self.size)
 
 
 class ExternalFiles:

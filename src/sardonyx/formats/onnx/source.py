@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from sardonyx.errors import Fail, InvalidArgument, NoSuchFile
 from sardonyx.formats.onnx.wire import Buffer, as_memoryview
+from sardonyx.mapped_file import map_file
 
 _SIGNATURES: Final = (
     (0, b"\x89PNG", "a PNG image"), (0, b"\xff\xd8\xff", "a JPEG image"), (0, b"%PDF", "a PDF document"),
@@ -77,7 +78,7 @@ def _map(path: str, what: str) -> Buffer:
             kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
             hint = "" if stat.S_ISDIR(found.st_mode) else "read its bytes and pass those"
             raise InvalidArgument(f"{path!r} is {kind}, expected a {what} file", hint=hint)
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if found.st_size else b""
+        return map_file(descriptor, found.st_size)
     finally:
         os.close(descriptor)
 

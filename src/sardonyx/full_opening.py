@@ -15,10 +15,10 @@ from sardonyx.compile_options import CompileOptions
 from sardonyx.compiler import compile_model
 from sardonyx.formats.onnx import load, save
 from sardonyx.ir.dims import Expr
-from sardonyx.ir.graph import Graph, Model, Value
-from sardonyx.ir.tensor import Tensor
+from sardonyx.ir.graph import Graph, Model
 from sardonyx.native_model import NativeModel
 from sardonyx.opened import CompiledModel, Opened, ProviderSettings
+from sardonyx.opening import EXTERNAL_FOLDER
 from sardonyx.options import ExecutionMode, GraphOptimizationLevel, SessionOptions
 from sardonyx.runtime import saved
 from sardonyx.runtime.cases import Case
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 
 _EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
 _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
-_EXTERNAL_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 _DENOTATION: Final = "onnx.denotation."
 
 
 def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, place: Place | None) -> Opened:
     """Read and compile the model; `place` is where its program may be saved."""
     profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
-    folder = options.config_entries.get(_EXTERNAL_FOLDER) or opening.folder
+    folder = options.config_entries.get(EXTERNAL_FOLDER) or opening.folder
     with _span(profiler, "model_loading_uri" if isinstance(opening.source, str) else "model_loading_array"):
         replaced = options.replaced_initializers
         model = load(opening.source, base_dir=folder, external_files=options.external_files or None, replaced=replaced)
@@ -49,7 +48,7 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
     metadata = ModelMetadata.of(model)
     declared = {value.name: value.type for value in model.graph.outputs}
     written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
-    is_self_contained = not any(_is_external(value) for value in model.graph.initializers.values())
+    beside = saved.Beside(opening.data_folder(options), model.looked_at)
     compile_options = CompileOptions.of(options, providers, opening.disabled_optimizers, model.graph.initializers)
     named = _dimensions_by_denotation(model.graph, compile_options.free_dimension_denotations)
     if named:
@@ -69,8 +68,8 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
         overridable=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.overridable_initializers],
         metadata=metadata,
     )
-    if place is not None and is_self_contained:
-        _save(place, program, description)
+    if place is not None:
+        _save(place, program, description, beside)
     opened = Opened(options, providers, program, lambda: description, profiler)
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same
@@ -81,7 +80,7 @@ def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
     return nullcontext() if profiler is None else profiler.span(name)
 
 
-def _save(place: Place, program: CompiledModel, description: ModelDescription) -> None:
+def _save(place: Place, program: CompiledModel, description: ModelDescription, beside: saved.Beside) -> None:
     """Keep a compiled program for the next session of this model, or those of its cases as they come to be compiled."""
     if not isinstance(program, NativeModel):
         return
@@ -89,21 +88,17 @@ def _save(place: Place, program: CompiledModel, description: ModelDescription) -
     described = pickle.dumps(((program.inputs, program.outputs, program.overridable_initializers), description))
     code = program.saved_program()
     if code is not None:
-        saved.save(folder, key, saved.Record(code, program.node_count, (), described), program.main.program.constants)
+        saved.save(folder, key, saved.Record(code, program.node_count, (), described, beside), program.main.program.constants)
         return
 
     def save_case(case: Case, special: NativeModel) -> None:
         code = special.saved_program()
         if code is not None:
-            record = saved.Record(code, program.node_count, (), b"")
+            record = saved.Record(code, program.node_count, (), b"", beside)
             saved.save(folder, saved.case_key(key, case), record, special.main.program.constants)
 
-    saved.save(folder, key, saved.Record(None, program.node_count, program.deciding_inputs, described), {})
+    saved.save(folder, key, saved.Record(None, program.node_count, program.deciding_inputs, described, beside), {})
     program.on_case = save_case
-
-
-def _is_external(value: Value) -> bool:
-    return isinstance(value.constant, Tensor) and value.constant.external is not None
 
 
 def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:

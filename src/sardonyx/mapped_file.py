@@ -1,4 +1,4 @@
-"""Files mapped into memory without keeping a file descriptor.
+"""Files mapped into memory without keeping a file descriptor, and what tells that a file is still the same.
 
 Python's `mmap` keeps a descriptor for each mapping (until 3.13 always), and a process has 1024 of them, or 256. Whoever holds a
 part of the memory holds the mapping: it ends with the last view.
@@ -23,6 +23,22 @@ if sys.platform != "win32":
     _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED: Final = ctypes.c_void_p(-1).value
+
+
+FileIdentity = tuple[int, int, int, int, int]  # device, inode, size, times of the last change of content and of the file
+
+
+def identity_of(status: os.stat_result) -> FileIdentity:
+    """What the file system says of a file; another whenever its content is."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def identity_at(path: str) -> FileIdentity | None:
+    """The identity of the file at a path; None if there is none."""
+    try:
+        return identity_of(os.stat(path))
+    except (OSError, ValueError):
+        return None
 
 
 class Mapping:

@@ -20,6 +20,7 @@ Place = tuple[str, str]  # folder and key of a saved program
 
 _INFO: Final = 1  # the severity of what is logged here
 _SPINNING: Final = "session.intra_op.allow_spinning"
+EXTERNAL_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 
 
 class Opening:
@@ -59,6 +60,13 @@ class Opening:
         self._log(opened)
         return opened
 
+    def data_folder(self, options: SessionOptions) -> str:
+        """Where the model's external data is looked for; "" where there is no such place."""
+        chosen = options.config_entries.get(EXTERNAL_FOLDER) or self.folder
+        if chosen is None and isinstance(self.source, str):
+            return os.path.dirname(self.source)
+        return os.path.abspath(chosen) if chosen else ""
+
     def stop_if_cancelled(self) -> None:
         """Raise if the options say that loading shall stop."""
         if self.options.load_cancelled:
@@ -79,7 +87,13 @@ class Opening:
     def _open_saved(self, place: Place, options: SessionOptions, providers: ProviderSettings) -> Opened | None:
         spinning = options.config_entries.get(_SPINNING, "1") != "0"
         workers = options.thread_counts()[0] or usable_cores()
-        program = saved.open_saved(*place, workers, spinning, lambda: self.open(providers, strict=False, use_saved=False).program)
+        program = saved.open_saved(
+            *place,
+            self.data_folder(options),
+            workers,
+            spinning,
+            lambda: self.open(providers, strict=False, use_saved=False).program,
+        )
         if program is None:
             return None
         return Opened(options, providers, program, lambda: program.described[1])

@@ -297,8 +297,8 @@ def test_an_empty_file_and_one_that_cannot_be_mapped(tmp_path: Path) -> None:
 def test_the_key_of_a_saved_program_is_checked(tmp_path: Path) -> None:
     record = saved.Record(None, 1, (), b"described")
     saved.save(str(tmp_path), "one", record, {})
-    assert saved.read(str(tmp_path), "one") is not None
+    assert saved.read(str(tmp_path), "one", "") is not None
     os.rename(
         saved.programs(str(tmp_path)).path(saved._file_key("one")), saved.programs(str(tmp_path)).path(saved._file_key("two"))
     )
-    assert saved.read(str(tmp_path), "two") is None
+    assert saved.read(str(tmp_path), "two", "") is None

@@ -22,6 +22,7 @@ import numpy as np
 
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import Shape, TensorType, Type
+from sardonyx.mapped_file import FileIdentity
 
 ONNX_DOMAIN = ""  # "ai.onnx" is the same domain; readers turn it into ""
 UNKNOWN_VERSION = 1 << 30  # of an operator whose domain the model does not import: the newest, as far as anybody can tell
@@ -396,5 +397,6 @@ class Model:
     doc: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     path: str = ""  # where it was read from, if it was a file
+    looked_at: dict[str, FileIdentity | None] = field(default_factory=dict)  # where external data was looked for: what was there
     unread: bytes = b""  # fields of the file that have no place here (training info ...), to be written back as they are
     notes: tuple[str, ...] = ()  # what reading had to put right

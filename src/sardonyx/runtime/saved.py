@@ -29,7 +29,7 @@ from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.loader import ENTRY, load
 from sardonyx.codegen.machine import machine_fingerprint
 from sardonyx.forks import ForkSafeLock, importing
-from sardonyx.mapped_file import map_file
+from sardonyx.mapped_file import FileIdentity, identity_at, identity_of, map_file
 from sardonyx.options import environment
 from sardonyx.plan.image import Image, from_plain, numpy_type
 from sardonyx.runtime.cases import Case, CaseTable
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sardonyx.plan.plan import ExecutionPlan, Port
     from sardonyx.runtime.executor import RunControl
 
-_MAGIC: Final = b"SDXPRG2\0"
+_MAGIC: Final = b"SDXPRG3\0"
 _HEADER: Final = struct.Struct("<8sQQ")
 _SUFFIX: Final = ".program"
 _ALIGNMENT: Final = 64
@@ -59,6 +59,17 @@ class Program(NamedTuple):
     driver: bytes
 
 
+class Beside(NamedTuple):
+    """The files beside a model that its weights came from."""
+
+    folder: str  # where they were looked for
+    found: Mapping[str, FileIdentity | None]  # by path; None: there was none
+
+    def is_unchanged(self, folder: str) -> bool:
+        """Whether a model that looks in a folder would find the same files now."""
+        return not self.found or (folder == self.folder and all(identity_at(path) == was for path, was in self.found.items()))
+
+
 class Record(NamedTuple):
     """What is saved under a key: a model's program, or what to know of a model whose cases have programs of their own."""
 
@@ -66,6 +77,7 @@ class Record(NamedTuple):
     node_count: int
     deciding: tuple[str, ...]  # inputs whose numbers tell cases apart
     described: bytes  # pickled: the ports of the model, and what the session wants to know again
+    beside: Beside = Beside("", {})
 
 
 @cache
@@ -95,9 +107,7 @@ def identity(source: str | bytes, settings: str) -> str | None:
             status = os.stat(source)
         except OSError:
             return None
-        model = repr(
-            (os.path.realpath(source), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        )
+        model = repr((os.path.realpath(source), *identity_of(status)))
     else:
         from hashlib import sha256  # lazy: it takes milliseconds to load, and most models are files
 
@@ -133,7 +143,8 @@ def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> 
         offset += len(content) + gap
     program = record.program
     code = None if program is None else (program.image.plain(), program.objects, program.object_of_step, program.driver)
-    plain = (key, code, record.node_count, record.deciding, record.described, places)
+    beside = (record.beside.folder, dict(record.beside.found))
+    plain = (key, code, record.node_count, record.deciding, record.described, beside, places)
     body = marshal.dumps(plain)
     if len(body) > _LARGEST_RECORD:
         return
@@ -143,8 +154,11 @@ def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> 
     files.make_room()
 
 
-def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
-    """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged."""
+def read(folder: str, key: str, data_folder: str) -> tuple[Record, dict[int, Array]] | None:
+    """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged.
+
+    `data_folder` is where the model's external data is looked for: a program made of other files is of no use.
+    """
     saved, name = programs(folder), _file_key(key)
     found = saved.open(name)
     if found is None:
@@ -166,10 +180,11 @@ def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
         return None
     saved.mark_used(name)
     try:
-        saved_key, code, node_count, deciding, described, places = marshal.loads(body)
+        saved_key, code, node_count, deciding, described, beside, places = marshal.loads(body)
     except (ValueError, TypeError, EOFError):  # another Python has written it
         return None
-    if saved_key != key:
+    files = Beside(*beside)
+    if saved_key != key or not files.is_unchanged(data_folder):
         return None
     start = -(-(_HEADER.size + length) // _ALIGNMENT) * _ALIGNMENT
     arrays: dict[int, Array] = {}
@@ -183,7 +198,7 @@ def read(folder: str, key: str) -> tuple[Record, dict[int, Array]] | None:
             return None
         arrays[number] = np.frombuffer(content, dtype, count, start + offset).reshape(shape)
     program = None if code is None else Program(from_plain(code[0]), *code[1:])
-    return Record(program, node_count, deciding, described), arrays
+    return Record(program, node_count, deciding, described, files), arrays
 
 
 class _SavedModel:
@@ -328,10 +343,10 @@ class LoadedProgram:
 
 
 def open_saved(
-    folder: str, key: str, workers: int, spinning: bool, open_full: Callable[[], Any]
+    folder: str, key: str, data_folder: str, workers: int, spinning: bool, open_full: Callable[[], Any]
 ) -> SavedModel | SavedCases | None:
     """The model saved under a key; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
-    found = read(folder, key)
+    found = read(folder, key, data_folder)
     if found is None:
         return None
     record, arrays = found
@@ -340,7 +355,7 @@ def open_saved(
         return None if program is None else SavedModel(record, program, open_full)
 
     def load_case(case: Case) -> LoadedProgram | None:
-        found = read(folder, case_key(key, case))
+        found = read(folder, case_key(key, case), data_folder)
         if found is None or found[0].program is None:
             return None
         return _loaded(found[0].program, found[1], workers, spinning)

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from sardonyx.errors import Fail, NoSuchFile
 from sardonyx.formats.onnx.wire import as_memoryview
-from sardonyx.mapped_file import map_file
+from sardonyx.mapped_file import FileIdentity, identity_at, identity_of, map_file
 
 _READ_BELOW: Final = 1 << 16  # small files are read: some models have thousands, and mappings of a process are limited
 _WHERE: Final = (
@@ -39,7 +39,7 @@ class ExternalFile:
 
     __slots__ = ("_buffer", "_identity", "path", "size")
 
-    def __init__(self, path: str, size: int, identity: tuple[int, int], buffer: memoryview | None = None) -> None:
+    def __init__(self, path: str, size: int, identity: FileIdentity | None, buffer: memoryview | None = None) -> None:
         self.path = path
         self.size = size
         self._identity = identity
@@ -58,7 +58,7 @@ class ExternalFile:
             raise NoSuchFile(f"external data file {self.path!r} can no longer be opened: {error.strerror}") from error
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
-            if (found.st_dev, found.st_ino) != self._identity or found.st_size != self.size:
+            if self._identity is None or identity_of(found)[:4] != self._identity[:4]:  # a new link to it is no matter
                 raise Fail(f"external data file {self.path!r} has changed since the model was read", hint="load the model again")
             if self.size < _READ_BELOW:
                 return memoryview(file.read(self.size))
@@ -77,6 +77,7 @@ class ExternalFiles:
         self._given = {_normal(location): buffer for location, buffer in (given or {}).items()}
         self._by_location: dict[str, ExternalFile] = {}
         self._by_path: dict[str, ExternalFile] = {}
+        self.looked_at: dict[str, FileIdentity | None] = {}  # what was where data was looked for; None: nothing
 
     def find(self, location: str, tensor: str) -> ExternalFile:
         """The file at `location`; Refused if a model may not name it, NoSuchFile if it is not there."""
@@ -90,7 +91,7 @@ class ExternalFiles:
         given = self._given.get(_normal(location))
         if given is not None:
             view = as_memoryview(given)
-            return ExternalFile(location, len(view), (0, 0), view)
+            return ExternalFile(location, len(view), None, view)
         if self._folder is None:
             raise NoSuchFile(
                 f"tensor {tensor!r} has its data in {location!r}, and a model given as bytes has no folder to look in",
@@ -98,7 +99,12 @@ class ExternalFiles:
             )
         # A link to the model alone leaves the data where the model really is.
         candidates = [os.path.join(folder, location) for folder in (self._folder, *self._roots)]
-        path = next(filter(os.path.exists, candidates), candidates[0])
+        path = candidates[0]
+        for candidate in candidates:
+            self.looked_at[candidate] = identity_at(candidate)
+            if self.looked_at[candidate] is not None:
+                path = candidate
+                break
         resolved = os.path.realpath(path)
         if not any(_is_inside(resolved, root) for root in self._roots):
             raise Refused(f"{location!r} leads to {resolved!r}, outside of the model's folder {self._roots[0]!r}")
@@ -152,4 +158,4 @@ def _look_at(resolved: str, path: str, tensor: str) -> ExternalFile:
         raise NoSuchFile(f"tensor {tensor!r} has its data in {path!r}, which cannot be read: {reason}", hint=_WHERE) from error
     if not stat.S_ISREG(found.st_mode):
         raise Refused(f"{path!r} is not a regular file")
-    return ExternalFile(resolved, found.st_size, (found.st_dev, found.st_ino))
+    return ExternalFile(resolved, found.st_size, identity_of(found))

@@ -25,7 +25,6 @@ from sardonyx.formats.onnx.wire import WireError
 from sardonyx.formats.onnx.write import Externalise, keep_inside
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, Type
-from sardonyx.mapped_file import FileIdentity
 
 __all__ = [
     "dense_initializers",
@@ -57,9 +56,8 @@ def load(
     InvalidProtobuf for bytes that are no model, InvalidGraph (with all problems) for a model that makes no sense, NoSuchFile for
     a file that is not there.
     """
-    model, path, looked_at = _read(source, "model", "Model", read_model, base_dir, external_files, replaced)
+    model, path = _read(source, "model", "Model", read_model, base_dir, external_files, replaced)
     model.path = path
-    model.looked_at = looked_at
     return model
 
 
@@ -103,7 +101,7 @@ def _read(
     base_dir: str | os.PathLike[str] | None,
     given: Mapping[str, Any] | None,
     replaced: Collection[str] = (),
-) -> tuple[_Result, str, dict[str, FileIdentity | None]]:
+) -> tuple[_Result, str]:
     opened = open_source(source, what)
     if opened.path and base_dir is None:
         files = external.for_model(opened.path, given)
@@ -113,7 +111,7 @@ def _read(
     if not len(opened.buf) and message not in ("Sequence", "Map", "Optional"):  # no bytes are an empty sequence
         raise InvalidProtobuf(f"{opened.name}: not an ONNX file: it is empty (0 bytes)")
     try:
-        return read(ctx), opened.path, files.looked_at
+        return read(ctx), opened.path
     except WireError as error:
         meaning, remedy = recognise(opened)
         stranger = "not an ONNX file: " if meaning or not schema.can_begin(message, opened.buf[0]) else ""

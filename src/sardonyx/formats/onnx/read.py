@@ -103,6 +103,7 @@ class _Reader:
             metadata=metadata,
             unread=bytes(unread),
             notes=tuple(ctx.notes),
+            looked_at=ctx.external.looked_at,
         )
 
     def _domain(self, start: int, stop: int) -> str:

@@ -18,8 +18,7 @@ from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.native_model import NativeModel
 from sardonyx.opened import CompiledModel, Opened, ProviderSettings
-from sardonyx.opening import EXTERNAL_FOLDER
-from sardonyx.options import ExecutionMode, GraphOptimizationLevel, SessionOptions
+from sardonyx.options import EXTERNAL_FOLDER_KEY, ExecutionMode, GraphOptimizationLevel, SessionOptions
 from sardonyx.runtime import saved
 from sardonyx.runtime.cases import Case
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type
@@ -36,7 +35,7 @@ _DENOTATION: Final = "onnx.denotation."
 def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, place: Place | None) -> Opened:
     """Read and compile the model; `place` is where its program may be saved."""
     profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
-    folder = options.config_entries.get(EXTERNAL_FOLDER) or opening.folder
+    folder = options.config_entries.get(EXTERNAL_FOLDER_KEY) or opening.folder
     with _span(profiler, "model_loading_uri" if isinstance(opening.source, str) else "model_loading_array"):
         replaced = options.replaced_initializers
         model = load(opening.source, base_dir=folder, external_files=options.external_files or None, replaced=replaced)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sardonyx import errors
 from sardonyx.forks import held_off, importing
 from sardonyx.opened import Opened, ProviderSettings
-from sardonyx.options import AVAILABLE_PROVIDERS, CPU_PROVIDER, KNOWN_PROVIDERS, SessionOptions, environment
+from sardonyx.options import AVAILABLE_PROVIDERS, CPU_PROVIDER, EXTERNAL_FOLDER_KEY, KNOWN_PROVIDERS, SessionOptions, environment
 from sardonyx.runtime import saved
 from sardonyx.runtime.pool import usable_cores
 
@@ -20,7 +20,6 @@ Place = tuple[str, str]  # folder and key of a saved program
 
 _INFO: Final = 1  # the severity of what is logged here
 _SPINNING: Final = "session.intra_op.allow_spinning"
-EXTERNAL_FOLDER: Final = "session.model_external_initializers_file_folder_path"
 
 
 class Opening:
@@ -62,7 +61,7 @@ class Opening:
 
     def data_folder(self, options: SessionOptions) -> str:
         """Where the model's external data is looked for; "" where there is no such place."""
-        chosen = options.config_entries.get(EXTERNAL_FOLDER) or self.folder
+        chosen = options.config_entries.get(EXTERNAL_FOLDER_KEY) or self.folder
         if chosen is None and isinstance(self.source, str):
             return os.path.dirname(self.source)
         return os.path.abspath(chosen) if chosen else ""

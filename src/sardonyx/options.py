@@ -27,6 +27,7 @@ T = TypeVar("T")
 MAX_CONFIG_KEY: Final = 1024
 MAX_CONFIG_VALUE: Final = 8192
 DISABLED_OPTIMIZERS_KEY: Final = "optimization.disable_specified_optimizers"
+EXTERNAL_FOLDER_KEY: Final = "session.model_external_initializers_file_folder_path"
 SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 REFERENCE_PROVIDER: Final = "SardonyxReferenceExecutionProvider"

@@ -127,6 +127,9 @@ class Caller:
                 return self._program.run(values, fetches, control)
             with profiler.span("model_run"):
                 return self._program.run(values, fetches, dataclasses.replace(control, on_node=profiler.on_node))
+        except errors.SardonyxError as error:
+            self.feeds.explain(error, values)
+            raise
         finally:
             if shrinking:
                 self._program.shrink()

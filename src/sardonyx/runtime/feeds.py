@@ -20,7 +20,7 @@ from sardonyx import dtypes, errors
 from sardonyx.dtypes import DType
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
-from sardonyx.runtime import dlpack
+from sardonyx.runtime import dlpack, feed_hints
 from sardonyx.runtime.sparse import SparseTensor
 from sardonyx.runtime.values import OrtValue, type_of
 
@@ -38,10 +38,10 @@ class Port(Protocol):
 
 
 class MissingInputs(errors.InvalidArgument):
-    """Inputs were left out of a feed; its text is exactly ONNX Runtime's."""
+    """Inputs were left out of a feed; its text is exactly ONNX Runtime's, unless a name is misspelt: then it says so, too."""
 
     def __str__(self) -> str:
-        return self.message
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
 
 class FeedReader:
@@ -52,7 +52,7 @@ class FeedReader:
         self._types = {port.name: port.type for port in [*inputs, *overridable]}
         self._required = [port.name for port in inputs if not isinstance(port.type, OptionalType)]
         self._optional = [port.name for port in inputs if isinstance(port.type, OptionalType)]
-        self._listing = ", ".join(port.name for port in inputs)
+        self._names = [port.name for port in inputs]
 
     def require(self, feed: Mapping[str, Any]) -> None:
         """Refuse a feed that is no dictionary or lacks an input."""
@@ -60,7 +60,9 @@ class FeedReader:
             raise TypeError(f"expected a dictionary {{input name: value}} as feed, got {type(feed).__name__}")
         missing = [name for name in self._required if name not in feed]
         if missing:
-            raise MissingInputs(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
+            unknown = [name for name in feed if isinstance(name, str) and name not in self._types]
+            text = f"Required inputs ({missing}) are missing from input feed ({list(feed)})."
+            raise MissingInputs(text, hint=feed_hints.missing_hint(missing, unknown))
 
     def read(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a feed as the program takes them; absent optional inputs are None."""
@@ -70,12 +72,17 @@ class FeedReader:
             values.setdefault(name, None)
         return values
 
+    def explain(self, error: errors.SardonyxError, feed: Mapping[str, Any]) -> None:
+        """Give the error of a run a hint, if the feed contradicts itself."""
+        if not error.hint:
+            error.hint = feed_hints.disagreement(feed, self._types)
+
     def convert(self, name: str, value: Any) -> Any:
         """One value of a feed as the program takes it."""
         try:
             expected = self._types[name]
         except KeyError:
-            raise errors.InvalidArgument(f"Invalid input name: {name}", hint=f"the inputs are: {self._listing}") from None
+            raise errors.InvalidArgument(f"Invalid input name: {name}", hint=feed_hints.name_hint(name, self._names)) from None
         if type(value) is np.ndarray and isinstance(expected, TensorType):
             dtype = expected.dtype
             if value.dtype == dtype.numpy and dtype is not dtypes.STRING:
@@ -226,7 +233,8 @@ def check_shape(name: str, found: Sequence[int], expected: TensorType | SparseTe
     if not shape:
         return
     if len(found) != len(shape):
-        raise errors.InvalidArgument(f"Invalid rank for {what}: {name} Got: {len(found)} Expected: {len(shape)}{_FIX}")
+        text = f"Invalid rank for {what}: {name} Got: {len(found)} Expected: {len(shape)}{_FIX}"
+        raise errors.InvalidArgument(text, hint=feed_hints.shape_hint(name, found, shape) if what == "input" else "")
     for size, dim in zip(found, shape):
         if size != dim and isinstance(dim, int):
             wrong = (
@@ -234,16 +242,16 @@ def check_shape(name: str, found: Sequence[int], expected: TensorType | SparseTe
                 for axis, (got, wanted) in enumerate(zip(found, shape))
                 if got != wanted and isinstance(wanted, int)
             )
-            raise errors.InvalidArgument(
-                f"Got invalid dimensions for {what}: {name} for the following indices\n{''.join(wrong)}{_FIX}"
-            )
+            text = f"Got invalid dimensions for {what}: {name} for the following indices\n{''.join(wrong)}{_FIX}"
+            raise errors.InvalidArgument(text, hint=feed_hints.shape_hint(name, found, shape) if what == "input" else "")
 
 
 def _refuse(name: str, value: Any, expected: Type | None) -> NoReturn:
     found = type_of(list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value)
     actual = found.ort if found is not None else "None" if value is None else type(value).__name__
     wanted = expected.ort if expected is not None else "a tensor"
-    raise errors.InvalidArgument(f"Unexpected input data type. Actual: ({actual}) , expected: ({wanted}) for input: {name}")
+    text = f"Unexpected input data type. Actual: ({actual}) , expected: ({wanted}) for input: {name}"
+    raise errors.InvalidArgument(text, hint=feed_hints.dtype_hint(name, value, expected))
 
 
 def present(value: Any, declared: Type | None) -> Any:

@@ -93,3 +93,53 @@ def test_the_changelog_has_the_version_of_the_package() -> None:
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
     assert version is not None
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def table_rows(page: Path, columns: int) -> dict[str, list[str]]:
+    """The rows of the tables with this many columns, by their first cell."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.read_text("utf-8").splitlines() if line[:1] == "|"
+    ]
+    return {row[0]: row[1:] for row in rows if len(row) == columns}
+
+
+# What the short table calls models, and what the long one does where that differs.
+NAMES = {
+    "YOLOv8n": "YOLOv8n (nudenet)",
+    "PP-OCRv4 recognition": "PP-OCRv4 rec",
+    "MiniLM-L6": "MiniLM-L6, 128 tokens",
+    "GPT-2, decoding": "GPT-2 decode, past 64",
+    "GRU 2x256": "GRU 2x256, 64 steps",
+    "MLP 64-128-128-10, batch 1": "MLP 64-128-128-10",
+    "100 elementwise nodes on 64 numbers": "100 elementwise nodes",
+}
+
+
+def test_the_readme_has_the_figures_of_the_benchmarks() -> None:
+    page = ROOT / "docs/benchmarks.md"
+    measured = table_rows(page, 8)
+    claimed = {name: cells for name, cells in table_rows(ROOT / "README.md", 3).items() if name not in ("model", "---")}
+    mean = claimed.pop("geometric mean of 24 models")[0].strip("*")
+    assert f"Geometric mean of the ratio over 24 models: {mean} " in page.read_text("utf-8")
+    assert len(claimed) >= 10
+    for name, (ratio, memory) in claimed.items():
+        row = measured[NAMES.get(name, name)]
+        exact = row[2].split("*")[2]
+        assert ratio in (exact, f"{float(exact):.1f}"), name
+        assert memory == row[4].replace(" MB /", " /"), name
+
+
+def test_the_readme_names_every_command() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    commands = re.findall(
+        r"^    (\w+) +\S",
+        subprocess.run([sys.executable, "-m", "sardonyx", "--help"], capture_output=True, text=True, check=True).stdout,
+        re.MULTILINE,
+    )
+    assert {"run", "inspect", "check", "explain", "bench", "ops", "cache"} <= set(commands)
+    assert [command for command in commands if f"$ sardonyx {command}" not in text] == []
+
+
+def test_make_test_says_how_long_it_takes() -> None:
+    rule = (ROOT / "Makefile").read_text("utf-8").split("\ntest: ")[1]
+    assert re.match(r'.*\n\t@echo "The test suite takes \d+ to \d+ minutes', rule)

@@ -83,8 +83,9 @@ def fitting_inputs(
         return Fitted(feeds, made_up, result, tuple(refused))
     if first is None:
         raise errors.InvalidArgument("no inputs can be made up for the model")
-    if not first.hint:
-        first.hint = _failure_hint(refused, _fitting_otherwise(source, run, given, seed) if shapes else None)
+    fitting = _fitting_otherwise(source, run, given, seed) if shapes else None
+    if fitting or not first.hint:
+        first.hint = _failure_hint(refused, fitting)
     raise first
 
 

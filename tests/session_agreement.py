@@ -49,7 +49,7 @@ def difference(actual: Any, expected: Any, loosest: str = "float64") -> str:
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}"
     if expected.dtype.name not in TOLERANCE:
-        wrong = actual != expected
+        wrong = (actual != expected) & ((actual == actual) | (expected == expected))  # NaN of small floats is NaN
     else:
         ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
         tolerance = max(TOLERANCE[expected.dtype.name], TOLERANCE[loosest])

@@ -14,7 +14,7 @@ from guarded_session import guarded_feeds, guarded_memory
 from lowering_case import Array, model
 from native_support import compile_native
 from sardonyx.errors import SardonyxError
-from session_agreement import REFERENCE, session
+from session_agreement import NATIVE, REFERENCE, session
 
 RNG = np.random.default_rng(0)
 
@@ -123,3 +123,23 @@ def test_what_a_shape_rule_states_is_checked_without_the_help_of_the_lowering_ru
     made.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "channels"
     _, compiled = compile_native(made.SerializeToString())
     assert {"channels", "18"} in [{str(size), str(other)} for size, other in compiled.lowered.equalities]
+
+
+@pytest.mark.parametrize("count", [0, 2, 3, 5])
+def test_a_size_in_the_target_of_a_reshape_that_turns_out_to_be_zero_copies_the_size_of_the_input(count: int) -> None:
+    nodes = [
+        helper.make_node("Shape", ["like"], ["size"]),
+        helper.make_node("Concat", ["size", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["y"], name="the_node"),
+    ]
+    feeds = {"x": f(4, 6), "like": f(count)}
+    made = model(nodes, feeds, {"y": np.float32}, constants={"rest": np.array([-1])}, symbolic=True)
+    made.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "count"
+    results: list[Any] = []
+    for providers in (REFERENCE, NATIVE):
+        try:
+            results.append(session(made.SerializeToString(), providers=providers).run(None, feeds)[0].tolist())
+        except SardonyxError as error:
+            results.append("the_node" in str(error))
+    assert results[0] == results[1]
+    assert (results[0] is True) == (count == 5)

@@ -51,7 +51,7 @@ def expectations(node: Node, known: KnownValues | None, symbols: Collection[str]
     open_ones = []
     for kind, size, other in dict.fromkeys(context.expectations):
         if isinstance(size, int) and isinstance(other, int):
-            if size != other and not (kind == "broadcast" and size == 1):
+            if size != other and not (kind == "broadcast" and size == 1) and not (kind == "filled" and size > other):
                 return [], f"sizes {size} and {other} contradict each other"
         elif symbols_of(size) | symbols_of(other) <= set(symbols):
             open_ones.append((kind, size, other))

@@ -125,8 +125,11 @@ def form_groups(
     known = {name for value in inputs for name in _symbols(value)}
     for node in nodes:
         reason = ("" if node in merges else _host_reason(node, excluded)) or _open_size(node, known)
-        if not reason and node not in merges and registry.elementwise_rule(node) is None:
-            expected[node], reason = expectations(node, contents, known)
+        if not reason and node not in merges:
+            if registry.elementwise_rule(node) is None:
+                expected[node], reason = expectations(node, contents, known)
+            elif any(len(value.shape or ()) > len(node.outputs[0].shape or ()) for value in node.inputs if value is not None):
+                reason = "an input has more axes than the result"
         if reason:
             unsuited.update([node] if node in merges else [], [side for side, _ in regions.get(node, ())[:1]])
             refusals[node] = reason

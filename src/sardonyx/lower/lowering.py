@@ -360,6 +360,8 @@ class LowerContext:
         for kind, size, other in expectations:
             if kind == "equal":
                 self.check_equal(size, other)
+            elif kind == "filled":
+                self.check_at_most(other, size)
             else:
                 self.check_broadcast((size,), (other,))
 

@@ -89,11 +89,14 @@ def attend(
     """
     batch, heads, queries, size = q.shape
     key_heads, keys = k.shape[1], k.shape[2]
-    if key_heads < 1 or heads % key_heads or v.shape[1] != key_heads or k.shape[3] != size or v.shape[2] != keys:
+    fits = k.shape[0] == v.shape[0] == batch and v.shape[1] == key_heads >= 1 and k.shape[3] == size and v.shape[2] == keys
+    if not fits or heads % key_heads:
         raise ValueError(f"queries {q.shape}, keys {k.shape} and values {v.shape} (batch, heads, time, size) do not fit")
     group = heads // key_heads
     result = np.empty((batch, heads, queries, v.shape[3]), q.dtype)
     captured = None if capture is None else np.empty((batch, heads, queries, keys), q.dtype)
+    if not heads:
+        return result, captured
     scaled = q * q.dtype.type(scale)
     for block in _blocks(batch, key_heads, queries, group * keys * q.dtype.itemsize):
         images, kv, rows = block

@@ -27,7 +27,8 @@ from sardonyx.ops.signature import signature
 InferOne: TypeAlias = Union[Shape, Type, None]
 InferResult: TypeAlias = Union[InferOne, list[InferOne]]
 Rule: TypeAlias = Callable[["InferContext"], InferResult]
-Expectation: TypeAlias = tuple[Literal["equal", "broadcast"], Dim, Dim]  # broadcast: the first is 1, or as large as the second
+# broadcast: the first size is 1, or as large as the second; filled: it is at least as large as the second
+Expectation: TypeAlias = tuple[Literal["equal", "broadcast", "filled"], Dim, Dim]
 
 
 class InferContext:
@@ -68,6 +69,11 @@ class InferContext:
         """State that a size must not be larger than another."""
         if not dims.is_nonnegative(limit - size):
             self.expect_equal(dims.dim_max(size, limit), limit)
+
+    def expect_filled(self, size: Dim) -> None:
+        """State that a size must not be 0."""
+        if not dims.is_nonnegative(size - 1):
+            self.expectations.append(("filled", size, 1))
 
     def expect_divisible(self, size: Dim, divisor: Dim) -> None:
         """State that a size must be a multiple of another, which is not zero."""

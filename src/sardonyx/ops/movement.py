@@ -89,6 +89,9 @@ def infer_reshape(ctx: InferContext) -> InferResult:
     if shape is not None:
         result = reshaped(shape, target, allowzero)
         ctx.expect_equal(dims.product(result), dims.product(shape))
+        for axis, dim in enumerate(() if allowzero else target):
+            if not isinstance(dim, int) and (axis >= len(shape) or dim != shape[axis]):
+                ctx.expect_filled(dim)  # a size that turns out to be 0 means another: that of the input
         return result
     return tuple(ctx.fresh() if dim == -1 or (dim == 0 and not allowzero) else dim for dim in target)
 

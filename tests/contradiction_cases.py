@@ -115,6 +115,7 @@ MICROSOFT: Final[list[Row]] = [
     ("FastGelu", {}, [_f(2, 5, 12), _f(12)], 1),
     ("GatedAdd", {}, [_f(2, 5, 12), _f(2, 5, 12), _f(2, 5, 12)], 1),
     ("QuickGelu", {}, [_f(2, 5, 12)], 1),
+    ("Gelu", {}, [_f(2, 5, 12)], 1),
 ]  # fmt: skip
 
 ONNX: Final[list[Row]] = [
@@ -161,6 +162,8 @@ ONNX: Final[list[Row]] = [
     ("LayerNormalization", {"axis": -2}, [_f(2, 20, 5, 4), _f(5, 4), _f(5, 4)], 1),
     ("LayerNormalization", {}, [_f(2, 20, 33), _f(33), _f(33)], 3),
     ("RMSNormalization", {}, [_f(2, 20, 33), _f(33)], 1),
+    ("SimplifiedLayerNormalization", {}, [_f(2, 20, 33), _f(33)], 1),
+    ("Dropout", {}, [_f(3, 4, 5)], 1),
     ("InstanceNormalization", {}, [_f(2, 20, 5, 4), _f(20), _f(20)], 1),
     ("GroupNormalization", {"num_groups": 4}, [_f(2, 20, 5, 4), _f(20), _f(20)], 1),
     ("GlobalLpPool", {"p": 2}, [_f(2, 20, 5, 4)], 1),
@@ -291,4 +294,15 @@ def model_case(path: Path, name: str, sizes: Mapping[str, int]) -> Case:
             feeds[port.name] = np.asarray(random.normal(size=shape) * 0.1, kind)
         else:
             feeds[port.name] = random.integers(0, 2 if kind is np.bool_ else 8, shape).astype(kind)
-    return Case(name, content, feeds, fixed=True)
+    return Case(name, content, feeds, fixed=True, inner=_inner_type(onnx.load_model_from_string(content)))
+
+
+def _inner_type(model: onnx.ModelProto) -> str:
+    """Half precision, if a model computes in that, or in the steps of integers that it quantizes to as it runs."""
+    graph = model.graph
+    rough = any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in graph.initializer) or any(
+        node.op_type == "DynamicQuantizeLinear"
+        or (node.op_type == "Cast" and helper.get_node_attr_value(node, "to") == onnx.TensorProto.FLOAT16)
+        for node in graph.node
+    )
+    return "float16" if rough else "float64"

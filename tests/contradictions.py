@@ -56,10 +56,11 @@ class Case:
     content: bytes
     feeds: Feeds
     fixed: bool = False  # whether all inputs stay inputs: what else the model reads is constant already
+    inner: str = "float64"  # the roughest type of what it computes with, if that is rougher than its feeds
 
     @property
     def loosest(self) -> str:
-        names = {array.dtype.name for array in self.feeds.values()}
+        names = {self.inner, *(array.dtype.name for array in self.feeds.values())}
         return next((name for name in FLOATS if name in names), "float64")
 
 

@@ -11,10 +11,13 @@ import os
 import random
 from collections.abc import Callable, Sequence
 
+import onnx
 import pytest
 
-from contradiction_cases import all_cases, own_cases, package_cases
+from contradiction_cases import all_cases, node_cases, own_cases, package_cases
 from contradictions import Case, Tally, contradicted, drawn_axes, explore, explore_for, run_seed
+from sardonyx.ops.index import read_index
+from sardonyx.ops.layout import DOMAIN
 
 SECONDS = float(os.environ.get("SARDONYX_GUARDED_SECONDS", "300"))
 SEED = int(os.environ.get("SARDONYX_GUARDED_SEED", "0"))
@@ -40,6 +43,18 @@ def test_contradicting_sizes_stay_in_their_memory_for_long(cases: Callable[[], S
     if not made:
         pytest.skip("no package with models is installed; `make models` installs them")
     assert_sound(explore_for(made, SECONDS, SEED))
+
+
+@pytest.mark.slow
+def test_every_operator_with_a_lowering_rule_is_among_those_whose_memory_is_tried() -> None:
+    cases = [*own_cases(), *node_cases()]
+    tried = {
+        (node.domain.removeprefix("ai.onnx"), node.op_type)
+        for case in cases
+        for node in onnx.load_model_from_string(case.content).graph.node
+    }
+    lowered = {key for key in read_index("sardonyx.lower") if key[0] != DOMAIN}  # those of layouts stand in the small nets
+    assert not lowered - tried
 
 
 def test_a_seed_always_means_the_same_random_runs() -> None:

@@ -1,7 +1,6 @@
 """Operators of com.microsoft on text and tokens: Tokenizer, MurmurHash3, NGramRepeatBlock, BifurcationDetector and others.
 
-Regular expressions have the syntax of RE2. Where an alternation matches in several ways, its first branch counts; ONNX Runtime
-takes the longest.
+Regular expressions have the syntax of RE2; of several matches at one place the longest counts.
 """
 
 from __future__ import annotations
@@ -28,34 +27,33 @@ def _split(text: str, separators: tuple[str, ...], least: int) -> list[str]:
     for pattern in map(compile_re2, separators):
         cut: list[str] = []
         for piece in pieces:
-            start = 0
+            find, start = pattern.finder(piece), 0
             while start <= len(piece):
-                match = pattern.search(piece, start)
-                end = len(piece) if match is None else match.start()
+                match = find(start)
+                end = len(piece) if match is None else match.start
                 if end - start >= least:
                     cut.append(piece[start:end])
                 if match is None:
                     break
-                start = max(match.end(), match.start() + 1)  # an empty match moves on by a character
+                start = max(match.end, match.start + 1)  # an empty match moves on by a character
         pieces = cut
     return pieces
 
 
 def _matches(text: str, expression: str, least: int) -> Iterator[str]:
     """The parts of the text that match; after one shorter than `least` the search goes on a character later."""
-    pattern = compile_re2(expression)
-    start = 0
-    while len(text) >= least:
-        match = pattern.search(text, start)
+    if len(text) < least:
+        return
+    find, start = compile_re2(expression).finder(text), 0
+    while start <= len(text):
+        match = find(start)
         if match is None:
             return
-        if match.end() - match.start() >= least:
-            yield match[0]
-            start = match.end()
+        if match.end - match.start >= least:
+            yield text[match.start : match.end]
+            start = match.end
         else:
-            start = match.start() + 1
-        if start > len(text):
-            return
+            start = match.start + 1
 
 
 def _tokenizer(

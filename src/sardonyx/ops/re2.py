@@ -1,20 +1,21 @@
-"""Regular expressions in RE2 syntax, compiled for Python's `re`.
+"""Regular expressions in RE2 syntax, compiled for a matcher that takes time linear in the text (`re2_match`).
 
-Only whether a text matches is asked for, so groups lose their names and numbers. What RE2 has and Python has not is rewritten:
-character classes such as [[:alpha:]], \\pL, \\z, \\Q...\\E, flags in the middle; \\d, \\w, \\s and \\b are ASCII as in RE2.
-What Python has and RE2 has not (look-around, back references, possessive repeats) is an error, as it is there.
+Only whether a text matches, or where, is asked for, so groups lose their names and numbers, and greedy and lazy repeats are the
+same. \\d, \\w, \\s and \\b are ASCII as in RE2. What RE2 does not have (look-around, back references, possessive repeats) is an
+error, as it is there; so are \\C (a single byte) and classes of scripts, which it has.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache
-from typing import Final, TypeAlias
+from functools import cache, lru_cache
+from typing import Final, NamedTuple
 
-Ranges: TypeAlias = tuple[tuple[int, int], ...]  # code points, first and last, sorted
+from sardonyx.ops.re2_match import CHARS, HOLDS, Code, Pattern, Ranges, choice, repeated
 
 _LAST: Final = 0x10FFFF
+_LAST_CASED: Final = 0x1FFFF  # behind it no letter has another case
 _DIGIT: Final[Ranges] = ((48, 57),)
 _WORD: Final[Ranges] = ((48, 57), (65, 90), (95, 95), (97, 122))
 _SPACE: Final[Ranges] = ((9, 10), (12, 13), (32, 32))
@@ -35,9 +36,17 @@ _POSIX: Final[dict[str, Ranges]] = {
     "word": _WORD,
     "xdigit": ((48, 57), (65, 70), (97, 102)),
 }
+_ASSERTIONS: Final = {"A": "text start", "z": "text end", "b": "word boundary", "B": "no word boundary"}
 _CONTROL: Final = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 _REPEAT: Final = re.compile(r"\{(\d+)(,\d*)?\}")
-_MOST_REPEATS: Final = 1000  # RE2's own limit
+_MOST_REPEATS: Final = 1000  # RE2's own limit, also of repeats inside repeats
+_MOST_NESTED: Final = 1000  # groups inside groups, likewise
+_MOST_INSTRUCTIONS: Final = 100_000
+_POSIX_CLASS: Final = re.compile(r"\[:(\^?)(\w+):\]")
+_UNICODE_CLASS: Final = re.compile(r"\\[pP](?:([A-Z])|\{(\^?)([A-Za-z]+)\})")
+_POINT: Final = re.compile(r"\\(?:x\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})|(0[0-7]{0,2}|[1-7][0-7]{1,2}))")
+_NAMED_GROUP: Final = re.compile(r"\(\?P?<\w+>")
+_FLAGS: Final = re.compile(r"\(\?([imsU]*)(-[imsU]+)?([:)])")
 
 
 def _complement(ranges: Ranges) -> Ranges:
@@ -57,7 +66,8 @@ def _category(name: str) -> Ranges:
     """The code points of a Unicode general category, as L or Nd."""
     result: list[tuple[int, int]] = []
     for point in range(_LAST + 1):
-        if unicodedata.category(chr(point)).startswith(name):
+        category = unicodedata.category(chr(point))
+        if category.startswith(name) and category != "Cn":  # what has no character belongs to no class
             if result and result[-1][1] == point - 1:
                 result[-1] = (result[-1][0], point)
             else:
@@ -65,119 +75,197 @@ def _category(name: str) -> Ranges:
     return tuple(result)
 
 
-def _class_text(ranges: Ranges, negated: bool = False) -> str:
-    """A character class of Python's `re`."""
-    if not ranges:
-        return r"[\s\S]" if negated else r"(?!)"
-    body = "".join(f"\\U{first:08x}" if first == last else f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
-    return f"[{'^' if negated else ''}{body}]"
+@cache
+def _case_orbits() -> dict[int, tuple[int, ...]]:
+    """The other letters that are the same but for their case, of every letter that has any."""
+    by_fold: dict[str, list[int]] = {}
+    for point in range(_LAST_CASED + 1):
+        char = chr(point)
+        folded = char.casefold()
+        if len(folded) != 1:  # several letters: then it is what its lower case is
+            folded = char.lower() if len(char.lower()) == 1 else char
+        if folded != char:
+            by_fold.setdefault(folded, [ord(folded)]).append(point)
+    return {point: tuple(other for other in same if other != point) for same in by_fold.values() for point in same}
 
 
-class _Translator:
-    """Walks the pattern once; `levels` holds, for each open group, if $ is multiline there and the flags opened inside it."""
+def _folded(ranges: Ranges) -> Ranges:
+    """The ranges with the other cases of all their letters."""
+    orbits = _case_orbits()
+    added: set[int] = set()
+    for first, last in ranges:
+        points = range(first, last + 1) if last - first < len(orbits) else [point for point in orbits if first <= point <= last]
+        added.update(other for point in points for other in orbits.get(point, ()))
+    return (*ranges, *((point, point) for point in added))
+
+
+def _merged(ranges: Ranges) -> Ranges:
+    """The same characters in ranges that are sorted and apart."""
+    return _complement(_complement(ranges))
+
+
+class _Piece(NamedTuple):
+    """Part of a pattern, to be read forwards and backwards."""
+
+    forwards: Code
+    backwards: Code
+    repeats: int = 1  # the largest product of counts of repeats inside each other
+
+
+def _sequence(pieces: list[_Piece]) -> _Piece:
+    forwards = [instruction for piece in pieces for instruction in piece.forwards]
+    backwards = [instruction for piece in reversed(pieces) for instruction in piece.backwards]
+    return _Piece(forwards, backwards, max((piece.repeats for piece in pieces), default=1))
+
+
+class _Level:
+    """An open group: its flags, the alternatives that are complete, and the pieces of the one being read."""
+
+    def __init__(self, flags: frozenset[str]) -> None:
+        self.flags = flags
+        self.alternatives: list[_Piece] = []
+        self.pieces: list[_Piece] = []
+
+    def done(self) -> _Piece:
+        alternatives = [*self.alternatives, _sequence(self.pieces)]
+        return _Piece(
+            choice([piece.forwards for piece in alternatives]),
+            choice([piece.backwards for piece in alternatives]),
+            max(piece.repeats for piece in alternatives),
+        )
+
+
+class _Parser:
+    """Walks the pattern once; `levels` holds the open groups."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.at = 0
-        self.out: list[str] = []
-        self.levels: list[tuple[bool, list[str]]] = [(False, [])]
+        self.levels = [_Level(frozenset())]
 
     def error(self, what: str) -> ValueError:
         return ValueError(f"the pattern {self.pattern!r} is not RE2 syntax: {what} at position {self.at}")
 
-    def translate(self) -> str:
-        pattern, repeatable = self.pattern, False
+    def parse(self) -> _Piece:
+        pattern = self.pattern
         while self.at < len(pattern):
             char = pattern[self.at]
             if char in "*+?" or (char == "{" and _REPEAT.match(pattern, self.at)):
-                if not repeatable:
+                if not self.levels[-1].pieces:
                     raise self.error(f"nothing to repeat before {char!r}")
                 self._repeat(char)
-                repeatable = False
-                continue
-            repeatable = True
-            if char == "\\":
+            elif char == "\\":
                 self._escape()
             elif char == "[":
                 self._class()
             elif char == "(":
-                repeatable = self._open()
+                self._open()
             elif char == ")":
                 self._close()
             elif char == "|":
-                opened = self.levels[-1][1]
-                self.out.append(")" * len(opened) + "|" + "".join(opened))
+                level = self.levels[-1]
+                level.alternatives.append(_sequence(level.pieces))
+                level.pieces = []
                 self.at += 1
-                repeatable = False
             else:
-                if char in "^$":  # in a group: RE2 lets an anchor be repeated
-                    self.out.append(f"(?:{char})" if char == "^" or self.levels[-1][0] else r"(?:\Z)")
+                flags = self.levels[-1].flags
+                if char == "^":
+                    self._holds("line start" if "m" in flags else "text start")
+                elif char == "$":
+                    self._holds("line end" if "m" in flags else "text end")
+                elif char == ".":
+                    self._append([(CHARS, ((0, _LAST),) if "s" in flags else ((0, 9), (11, _LAST)))])
                 else:
-                    self.out.append(char if char == "." else re.escape(char))
+                    self._characters(((ord(char), ord(char)),))
                 self.at += 1
         if len(self.levels) > 1:
             raise self.error("a group that is not closed")
-        self.out.append(")" * len(self.levels[-1][1]))
-        return "".join(self.out)
+        return self.levels[0].done()
+
+    def _append(self, code: Code) -> None:
+        self.levels[-1].pieces.append(_Piece(code, code))
+
+    def _holds(self, assertion: str) -> None:
+        self._append([(HOLDS, assertion)])
+
+    def _fold(self, ranges: Ranges) -> Ranges:
+        return _folded(ranges) if "i" in self.levels[-1].flags else ranges
+
+    def _characters(self, ranges: Ranges) -> None:
+        self._append([(CHARS, _merged(self._fold(ranges)))])
 
     def _repeat(self, char: str) -> None:
         counted = _REPEAT.match(self.pattern, self.at)
         text = counted.group() if counted else char
+        least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(text, (0, 0))
+        repeats = 1
+        piece = self.levels[-1].pieces.pop()
         if counted:
-            bounds = [int(bound) for bound in text[1:-1].split(",") if bound]
-            if max(bounds) > _MOST_REPEATS or bounds != sorted(bounds):
+            least = int(counted.group(1))
+            most = least if counted.group(2) is None else int(counted.group(2)[1:]) if counted.group(2) != "," else None
+            repeats = max(1, least if most is None else most)
+            if (most is not None and most < least) or piece.repeats * repeats > _MOST_REPEATS:
                 raise self.error(f"bad repetition {text}")
+        if (len(piece.forwards) + 1) * repeats > _MOST_INSTRUCTIONS:
+            raise self.error(f"a pattern that is too large with the repetition {text}")
         self.at += len(text)
         if self.pattern.startswith("?", self.at):  # lazy or greedy: the same texts match
             self.at += 1
         if self.at < len(self.pattern) and (self.pattern[self.at] in "*+?" or _REPEAT.match(self.pattern, self.at)):
             raise self.error("a repetition of a repetition")
-        self.out.append(text)
+        forwards, backwards = repeated(piece.forwards, least, most), repeated(piece.backwards, least, most)
+        self.levels[-1].pieces.append(_Piece(forwards, backwards, piece.repeats * repeats))
 
     def _escape(self) -> None:
         letter = self.pattern[self.at + 1 : self.at + 2]
         if letter == "Q":
             end = self.pattern.find("\\E", self.at)
             stop = len(self.pattern) if end < 0 else end
-            self.out.append(re.escape(self.pattern[self.at + 2 : stop]))
+            for char in self.pattern[self.at + 2 : stop]:
+                self._characters(((ord(char), ord(char)),))
             self.at = stop if end < 0 else end + 2
-        elif letter in ("A", "b", "B", "z"):
-            self.out.append({"A": r"(?:\A)", "b": r"(?a:\b)", "B": r"(?a:\B)", "z": r"(?:\Z)"}[letter])
+        elif letter in _ASSERTIONS:
+            self._holds(_ASSERTIONS[letter])
             self.at += 2
         else:
-            member = self._member()
-            self.out.append(_class_text(((member, member),) if isinstance(member, int) else member))
+            ranges = self._escaped_class()
+            if ranges is None:
+                point = self._escaped_point()
+                self._characters(((point, point),))
+            else:
+                self._append([(CHARS, _merged(ranges))])
 
     def _escaped_class(self) -> Ranges | None:
         """The class an escape such as \\d or \\p{Lu} stands for; None if it is a single character."""
         letter = self.pattern[self.at + 1 : self.at + 2]
         if letter.lower() in _PERL:
             self.at += 2
-            found = _PERL[letter.lower()]
+            found = self._fold(_PERL[letter.lower()])
             return _complement(found) if letter.isupper() else found
         if letter not in ("p", "P"):
             return None
-        match = re.compile(r"\\[pP](?:([A-Z])|\{(\^?)([A-Za-z]+)\})").match(self.pattern, self.at)
+        match = _UNICODE_CLASS.match(self.pattern, self.at)
         name = (match.group(1) or match.group(3)) if match else ""
         if match is None or not (name == "Any" or (len(name) <= 2 and _category(name))):
             raise self.error("a Unicode class that is not a general category")
         self.at = match.end()
-        found = ((0, _LAST),) if name == "Any" else _category(name)
+        found = ((0, _LAST),) if name == "Any" else self._fold(_category(name))
         return _complement(found) if (letter == "P") != bool(match.group(2)) else found
 
     def _escaped_point(self) -> int:
         """The code point an escape stands for."""
-        match = re.compile(r"\\(?:x\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})|(0[0-7]{0,2}|[1-7][0-7]{2}))").match(
-            self.pattern, self.at
-        )
+        match = _POINT.match(self.pattern, self.at)
         if match:
+            point = int(match.group(3), 8) if match.group(3) else int(match.group(1) or match.group(2), 16)
+            if point > _LAST:
+                raise self.error(f"the escape {match.group()}")
             self.at = match.end()
-            return int(match.group(3), 8) if match.group(3) else int(match.group(1) or match.group(2), 16)
+            return point
         letter = self.pattern[self.at + 1 : self.at + 2]
         if letter in _CONTROL:
             self.at += 2
             return _CONTROL[letter]
-        if not letter or letter.isalnum():
+        if not letter or not letter.isascii() or letter.isalnum():
             raise self.error(f"the escape \\{letter}")
         self.at += 2
         return ord(letter)
@@ -193,11 +281,11 @@ class _Translator:
             if self.at >= len(self.pattern):
                 raise self.error("a character class that is not closed")
             first = False
-            posix = re.compile(r"\[:(\^?)(\w+):\]").match(self.pattern, self.at)
+            posix = _POSIX_CLASS.match(self.pattern, self.at)
             if posix:
                 if posix.group(2) not in _POSIX:
                     raise self.error(f"the class {posix.group()}")
-                found = _POSIX[posix.group(2)]
+                found = self._fold(_POSIX[posix.group(2)])
                 members.extend(_complement(found) if posix.group(1) else found)
                 self.at = posix.end()
                 continue
@@ -211,9 +299,9 @@ class _Translator:
                 high = self._member()
             if not isinstance(high, int) or high < low:
                 raise self.error("a bad range in a character class")
-            members.append((low, high))
+            members.extend(self._fold(((low, high),)))
         self.at += 1
-        self.out.append(_class_text(tuple(members), negated))
+        self._append([(CHARS, _complement(tuple(members)) if negated else _merged(tuple(members)))])
 
     def _member(self) -> int | Ranges:
         if self.at >= len(self.pattern):
@@ -224,37 +312,37 @@ class _Translator:
         self.at += 1
         return ord(self.pattern[self.at - 1])
 
-    def _open(self) -> bool:
-        """An opening parenthesis, or flags; whether what follows it may not be a repeat."""
-        multiline = self.levels[-1][0]
-        named = re.compile(r"\(\?P?<\w+>").match(self.pattern, self.at)
-        flags = re.compile(r"\(\?([imsU]*)(-[imsU]+)?([:)])").match(self.pattern, self.at)
-        if flags:
-            on, off = (text.replace("U", "") for text in (flags.group(1), flags.group(2) or ""))
-            multiline = (multiline or "m" in on) and "m" not in off
-            opening = f"(?{''.join(sorted(set(on)))}{'' if off == '-' else off}:"
-            self.at = flags.end()
-            self.out.append(opening)
-            if flags.group(3) == ")":
-                self.levels[-1] = (multiline, [*self.levels[-1][1], opening])
-            else:
-                self.levels.append((multiline, []))
-            return False
-        if self.pattern.startswith("(?", self.at) and not named:
+    def _open(self) -> None:
+        """An opening parenthesis, or flags."""
+        level = self.levels[-1]
+        named = _NAMED_GROUP.match(self.pattern, self.at)
+        flags = _FLAGS.match(self.pattern, self.at)
+        if self.pattern.startswith("(?", self.at) and not named and not flags:
             raise self.error("a group RE2 does not have")
-        self.at = named.end() if named else self.at + 1
-        self.out.append("(?:")
-        self.levels.append((multiline, []))
-        return False
+        if len(self.levels) > _MOST_NESTED:
+            raise self.error("groups inside groups that are too many")
+        changed = level.flags
+        if flags:
+            changed = (level.flags | set(flags.group(1))) - set((flags.group(2) or "-")[1:])
+        self.at = flags.end() if flags else named.end() if named else self.at + 1
+        if flags and flags.group(3) == ")":
+            level.flags = changed
+        else:
+            self.levels.append(_Level(changed))
 
     def _close(self) -> None:
         if len(self.levels) == 1:
             raise self.error("a ) without (")
-        self.out.append(")" * (len(self.levels.pop()[1]) + 1))
+        piece = self.levels.pop().done()
+        self.levels[-1].pieces.append(piece)
         self.at += 1
 
 
-@cache
-def compile_re2(pattern: str) -> re.Pattern[str]:
-    """A pattern of RE2 as one of Python; ValueError if it is not RE2 syntax."""
-    return re.compile(_Translator(pattern).translate())
+@lru_cache(maxsize=256)
+def compile_re2(pattern: str) -> Pattern:
+    """A compiled pattern; ValueError if it is not RE2 syntax."""
+    piece = _Parser(pattern).parse()
+    size = len(piece.forwards)
+    if size > _MOST_INSTRUCTIONS:
+        raise ValueError(f"the pattern {pattern!r} is too large: it has {size} parts, {_MOST_INSTRUCTIONS} are allowed")
+    return Pattern(pattern, piece.forwards, piece.backwards)

@@ -65,7 +65,7 @@ op("StringNormalizer", since=10, eval=_string_normalizer, infer=_infer_string_no
 
 def _regex_full_match(x: Array, *, pattern: str) -> Array:
     matches = compile_re2(pattern or "").fullmatch
-    return np.fromiter((matches(text) is not None for text in x.reshape(-1)), np.bool_, x.size).reshape(x.shape)
+    return np.fromiter(map(matches, x.reshape(-1)), np.bool_, x.size).reshape(x.shape)
 
 
 op("RegexFullMatch", since=20, eval=_regex_full_match, infer=same_as(0), traits=Trait.ELEMENTWISE)

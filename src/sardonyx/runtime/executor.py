@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx import errors
+from sardonyx.ops.interruption import interruptible
 from sardonyx.plan.plan import OMITTED, Constant, ExecutionPlan, HostStep, Port, Schedule, SubgraphRunner, schedule
 
 _SCHEDULES_KEPT = 64  # distinct sets of fetches whose schedules a program remembers
@@ -157,7 +158,11 @@ def run_step(step: HostStep, inputs: Sequence[Any], bodies: Mapping[str, Subgrap
     on_node = control.on_node
     start = time.perf_counter_ns() if on_node is not None else 0
     try:
-        outputs = step.call(inputs, bodies)
+        if control.terminate is _never:
+            outputs = step.call(inputs, bodies)
+        else:
+            with interruptible(control.stop_if_asked):
+                outputs = step.call(inputs, bodies)
     except errors.SardonyxError:
         raise
     except Exception as error:

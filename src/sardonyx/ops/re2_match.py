@@ -1,0 +1,233 @@
+"""Matching regular expressions in time linear in the text, whatever the pattern: sets of states instead of going back.
+
+A pattern is a program of few instructions (`Code`), each a tuple; addresses are relative, so that a piece can be copied:
+
+    (CHARS, ranges)     a character in one of these ranges, then the next instruction
+    (HOLDS, assertion)  goes on where an assertion about the place holds, as "at the start of a line"
+    (SPLIT, a, b)       goes on at both places
+    (JUMP, a)           goes on there
+
+Its end is the match. All ways through the program are followed at once. The set of places they have reached is a state of an
+automaton whose transitions are kept (`_State`), so most characters cost one look into a dictionary. A pattern has few such
+states, but can be made to have very many: the table is emptied when it grows too large.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from sardonyx.ops.interruption import stop_if_asked
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]  # code points, first and last, sorted
+Instruction: TypeAlias = tuple[Any, ...]
+Code: TypeAlias = list[Instruction]
+
+CHARS, HOLDS, SPLIT, JUMP = range(4)
+_OTHER, _WORD, _NEWLINE, _EDGE = range(4)  # what is on one side of a place: a character of a kind, or the end of the text
+# Assertions, as functions of what is before a place and behind it
+HOLDING: Final[dict[str, Callable[[int, int], bool]]] = {
+    "text start": lambda before, behind: before == _EDGE,
+    "text end": lambda before, behind: behind == _EDGE,
+    "line start": lambda before, behind: before in (_EDGE, _NEWLINE),
+    "line end": lambda before, behind: behind in (_EDGE, _NEWLINE),
+    "word boundary": lambda before, behind: (before == _WORD) != (behind == _WORD),
+    "no word boundary": lambda before, behind: (before == _WORD) == (behind == _WORD),
+}
+_MOST_STATES: Final = 2_000
+_MOST_TRANSITIONS: Final = 100_000
+_STEPS_BETWEEN_LOOKS: Final = 200_000  # instructions, in the worst case, between two looks whether to stop
+
+
+def _kind(char: str) -> int:
+    if char == "\n":
+        return _NEWLINE
+    return _WORD if char.isascii() and (char.isalnum() or char == "_") else _OTHER
+
+
+class _State(dict[str, "_State"]):
+    """Where all ways have got to; the states that follow, by character, are found out when they are first asked for."""
+
+    __slots__ = ("_automaton", "before", "ends", "matched", "places")
+
+    def __init__(self, automaton: _Automaton, places: tuple[int, ...], before: int, matched: bool) -> None:
+        super().__init__()
+        self._automaton = automaton
+        self.places = places
+        self.before = before  # what was read last
+        self.matched = matched  # whether a match ended before the character read last
+        self.ends: bool | None = None  # whether one ends here, if the text does
+
+    def __missing__(self, char: str) -> _State:
+        following = self[char] = self._automaton.step(self, char)
+        return following
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no match will end later."""
+        return not self.places
+
+
+class _Automaton:
+    """A program with the states it has been in. With `searching` a match may start anywhere; a reversed one reads backwards."""
+
+    def __init__(self, code: Code, *, searching: bool = False, backwards: bool = False) -> None:
+        self._code = code
+        self._searching = searching
+        self._backwards = backwards
+        self._asserts = any(instruction[0] == HOLDS for instruction in code)
+        self._starts = {at: [first for first, _ in each[1]] for at, each in enumerate(code) if each[0] == CHARS}
+        self._states: dict[tuple[tuple[int, ...], int, bool], _State] = {}
+        self._transitions = 0
+        self.between_looks = max(1, _STEPS_BETWEEN_LOOKS // (len(code) + 1))
+
+    def start(self, before: int = _EDGE) -> _State:
+        """The state before anything is read."""
+        return self._state((0,), before if self._asserts else _EDGE, False)
+
+    def _state(self, places: tuple[int, ...], before: int, matched: bool) -> _State:
+        key = (places, before, matched)
+        found = self._states.get(key)
+        if found is None:
+            if len(self._states) > _MOST_STATES or self._transitions > _MOST_TRANSITIONS:
+                self._states = {}
+                self._transitions = 0
+            found = self._states[key] = _State(self, places, before, matched)
+        return found
+
+    def step(self, state: _State, char: str) -> _State:
+        """The state after one more character."""
+        behind = _kind(char) if self._asserts else _OTHER
+        waiting, matched = self._closure(state, behind)
+        point = ord(char)
+        reached = {0} if self._searching else set()
+        for at in waiting:
+            position = bisect_right(self._starts[at], point)
+            if position and point <= self._code[at][1][position - 1][1]:
+                reached.add(at + 1)
+        self._transitions += 1
+        return self._state(tuple(sorted(reached)), behind, matched)
+
+    def ends(self, state: _State) -> bool:
+        """Whether a match ends where the text does."""
+        if state.ends is None:
+            state.ends = self._closure(state, _EDGE)[1]
+        return state.ends
+
+    def _closure(self, state: _State, behind: int) -> tuple[list[int], bool]:
+        """The places that wait for a character, if `behind` comes next, and whether the end of the program is reached."""
+        code, last = self._code, len(self._code)
+        sides = (behind, state.before) if self._backwards else (state.before, behind)
+        pending = list(state.places)
+        seen = set(pending)
+        waiting: list[int] = []
+        while pending:
+            at = pending.pop()
+            if at == last:
+                continue
+            instruction = code[at]
+            kind = instruction[0]
+            if kind == CHARS:
+                waiting.append(at)
+                continue
+            if kind == HOLDS:
+                following = (1,) if HOLDING[instruction[1]](*sides) else ()
+            else:
+                following = instruction[1:]
+            for distance in following:
+                if at + distance not in seen:
+                    seen.add(at + distance)
+                    pending.append(at + distance)
+        return waiting, last in seen
+
+
+class Span(NamedTuple):
+    """A match: text[start:end]."""
+
+    start: int
+    end: int
+
+
+class Pattern:
+    """A compiled pattern: `forwards` as it is written, `backwards` with all sequences turned round."""
+
+    def __init__(self, text: str, forwards: Code, backwards: Code) -> None:
+        self.text = text
+        self._forwards = _Automaton(forwards)
+        self._backwards = _Automaton(backwards, searching=True, backwards=True)
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+    def fullmatch(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        automaton = self._forwards
+        state, turn = automaton.start(), automaton.between_looks
+        for first in range(0, len(text), turn):
+            stop_if_asked()
+            for char in text[first : first + turn]:
+                state = state[char]
+            if state.is_dead:
+                return False
+        return automaton.ends(state)
+
+    def finder(self, text: str) -> Callable[[int], Span | None]:
+        """A function that finds the leftmost match that starts at a place or behind it; of several, the longest."""
+        starts = self._match_starts(text)
+
+        def find(at: int) -> Span | None:
+            start = starts.find(1, at)
+            return None if start < 0 else Span(start, self._longest_from(text, start))
+
+        return find
+
+    def _match_starts(self, text: str) -> bytearray:
+        """1 at every place where a match starts."""
+        automaton = self._backwards
+        found = bytearray(len(text) + 1)
+        state, turn = automaton.start(), automaton.between_looks
+        for place in range(len(text), 0, -1):
+            if place % turn == 0:
+                stop_if_asked()
+            state = state[text[place - 1]]
+            if state.matched:
+                found[place] = 1
+        found[0] = automaton.ends(state)
+        return found
+
+    def _longest_from(self, text: str, start: int) -> int:
+        """The end of the longest match that starts at a place where one does."""
+        automaton = self._forwards
+        state, turn = automaton.start(_kind(text[start - 1]) if start else _EDGE), automaton.between_looks
+        longest = start
+        for place in range(start, len(text)):
+            if place % turn == 0:
+                stop_if_asked()
+            state = state[text[place]]
+            if state.matched:
+                longest = place
+            if state.is_dead:
+                return longest
+        return len(text) if automaton.ends(state) else longest
+
+
+def choice(pieces: list[Code]) -> Code:
+    """The program that takes one of several."""
+    code: Code = []
+    size = sum(map(len, pieces)) + 2 * (len(pieces) - 1)
+    for piece in pieces[:-1]:
+        code.append((SPLIT, 1, len(piece) + 2))
+        code.extend(piece)
+        code.append((JUMP, size - len(code)))
+    return code + pieces[-1]
+
+
+def repeated(code: Code, least: int, most: int | None) -> Code:
+    """A program that runs another several times, any number of them if `most` is None."""
+    if most is None:
+        if least == 0:
+            return [(SPLIT, 1, len(code) + 2), *code, (JUMP, -len(code) - 1)]
+        return [*(code * least), (SPLIT, -len(code), 1)]
+    optional: Iterator[Code] = ([(SPLIT, 1, (len(code) + 1) * left), *code] for left in range(most - least, 0, -1))
+    return [*(code * least), *(instruction for piece in optional for instruction in piece)]

@@ -17,6 +17,7 @@ from sardonyx.ir.dims import Dim, dim_max
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import EvalContext, op
 
@@ -60,6 +61,7 @@ def _blocks(batch: int, heads: int, queries: int, row_bytes: int) -> Iterator[Bl
     for b in range(0, batch, max(per_batch, 1)):
         for h in range(0, heads, max(per_head, 1)):
             for q in range(0, queries, max(per_query, 1)):
+                stop_if_asked()
                 yield slice(b, b + per_batch), slice(h, h + per_head), slice(q, q + per_query)
 
 
@@ -433,6 +435,7 @@ def _linear_attention(
         gates = _per_head(np.exp(widen(decay)), kv_num_heads) if decay is not None and "gated" in update_rule else None
         rates = widen(beta)[..., None] if beta is not None and "delta" in update_rule else None
         for time in range(steps):
+            stop_if_asked()
             if gates is not None:
                 state = state * gates[:, time, :, :, None]
             news = v[:, time]

@@ -19,6 +19,7 @@ from sardonyx.ops.attention import attend, merge_heads, split_heads
 from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.contrib_rotary import rotate_at
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 
@@ -232,6 +233,7 @@ def _group_query_attention(
     factor = scale or 1 / sqrt(size)
     capture = {0: None, 1: 2, 2: 3}[qk_output]
     for entry in range(batch):
+        stop_if_asked()
         past = int(before[entry])
         if sliding:
             past = _kept_rows(past, room, local_window_size)
@@ -364,6 +366,7 @@ def _sparse_attention(
     output = np.empty(q.shape, np.float32)
     layouts = _block_layouts(block_row_indices, block_col_indices)
     for entry in range(batch):
+        stop_if_asked()
         past, attended = int(before[entry]), int(lengths[entry])
         present_key[entry, :, past : past + length] = k[entry]
         present_value[entry, :, past : past + length] = v[entry]

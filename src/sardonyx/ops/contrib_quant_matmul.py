@@ -19,6 +19,7 @@ from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.indexing import checked_indices
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul import integer_matmul, matmul_core, matmul_shape
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.quant import dynamic_parameters, matmul_integer, quantize, saturate_to
@@ -124,6 +125,7 @@ def _matmul_nbits(
     result = np.empty((*a.shape[:-1], N), wide.dtype)
     rows = max(1, UNPACKED_BYTES // (4 * max(K, 1)))
     for start in range(0, N, rows):
+        stop_if_asked()
         stop = min(start + rows, N)
         result[..., start:stop] = matmul_core(wide, weight.rows(start, stop).T)
     return narrow(result if bias is None else result + widen(bias), a.dtype)

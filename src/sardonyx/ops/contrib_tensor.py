@@ -13,6 +13,7 @@ from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.creation import RANGE, TRILU, infer_range
 from sardonyx.ops.indexing import GATHER_ND, infer_gather_nd
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis, same_as, scalar
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, rounded_once, widen
 from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.selection import unique
@@ -163,6 +164,7 @@ def _dynamic_time_warping(x: Array) -> Array:
     total[0, 0] = 0
     steps = np.zeros((rows + 1, columns + 1), np.int8)
     for wave in range(2, rows + columns + 1):  # the cells of one antidiagonal depend on earlier ones only
+        stop_if_asked()
         i = np.arange(max(1, wave - columns), min(rows, wave - 1) + 1)
         j = wave - i
         diagonal, above, before = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]

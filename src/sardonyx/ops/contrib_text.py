@@ -15,6 +15,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.contrib_attention import MICROSOFT
 from sardonyx.ops.infer import InferContext, InferResult, same_as
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.re2 import compile_re2
 from sardonyx.ops.registry import op
 
@@ -29,6 +30,7 @@ def _split(text: str, separators: tuple[str, ...], least: int) -> list[str]:
         for piece in pieces:
             find, start = pattern.finder(piece), 0
             while start <= len(piece):
+                stop_if_asked()
                 match = find(start)
                 end = len(piece) if match is None else match.start
                 if end - start >= least:
@@ -46,6 +48,7 @@ def _matches(text: str, expression: str, least: int) -> Iterator[str]:
         return
     find, start = compile_re2(expression).finder(text), 0
     while start <= len(text):
+        stop_if_asked()
         match = find(start)
         if match is None:
             return

@@ -17,6 +17,7 @@ from sardonyx.ir.dims import fresh
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.infer import InferContext, InferResult
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul import exact_float
 from sardonyx.ops.precision import narrow, wide_dtype, widen
 from sardonyx.ops.registry import op
@@ -104,6 +105,7 @@ def _gathered(padded: Array, w: Array, window: Windows, group: int) -> Array:
     if batch > 1 and positions < FEW_POSITIONS:
         images = max(1, limit // (positions * group))
         for start in range(0, batch, images):
+            stop_if_asked()
             band = np.ascontiguousarray(np.moveaxis(view[start : start + images], 0, -rank - 1))
             columns = np.matmul(kernels, band.reshape(group, depth, -1))
             result[start : start + images] = np.moveaxis(columns.reshape(group, outputs, -1, *out), 2, 0)
@@ -116,6 +118,7 @@ def _gathered(padded: Array, w: Array, window: Windows, group: int) -> Array:
             part = slice(first, min(first + groups, group))
             by_row = np.moveaxis(view[image, part], -rank, 0)
             for start in range(0, out[0], rows):
+                stop_if_asked()
                 source = np.moveaxis(by_row[start : start + rows], 0, -rank)
                 band = buffer[: source.size].reshape(source.shape)
                 np.copyto(band, source)

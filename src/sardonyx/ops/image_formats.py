@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.interruption import stop_if_asked
 
 MOST_PIXELS = 1 << 28  # an image may claim any size in a few bytes; more than this is refused
 
@@ -172,6 +173,7 @@ def _unfiltered(raw: Array, step: int) -> Array:
     result = np.zeros((rows, stride), np.uint8)
     above = np.zeros(stride, np.uint8)
     for number in range(rows):
+        stop_if_asked()
         kind, line = int(raw[number, 0]), raw[number, 1:]
         if kind == 0:
             above = line

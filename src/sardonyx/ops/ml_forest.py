@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sardonyx.ops.interruption import stop_if_asked
+
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
@@ -76,6 +78,7 @@ class Forest:
         node = at[active]
         flat = np.ascontiguousarray(x).reshape(-1)
         while len(active):
+            stop_if_asked()
             value = flat[row_start + self.feature[node]]
             node = np.where(self._goes_true(node, value), self.when_true[node], self.when_false[node])
             inside = self.feature[node] >= 0
@@ -113,6 +116,7 @@ class Forest:
         voted = np.empty((len(x), self.targets), np.bool_)
         step = max(1, BLOCK // max(1, len(self.roots) * self.leaf_target.shape[1]))
         for start in range(0, len(x), step):
+            stop_if_asked()
             part = slice(start, start + step)
             scores[part], voted[part] = self._aggregate(self.leaves(x[part]), aggregate)
         if aggregate == "AVERAGE":

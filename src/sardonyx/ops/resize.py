@@ -18,6 +18,7 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 
@@ -144,6 +145,7 @@ def _blended(x: Array, moved: Sequence[tuple[int, Array, Array]], shape: tuple[i
         result = np.empty((images.shape[0], *shape[lead:]), x.dtype)
         block = max(1, BLOCK_BYTES // (prod(shape[lead:]) * x.dtype.itemsize))
         for start in range(0, images.shape[0], block):
+            stop_if_asked()
             part = images[start : start + block]
             for axis, index, weights in moved:
                 part = _blend(part, axis - lead + 1, index, weights)

@@ -17,6 +17,7 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, merge_shapes
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 
@@ -167,6 +168,7 @@ def run(data: Sequences, projection_bias: Array, make_step: Callable[[int], Step
         step, states = make_step(number), tuple(state[number] for state in data.states)
         result = outputs[:, number]
         for time in range(steps):
+            stop_if_asked()
             following = step(projected[time], states)
             if data.lengths is None:
                 result[time] = following[0]

@@ -13,6 +13,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import format_shape
 from sardonyx.ops.conv import check_conv
 from sardonyx.ops.infer import InferContext, InferResult
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 from sardonyx.ops.resize import cubic_kernel
@@ -104,6 +105,7 @@ def _grid_sample(x: Array, grid: Array, *, align_corners: int, mode: str, paddin
     corners = bool(align_corners)
     with np.errstate(all="ignore"):
         for image in range(x.shape[0]):
+            stop_if_asked()
             # The grid lists coordinates from the last axis to the first.
             places = [_denormalized(points[image, :, rank - 1 - axis], x.shape[2 + axis], corners) for axis in range(rank)]
             result[image] = sample(wide[image], places, mode=_MODES[mode], padding=padding_mode, align_corners=corners)
@@ -194,6 +196,7 @@ def _deform_conv(
     with np.errstate(all="ignore"):
         for image in range(batch):
             for part in range(offset_group):
+                stop_if_asked()
                 where = [(moves[image, part, :, axis] + bases[axis]).reshape(-1) for axis in range(rank)]
                 columns[part] = sample(images[image, part], where)
             if shares is not None:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.interruption import stop_if_asked
 
 _NEAR64: Final = (
     1.1283791670955126, -0.3761263890318375, 0.11283791670954882, -0.026866170645077334, 0.005223977624823223,
@@ -61,6 +62,7 @@ def erf(x: Array) -> Array:
     result = np.empty_like(flat)
     with np.errstate(all="ignore"):
         for start in range(0, flat.size, _BLOCK):
+            stop_if_asked()
             result[start : start + _BLOCK] = _erf_block(flat[start : start + _BLOCK])
     return result.reshape(x.shape)
 

@@ -10,6 +10,7 @@ from sardonyx.ir import dims
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.image_formats import DamagedImage, decode
 from sardonyx.ops.infer import InferContext, InferResult
+from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
 
@@ -142,6 +143,7 @@ def select_boxes(corners: Array, order: Array, iou_threshold: float, most: int) 
     ordered = np.ascontiguousarray(corners[order].T)
     chosen = np.empty_like(ordered)
     for start in range(0, len(order), _CANDIDATES):
+        stop_if_asked()
         places = np.arange(start, min(start + _CANDIDATES, len(order)))
         if selected:
             lost, _ = _overlapping(ordered[:, places], chosen[:, : len(selected)], threshold)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -187,8 +186,6 @@ def test_a_long_match_can_be_stopped(provider: str) -> None:
     options = sardonyx.RunOptions()
     timer = threading.Timer(0.3, lambda: setattr(options, "terminate", True))
     timer.start()
-    started = time.monotonic()
     with pytest.raises(sardonyx.Fail, match="Exiting due to terminate flag being set to true"):
         session.run(None, {"x": np.array([text], object)}, options)
-    assert time.monotonic() - started < 60  # it would take minutes
     timer.join()

@@ -147,6 +147,12 @@ def test_patterns_that_are_long_or_deep() -> None:
         ("(?i)ß", "ß\u1e9e", "s"),
         (r"\pC", "\n\x07\u200b", "a\u0378"),
         (r"\12", "\n", "1"),
+        (r"\p{Greek}", "αΩ", "aжé1"),
+        (r"\P{Greek}", "aж", "α"),
+        (r"[\p{Han}\p{Hiragana}]", "漢ひ", "カa"),
+        (r"\p{Latin}", "aéſ", "α1 "),
+        (r"\p{Yi}", "ꀀ", "y"),
+        (r"(?i)\p{Latin}", "a\u212a", "α"),
         (r"a(?i)?b", "bB", "a"),  # the repeat is that of what comes before the flags
     ],
 )

@@ -91,7 +91,7 @@ def test_patterns_match_what_re2_matches(pattern: str) -> None:
         (r"[a-", "a character class that is not closed"),
         (r"*a", r"nothing to repeat before '\*'"),
         (r"a|*", "nothing to repeat"),
-        (r"\p{Klingon}", "a Unicode class that is not a general category"),
+        (r"\p{Klingon}", "a Unicode class that is neither a general category nor a script"),
         ("a\\", r"the escape \\"),
     ],
 )

@@ -2,7 +2,7 @@
 
 Only whether a text matches, or where, is asked for, so groups lose their names and numbers, and greedy and lazy repeats are the
 same. \\d, \\w, \\s and \\b are ASCII as in RE2. What RE2 does not have (look-around, back references, possessive repeats) is an
-error, as it is there; so are \\C (a single byte) and classes of scripts, which it has.
+error, as it is there; so is \\C (a single byte), which it has.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache, lru_cache
+from importlib import resources
 from typing import Final, NamedTuple
 
 from sardonyx.ops.re2_match import CHARS, HOLDS, Code, Pattern, Ranges, choice, repeated
@@ -43,7 +44,7 @@ _MOST_REPEATS: Final = 1000  # RE2's own limit, also of repeats inside repeats
 _MOST_NESTED: Final = 1000  # groups inside groups, likewise
 _MOST_INSTRUCTIONS: Final = 100_000
 _POSIX_CLASS: Final = re.compile(r"\[:(\^?)(\w+):\]")
-_UNICODE_CLASS: Final = re.compile(r"\\[pP](?:([A-Z])|\{(\^?)([A-Za-z]+)\})")
+_UNICODE_CLASS: Final = re.compile(r"\\[pP](?:([A-Z])|\{(\^?)([A-Za-z_]+)\})")
 _POINT: Final = re.compile(r"\\(?:x\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})|(0[0-7]{0,2}|[1-7][0-7]{1,2}))")
 _NAMED_GROUP: Final = re.compile(r"\(\?P?<\w+>")
 _FLAGS: Final = re.compile(r"\(\?([imsU]*)(-[imsU]+)?([:)])")
@@ -73,6 +74,18 @@ def _category(name: str) -> Ranges:
             else:
                 result.append((point, point))
     return tuple(result)
+
+
+@cache
+def _scripts() -> dict[str, Ranges]:
+    """The code points of every script, as Greek."""
+    found: dict[str, Ranges] = {}
+    for line in resources.files("sardonyx.ops").joinpath("unicode_scripts.txt").read_text("ascii").splitlines():
+        if not line.startswith("#"):
+            name, *spans = line.split()
+            ends = ([int(end, 16) for end in span.split("-")] for span in spans)
+            found[name] = tuple((each[0], each[-1]) for each in ends)
+    return found
 
 
 @cache
@@ -246,10 +259,12 @@ class _Parser:
             return None
         match = _UNICODE_CLASS.match(self.pattern, self.at)
         name = (match.group(1) or match.group(3)) if match else ""
-        if match is None or not (name == "Any" or (len(name) <= 2 and _category(name))):
-            raise self.error("a Unicode class that is not a general category")
+        known = ((0, _LAST),) if name == "Any" else _category(name) if len(name) <= 2 else _scripts().get(name, ())
+        known = known or _scripts().get(name, ())  # Yi has two letters
+        if match is None or not known:
+            raise self.error("a Unicode class that is neither a general category nor a script")
         self.at = match.end()
-        found = ((0, _LAST),) if name == "Any" else self._fold(_category(name))
+        found = self._fold(known)
         return _complement(found) if (letter == "P") != bool(match.group(2)) else found
 
     def _escaped_point(self) -> int:

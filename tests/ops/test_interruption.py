@@ -13,7 +13,7 @@ from model_text import model
 from sardonyx.ops.interruption import interruptible, stop_if_asked
 from sardonyx.runtime.executor import RunControl
 
-GRAPHS = {
+GRAPHS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "recurrent cells": (
         "(float[S,1,4] x, float[1,8,4] w, float[1,8,2] r) => (float[S,1,1,2] y) { y, h, c = LSTM<hidden_size=2>(x, w, r) }",
         {"x": (50, 1, 4), "w": (1, 8, 4), "r": (1, 8, 2)},

@@ -54,6 +54,10 @@ class NoSuchFile(SardonyxError, FileNotFoundError):
         return SardonyxError.__str__(self)
 
 
+class MissingData(NoSuchFile, Fail):
+    """A file that a model or an adapter needs is not there. ONNX Runtime raises Fail, which this is as well."""
+
+
 class NoModel(SardonyxError):
     """A session was asked to work before it had a model."""
 
@@ -96,10 +100,11 @@ class NotImplemented(SardonyxError, NotImplementedError):
     code_name = "NOT_IMPLEMENTED"
 
 
-class InvalidGraph(SardonyxError, ValueError):
+class InvalidGraph(Fail, ValueError):
     """The model can be read but makes no sense: a cycle, a missing input, a duplicate name, types that do not fit.
 
-    `problems` lists all that was found, one line each.
+    `problems` lists all that was found, one line each. It is a Fail as well: for an operator that does not exist or shapes that
+    contradict each other ONNX Runtime raises the one in some cases and the other in others.
     """
 
     code = 10

@@ -64,12 +64,25 @@ def test_text_is_counted(ort: Any) -> None:
     assert session.run(None, {"X": {"c": 2.0, "a": 1.0}})[0].tolist() == [[1, 0, 2]]
 
 
+def test_dictionaries_that_do_not_fit_are_runtime_errors(ort: Any) -> None:
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    taken = helper.make_value_info("X", helper.make_map_type_proto(TensorProto.INT64, value))
+    node = helper.make_node("DictVectorizer", ["X"], ["Y"], domain=ML, int64_vocabulary=[0, 1])
+    session = _session(ort, node, [taken], [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 2])])
+    text = "Unexpected key type  <class 'str'>, it cannot be linked to C type int64_t for input 'X'"
+    with pytest.raises(RuntimeError, match=text):
+        session.run(None, {"X": {0: 1.0, "a": 2.0}})
+    for wrong in ({0.5: 1.0}, {0: "text"}, {0: None}):
+        with pytest.raises(RuntimeError):
+            session.run(None, {"X": wrong})
+
+
 def test_keys_of_the_wrong_type_are_refused() -> None:
     value = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     taken = helper.make_value_info("X", helper.make_map_type_proto(TensorProto.STRING, value))
     node = helper.make_node("DictVectorizer", ["X"], ["Y"], domain=ML, string_vocabulary=["a"])
     session = _session(sardonyx, node, [taken], [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [1, 1])])
-    with pytest.raises(sardonyx.InvalidArgument, match="map key 3 of input 'X': expected string"):
+    with pytest.raises(sardonyx.InvalidArgument, match="key type  <class 'int'>, it cannot be linked to C type std::string"):
         session.run(None, {"X": {3: 1.0}})
     with pytest.raises(
         sardonyx.InvalidArgument, match=r"Actual: \(tensor\(float\)\) , expected: \(map\(string,tensor\(float\)\)\)"

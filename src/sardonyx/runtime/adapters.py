@@ -117,7 +117,7 @@ class AdapterFormat:
             with open(file_path, "rb") as file:
                 content = memoryview(file.read())
         except OSError as error:
-            raise errors.NoSuchFile(f"the adapter {os.fspath(file_path)!r} cannot be read: {error}") from error
+            raise errors.MissingData(f"the adapter {os.fspath(file_path)!r} cannot be read: {error}") from error
         if len(content) < 8 or content[4:8].tobytes() != _IDENTIFIER:
             raise errors.InvalidProtobuf(f"{os.fspath(file_path)!r} is not an adapter file: it lacks the mark {_IDENTIFIER!r}")
         root = _Table(content, struct.unpack_from("<I", content)[0])
@@ -131,7 +131,10 @@ class AdapterFormat:
         return adapter
 
     def export_adapter(self, file_path: str | os.PathLike[str]) -> None:
-        """Write the parameters and versions to a file."""
+        """Write the parameters and versions to a file, which has no place for strings."""
+        for name, value in self._parameters.items():
+            if value.element_type() == dtypes.STRING.onnx:
+                raise errors.InvalidArgument(f"parameter {name!r} is of type STRING: an adapter's file holds numbers only")
         writer = _Writer()
         root = writer.table(_ADAPTER_FIELDS)
         writer.refer(0, root)
@@ -177,10 +180,10 @@ class AdapterFormat:
         return self._model_version
 
     def set_parameters(self, params: Mapping[str, OrtValue]) -> None:
-        """Take these tensors as the parameters; strings are refused."""
+        """Take these tensors as the parameters; those of strings cannot be exported."""
         for name, value in params.items():
-            if not isinstance(value, OrtValue) or not value.is_tensor() or value.element_type() == dtypes.STRING.onnx:
-                raise errors.InvalidArgument(f"parameter {name!r}: expected an OrtValue with a tensor of numbers, got {value!r}")
+            if not isinstance(value, OrtValue) or not value.is_tensor():
+                raise errors.InvalidArgument(f"parameter {name!r}: expected an OrtValue with a tensor, got {value!r}")
         self._parameters = dict(params)
 
     def get_parameters(self) -> dict[str, OrtValue]:

@@ -44,6 +44,10 @@ class MissingInputs(errors.InvalidArgument):
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
 
+class Unconvertible(errors.InvalidArgument, RuntimeError):
+    """Of a Python value no value of an ONNX type can be made. ONNX Runtime raises RuntimeError then, which this is as well."""
+
+
 class FeedReader:
     """Checks and converts the feeds of one model."""
 
@@ -82,6 +86,8 @@ class FeedReader:
         try:
             expected = self._types[name]
         except KeyError:
+            if not isinstance(name, str):
+                raise TypeError(f"names of inputs are strings, got {name!r}") from None
             raise errors.InvalidArgument(f"Invalid input name: {name}", hint=feed_hints.name_hint(name, self._names)) from None
         if type(value) is np.ndarray and isinstance(expected, TensorType):
             dtype = expected.dtype
@@ -121,9 +127,22 @@ def convert(name: str, value: Any, expected: Type | None) -> Any:
 def _map(name: str, value: Mapping[Any, Any], expected: MapType) -> dict[Any, Any]:
     wants_text = expected.key is dtypes.STRING
     for key in value:
-        if isinstance(key, str) is not wants_text:
-            raise errors.InvalidArgument(f"map key {key!r} of input {name!r}: expected {expected.key.ort}")
+        if isinstance(key, str) is not wants_text or not isinstance(key, (str, int, np.integer)):
+            kind = "std::string" if wants_text else "int64_t"  # ONNX Runtime's words, two spaces included
+            raise Unconvertible(f"Unexpected key type  {type(key)}, it cannot be linked to C type {kind} for input {name!r}.")
+    for key, item in value.items():
+        if not _is_scalar_of(item, expected.value):
+            raise Unconvertible(f"Unexpected value type  {type(item)} of key {key!r} for input {name!r}: expected {expected.ort}")
     return dict(value)
+
+
+def _is_scalar_of(item: Any, expected: Type | None) -> bool:
+    """Whether a value in a map can stand for a tensor of this type: text for strings, a number for numbers."""
+    if not isinstance(expected, TensorType):
+        return True
+    if expected.dtype is dtypes.STRING:
+        return isinstance(item, (str, bytes))
+    return isinstance(item, (int, float, np.number, np.bool_)) or (isinstance(item, np.ndarray) and item.size == 1)
 
 
 def _tensor(name: str, value: Any, expected: TensorType | SparseTensorType) -> Array:
@@ -134,7 +153,7 @@ def _tensor(name: str, value: Any, expected: TensorType | SparseTensorType) -> A
     try:
         found = dtypes.from_numpy(array.dtype)
     except ValueError as error:
-        raise errors.InvalidArgument(f"input {name!r}: {error}; expected {expected.ort}") from None
+        raise Unconvertible(f"input {name!r}: {error}; expected {expected.ort}") from None
     if found is not dtype:
         _refuse(name, array, expected)
     if dtype is dtypes.STRING:
@@ -153,13 +172,13 @@ def as_array(name: str, value: Any) -> Array:
             return dlpack.from_dlpack(value)
         except (BufferError, TypeError, ValueError, RuntimeError) as error:
             if not hasattr(value, "__array__"):
-                raise errors.InvalidArgument(f"input {name!r}: {error}") from error
+                raise Unconvertible(f"input {name!r}: {error}") from error
     try:
         array: Array = np.asarray(value)
     except Exception as error:  # whatever an object's own __array__ raises
-        raise errors.InvalidArgument(f"input {name!r}: no array can be made of {type(value).__name__}: {error}") from error
+        raise Unconvertible(f"input {name!r}: no array can be made of {type(value).__name__}: {error}") from error
     if array.dtype == object and array.ndim == 0:
-        raise errors.InvalidArgument(f"input {name!r}: Unable to handle object of type {type(value)}")
+        raise Unconvertible(f"input {name!r}: Unable to handle object of type {type(value)}")
     return array
 
 
@@ -171,26 +190,24 @@ def _from_python(name: str, value: Any, expected: TensorType | SparseTensorType)
     try:
         array: Array = np.asarray(value)
     except ValueError as error:
-        raise errors.InvalidArgument(f"input {name!r}: Could not create tensor from given input list: {error}") from None
+        raise Unconvertible(f"input {name!r}: Could not create tensor from given input list: {error}") from None
     if dtype is dtypes.STRING:
         if array.dtype.kind not in "USO" and array.size:
-            _refuse(name, array, expected)
+            _refuse(name, array, expected, Unconvertible)
         return text_array(array)
     if array.size == 0:
         return array.astype(dtype.numpy)
     try:
         found = dtypes.from_numpy(array.dtype)
     except ValueError:
-        _refuse(name, array, expected)
+        _refuse(name, array, expected, Unconvertible)
     if not _fits(found, dtype):
-        _refuse(name, array, expected)
+        _refuse(name, array, expected, Unconvertible)
     if dtype.is_integer:
         low, high = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype in dtypes.SIGNED else (0, (1 << dtype.bits) - 1)
         smallest, largest = int(array.min()), int(array.max())
         if smallest < low or largest > high:
-            raise errors.InvalidArgument(
-                f"input {name!r}: {smallest} to {largest} does not fit {expected.ort}, expected {low} to {high}"
-            )
+            raise Unconvertible(f"input {name!r}: {smallest} to {largest} does not fit {expected.ort}, expected {low} to {high}")
     with np.errstate(over="ignore"):
         return array.astype(dtype.numpy)
 
@@ -246,12 +263,15 @@ def check_shape(name: str, found: Sequence[int], expected: TensorType | SparseTe
             raise errors.InvalidArgument(text, hint=feed_hints.shape_hint(name, found, shape) if what == "input" else "")
 
 
-def _refuse(name: str, value: Any, expected: Type | None) -> NoReturn:
+def _refuse(
+    name: str, value: Any, expected: Type | None, kind: type[errors.InvalidArgument] = errors.InvalidArgument
+) -> NoReturn:
     found = type_of(list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value)
     actual = found.ort if found is not None else "None" if value is None else type(value).__name__
     wanted = expected.ort if expected is not None else "a tensor"
     text = f"Unexpected input data type. Actual: ({actual}) , expected: ({wanted}) for input: {name}"
-    raise errors.InvalidArgument(text, hint=feed_hints.dtype_hint(name, value, expected))
+    error = kind if isinstance(value, np.ndarray) else Unconvertible
+    raise error(text, hint=feed_hints.dtype_hint(name, value, expected))
 
 
 def present(value: Any, declared: Type | None) -> Any:

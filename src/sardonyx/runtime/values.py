@@ -118,7 +118,10 @@ class OrtValue:
         sizes = tuple(operator.index(size) for size in shape)
         if any(size < 0 for size in sizes):
             raise RuntimeError(f"Tensor shape {list(sizes)} has a negative size")
-        return cls.of(np.zeros(sizes, dtype.numpy))
+        try:
+            return cls.of(np.zeros(sizes, dtype.numpy))
+        except (ValueError, MemoryError) as error:
+            raise RuntimeError(f"there is no memory for a tensor of shape {list(sizes)}: {error}") from None
 
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
-from sardonyx.errors import Fail, NoSuchFile
+from sardonyx.errors import Fail, MissingData
 from sardonyx.formats.onnx.wire import as_memoryview
 from sardonyx.mapped_file import FileIdentity, identity_at, identity_of, map_file
 
@@ -55,7 +55,7 @@ class ExternalFile:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
         except OSError as error:
-            raise NoSuchFile(f"external data file {self.path!r} can no longer be opened: {error.strerror}") from error
+            raise MissingData(f"external data file {self.path!r} can no longer be opened: {error.strerror}") from error
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if self._identity is None or identity_of(found)[:4] != self._identity[:4]:  # a new link to it is no matter
@@ -80,7 +80,7 @@ class ExternalFiles:
         self.looked_at: dict[str, FileIdentity | None] = {}  # what was where data was looked for; None: nothing
 
     def find(self, location: str, tensor: str) -> ExternalFile:
-        """The file at `location`; Refused if a model may not name it, NoSuchFile if it is not there."""
+        """The file at `location`; Refused if a model may not name it, MissingData if it is not there."""
         file = self._by_location.get(location)
         if file is None:
             file = self._by_location[location] = self._find(location, tensor)
@@ -93,7 +93,7 @@ class ExternalFiles:
             view = as_memoryview(given)
             return ExternalFile(location, len(view), None, view)
         if self._folder is None:
-            raise NoSuchFile(
+            raise MissingData(
                 f"tensor {tensor!r} has its data in {location!r}, and a model given as bytes has no folder to look in",
                 hint="pass base_dir (the folder of the data) or external_files (the data itself), or load from a path",
             )
@@ -155,7 +155,7 @@ def _look_at(resolved: str, path: str, tensor: str) -> ExternalFile:
         found = os.stat(resolved)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise NoSuchFile(f"tensor {tensor!r} has its data in {path!r}, which cannot be read: {reason}", hint=_WHERE) from error
+        raise MissingData(f"tensor {tensor!r} has its data in {path!r}, which cannot be read: {reason}", hint=_WHERE) from error
     if not stat.S_ISREG(found.st_mode):
         raise Refused(f"{path!r} is not a regular file")
     return ExternalFile(resolved, found.st_size, identity_of(found))

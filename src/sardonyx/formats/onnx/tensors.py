@@ -248,7 +248,8 @@ def make_tensor(ctx: Context, record: TensorRecord) -> Tensor | None:
     try:
         return _make(ctx, record)
     except (_Unfit, Refused) as unfit:
-        ctx.problem(f"tensor {record.name!r} ({ctx.place(record.offset - 1)}): {unfit}")
+        text = f"External data path validation failed: {unfit}" if isinstance(unfit, Refused) else str(unfit)
+        ctx.problem(f"tensor {record.name!r} ({ctx.place(record.offset - 1)}): {text}")
         return None
 
 

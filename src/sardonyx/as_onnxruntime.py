@@ -28,6 +28,7 @@ _ALIASES: Final = {
     "onnxruntime.capi._pybind_state": "sardonyx.capi._pybind_state",
     "onnxruntime.capi.onnxruntime_pybind11_state": "sardonyx.capi.onnxruntime_pybind11_state",
     "onnxruntime.capi.onnxruntime_inference_collection": "sardonyx.capi.onnxruntime_inference_collection",
+    "onnxruntime.capi.onnxruntime_validation": "sardonyx.capi.onnxruntime_validation",
     "onnxruntime.backend": "sardonyx.backend",
     "onnxruntime.backend.backend": "sardonyx.backend.backend",
     "onnxruntime.backend.backend_rep": "sardonyx.backend.backend_rep",
@@ -77,6 +78,8 @@ class _Finder(MetaPathFinder, Loader):
         if module.__name__ == _NAME:
             module.__dict__["__version__"] = ONNXRUNTIME_VERSION
             module.__dict__["get_version_string"] = lambda: ONNXRUNTIME_VERSION
+            # What ONNX Runtime's own __init__ leaves behind, and programs read.
+            module.__dict__.update(package_name=_NAME, version=ONNXRUNTIME_VERSION, cuda_version="", import_capi_exception=None)
         elif module.__name__ == _BUILD_INFO:
             module.__dict__.update(package_name=_NAME, __version__=ONNXRUNTIME_VERSION, cuda_version="")
         else:
@@ -109,6 +112,8 @@ class _Alias(ModuleType):
             submodule = f"{_NAME}.{name}"
             if submodule in _ALIASES:
                 return importlib.import_module(submodule)
+            if name == "onnxruntime_validation":  # ONNX Runtime's __init__ imports this module of capi
+                return importlib.import_module(f"{_NAME}.capi.{name}")
             return getattr(importlib.import_module("sardonyx"), name)
         source = importlib.import_module(_ALIASES[self.__name__]) if self.__name__ in _ALIASES else None
         submodule = f"{self.__name__}.{name}"

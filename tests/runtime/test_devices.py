@@ -168,29 +168,3 @@ def test_debug_information_is_printed(capsys: pytest.CaptureFixture[str]) -> Non
     printed = capsys.readouterr().out
     assert sardonyx.__version__ in printed
     assert np.__version__ in printed
-
-
-def test_what_onnxruntime_exports_sardonyx_exports_too() -> None:
-    import onnxruntime
-
-    theirs = {name for name in dir(onnxruntime) if name[0] != "_" and name[0].islower() is False}
-    missing = theirs - set(sardonyx.__all__)
-    assert missing == {"OrtEpContextData", "OrtEpContextDataBuffer"}  # precompiled parts of models for other providers
-    functions = {name for name, value in vars(onnxruntime).items() if callable(value) and name[0].islower()}
-    assert functions <= set(sardonyx.__all__)
-
-
-def test_sessions_options_and_values_have_onnxruntimes_methods() -> None:
-    import onnxruntime
-
-    for name in ("InferenceSession", "SessionOptions", "RunOptions", "IOBinding", "OrtValue", "SparseTensor", "NodeArg",
-                 "ModelMetadata", "OrtDevice", "OrtMemoryInfo", "AdapterFormat"):  # fmt: skip
-        theirs = {member for member in dir(getattr(onnxruntime, name)) if not member.startswith("_")}
-        ours = {*dir(getattr(sardonyx, name)), *getattr(getattr(sardonyx, name), "__annotations__", ()), *_attributes(name)}
-        assert theirs - ours - {"set_ep_context_data_read_func", "clear_ep_context_data_read_func"} == set(), name
-
-
-def _attributes(name: str) -> set[str]:
-    if name == "OrtMemoryInfo":
-        return set(vars(sardonyx.OrtMemoryInfo("Cpu", sardonyx.OrtAllocatorType(0), 0, sardonyx.OrtMemType(0))))
-    return set()

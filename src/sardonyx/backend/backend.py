@@ -10,8 +10,8 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep, configure
-from sardonyx.build_info import get_device
-from sardonyx.options import AVAILABLE_PROVIDERS, SessionOptions, environment
+from sardonyx.build_info import get_available_providers, get_device
+from sardonyx.options import SessionOptions, environment
 from sardonyx.session import InferenceSession
 
 # Options that write files are not among them: a model's user, not its source, decides about those.
@@ -30,6 +30,13 @@ class OnnxRuntimeBackend:
         """Whether models can run on the device; the model is not looked at."""
         return cls.supports_device(device or get_device())
 
+    allowReleasedOpsetsOnly = False  # noqa: N815 - ONNX Runtime's name
+
+    @classmethod
+    def is_opset_supported(cls, model: Any) -> tuple[bool, str]:
+        """(True, ""): a model of any opset is opened, an operator that is not known is refused by its name then."""
+        return True, ""
+
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether there is such a device: the CPU."""
@@ -47,7 +54,7 @@ class OnnxRuntimeBackend:
         options = SessionOptions()
         configure(options, kwargs, _SESSION_OPTIONS)
         excluded = environment().excluded_backend_providers
-        providers = [name for name in AVAILABLE_PROVIDERS if name not in excluded]
+        providers = [name for name in get_available_providers() if name not in excluded]
         session = InferenceSession(model, options, providers=providers)
         session.disable_fallback()
         return OnnxRuntimeBackendRep(session)

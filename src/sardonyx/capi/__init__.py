@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-_MODULES = ("_pybind_state", "onnxruntime_inference_collection", "onnxruntime_pybind11_state")
+_MODULES = ("_pybind_state", "onnxruntime_inference_collection", "onnxruntime_pybind11_state", "onnxruntime_validation")
 
 
 def __getattr__(name: str) -> ModuleType:

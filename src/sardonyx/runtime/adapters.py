@@ -190,6 +190,12 @@ class AdapterFormat:
         """The parameters by name."""
         return dict(self._parameters)
 
+    # ONNX Runtime's compiled module has the same as attributes.
+    format_version = property(get_format_version)
+    adapter_version = property(get_adapter_version, set_adapter_version)
+    model_version = property(get_model_version, set_model_version)
+    parameters = property(get_parameters, set_parameters)
+
 
 def _parameter(name: str, table: _Table) -> OrtValue:
     try:

@@ -180,6 +180,16 @@ class OrtDevice:
         return 0
 
 
+def get_ort_device_type(device_type: str) -> int:
+    """The number of a kind of device by its name."""
+    return OrtDevice.make(device_type, 0).device_type()
+
+
+def get_vendor_id_for_device_type(device_type: str) -> OrtDeviceVendorId | None:
+    """The maker of devices that have a name of their own: cuda, dml, cann, webgpu; None for the others."""
+    return _ALIAS_VENDORS.get(device_type)
+
+
 def require_cpu(device: str | OrtDevice, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
     """The device asked for, if it is the CPU; RuntimeError otherwise."""
     found = device if isinstance(device, OrtDevice) else OrtDevice.make(device.lower(), device_id, vendor_id)

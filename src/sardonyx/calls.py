@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx import errors
 from sardonyx.forks import importing
+from sardonyx.ir.tensor import Array
 from sardonyx.options import RunOptions
 from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.feeds import FeedReader, present
@@ -24,8 +25,11 @@ _UNCONTROLLED: Final = RunControl()
 class Caller:
     """Runs a program for all that a caller may feed and fetch."""
 
-    def __init__(self, program: CompiledModel, profiler: Profiler | None, *, keeps_memory: bool) -> None:
+    def __init__(
+        self, program: CompiledModel, profiler: Profiler | None, *, keeps_memory: bool, shares_weights: bool = False
+    ) -> None:
         self._program = program
+        self._shares_weights = shares_weights  # with the caller, whose memory outputs may be bound to, too
         self._keeps_memory = keeps_memory
         self._profiler = profiler
         self._output_names = [port.name for port in program.outputs]
@@ -50,11 +54,15 @@ class Caller:
         return [present(value, self._output_types.get(name)) for name, value in zip(fetches, results)]
 
     def run_ort_values(
-        self, output_names: Sequence[str] | None, feed: Mapping[str, OrtValue], run_options: RunOptions | None
+        self,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, OrtValue],
+        run_options: RunOptions | None,
+        targets: Sequence[Array | None] = (),
     ) -> list[OrtValue]:
-        """The named values as OrtValues."""
+        """The named values as OrtValues, in the memory of `targets` where that can be had."""
         fetches = self.fetches(output_names)
-        results = self._compute(fetches, feed, run_options)
+        results = self._compute(fetches, feed, run_options, targets)
         types = [self._output_types.get(name) for name in fetches]
         return [OrtValue.of(present(value, type), type) for value, type in zip(results, types)]
 
@@ -76,7 +84,8 @@ class Caller:
         try:
             if not binding.fetches:
                 raise errors.InvalidArgument("At least one output should be requested.")
-            binding.accept(self.run_ort_values(binding.fetches, binding.feeds, run_options))
+            targets = () if self._shares_weights else binding.direct_targets()
+            binding.accept(self.run_ort_values(binding.fetches, binding.feeds, run_options, targets))
         except errors.InvalidArgument as error:
             raise errors.Fail(f"Error in execution: {error.message}", hint=error.hint) from error
 
@@ -104,7 +113,13 @@ class Caller:
 
         threading.Thread(target=work, name="sardonyx-run-async").start()
 
-    def _compute(self, fetches: Sequence[str], feed: Mapping[str, Any], run_options: RunOptions | None) -> list[Any]:
+    def _compute(
+        self,
+        fetches: Sequence[str],
+        feed: Mapping[str, Any],
+        run_options: RunOptions | None,
+        targets: Sequence[Array | None] = (),
+    ) -> list[Any]:
         shrinking = not self._keeps_memory
         if run_options is None:
             control = _UNCONTROLLED
@@ -120,6 +135,8 @@ class Caller:
                 feed = {**parameters, **feed}
         else:
             raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
+        if targets:
+            control = dataclasses.replace(control, targets=targets)
         values = self.feeds.read(feed)
         profiler = self._profiler
         try:

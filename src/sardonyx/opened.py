@@ -76,7 +76,9 @@ class Opened:
         with held_off:
             from sardonyx.calls import Caller  # lazy: plain runs of a saved program never need it
 
-        return Caller(self.program, self.profiler, keeps_memory=self.options.enable_cpu_mem_arena)
+        options = self.options
+        shares_weights = bool(options.replaced_initializers)
+        return Caller(self.program, self.profiler, keeps_memory=options.enable_cpu_mem_arena, shares_weights=shares_weights)
 
     def assignment(self) -> list[OrtEpAssignedSubgraph]:
         """Which provider computes which node; an error unless the session's configuration asked for it."""

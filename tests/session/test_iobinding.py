@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.runtime import binding as binding_module
+from sardonyx.runtime.executor import RunControl
 
 Model = Callable[[str], str]
 X = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -201,3 +203,67 @@ def test_read_only_memory_is_not_written(model: Model) -> None:
     binding.bind_ortvalue_output("Y", sardonyx.OrtValue.ortvalue_from_numpy(frozen))
     with pytest.raises(sardonyx.Fail, match="output 'Y': the bound memory is read-only"):
         session.run_with_iobinding(binding)
+
+
+def refuse_to_copy(*arguments: Any) -> None:
+    raise AssertionError("a result was copied")
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_bound_memory_is_written_without_a_copy(model: Model, saved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if saved:
+        sardonyx.InferenceSession(model("two_outputs"))  # leaves its program for the next one
+    session = sardonyx.InferenceSession(model("two_outputs"))
+    y, t = np.zeros((3, 2), np.float32), sardonyx.OrtValue.ortvalue_from_shape_and_type([3, 2], np.float32)
+    binding = session.io_binding()
+    binding.bind_cpu_input("X", X)
+    binding.bind_output("Y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+    binding.bind_ortvalue_output("T", t)
+    monkeypatch.setattr(binding_module, "_write", refuse_to_copy)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(y, 2 * SQUARES)
+    np.testing.assert_array_equal(t.numpy(), 2 * X)
+
+
+def test_a_result_is_what_kernels_have_written(model: Model) -> None:
+    session = sardonyx.InferenceSession(model("mul_1"))
+    [value] = session.run_with_ort_values(None, {"X": sardonyx.OrtValue.ortvalue_from_numpy(X)})
+    assert value.numpy() is value.numpy()
+    target = np.zeros((3, 2), np.float32)
+    control = RunControl(targets=[target])
+    assert session._opened.program.run({"X": X}, ["Y"], control)[0] is target
+
+
+@pytest.mark.parametrize("name", ["mul_1", "add_mul", "two_outputs"])
+def test_outputs_may_be_bound_to_the_memory_of_inputs(model: Model, name: str) -> None:
+    session = sardonyx.InferenceSession(model(name))
+    expected = session.run(None, {"X": X})
+    shared = X.copy()
+    binding = session.io_binding()
+    binding.bind_cpu_input("X", shared)
+    for each in session.get_outputs():
+        binding.bind_output(each.name, "cpu", 0, np.float32, shared.shape, shared.ctypes.data)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(shared, expected[-1])
+
+
+def test_outputs_may_be_bound_to_the_memory_of_weights(model: Model) -> None:
+    options, weight = sardonyx.SessionOptions(), X.copy()
+    options.add_initializer("W", sardonyx.OrtValue.ortvalue_from_numpy(weight))
+    session = sardonyx.InferenceSession(model("mul_1"), options)
+    binding = session.io_binding()
+    binding.bind_cpu_input("X", X)
+    binding.bind_output("Y", "cpu", 0, np.float32, weight.shape, weight.ctypes.data)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(weight, SQUARES)
+
+
+def test_memory_that_does_not_fit_is_refused_and_left_alone(model: Model) -> None:
+    session = sardonyx.InferenceSession(model("mul_1"))
+    for memory in (np.zeros((2, 3), np.float32), np.zeros((3, 2), np.float64)):
+        binding = session.io_binding()
+        binding.bind_cpu_input("X", X)
+        binding.bind_output("Y", "cpu", 0, memory.dtype, memory.shape, memory.ctypes.data)
+        with pytest.raises(sardonyx.Fail):
+            session.run_with_iobinding(binding)
+        assert not memory.any()

@@ -140,11 +140,25 @@ class IOBinding:
         """The names of the outputs, in the order they were bound."""
         return list(self._targets)
 
+    def direct_targets(self) -> list[Array | None]:
+        """For each output the bound memory, if it can be written while inputs are still being read; None if not."""
+        taken = [value.value for value in self._inputs.values() if value.is_tensor()]
+        targets: list[Array | None] = []
+        for target in self._targets.values():
+            memory = target.value if target is not None and target.is_tensor() else None
+            if memory is None or not (memory.flags.carray and memory.dtype != object):  # in C order, aligned, writable
+                targets.append(None)
+                continue
+            is_free = not any(np.may_share_memory(memory, other) for other in taken)
+            taken.append(memory)
+            targets.append(memory if is_free else None)
+        return targets
+
     def accept(self, results: Sequence[OrtValue]) -> None:
         """Put the results of a run where the outputs were bound to."""
         accepted = []
         for (name, target), result in zip(self._targets.items(), results):
-            if target is not None:
+            if target is not None and target.value is not result.value:  # else it was written there
                 _write(name, target, result)
             accepted.append(result if target is None else target)
         self._results = accepted

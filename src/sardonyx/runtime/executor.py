@@ -45,6 +45,8 @@ class RunControl:
 
     terminate: Callable[[], bool] = _never  # asked before each node
     on_node: Callable[[NodeTiming], None] | None = None  # told after each node of the top-level graph and of bodies
+    # For each fetched value the array it shall be written to, if that can be done without a copy; None: one of its own.
+    targets: Sequence[np.ndarray[Any, Any] | None] = ()
 
     def stop_if_asked(self, before: str = "") -> None:
         """Raise Fail if somebody wants the run to end; `before` names the node that would come next."""

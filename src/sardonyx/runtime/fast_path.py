@@ -78,10 +78,14 @@ class FastPath:
         except (SizeConflict, MemoryError, OverflowError):
             return None  # the full way says what is wrong
 
-    def run_checked(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the short way."""
+    def run_checked(self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = ()) -> list[Any]:
+        """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the short way.
+
+        `targets` are arrays that outputs are written to, if type and shape are theirs; whoever gives one has made sure that it is
+        in C order and shares no memory with feeds or other targets.
+        """
         arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self._declared]
-        results = self._launch(arrays)
+        results = self._launch(arrays, targets)
         self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)]
         return results
 
@@ -89,7 +93,7 @@ class FastPath:
         """The outputs for checked arrays in the order of the inputs."""
         return self._launch([np.asarray(array, order="C") for array in arrays])
 
-    def _launch(self, arrays: list[Array]) -> list[Any]:
+    def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
         free = self._free
         try:
             prepared = free.pop()
@@ -98,7 +102,10 @@ class FastPath:
         shapes = tuple([array.shape for array in arrays])
         if shapes != prepared.shapes:
             self._fit(prepared, shapes)
-        results = [np.empty(shape, dtype) for shape, dtype in prepared.outputs]
+        if targets:
+            results = [_fitting(target, shape, dtype) for target, (shape, dtype) in zip(targets, prepared.outputs)]
+        else:
+            results = [np.empty(shape, dtype) for shape, dtype in prepared.outputs]
         view = prepared.object_view
         position = 0
         for array in arrays:
@@ -133,3 +140,8 @@ class FastPath:
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
         self._free = []
+
+
+def _fitting(target: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """The target, if it has this shape and type; else a new array."""
+    return target if target is not None and target.shape == shape and target.dtype == dtype else np.empty(shape, dtype)

@@ -265,7 +265,7 @@ class _SavedModel:
                 if control is not None:
                     control.stop_if_asked()
                 if fast is not None:
-                    return fast.run_checked(feeds)
+                    return fast.run_checked(feeds, () if control is None else control.targets)
             except (SizeConflict, MemoryError, OverflowError):
                 pass  # the full model knows what to do
         results: list[Any] = self.full.run(feeds, fetches, control)

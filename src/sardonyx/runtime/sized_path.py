@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sardonyx.runtime.fast_path import FastPath
@@ -24,8 +24,8 @@ class SizedPath(FastPath):
         except (SizeConflict, MemoryError, OverflowError):
             return None  # the full way says what is wrong
 
-    def _launch(self, arrays: list[Array]) -> list[Any]:
-        return self._program.run_arrays(arrays)
+    def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
+        return self._program.run_arrays(arrays)  # sizes become known while it runs: it makes all results itself
 
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""

@@ -1,4 +1,4 @@
-"""The tool that runs ONNX Runtime's own tests: an engine in a process of its own, crashes and hangs survived, results compared."""
+"""The tool that runs ONNX Runtime's own tests: engines in processes of their own, crashes and hangs survived, compared."""
 
 from __future__ import annotations
 

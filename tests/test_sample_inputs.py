@@ -11,6 +11,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import sardonyx
 
+ML = ("OneHotEncoder", "LabelEncoder", "LinearClassifier", "ArrayFeatureExtractor", "ZipMap")
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 
 
@@ -46,7 +47,7 @@ def weight(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
-    domain = "ai.onnx.ml" if op_type in ("OneHotEncoder", "LabelEncoder", "LinearClassifier", "ArrayFeatureExtractor") else ""
+    domain = "ai.onnx.ml" if op_type in ML else ""
     return helper.make_node(op_type, inputs.split(), outputs.split(), domain=domain, **attributes)
 
 
@@ -197,3 +198,33 @@ def test_the_shapes_can_be_had_without_a_run() -> None:
     data = model([node("MatMul", "x w", "y")], {"x": (FLOAT, ["N", "F"])}, {"w": weight(13, 4)})
     assert sardonyx.fitting_shapes(data) == {"x": (1, 13)}
     assert sardonyx.fitting_shapes(sardonyx.load_model(data), {"N": (3,)}) == {"x": (3, 13)}
+
+
+def test_positions_stay_within_their_table() -> None:
+    nodes = [
+        node("Shape", "ids", "sizes"),
+        node("Gather", "sizes one", "length"),
+        node("Range", "zero length one", "positions"),
+        node("Gather", "table positions", "a"),
+        node("Gather", "words ids", "b"),
+        node("Add", "a b", "y"),
+    ]
+    weights = {"one": np.array(1), "zero": np.array(0), "table": weight(4, 3), "words": weight(9, 3)}
+    shapes = fitted(model(nodes, {"ids": (INT64, ["batch", "seq"])}, weights)).shapes
+    assert shapes["ids"][1] <= 4
+
+
+def test_weights_that_are_inputs_fix_sizes_too() -> None:
+    inputs = {"x": (FLOAT, ["N", "F"]), "w": (FLOAT, [500, 784])}
+    assert fitted(model([node("Gemm", "x w", "y", transB=1)], inputs)).shapes["x"] == (1, 784)
+
+
+@pytest.mark.parametrize("rank", [5, 6, 9])
+def test_many_open_axes_stay_small(rank: int) -> None:
+    data = model([node("Relu", "x", "y")], {"x": (FLOAT, [f"d{axis}" for axis in range(rank)])})
+    assert np.prod(fitted(data).shapes["x"]) <= 3 * 32**3
+
+
+def test_a_map_of_scores_has_a_column_for_each_class() -> None:
+    data = model([node("ZipMap", "x", "y", classlabels_int64s=[4, 5, 6])], {"x": (FLOAT, [None, None])})
+    assert fitted(data).shapes == {"x": (1, 3)}

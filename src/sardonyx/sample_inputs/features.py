@@ -37,6 +37,8 @@ def _count(node: Node) -> int | None:
     if node.op_type in ("LinearClassifier", "LinearRegressor"):
         rows = len(node.attr("intercepts") or ()) or node.attr("targets", 1)
         return len(node.attr("coefficients") or ()) // max(int(rows), 1)
+    if node.op_type == "ZipMap":
+        return len(node.attr("classlabels_int64s") or node.attr("classlabels_strings") or ())
     if node.op_type in _TREES:
         ids = node.attr("nodes_featureids") or ()
         return max(ids, default=-1) + 1

@@ -23,7 +23,7 @@ from sardonyx import dtypes, errors
 from sardonyx.formats.onnx import load
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Model, Value
-from sardonyx.ir.types import TensorType
+from sardonyx.ir.types import OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.runtime.ports import NodeArg
 from sardonyx.sample_inputs.contents import Content, demanded_contents
@@ -168,7 +168,7 @@ class _Maker:
             shape = self._search.shape(value, sizes)
             _check_size(value, shape or ())
             if shape is None or not isinstance(value.type, TensorType):
-                feeds[value.name] = make_up(NodeArg.of(value.name, value.type), shape or (), generator)
+                feeds[value.name] = make_up(NodeArg.of(value.name, value.type), _inner_shape(value.type), generator)
             elif plain:
                 feeds[value.name] = _plain_tensor(value.type.dtype, shape)
             else:
@@ -177,6 +177,14 @@ class _Maker:
 
     def _made_up(self) -> list[Value]:
         return [value for value in self._search.inputs if value.name not in self.given]
+
+
+def _inner_shape(type_: Type | None) -> tuple[int, ...]:
+    """The shape of the tensors in a sequence or optional, open sizes as 1."""
+    while isinstance(type_, (SequenceType, OptionalType)):
+        type_ = type_.element
+    shape = type_.shape if isinstance(type_, (TensorType, SparseTensorType)) else None
+    return tuple(dim if isinstance(dim, int) else 1 for dim in shape or ())
 
 
 def _check_size(value: Value, shape: Sequence[int]) -> None:

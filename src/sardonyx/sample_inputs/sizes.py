@@ -48,7 +48,9 @@ _NAMES: Final[tuple[tuple[str, Kind], ...]] = (
 _EXPECTED: Final = re.compile(r"input (\d+)[^\[]* is \[([^\]]*)\], expected \[([^\]]*)\]")
 _FURTHEST: Final = 1 << 40  # the number of a node behind all others
 _NODES_VISITED: Final = 200_000  # by one search, all inferences together
+_FEW: Final = 16  # inferences
 _LARGEST: Final = 1 << 16  # a size worth trying, out of the shape of a constant
+_MOST_SPATIAL: Final = 5  # axes of a batch of volumes; with more the axes mean something else
 _RANKS: Final = (2, 1, 3, 4, 0)  # tried in this order for an input of unknown rank
 
 
@@ -68,7 +70,7 @@ class Verdict:
     first: int
     inside: int  # how far this node's checks got
     conditional: int  # inside a branch or body, which may not be run for these sizes
-    empty: int  # minus the number of nodes that make an empty result out of full ones
+    empty: int  # minus the number of nodes that make an empty result out of full ones, or read outside of their input
 
     @property
     def is_perfect(self) -> bool:
@@ -164,17 +166,17 @@ class SizeSearch:
     ) -> tuple[dict[str, int], Verdict, Node | None] | None:
         """Sizes that get further, for the first group of dimensions with which that is possible."""
         groups = list(_groups(self.related(node)))
+        # What only branches refuse, and empty results, are not worth a long search.
+        most = self._inferences if verdict.first < _FURTHEST else min(self._inferences, len(self._verdicts) + _FEW)
         for likely in (True, False):
             for group in groups:
                 for candidate in self._candidates(group, node, likely=likely):
-                    if len(self._verdicts) >= self._inferences:
+                    if len(self._verdicts) >= most:
                         return None
                     other = {**sizes, **{size.key: candidate for size in group}}
                     judged, stopped = self._judge(other)
                     if judged > verdict:
                         return other, judged, stopped
-            if verdict.first == _FURTHEST:
-                return None  # what only branches refuse, and empty results, are not worth a longer search
         return None
 
     def _judge(self, sizes: Sizes) -> tuple[Verdict, Node | None]:
@@ -190,7 +192,7 @@ class SizeSearch:
         refused = sorted((node for node in report.refusals if node in self._numbers), key=self._numbers.__getitem__)
         certain = [node for node in refused if node.graph is self.model.graph]
         conditional = [node for node in refused if node.graph is not self.model.graph]
-        emptied = [node for node in self._numbers if _makes_empty(node, report)]
+        emptied = [node for node in self._numbers if _makes_empty(node, report) or _reads_outside(node, report)]
         first = self._numbers[certain[0]] if certain else _FURTHEST
         inside = self._numbers[conditional[0]] if conditional else _FURTHEST
         progress = _progress(report.refusals[certain[0]]) if certain else 0
@@ -205,6 +207,8 @@ class SizeSearch:
         if node is None:
             return list(dict.fromkeys((*first, *usual)))
         own = tuple(_constant_sizes([node]))
+        if node.op_type == "Gather":  # there are more positions than the table has
+            return list(dict.fromkeys((*own, 4, 2, 1)))
         if kind in ("side", "sequence"):  # what a node demands has been made smaller on the way to it, most often by halves
             sides = (math.isqrt(size) for size in own) if kind == "side" else ()
             own = tuple(size * factor for size in (*own, *sides) for factor in (1, 2, 4, 8, 16, 32) if size * factor <= _LARGEST)
@@ -268,6 +272,8 @@ class SizeSearch:
                 first: tuple[int, ...] = ()
                 if kind == "side" and image_size:
                     first = (image_size[min(len(image_size) - 1, 1 if axis == len(dims) - 1 else 0)],)
+                elif kind == "side" and len(dims) == _MOST_SPATIAL:
+                    first = (32,)
                 elif kind == "features":
                     count = feature_count(value)
                     first = (count,) if count else ()
@@ -308,6 +314,8 @@ def _kind(value: Value, dims: Sequence[Dim | None], axis: int, key: str) -> Kind
     if re.search(r"past|cache", value.name.lower()):
         return "past" if axis == len(dims) - 2 else "features"
     is_float = isinstance(value.type, TensorType) and value.type.dtype.is_float
+    if len(dims) > _MOST_SPATIAL:
+        return "batch"
     if len(dims) >= 4:
         channels_last = isinstance(dims[-1], int) and dims[-1] in (1, 3, 4) and not isinstance(dims[1], int)
         channel_axis = len(dims) - 1 if channels_last else 1
@@ -332,10 +340,13 @@ def _image_size(metadata: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def _constant_sizes(nodes: Iterable[Node]) -> Iterator[int]:
-    """Sizes in the shapes of constants, and small numbers in constants that are shapes themselves."""
+    """Sizes that shapes of constants and declared shapes have, and small numbers in constants that are shapes themselves."""
     for node in nodes:
         for value in node.inputs:
-            if value is None or not isinstance(value.constant, Tensor):
+            if value is None:
+                continue
+            yield from (size for size in value.shape or () if isinstance(size, int) and 0 < size <= _LARGEST)
+            if not isinstance(value.constant, Tensor):
                 continue
             yield from (size for size in value.constant.shape if 0 < size <= _LARGEST)
             if node.op_type in ("Reshape", "Expand", "Resize") and value.constant.size <= 8 and value.constant.dtype.is_integer:
@@ -360,3 +371,16 @@ def _makes_empty(node: Node, report: ShapeReport) -> bool:
         return isinstance(type_, TensorType) and type_.shape is not None and len(type_.shape) > 2 and 0 in type_.shape
 
     return any(map(is_empty, node.outputs)) and not any(map(is_empty, node.inputs))
+
+
+def _reads_outside(node: Node, report: ShapeReport) -> bool:
+    """Whether a Gather with known indices, positions in a table above all, reads beyond the end."""
+    if node.op_type != "Gather" or node.domain or len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[1] is None:
+        return False
+    type_, indices = report.types.get(node.inputs[0]), report.values.known_of(node.inputs[1])
+    axis = node.attr("axis", 0)
+    shape = type_.shape if isinstance(type_, TensorType) else None
+    if shape is None or indices is None or not -len(shape) <= axis < len(shape):
+        return False
+    size = shape[axis]
+    return isinstance(size, int) and any(isinstance(at, int) and not -size <= at < size for at in indices.reshape(-1).tolist())

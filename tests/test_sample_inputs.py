@@ -215,7 +215,7 @@ def test_positions_stay_within_their_table() -> None:
 
 
 def test_weights_that_are_inputs_fix_sizes_too() -> None:
-    inputs = {"x": (FLOAT, ["N", "F"]), "w": (FLOAT, [500, 784])}
+    inputs: dict[str, tuple[int, list[Any]]] = {"x": (FLOAT, ["N", "F"]), "w": (FLOAT, [500, 784])}
     assert fitted(model([node("Gemm", "x w", "y", transB=1)], inputs)).shapes["x"] == (1, 784)
 
 

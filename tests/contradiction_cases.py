@@ -301,7 +301,7 @@ def _inner_type(model: onnx.ModelProto) -> str:
     """Half precision, if a model computes in that, or in the steps of integers that it quantizes to as it runs."""
     graph = model.graph
     rough = any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in graph.initializer) or any(
-        node.op_type == "DynamicQuantizeLinear"
+        node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear")
         or (node.op_type == "Cast" and helper.get_node_attr_value(node, "to") == onnx.TensorProto.FLOAT16)
         for node in graph.node
     )

@@ -182,6 +182,11 @@ class LowerContext:
 
     def set_view(self, value: Value, view: View) -> None:
         """Say that a value is this part of existing memory. A graph output gets memory of its own and a copy."""
+        if len(view.shape) != len(self.shape(value)):
+            raise errors.EngineError(f"{value.name!r} of shape {self.shape(value)} as a view of shape {view.shape}")
+        for size, wanted in zip(view.shape, self.shape(value)):  # readers go by the shape of the value
+            self.check_at_most(wanted, size)
+            self.check_at_most(size, wanted)
         self._views[value] = view
 
     def output(self, value: Value) -> View:

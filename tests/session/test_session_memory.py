@@ -244,13 +244,14 @@ def test_sessions_that_are_opened_and_dropped_leave_nothing_behind(
     def use() -> None:
         sardonyx.InferenceSession(path).run(None, {"x": x})
 
-    for _ in range(3):
-        use()
-    before = resident()
-    for _ in range(20):
+    for _ in range(20):  # until the C library's heap has found its size
         use()
     gc.collect()
-    assert resident() < before + 12 * MEGABYTE
+    before = resident()
+    for _ in range(40):
+        use()
+    gc.collect()
+    assert resident() < before + 8 * MEGABYTE  # one model's weights
     assert sum(thread.name.startswith("sardonyx-") for thread in threading.enumerate()) < 40
 
 

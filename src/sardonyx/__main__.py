@@ -2,7 +2,7 @@
 
 import sys
 
-from sardonyx.cli.main import main
+from sardonyx.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
-from sardonyx.cli import tables
+from sardonyx.cli import entry, tables
 from sardonyx.cli.main import main
 from sardonyx.cli.progress import Progress
 
@@ -157,6 +158,26 @@ def test_whatever_else_goes_wrong_is_one_line_too(
     assert "this is a defect of Sardonyx: KeyError: 'oops'" in capsys.readouterr().err
     with pytest.raises(KeyError):
         main(["check", adder, "--debug"])
+
+
+class Interrupted(types.ModuleType):
+    """A module while the user loses patience with it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("moment", ["while loading", "while running"])
+def test_an_interrupt_is_one_line(moment: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    module = Interrupted("sardonyx.cli.main")
+    if moment == "while running":
+        module.main = interrupted  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sardonyx.cli.main", module)
+    assert entry.main() == 130
+    assert capsys.readouterr().err == "sardonyx: error: interrupted\n"
 
 
 def test_inspect_opens_a_broken_model(build: Any, capsys: pytest.CaptureFixture[str]) -> None:

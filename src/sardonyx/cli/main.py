@@ -16,7 +16,6 @@ import sardonyx
 from sardonyx.cli import bench, cache, check, explain, inspect_model, ops, run
 from sardonyx.cli.usage import UsageError
 
-INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 
@@ -50,9 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _stop_writing()
         return PIPE_CLOSED
-    except KeyboardInterrupt:
-        _report("interrupted")
-        return INTERRUPTED
     except UsageError as error:
         _report(str(error), error.hint)
         return 2

@@ -28,8 +28,6 @@ from sardonyx.runtime.saved import Program as SavedProgram
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
 _MOST_SPECIAL: Final = 4  # cases that get a program of their own
-_RUNS_BEFORE_SPECIAL: Final = 2  # of the same case
-_CASES_WATCHED: Final = 64
 
 
 class NativeModel:
@@ -73,7 +71,6 @@ class NativeModel:
         weakref.finalize(self, self._release).atexit = False
         self._specialise = specialise if self._fast is None else None
         self._cases = CaseTable(deciding_inputs(graph) if self._specialise is not None else ())
-        self._seen: dict[Case, int] = {}
         self._special: dict[Case, NativeModel] = {}
         self.on_case: Callable[[Case, NativeModel], None] | None = None  # told when a case was compiled
         self._typed = False  # whether the original's shapes are those that follow from the inputs
@@ -131,22 +128,21 @@ class NativeModel:
         return self.reference.run(feeds, fetches, control)
 
     def _specialised(self, feeds: Mapping[str, Any]) -> NativeModel | None:
-        """The model compiled for the case of these feeds, if it comes again and again.
+        """The model compiled for the case of these feeds, if it is one of the first few.
 
         Only for models that are not native as a whole: where branches depend on sizes, or sizes on data, numbers decide more than
-        names do. A model that sees ever new cases stays as it is.
+        names do. A case is compiled when it first comes, or never: another program adds up in another order, and equal feeds
+        shall have equal results, to the bit. A model that sees ever new cases stays as it is.
         """
         case = self._cases.case_of(feeds) if self._specialise is not None else None
         if case is None:
             return None
         found = self._special.get(case)
         if found is None and len(self._special) < _MOST_SPECIAL:
-            if len(self._seen) > _CASES_WATCHED:
-                return None
-            self._seen[case] = self._seen.get(case, 0) + 1
-            if self._seen[case] >= _RUNS_BEFORE_SPECIAL:
-                with held_off, self._lock:
-                    found = self._special.get(case) or self._compile_case(case)
+            with held_off, self._lock:
+                found = self._special.get(case)
+                if found is None and len(self._special) < _MOST_SPECIAL:
+                    found = self._compile_case(case)
         if found is not None and found._short is not None:
             self._cases.put(case, found._short)  # the next run of this case takes the short way
         return found

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import helper
 
 from conv_support import lowered_for, machine, model, numbers, run_guarded
@@ -98,3 +100,27 @@ def test_tiles_of_a_row_cover_every_pixel_once_and_only_taps_inside() -> None:
     assert (0, 0) not in tiles[0].inside
     assert (0, 1) in tiles[0].inside
     assert (1, 2) not in tiles[1].inside
+
+
+@given(
+    st.integers(1, 60), st.integers(0, 12), st.integers(0, 12), st.integers(1, 7), st.integers(1, 5), st.integers(1, 4),
+    st.integers(1, 4),
+)  # fmt: skip
+@settings(max_examples=300)
+def test_runs_of_tiles_are_the_tiles_one_by_one(
+    width: int, left: int, right: int, pixels: int, taps: int, stride: int, spread: int
+) -> None:
+    reach = (taps - 1) * spread + 1
+    columns = max((left + width + right - reach) // stride + 1, 0)
+    runs = row_tiles(Row(width, columns, left, left + width + right), pixels, taps, stride, spread)
+    tiles = [(run.start + number * pixels, run.pixels, run.inside) for run in runs for number in range(run.count)]
+    assert [start for start, _, _ in tiles] == list(range(0, columns, pixels))
+    for start, count, inside in tiles:
+        assert count == min(pixels, columns - start)
+        places = [(p, tap) for p in range(count) for tap in range(taps)]
+        assert inside == {(p, tap) for p, tap in places if 0 <= (start + p) * stride - left + tap * spread < width}
+
+
+def test_a_row_of_any_length_has_few_different_tiles() -> None:
+    row = Row(width=1 << 50, columns=1 << 50, left=1, padded=(1 << 50) + 2)
+    assert len(row_tiles(row, 14, 3, 1, 1)) <= 5

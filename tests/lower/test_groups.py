@@ -88,3 +88,13 @@ def test_a_long_chain_is_cut_and_the_parts_of_one_that_repeats_itself_share_a_ke
     assert compiled.plan.steps[0].kernel.key == compiled.plan.steps[1].kernel.key
     reasons = set(compiled.grouping.refusals.values())
     assert f"the kernel before it has {MOST_NODES} nodes already" in reasons
+
+
+def test_a_sum_of_thousands_of_inputs_is_no_kernel() -> None:
+    """LLVM walks down such an expression on its stack."""
+    count = 5000
+    nodes = [helper.make_node("Neg", ["x"], [f"a{number}"]) for number in range(count)]
+    nodes.append(helper.make_node("Sum", [f"a{number}" for number in range(count)], ["y"]))
+    found = grouping(nodes, ["y"])
+    assert found.groups[-1].kind == "host"
+    assert found.refusals[found.groups[-1].nodes[0]] == f"{count} inputs are more than a kernel takes"

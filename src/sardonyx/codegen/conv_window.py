@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 from typing import Generic, TypeAlias, TypeVar
 
 from sardonyx.codegen.conv_tile import Counter, Operands, TileStore, inside
@@ -37,27 +37,31 @@ def emit_window(kernel: WindowKernel, name: str, target: Target) -> Function:
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """Pixels of a row of known width, and which of their taps lie inside."""
+class TileRun:
+    """Neighbouring tiles of a row of known width that are alike: as many pixels, and the same of their taps inside."""
 
-    start: int
+    start: int  # first pixel of the first tile
+    count: int
     pixels: int
     inside: Inside
 
 
-def row_tiles(row: Row, pixels: int, taps: int, stride: int, spread: int) -> list[_Tile]:
-    """The tiles of a row."""
-    tiles = []
-    for start in range(0, row.columns, pixels):
-        count = min(pixels, row.columns - start)
-        within = frozenset(
-            (p, tap)
-            for p in range(count)
-            for tap in range(taps)
-            if 0 <= (start + p) * stride - row.left + tap * spread < row.width
-        )
-        tiles.append(_Tile(start, count, within))
-    return tiles
+def row_tiles(row: Row, pixels: int, taps: int, stride: int, spread: int) -> list[TileRun]:
+    """The tiles of a row, however long it is: a tap of a pixel is inside from one tile on up to another."""
+    whole = row.columns // pixels
+    edges = {0, whole}
+    for p in range(pixels):
+        for tap in range(taps):
+            before = row.left - p * stride - tap * spread  # columns from this tap of the first tile to the image
+            edges.update(min(max(-(-reach // (pixels * stride)), 0), whole) for reach in (before, before + row.width))
+
+    def run(start: int, count: int, own: int) -> TileRun:
+        columns = {(p, tap): (start + p) * stride - row.left + tap * spread for p in range(own) for tap in range(taps)}
+        return TileRun(start, count, own, frozenset(place for place, at in columns.items() if 0 <= at < row.width))
+
+    ordered = sorted(edges)
+    runs = [run(first * pixels, end - first, pixels) for first, end in pairwise(ordered)]
+    return [*runs, run(whole * pixels, 1, row.columns % pixels)] if row.columns % pixels else runs
 
 
 @dataclass(frozen=True)
@@ -118,15 +122,12 @@ class RowEmitter(Generic[K]):
 
     def _known_row(self, row: Row, place: Place) -> None:
         k = self.k
-        tiles = row_tiles(row, k.pixels, k.taps, k.stride, k.spread)
-        for _, alike in groupby(tiles, key=lambda tile: (tile.pixels, tile.inside)):
-            same = list(alike)
-            start, tile = same[0].start, same[0]
-            if len(same) == 1:
-                self._tile(tile.pixels, place, str(start), tile.inside, None)
+        for run in row_tiles(row, k.pixels, k.taps, k.stride, k.spread):
+            if run.count == 1:
+                self._tile(run.pixels, place, str(run.start), run.inside, None)
             else:
-                loop = self.f.loop(start, same[-1].start + 1, k.pixels)
-                self._tile(tile.pixels, place, loop.index, tile.inside, None)
+                loop = self.f.loop(run.start, run.start + run.count * k.pixels, k.pixels)
+                self._tile(run.pixels, place, loop.index, run.inside, None)
                 self.f.end(loop)
 
     def _any_row(self, place: Place) -> None:

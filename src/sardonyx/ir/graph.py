@@ -120,8 +120,8 @@ class Node:
     """One operator call. Change inputs through `set_input`, so that the uses stay true."""
 
     __slots__ = (
-        "_inputs", "_next", "_prev", "attrs", "doc", "domain", "graph", "metadata", "name", "op_type", "outputs", "overload",
-        "priority", "version",
+        "_given", "_inputs", "_next", "_prev", "attrs", "doc", "domain", "graph", "metadata", "name", "op_type", "outputs",
+        "overload", "priority", "version",
     )  # fmt: skip
 
     def __init__(
@@ -149,6 +149,7 @@ class Node:
         self._prev: Node | None = None
         self._next: Node | None = None
         self._inputs: list[Value | None] = []
+        self._given: tuple[Value | None, ...] | None = None  # the same as a tuple, once somebody has asked
         self.outputs = list(outputs)
         for value in inputs:
             self.append_input(value)
@@ -168,11 +169,14 @@ class Node:
     @property
     def inputs(self) -> tuple[Value | None, ...]:
         """The inputs; None stands for an optional input that was left out."""
-        return tuple(self._inputs)
+        if self._given is None:
+            self._given = tuple(self._inputs)
+        return self._given
 
     def append_input(self, value: Value | None) -> None:
         """Add one more input at the end."""
         self._inputs.append(value)
+        self._given = None
         if value is not None:
             value.uses[(self, len(self._inputs) - 1)] = None
 
@@ -182,6 +186,7 @@ class Node:
         if old is not None:
             old.uses.pop((self, index), None)
         self._inputs[index] = value
+        self._given = None
         if value is not None:
             value.uses[(self, index)] = None
 

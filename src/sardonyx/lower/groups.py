@@ -168,13 +168,15 @@ def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> N
     if before.region != group.region:
         return
     own = {*before.nodes, group.root}
-    users = {_outermost(consumer, group.root) for value in before.produced for consumer in value.consumers}
-    if not users.intersection(group_of) <= own:  # another group has to run between them
-        return
+    for value in before.produced:
+        for consumer, _ in value.uses:
+            user = _outermost(consumer, group.root)
+            if user in group_of and user not in own:  # another group has to run between them
+                return
     group.nodes[:0] = before.nodes
     for node in before.nodes:
         group_of[node] = group
-    groups.remove(before)
+    del groups[next(place for place in range(len(groups) - 1, -1, -1) if groups[place] is before)]  # one of the last
 
 
 def _outermost(node: Node, among: Node) -> Node:
@@ -191,6 +193,8 @@ def _host_reason(node: Node, excluded: frozenset[Node]) -> str:
     template = registry.template_rule(node)
     if template is None and registry.elementwise_rule(node) is None and registry.view_rule(node) is None:
         return "no native lowering for this operator"
+    if len(node.inputs) > MOST_NODES and registry.elementwise_rule(node) is not None:
+        return f"{len(node.inputs)} inputs are more than a kernel takes"
     for value in (*node.inputs, *node.outputs):
         if not is_native(value):
             assert value is not None

@@ -389,11 +389,13 @@ class LowerContext:
 
     def escaping(self, group: Group) -> list[Value]:
         """The values of a group that are used outside it: these must be stored."""
-        inside = self._idle.union(group.nodes)
+        own, idle = set(group.nodes), self._idle
         return [
             value
             for value in group.produced
-            if value in self._outputs or value in self._kept or any(consumer not in inside for consumer in value.consumers)
+            if value in self._outputs
+            or value in self._kept
+            or any(consumer not in own and consumer not in idle for consumer, _ in value.uses)
         ]
 
     def expressions(self, group: Group, known: dict[Value, Expr], operand: Callable[[Value], int]) -> dict[Value, Expr]:

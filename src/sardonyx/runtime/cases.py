@@ -1,7 +1,7 @@
 """Cases of a model that is not native as a whole: the shapes of a run's inputs, and the numbers that decide its branches.
 
-For one case such a model is often native after all: numbers tell which side of an If is taken and how large everything is. Cases
-that come again are compiled, and saved; this table finds their programs.
+For one case such a model is often native after all: numbers tell which side of an If is taken and how large everything is. The
+first few cases are compiled when they come, and saved; this table finds their programs.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_text import model
-from native_support import assert_native_agrees, compile_native, run_native
+from native_support import assert_native_agrees, compile_native, run_native, run_reference
 from sardonyx.kernel.transpose import TransposeKernel
 
 TYPES = {
@@ -275,6 +275,19 @@ def test_reverse_sequence(batch: int, time: int) -> None:
     compiled_graph, compiled = compile_native(model(graph))
     with pytest.raises(ValueError, match="sequence_lens"):
         run_native(compiled_graph, compiled, {"x": data((3, 4, 3), np.float32), "l": lengths - 1})
+
+
+@pytest.mark.parametrize("opset", [7, 10, 12, 22])
+def test_the_mask_of_dropout_in_inference_is_onnxruntimes(opset: int) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    kind = "float" if opset < 10 else "bool"
+    content = model(f"(float[N,4] x) => (float[a] y, {kind}[b] m) {{ d, m = Dropout(x) y = Neg(d) }}", opset)
+    feeds = {"x": np.arange(8, dtype=np.float32).reshape(2, 4)}
+    assert_native_agrees(content, feeds)
+    expected = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, feeds)
+    for actual, wanted in zip(run_reference(content, feeds), expected):
+        assert actual.dtype == wanted.dtype
+        np.testing.assert_array_equal(actual, wanted)
 
 
 def test_dropout_in_inference_is_its_input() -> None:

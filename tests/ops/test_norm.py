@@ -198,7 +198,7 @@ def test_dropout_changes_nothing_in_inference(version: int, mask: Any) -> None:
     y, kept = run("Dropout", x, version=version, outputs=2)
     np.testing.assert_array_equal(y, x)
     assert kept.dtype == mask
-    assert kept.all()
+    assert kept.all() if version >= 12 else not kept.any()  # as ONNX Runtime has it
 
 
 def test_dropout_in_training_scales_what_it_keeps_and_repeats_with_its_seed() -> None:

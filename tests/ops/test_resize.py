@@ -79,12 +79,11 @@ def test_a_crop_outside_of_the_image_has_the_extrapolation_value(seed: int, mode
     np.testing.assert_allclose(run("Resize", x, box, None, sizes, **attrs), expected, rtol=1e-3, atol=1e-3)
 
 
-NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 FRACTIONS = st.builds(lambda above, below: float(np.float32(min(above, below) / below)), st.integers(0, 12), st.integers(1, 12))
 
 
 @quick
-@given(start=FRACTIONS, end=FRACTIONS, size=st.integers(2, 8), out=st.integers(1, 11), nearest=st.sampled_from(NEAREST_MODES[:2]))
+@given(start=FRACTIONS, end=FRACTIONS, size=st.integers(2, 8), out=st.integers(1, 11), nearest=st.sampled_from(NEAREST[:2]))
 @example(start=0.5, end=0.16666667, size=4, out=3, nearest="round_prefer_floor")
 @example(start=0.0, end=0.49999905, size=2, out=3, nearest="round_prefer_ceil")
 def test_the_nearest_element_of_a_crop_is_onnxruntimes_at_ties(
@@ -101,7 +100,7 @@ def test_the_nearest_element_of_a_crop_is_onnxruntimes_at_ties(
 @quick
 @given(
     coordinates=st.sampled_from(["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"]),
-    size=st.integers(1, 12), out=st.integers(1, 30), nearest=st.sampled_from(NEAREST_MODES), by_scale=st.booleans(),
+    size=st.integers(1, 12), out=st.integers(1, 30), nearest=st.sampled_from(NEAREST), by_scale=st.booleans(),
 )  # fmt: skip
 def test_the_nearest_element_is_onnxruntimes_at_ties(coordinates: str, size: int, out: int, nearest: str, by_scale: bool) -> None:
     assume(size != out)  # onnxruntime copies an image that keeps its size, whatever the scale is

@@ -108,14 +108,14 @@ def identity(ctx: LowerContext, node: Node) -> bool:
 
 @view("Dropout")
 def dropout(ctx: LowerContext, node: Node) -> bool:
-    """In inference the input, and a mask that keeps everything."""
+    """In inference the input, and a mask that keeps everything; before version 12 one that says nothing, all zero."""
     training = node.inputs[2] if len(node.inputs) > 2 else None
     if node.version < 7 or (training is not None and ctx.integers(training) != (0,)):
         return False
     identity(ctx, node)
     for mask in node.outputs[1:]:
         if mask.name:
-            ctx.set_view(mask, scalar_view(ctx, ctx.dtype(mask), True, ctx.shape(mask)))
+            ctx.set_view(mask, scalar_view(ctx, ctx.dtype(mask), node.version >= 12, ctx.shape(mask)))
     return True
 
 

@@ -314,13 +314,17 @@ def _dropout(
     mask = np.asarray(generator.uniform(0.0, 1.0, data.shape) >= rate)
     wide = widen(data)
     with np.errstate(all="ignore"):
-        kept = np.where(mask, wide * wide.dtype.type(1 / (1 - rate)), wide.dtype.type(0))
+        kept = mask.astype(wide.dtype) * wide * wide.dtype.type(1 / (1 - rate))  # what is dropped keeps its sign, NaN is NaN
     return narrow(kept, data.dtype), mask
 
 
 def _dropout_10(data: Array) -> tuple[Array, Array]:
-    """The ratio matters in training only, which these versions leave to the framework."""
-    return data, np.ones(data.shape, np.bool_)
+    """The ratio matters in training only, which these versions leave to the framework; the mask is ONNX Runtime's, all zero."""
+    return data, np.zeros(data.shape, np.bool_)
+
+
+def _dropout_7(data: Array) -> tuple[Array, Array]:
+    return data, np.zeros(data.shape, data.dtype)
 
 
 def _dropout_1(data: Array) -> tuple[Array, Array]:
@@ -332,5 +336,6 @@ def _infer_dropout(ctx: InferContext) -> InferResult:
 
 
 DROPOUT_1 = op("Dropout", eval=_dropout_1, infer=_infer_dropout)
+DROPOUT_7 = op("Dropout", eval=_dropout_7, infer=_infer_dropout, since=7)
 DROPOUT_10 = op("Dropout", eval=_dropout_10, infer=_infer_dropout, since=10)
 DROPOUT = op("Dropout", eval=_dropout, infer=_infer_dropout, since=12, traits=Trait.RANDOM)

@@ -30,6 +30,11 @@ def shapes(draw: st.DrawFn, least: int = 0, most: int = 4, smallest: int = 0) ->
     return tuple(sizes)
 
 
+def small_shapes(least: int = 0, most: int = 4, elements: int = 256) -> st.SearchStrategy[tuple[int, ...]]:
+    """Shapes of few elements, for axes that multiply what a test computes."""
+    return shapes(least, most).filter(lambda shape: int(np.prod(shape, dtype=np.int64)) <= elements)
+
+
 def any_bits(dtype: Any, shape: tuple[int, ...], seed: int) -> Array:
     """Elements of any bits: floats of every magnitude, denormals, infinities and NaN among them."""
     random, dtype = np.random.default_rng(seed), np.dtype(dtype)

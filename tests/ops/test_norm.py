@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from op_case import FLOATS, Array, by_onnxruntime, f32, known_shape, random_array, run, seeds
 
@@ -53,6 +53,7 @@ def test_batch_normalization_uses_the_given_statistics(shape: Any, seed: int, dt
 
 @quick
 @given(shape=image_shapes, seed=seeds)
+@example(shape=(1, 2, 1, 1), seed=18486197)  # the variance is zero: every digit that x * factor + shift loses shows
 def test_batch_normalization_in_training_moves_the_statistics(shape: Any, seed: int) -> None:
     x = random_array(seed, shape, np.float32, special=False)
     scale, bias, mean, var = parameters(seed, 4, shape[1], np.float32)

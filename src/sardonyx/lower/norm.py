@@ -308,7 +308,10 @@ def _only_applies(node: Node) -> str:
 
 @template("BatchNormalization", accepts=_only_applies, fuses=True)
 def batch_normalization(ctx: LowerContext, group: Group) -> None:
-    """x * factor + shift, with factor and shift computed where they are used: once for each row of a channel."""
+    """(x - mean) * factor + bias, with the factor computed where it is used: once for each row of a channel.
+
+    As x * factor + shift it would lose all digits where the variance is nearly zero.
+    """
     node = _root(group)
     epsilon = attribute_values(node)["epsilon"]
     views: list[View] = []
@@ -332,8 +335,10 @@ def batch_normalization(ctx: LowerContext, group: Group) -> None:
         views.append(_along(ctx.view(value), rank, 1))
     scale, bias, mean, variance = leaves
     factor = scale.cast(variance.type) / sqrt(variance + epsilon)
-    shift = bias.cast(mean.type) - mean * factor.cast(mean.type)
-    made = ctx.expressions(group, {node.outputs[0]: fma(x, factor.cast(x.type), shift.cast(x.type))}, operand)
+    wide = mean.type if mean.type == "f64" else x.type
+    centred = x.cast(wide) - mean.cast(wide)
+    result = fma(centred, factor.cast(wide), bias.cast(wide)).cast(x.type)
+    made = ctx.expressions(group, {node.outputs[0]: result}, operand)
     stores = []
     for value in ctx.escaping(group):
         stores.append((len(views), made[value].cast(ctx.dtype(value).name)))

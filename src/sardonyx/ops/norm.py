@@ -41,9 +41,11 @@ def _per_channel(values: Array, rank: int, channels: int, name: str) -> Array:
 
 
 def _apply_statistics(x: Array, scale: Array, bias: Array, mean: Array, variance: Array, *, epsilon: float, dtype: Any) -> Array:
+    """(x - mean) * factor + bias: as x * factor + shift it would lose all digits where the variance is nearly zero."""
     factor = scale / np.sqrt(variance + variance.dtype.type(epsilon))
-    result = x * factor.astype(x.dtype, copy=False)
-    result += (bias - mean * factor).astype(x.dtype, copy=False)
+    result = x - mean
+    result = np.multiply(result, factor, out=result if factor.dtype == result.dtype else None)
+    result = np.add(result, bias, out=result if bias.dtype == result.dtype else None)
     return narrow(result, dtype)
 
 

@@ -89,9 +89,13 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
     try:
         report = _optimise(model, options, settings)
         return NativeModel(model.graph, original, reference, order, settings, report, specialised)
-    except (errors.EngineError, MemoryError, OverflowError) as error:  # the last two: sizes nobody can have meant
+    except errors.SardonyxError as error:
+        if not isinstance(error, errors.EngineError):
+            raise
         _log.warning("the model cannot be compiled, NumPy runs it: %s", error)
-        return reference()
+    except Exception as error:  # sizes nobody can have meant, attributes that make no sense: the run names the node
+        _log.warning("the model cannot be compiled, NumPy runs it: %s: %s", type(error).__name__, error)
+    return reference()
 
 
 def _optimise(model: Model, options: CompileOptions, settings: NativeSettings) -> PipelineReport:

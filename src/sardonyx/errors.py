@@ -100,11 +100,12 @@ class NotImplemented(SardonyxError, NotImplementedError):
     code_name = "NOT_IMPLEMENTED"
 
 
-class InvalidGraph(Fail, ValueError):
+class InvalidGraph(Fail, InvalidArgument):
     """The model can be read but makes no sense: a cycle, a missing input, a duplicate name, types that do not fit.
 
-    `problems` lists all that was found, one line each. It is a Fail as well: for an operator that does not exist or shapes that
-    contradict each other ONNX Runtime raises the one in some cases and the other in others.
+    `problems` lists all that was found, one line each. ONNX Runtime stops at the first, and reports some (a cycle, shapes that
+    do not fit, an operator nobody knows) as Fail and others (an input that nothing produces) as InvalidArgument: who catches
+    those, catches this.
     """
 
     code = 10
@@ -151,3 +152,14 @@ class DeviceReset(SardonyxError, RuntimeError):
 
     code = 15
     code_name = "DEVICE_RESET"
+
+
+class BadNodeInput(InvalidArgument, Fail):
+    """A node was given data that does not fit: an index out of range, sizes that contradict each other.
+
+    ONNX Runtime reports this as InvalidArgument or as Fail, each kernel in its own way: who catches either, catches this.
+    """
+
+
+class NodeFailed(RuntimeException, Fail):
+    """A node failed for another reason, as a result that does not fit into memory; for ONNX Runtime that is a Fail."""

@@ -123,8 +123,12 @@ class NativeModel:
             _log.info("sizes do not fit the compiled program, NumPy runs instead: %s", conflict)
         except (MemoryError, OverflowError) as error:  # NumPy finds out which node asks for that much
             _log.info("sizes are too large for the compiled program, NumPy runs instead: %s", error)
-        except errors.EngineError as error:
+        except errors.SardonyxError as error:
+            if not isinstance(error, errors.EngineError):
+                raise
             _log.warning("%s cannot be compiled, NumPy computes them: %s", ", ".join(names), error)
+        except Exception as error:  # a defect, but no reason to fail: NumPy computes the run, or names the node that fails
+            _log.warning("the compiled program failed, NumPy runs instead: %s: %s", type(error).__name__, error)
         return self.reference.run(feeds, fetches, control)
 
     def _specialised(self, feeds: Mapping[str, Any]) -> NativeModel | None:

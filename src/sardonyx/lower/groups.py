@@ -190,6 +190,13 @@ def _host_reason(node: Node, excluded: frozenset[Node]) -> str:
     """Why a node cannot run natively, or ""."""
     if node in excluded:
         return "its kernel could not be compiled"
+    try:
+        return _refusal(node)
+    except Exception as error:  # attributes that make no sense: the host says so when it computes the node
+        return f"whether there is a kernel for it cannot be told: {error}"
+
+
+def _refusal(node: Node) -> str:
     template = registry.template_rule(node)
     if template is None and registry.elementwise_rule(node) is None and registry.view_rule(node) is None:
         return "no native lowering for this operator"

@@ -257,7 +257,9 @@ def _lrn(x: Array, *, alpha: float, beta: float, bias: float, size: int) -> Arra
         raise ValueError(f"X of shape {x.shape} has no channel axis")
     wide = widen(x)
     dtype, channels = wide.dtype.type, x.shape[1]
-    before, after = (size - 1) // 2, size // 2
+    if size < 1:
+        raise ValueError(f"size is {size}, expected at least 1")
+    before, after = min((size - 1) // 2, channels), min(size // 2, channels)
     with np.errstate(all="ignore"):
         squares = wide * wide
         total = np.zeros_like(wide)

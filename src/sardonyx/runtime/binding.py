@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -171,10 +172,11 @@ def _at(device: str | OrtDevice, device_id: int, element_type: Any, shape: Seque
         raise RuntimeError(_NO_STRINGS)
     if dtype.is_packed:
         raise RuntimeError(f"memory of tensor({dtype.ort}) cannot be bound by address: elements share bytes")
+    sizes = [operator.index(size) for size in shape]
     try:
-        return OrtValue.of(dlpack.array_at(int(address), dtype, [int(size) for size in shape]))
-    except ValueError as error:
-        raise RuntimeError(str(error)) from None
+        return OrtValue.of(dlpack.array_at(int(address), dtype, sizes))
+    except (ValueError, OverflowError) as error:
+        raise errors.RuntimeException(f"no memory can hold a tensor of shape {sizes} at {address}: {error}") from None
 
 
 def _ort_value(value: Any) -> OrtValue:

@@ -17,6 +17,7 @@ from sardonyx import errors
 from sardonyx.ops.interruption import interruptible
 from sardonyx.plan.plan import OMITTED, Constant, ExecutionPlan, HostStep, Port, Schedule, SubgraphRunner, schedule
 
+_TOO_BIG = "array is too big"  # NumPy's words for sizes beyond every memory, in a ValueError
 _SCHEDULES_KEPT = 64  # distinct sets of fetches whose schedules a program remembers
 
 
@@ -228,7 +229,12 @@ def _describe(value: Any) -> str:
 def _node_error(step: HostStep, inputs: Sequence[Any], error: Exception) -> errors.SardonyxError:
     """The error a node's evaluation raised, with the node and what it was given."""
     given = ", ".join(_describe(value) for value in inputs)
-    text = f"{step.label}: {error or type(error).__name__} (inputs: {given})"
+    said = str(error) or type(error).__name__
+    if isinstance(error, KeyError):  # whose text is the key and nothing else
+        said = f"nothing is known about {error}"
+    text = f"{step.label}: {said} (inputs: {given})"
+    if isinstance(error, (MemoryError, OverflowError)) or _TOO_BIG in said:
+        return errors.NodeFailed(text, hint="check the sizes it is given: its result would not fit into memory")
     if isinstance(error, (ValueError, IndexError, TypeError, KeyError)):
-        return errors.InvalidArgument(text)
-    return errors.RuntimeException(text)
+        return errors.BadNodeInput(text)
+    return errors.NodeFailed(text, hint="this is a defect of Sardonyx if the node's inputs are as ONNX wants them")

@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx.codegen.driver import BIND_ENTRIES, BLOCK_POOL
 from sardonyx.plan.image import numpy_type
-from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict
+from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, new_array
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -105,7 +105,7 @@ class FastPath:
         if targets:
             results = [_fitting(target, shape, dtype) for target, (shape, dtype) in zip(targets, prepared.outputs)]
         else:
-            results = [np.empty(shape, dtype) for shape, dtype in prepared.outputs]
+            results = [new_array(shape, dtype) for shape, dtype in prepared.outputs]
         view = prepared.object_view
         position = 0
         for array in arrays:

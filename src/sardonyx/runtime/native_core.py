@@ -37,6 +37,14 @@ def address_of(array: Array) -> int:
     return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value if ADDRESS_FIRST else int(array.ctypes.data)
 
 
+def new_array(shape: Sequence[int], dtype: Any) -> Array:
+    """Memory for a result; MemoryError, whichever words NumPy has for sizes that cannot be had."""
+    try:
+        return np.empty(shape, dtype)
+    except ValueError as error:
+        raise MemoryError(str(error)) from None
+
+
 class SizeConflict(Exception):
     """Actual sizes contradict what the kernels were made for: one name fed with two sizes, or a shape rule that was wrong."""
 
@@ -204,4 +212,4 @@ class NativeCore:
             _, code, _, found, limit = context.faults.tolist()
             context.faults[:] = 0
             node, text = self.image.faults[code - 1]
-            raise errors.InvalidArgument(f"{node}: {text.format(found=found, limit=limit, low=-limit, high=limit - 1)}")
+            raise errors.BadNodeInput(f"{node}: {text.format(found=found, limit=limit, low=-limit, high=limit - 1)}")

@@ -32,7 +32,7 @@ from sardonyx.ir.graph import Value
 from sardonyx.plan.image import numpy_type
 from sardonyx.plan.turns import Slices, Turns
 from sardonyx.runtime.executor import RunControl
-from sardonyx.runtime.native_core import Context, NativeCore, SizeConflict, address_of
+from sardonyx.runtime.native_core import Context, NativeCore, SizeConflict, address_of, new_array
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -51,7 +51,7 @@ _TRUE: Final = np.ones(1, np.bool_)  # a turn takes place: what its body is told
 
 def _memory(shape: tuple[int, ...], dtype: Any) -> Array:
     """What turns write to."""
-    return np.empty(shape, dtype)
+    return new_array(shape, dtype)
 
 
 @dataclass(slots=True)
@@ -319,7 +319,7 @@ class NativeLoop:
         try:
             self._core.raise_fault(context)
         except errors.InvalidArgument as fault:
-            raise errors.InvalidArgument(f"{self._label}: iteration {turn}: {fault.message}") from None
+            raise errors.BadNodeInput(f"{self._label}: iteration {turn}: {fault.message}") from None
 
     def _grow(self, prepared: _Prepared, number: int, stack: _Stack, capacity: int) -> None:
         """Give a stacked result more room, and move all addresses in it."""

@@ -24,7 +24,7 @@ from sardonyx.plan.build import constant_array
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.plan.ways import Axes, HostWay, NativeWay, Place, SizeWay, Ways
 from sardonyx.runtime.executor import NodeTiming, RunControl
-from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of
+from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of, new_array
 from sardonyx.runtime.pool import Pool
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
@@ -274,7 +274,7 @@ class NativeProgram:
         sizes = frame.context.sizes
         for output in self._ways.outputs:
             if not output.needs & ~frame.told and output.value not in outputs:
-                array = np.empty([sizes[dim] for dim in output.dims], output.dtype)
+                array = new_array([sizes[dim] for dim in output.dims], output.dtype)
                 outputs[output.value] = array
                 bases[output.buffer] = address_of(array)
 

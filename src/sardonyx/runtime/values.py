@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx import dtypes
+from sardonyx import dtypes, errors
 from sardonyx.dtypes import DType
 from sardonyx.ir.tensor import Array, codes_to_elements
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
@@ -121,7 +121,9 @@ class OrtValue:
         try:
             return cls.of(np.zeros(sizes, dtype.numpy))
         except (ValueError, MemoryError) as error:
-            raise RuntimeError(f"there is no memory for a tensor of shape {list(sizes)}: {error}") from None
+            raise errors.RuntimeException(
+                f"a tensor of shape {list(sizes)} and type {dtype.name} cannot be had: {error}"
+            ) from None
 
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
 

@@ -1,0 +1,112 @@
+"""Every operator, given ranks, lengths, axes and sizes that make no sense: a result, or an error that names the node."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import sardonyx
+from hostile_nodes import HostileCase, hostile_case, signatures
+from sardonyx import errors
+
+REFERENCE, NATIVE = "SardonyxReferenceExecutionProvider", "CPUExecutionProvider"
+SIGNATURES = signatures()
+PARTS = 16  # of the operators, a test each
+ROUNDS = int(os.environ.get("SARDONYX_HOSTILE_ROUNDS", "1"))
+MOST_MEMORY = 8 << 30  # bytes of address space that a test may have: what would take long to fill fails at once
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def outcome(case: HostileCase, provider: str) -> errors.SardonyxError | None:
+    """What was raised on purpose; anything else passes on."""
+    try:
+        sardonyx.InferenceSession(case.content, providers=[provider]).run(None, case.feeds)
+    except errors.SardonyxError as error:
+        return error
+    return None
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_any_node_gives_a_result_or_an_error_of_ours(part: int) -> None:
+    seed = random.randrange(1 << 32)
+    failures = []
+    for number in range(ROUNDS):
+        for definition, sig in SIGNATURES[part::PARTS]:
+            case = hostile_case(definition, sig, random.Random(f"{seed} {number} {definition.label} {sig.since}"))
+            for provider in (NATIVE, REFERENCE) if case is not None else ():
+                assert case is not None
+                try:
+                    with little_memory():
+                        error = outcome(case, provider)
+                except Exception as escaped:
+                    failures.append(f"{case.label} on {provider}: {type(escaped).__name__}: {escaped}")
+                    continue
+                if error is not None and definition.name not in str(error):
+                    failures.append(f"{case.label} on {provider}: the error does not name the node: {error}")
+    assert not failures, f"seed {seed}:\n" + "\n".join(failures)
+
+
+def one_node(op: str, feeds: dict[str, Any], constants: dict[str, Any], **attrs: Any) -> bytes:
+    named = {**feeds, **constants}
+    node = helper.make_node(op, list(named), ["y"], name="n", **attrs)
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), [f"{name}{axis}" for axis in range(array.ndim)]
+        )
+        for name, array in feeds.items()
+    ]
+    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+X, PLACES = np.ones((2, 3), np.float32), np.zeros((2, 3), np.int64)
+THREE, TWO = np.ones(3, np.float32), np.ones(2, np.float32)
+BEYOND_ALL, BEYOND_THIS = np.array([1 << 40, 1 << 40]), np.array([1 << 33, 1 << 20])
+FAILING: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "lengths that differ": (
+        one_node("BatchNormalization", {"x": X[:, :, None], "s": THREE, "b": TWO, "m": THREE, "v": THREE}, {}),
+        {"x": X[:, :, None], "s": THREE, "b": TWO, "m": THREE, "v": THREE},
+    ),
+    "GatherElements along no axis": (one_node("GatherElements", {"x": X, "i": PLACES}, {}, axis=5), {"x": X, "i": PLACES}),
+    "ScatterElements along no axis": (
+        one_node("ScatterElements", {"x": X, "i": PLACES, "u": X}, {}, axis=5),
+        {"x": X, "i": PLACES, "u": X},
+    ),
+    "a size beyond every memory": (one_node("ConstantOfShape", {"s": BEYOND_ALL}, {}), {"s": BEYOND_ALL}),
+    "a size beyond this memory": (one_node("ConstantOfShape", {"s": BEYOND_THIS}, {}), {"s": BEYOND_THIS}),
+    "an index out of range": (one_node("Gather", {"x": X, "i": PLACES}, {}), {"x": X, "i": PLACES + 7}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("provider", [REFERENCE, NATIVE])
+@pytest.mark.parametrize("what", FAILING)
+def test_a_failing_node_is_caught_by_whom_onnxruntimes_error_is_caught(what: str, provider: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    content, feeds = FAILING[what]
+    theirs = onnxruntime.InferenceSession(content, providers=[NATIVE])
+    with pytest.raises(Exception) as expected:  # noqa: PT011 - of whatever class it is
+        theirs.run(None, feeds)
+    ours = sardonyx.InferenceSession(content, providers=[provider])
+    with pytest.raises(getattr(errors, type(expected.value).__name__), match="'n'"):
+        ours.run(None, feeds)

@@ -39,7 +39,7 @@ import onnx
 TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 SECONDS = 60  # for one model, both engines
 MEMORY = 6 << 30
-ATTEMPTS = 400  # of making feeds that onnxruntime accepts
+ATTEMPTS = 800  # of making feeds that onnxruntime accepts
 SEARCH_SECONDS = 10.0
 SEARCHES = frozenset(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"))
 COMPARED = ("same", "differs", "refused here", "crash", "timeout")
@@ -93,45 +93,80 @@ def mentioned_sizes(model: onnx.ModelProto) -> list[int]:
             counts.update(dim.dim_value for dim in value.type.tensor_type.shape.dim)
 
     def constant(tensor: onnx.TensorProto) -> None:
-        if tensor.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) and np.prod(tensor.dims) <= 16:
-            if tensor.data_location != onnx.TensorProto.EXTERNAL:
-                counts.update(int(number) for number in onnx.numpy_helper.to_array(tensor).ravel())
+        is_index = tensor.data_type in (onnx.TensorProto.INT64, onnx.TensorProto.INT32) and np.prod(tensor.dims) <= 16
+        if is_index and tensor.data_location != onnx.TensorProto.EXTERNAL:
+            counts.update(int(number) for number in onnx.numpy_helper.to_array(tensor).ravel())
 
     visit(model.graph)
     return [size for size, _ in counts.most_common() if 1 <= size <= 4096]
 
 
-def feeds_to_try(arguments: Sequence[Any], mentioned: Sequence[int], seed: int) -> Iterator[dict[str, Any]]:
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """An input as the model declares it; of a sequence or optional: what its elements are like."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...] | None
+
+
+def declared_inputs(model: onnx.ModelProto, session: Any) -> list[Argument]:
+    """The inputs with types in onnxruntime's words, and shapes down to the elements of sequences, which it does not tell."""
+    types = {value.name: value.type for value in model.graph.input}
+    found = []
+    for port in session.get_inputs():
+        kind = types[port.name]
+        while kind.HasField("optional_type") or kind.HasField("sequence_type"):
+            kind = (kind.optional_type if kind.HasField("optional_type") else kind.sequence_type).elem_type
+        shape: tuple[int | str | None, ...] | None = None
+        if kind.tensor_type.HasField("shape"):
+            dims = kind.tensor_type.shape.dim
+            shape = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims)
+        found.append(Argument(port.name, port.type, shape))
+    return found
+
+
+def sizes_to_try(unknowns: Sequence[Any], mentioned: Sequence[int], generator: np.random.Generator) -> Iterator[dict[Any, int]]:
+    """Sizes for what nobody states: all alike, then one of its own for one of them, then anything."""
+    for size in _SMALL:
+        yield dict.fromkeys(unknowns, size)
+    for base in (3, 1) if len(unknowns) > 1 else ():
+        for unknown in unknowns:
+            for size in mentioned[:20]:
+                yield {**dict.fromkeys(unknowns, base), unknown: size}
+    likely = list(dict.fromkeys((*mentioned, *_SMALL)))
+    while True:
+        base = int(generator.choice(likely))
+        drawn = generator.choice(likely, size=len(unknowns))
+        kept = generator.random(len(unknowns)) < 0.4
+        yield {each: base if keep else int(size) for each, keep, size in zip(unknowns, kept, drawn)}
+
+
+def feeds_to_try(arguments: Sequence[Argument], mentioned: Sequence[int], seed: int) -> Iterator[dict[str, Any]]:
     """Feeds of the declared types with guessed sizes, the likeliest first."""
     from sardonyx.sample_inputs import random_inputs
 
     generator = np.random.default_rng(seed)
-    names = {dim for each in arguments for dim in each.shape if isinstance(dim, str)}
-    places = {(each.name, axis) for each in arguments for axis, dim in enumerate(each.shape) if dim is None}
-    unknown_ranks = [each.name for each in arguments if not each.shape and each.type.startswith("tensor")]
-    unknowns: list[Any] = [*sorted(names), *sorted(places)]
-    likely = list(dict.fromkeys((*_SMALL, *mentioned)))
-    weights = np.concatenate([np.full(len(_SMALL), 1.0), np.full(len(likely) - len(_SMALL), 2.0)])
+    names = {dim for each in arguments for dim in each.shape or () if isinstance(dim, str)}
+    places = {(each.name, axis) for each in arguments for axis, dim in enumerate(each.shape or ()) if dim is None}
+    sizes = sizes_to_try([*sorted(names), *sorted(places)], mentioned, generator)
     for attempt in range(ATTEMPTS):
-        if attempt < len(_SMALL):
-            sizes = dict.fromkeys(unknowns, _SMALL[attempt])
-        else:
-            chosen = generator.choice(np.array(likely), size=len(unknowns), p=weights / weights.sum())
-            sizes = {each: int(size) for each, size in zip(unknowns, chosen)}
-        ranks = {name: 0 if attempt == 0 else int(generator.integers(0, 5)) for name in unknown_ranks}
+        chosen = next(sizes)
         shapes = {}
         for each in arguments:
-            if each.name in ranks:
-                shapes[each.name] = tuple(int(size) for size in generator.choice(np.array(likely[:6]), size=ranks[each.name]))
+            if each.shape is None:
+                rank = attempt % 5
+                shapes[each.name] = tuple(int(size) for size in generator.choice([*_SMALL[:4], *mentioned[:4]], size=rank))
                 continue
             shapes[each.name] = tuple(
-                dim if isinstance(dim, int) else sizes[dim if isinstance(dim, str) else (each.name, axis)]
+                dim if isinstance(dim, int) else chosen[dim if isinstance(dim, str) else (each.name, axis)]
                 for axis, dim in enumerate(each.shape)
             )
         if sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes.values()) > _LARGEST_FEED:
             continue
-        feeds = random_inputs(arguments, shapes, seed=seed + attempt)
-        yield {name: _spread(value, attempt if attempt < 6 else int(generator.integers(4))) for name, value in feeds.items()}
+        known = [dataclasses.replace(each, shape=shapes[each.name]) for each in arguments]
+        feeds = random_inputs(known, seed=seed + attempt)
+        yield {name: _spread(value, int(generator.integers(4)) if attempt else 0) for name, value in feeds.items()}
 
 
 def _spread(value: Any, kind: int) -> Any:
@@ -227,7 +262,7 @@ def examine(path: Path, seeds: int, report: Any) -> Outcome:
     agreed = ""
     for seed in range(seeds):
         report("onnxruntime")
-        found = accepted_feeds(theirs, plain, mentioned_sizes(model), 1000 * seed)
+        found = accepted_feeds(theirs, plain, model, 1000 * seed)
         if isinstance(found, str):
             return Outcome(name, "refused there", found)
         feeds, opinions = found
@@ -301,7 +336,7 @@ def _onnxruntime_session(name: str, level: Any) -> Any:
     return onnxruntime.InferenceSession(name, options, providers=["CPUExecutionProvider"])
 
 
-def accepted_feeds(theirs: Any, plain: Any, mentioned: Sequence[int], seed: int) -> tuple[dict[str, Any], list[Any]] | str:
+def accepted_feeds(theirs: Any, plain: Any, model: onnx.ModelProto, seed: int) -> tuple[dict[str, Any], list[Any]] | str:
     """Feeds with what onnxruntime answers, with and without optimization; or why it refused the last of them.
 
     Rewriting makes onnxruntime accept what does not fit the model, so feeds that it also accepts without are looked for first.
@@ -310,7 +345,7 @@ def accepted_feeds(theirs: Any, plain: Any, mentioned: Sequence[int], seed: int)
     second = None
     started = time.monotonic()
     try:
-        for feeds in feeds_to_try(theirs.get_inputs(), mentioned, seed):
+        for feeds in feeds_to_try(declared_inputs(model, theirs), mentioned_sizes(model), seed):
             try:
                 expected = theirs.run(None, feeds)
                 second = second or (feeds, [expected, None])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +40,14 @@ from sardonyx.runtime.executor import Program
 _log = logging.getLogger("sardonyx")
 
 
-def compile_model(model: Model, options: CompileOptions) -> Program | NativeModel:
-    """Turn a model into a program. The model is changed in the process: load it anew to compile it differently."""
+def compile_model(
+    model: Model, options: CompileOptions, on_optimised: Callable[[Model], None] | None = None
+) -> Program | NativeModel:
+    """Turn a model into a program. The model is changed in the process: load it anew to compile it differently.
+
+    `on_optimised` sees the model as the passes of the level leave it, made of operators that other engines know; what follows
+    serves this machine alone (the blocked layout).
+    """
     InlineFunctions().run(model)
     settle_initializers(model)
     override_initializers(model.graph, options.initializer_overrides)
@@ -63,6 +70,8 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
         return Program(build_plan(original, ReferenceProvider().step, order))
 
     if options.providers[:1] == (REFERENCE_PROVIDER,):
+        if on_optimised is not None:
+            on_optimised(model)
         return reference()
     folder = environment().cache_folder
     settings = NativeSettings(
@@ -87,7 +96,7 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
         return NativeModel(special.graph, original, reference, order, settings, _optimise(special, options, settings))
 
     try:
-        report = _optimise(model, options, settings)
+        report = _optimise(model, options, settings, on_optimised)
         return NativeModel(model.graph, original, reference, order, settings, report, specialised)
     except errors.SardonyxError as error:
         if not isinstance(error, errors.EngineError):
@@ -98,11 +107,15 @@ def compile_model(model: Model, options: CompileOptions) -> Program | NativeMode
     return reference()
 
 
-def _optimise(model: Model, options: CompileOptions, settings: NativeSettings) -> PipelineReport:
+def _optimise(
+    model: Model, options: CompileOptions, settings: NativeSettings, on_optimised: Callable[[Model], None] | None = None
+) -> PipelineReport:
     """Run the passes of the level; afterwards all types follow from those of the inputs."""
     report = run_passes(model, options)
     if not report.passes:
         infer_from_inputs(model)
+    if on_optimised is not None:
+        on_optimised(model)
     wanted = options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT
     if wanted and not options.disabled_optimizers.intersection((AssignLayout.name, *AssignLayout.ort_names)):
         start = time.perf_counter()

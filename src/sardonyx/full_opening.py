@@ -53,11 +53,14 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
     if named:
         sizes = {**named, **compile_options.free_dimension_overrides}
         compile_options = dataclasses.replace(compile_options, free_dimension_overrides=sizes)
+
+    def save_if_asked(optimised: Model) -> None:
+        if options.optimized_model_filepath:
+            save_optimized(optimised, options)
+
     with _span(profiler, "session_initialization"):
-        program = compile_model(model, compile_options)
+        program = compile_model(model, compile_options, save_if_asked)
     opening.stop_if_cancelled()
-    if options.optimized_model_filepath:
-        save_optimized(model, options)
     description = ModelDescription(
         inputs=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.inputs],
         outputs=[
@@ -131,7 +134,7 @@ def apply_model_config(options: SessionOptions, text: str) -> None:
 
 
 def save_optimized(model: Model, options: SessionOptions) -> None:
-    """Write the model as it was compiled to `optimized_model_filepath`."""
+    """Write the model as the passes left it to `optimized_model_filepath`."""
     external = options.config_entries.get(_EXTERNAL_FILE) or None
     threshold = int(options.config_entries.get(_EXTERNAL_MIN, "1024"))
     save(model, options.optimized_model_filepath, external_data=external, external_threshold=threshold)

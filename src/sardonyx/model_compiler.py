@@ -76,15 +76,15 @@ class ModelCompiler:
         self._flags = int(flags)
         self._location_of = get_initializer_location_func
 
-    def _compiled(self) -> Model:
+    def _compile(self, write: Callable[[Model], None]) -> None:
+        """Compile the model, and have it written as it is before what concerns this machine alone."""
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:
             raise errors.Fail("Unable to compile any nodes: no execution provider keeps compiled code in ONNX files")
         if not isinstance(self._source, bytes) and not os.path.exists(self._source):
             raise errors.InvalidArgument(f"Input model path does not exist: {os.fspath(self._source)!r}")
         options = self._options
         model = load(self._source, external_files=options.external_files or None, replaced=options.replaced_initializers)
-        compile_model(model, CompileOptions.of(options, initializers=model.graph.initializers))
-        return model
+        compile_model(model, CompileOptions.of(options, initializers=model.graph.initializers), write)
 
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:
         """Write the compiled model; without a path, next to the input with `_ctx` before the extension."""
@@ -96,15 +96,18 @@ class ModelCompiler:
             raise errors.InvalidArgument(f"the output file {path!r} cannot be written: there is no folder {folder!r}")
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and os.path.exists(path):
             raise errors.Fail(f"the output file {path!r} exists already", hint="remove it, or leave the flag away")
-        model = self._compiled()
-        locations = self._locations(model, folder)
-        save(
-            model,
-            path,
-            external_data=self._external,
-            external_threshold=self._threshold,
-            externalise=lambda tensor: locations.get(id(tensor)),
-        )
+
+        def write(model: Model) -> None:
+            locations = self._locations(model, folder)
+            save(
+                model,
+                path,
+                external_data=self._external,
+                external_threshold=self._threshold,
+                externalise=lambda tensor: locations.get(id(tensor)),
+            )
+
+        self._compile(write)
 
     def _default_path(self) -> str:
         if isinstance(self._source, bytes):
@@ -116,9 +119,14 @@ class ModelCompiler:
         """The compiled model as bytes."""
         if self._external is not None:
             raise errors.InvalidArgument("external_initializers_file_path applies to compile_to_file only")
-        model = self._compiled()
-        locations = self._locations(model, os.getcwd() if self._location_of is not None else "")
-        return to_bytes(model, lambda tensor: locations.get(id(tensor)))
+        written: list[bytes] = []
+
+        def write(model: Model) -> None:
+            locations = self._locations(model, os.getcwd() if self._location_of is not None else "")
+            written.append(to_bytes(model, lambda tensor: locations.get(id(tensor))))
+
+        self._compile(write)
+        return written[0]
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Hand the compiled model's bytes to a function; if that raises, Fail is raised with its message."""

@@ -396,10 +396,12 @@ class Worker:
             self.process = context.Process(target=work, args=(theirs, self.seeds), daemon=True)
             self.process.start()
             theirs.close()
-        self.pipe.send(path)
-        stage, deadline = "onnxruntime", time.monotonic() + SECONDS
+        stage, deadline, sent = "onnxruntime", time.monotonic() + SECONDS, False
         while True:
             try:
+                if not sent:
+                    self.pipe.send(path)
+                    sent = True
                 if not self.pipe.poll(max(0.0, deadline - time.monotonic())):
                     self.stop()
                     return Outcome(str(path), "timeout" if stage == "sardonyx" else "refused there", f"{SECONDS} s in {stage}")

@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tools import compare_test_models as tool
+
+import compare_test_models as tool
 
 
 def save(path: Path, nodes: list[Any], inputs: list[Any], initializers: tuple[Any, ...] = (), output: Any = None) -> Path:
@@ -63,19 +64,23 @@ def test_a_model_that_ends_the_process_is_a_crash_and_the_next_one_is_examined(t
     worker.stop()
 
 
+def floats(values: list[float]) -> Any:
+    return np.array(values, np.float32)
+
+
 @pytest.mark.parametrize(
     ("actual", "expected", "text"),
     [
-        (np.float32([1, 2]), np.float32([1, 2.0001]), ""),
-        (np.float32([1, 2]), np.float32([1, 2.01]), "1 of 2 differ, first at (1,): 2.0 instead of 2.009999990463257"),
-        (np.float32([1]), np.float64([1]), "float32[1] instead of float64[1]"),
-        (np.int8([1]), np.int8([2]), "1 of 1 differ, first at (0,): 1 instead of 2"),
-        (np.float32([np.nan, np.inf]), np.float32([np.nan, np.inf]), ""),
+        (floats([1, 2]), floats([1, 2.0001]), ""),
+        (floats([1, 2]), floats([1, 2.01]), "1 of 2 differ, first at (1,): 2.0 instead of 2.009999990463257"),
+        (floats([1]), np.array([1.0]), "float32[1] instead of float64[1]"),
+        (np.array([1], np.int8), np.array([2], np.int8), "1 of 1 differ, first at (0,): 1 instead of 2"),
+        (floats([np.nan, np.inf]), floats([np.nan, np.inf]), ""),
         (np.array(["a"], object), np.array(["b"], object), "1 of 1 differ, first at (0,): a instead of b"),
-        ([np.float32([1])], [np.float32([1]), np.float32([1])], "another number of elements"),
+        ([floats([1])], [floats([1]), floats([1])], "another number of elements"),
         ([{1: 2.0}], [{1: 3.0}], "1 of 1 differ, first at (0,): 2.0 instead of 3.0"),
         ([{1: 2.0}], [{2: 2.0}], "other keys"),
-        (None, np.float32([1]), "None on one side"),
+        (None, floats([1]), "None on one side"),
     ],
 )
 def test_differences_are_told(actual: Any, expected: Any, text: str) -> None:

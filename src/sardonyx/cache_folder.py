@@ -81,14 +81,14 @@ def why_not_used(folder: str | os.PathLike[str], trusted: bool = False) -> str:
     return ""
 
 
-_named: set[tuple[str, str]] = set()
+_named: dict[tuple[str, str], object] = {}
 
 
 def name_once(folder: str, what: str, hint: str) -> None:
     """Log what is the matter with a folder, once a process."""
-    if (folder, what) in _named:
+    token = object()
+    if _named.setdefault((folder, what), token) is not token:
         return
-    _named.add((folder, what))
     with held_off:
         import logging  # lazy: nothing is the matter with most folders
 

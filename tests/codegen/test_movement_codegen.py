@@ -165,7 +165,7 @@ def test_sorts_stay_inside(wanted: int, dtype: Any) -> None:
 def test_places_stay_inside(lanes: int, shape: tuple[int, ...], share: float) -> None:
     source = guarded((np.random.default_rng(0).random(shape) < share).astype(np.float32))
     chunks = compact.chunks(source.size)
-    counts, starts, total = (guarded(np.zeros(size, np.int64)) for size in (chunks, chunks, 1))
+    counts, starts, total = (guarded(np.zeros(size, np.int64)) for size in (chunks, chunks + 1, 1))
     run(CountKernel("f32"), [source.size, source, counts], chunks, lanes)
     run(StartsKernel(), [chunks, counts, starts, total], 1, lanes)
     expected = np.stack(np.nonzero(source))

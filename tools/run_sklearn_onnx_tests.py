@@ -1,17 +1,18 @@
-"""Run sklearn-onnx's test suite on onnxruntime and on Sardonyx, and compare test by test.
+"""Run sklearn-onnx's test suite on Sardonyx and on onnxruntime, and compare test by test.
 
-    python tools/run_sklearn_onnx_tests.py CHECKOUT [-k EXPRESSION] [--json RESULTS] [--jobs 1] [--timeout 300]
+    python tools/run_sklearn_onnx_tests.py CHECKOUT [-k EXPRESSION] [--all] [--json RESULTS] [--jobs 1] [--timeout 300]
 
 CHECKOUT is a checkout of sklearn-onnx's public repository, whose own skl2onnx is used. Needs onnxruntime, onnx, scikit-learn,
 pandas, packaging and pytest; onnxmltools, lightgbm and xgboost for the second folder of tests. The random numbers of each test
 begin at the same seed on both engines. A test that kills its process or is silent for too long has failed, and the others go on.
-Prints the tests that pass on onnxruntime and not on Sardonyx; exits 1 if there are any but those that are known to be about
-onnxruntime itself.
+onnxruntime is asked about the tests that do not pass on Sardonyx; with --all about every one. Prints those that it passes, and
+exits 1 if there are any but those that are known to be about onnxruntime itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import concurrent.futures
 import json
 import os
@@ -24,9 +25,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-ENGINES: Final = ("onnxruntime", "sardonyx")
 FOLDERS: Final = ("tests", "tests_onnxmltools")
+GROUPS: Final = 8  # processes one after the other, or `--jobs` at a time
 PASSED: Final = "passed"
+_IMPORT: Final = " (import)"  # behind the name of a file that cannot be imported
 KNOWN: Final[dict[str, str]] = {}  # test -> why onnxruntime alone can pass it
 
 Outcomes = dict[str, tuple[str, str]]  # test -> outcome, last line of the failure
@@ -35,17 +37,21 @@ Outcomes = dict[str, tuple[str, str]]  # test -> outcome, last line of the failu
 class _Recorder:
     """A plugin of pytest that writes a line when a test starts and when it ends, so that nothing is lost if the process dies."""
 
-    def __init__(self, stream: TextIO, done: frozenset[str]) -> None:
+    def __init__(self, stream: TextIO, wanted: frozenset[str], done: frozenset[str]) -> None:
         self.stream = stream
+        self.wanted = wanted
         self.done = done
         self.worst = (PASSED, "")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid not in self.done]
+        items[:] = [item for item in items if self._is_wanted(item.nodeid) and item.nodeid not in self.done]
+
+    def _is_wanted(self, nodeid: str) -> bool:
+        return nodeid in self.wanted or nodeid.partition("::")[0] in self.wanted
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
-            self._write(f"{report.nodeid} (import)", "failed", _last_line(report))
+            self._write(f"{report.nodeid}{_IMPORT}", "failed", _last_line(report))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.worst = (PASSED, "")
@@ -75,8 +81,8 @@ def _last_line(report: Any) -> str:
     return " ".join(text.split())[:300]
 
 
-def run_tests(engine: str, checkout: Path, files: Sequence[str], expression: str, results: Path, done: Sequence[str]) -> int:
-    """In a process of its own: run the tests of some files that are not done."""
+def run_tests(engine: str, checkout: Path, wanted: Sequence[str], expression: str, results: Path, done: Sequence[str]) -> int:
+    """In a process of its own: run tests, given by their names or those of their files, that are not done."""
     if engine == "sardonyx":
         import sardonyx
 
@@ -86,12 +92,13 @@ def run_tests(engine: str, checkout: Path, files: Sequence[str], expression: str
     sys.path.insert(0, str(checkout))
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:terminalreporter", f"--rootdir={checkout}", "-c", os.devnull]
     with results.open("a") as stream:
-        paths = [str(checkout / file) for file in files]
-        code = pytest.main([*options, "-k", expression, *paths], plugins=[_Recorder(stream, frozenset(done))])
+        paths = sorted({str(checkout / name.partition("::")[0]) for name in wanted})
+        recorder = _Recorder(stream, frozenset(wanted), frozenset(done))
+        code = pytest.main([*options, "-k", expression, *paths], plugins=[recorder])
     return 0 if code in (0, 1, 2, 5) else int(code)  # done, failures, errors at import, nothing to run
 
 
-def outcomes_of(engine: str, checkout: Path, files: Sequence[str], expression: str, timeout: float) -> Outcomes:
+def outcomes_of(engine: str, checkout: Path, wanted: Sequence[str], expression: str, timeout: float) -> Outcomes:
     """What became of each test; processes that die or hang are started again behind the test that did it."""
     outcomes: Outcomes = {}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
@@ -99,7 +106,7 @@ def outcomes_of(engine: str, checkout: Path, files: Sequence[str], expression: s
         with tempfile.TemporaryDirectory() as folder:
             job, results, errors = (Path(folder) / name for name in ("job", "results", "errors"))
             results.touch()
-            job.write_text(json.dumps([engine, str(checkout), list(files), expression, str(results), list(outcomes)]))
+            job.write_text(json.dumps([engine, str(checkout), list(wanted), expression, str(results), list(outcomes)]))
             command = [sys.executable, __file__, "--run-tests", str(job)]
             with errors.open("w") as said:
                 process = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said)
@@ -131,56 +138,51 @@ def _ends(process: subprocess.Popen[bytes], results: Path, timeout: float) -> bo
     return True
 
 
-def report(results: dict[str, Outcomes]) -> int:
+def report(ours: Outcomes, theirs: Outcomes) -> int:
     """Print figures and regressions; 1 if there are regressions that are not known."""
-    theirs, ours = (results[engine] for engine in ENGINES)
-    expected = [name for name, (outcome, _) in theirs.items() if outcome == PASSED]
-    lost = [name for name in expected if ours.get(name, ("missing", ""))[0] != PASSED]
-    gained = [name for name, (outcome, _) in ours.items() if outcome == PASSED and theirs.get(name, ("", ""))[0] == "failed"]
-    imports = {name.removesuffix(" (import)"): reason for name, (_, reason) in ours.items() if name.endswith(" (import)")}
-    unknown = [name for name in lost if name not in KNOWN]
+    broken = {name.removesuffix(_IMPORT): reason for name, (_, reason) in ours.items() if name.endswith(_IMPORT)}
+    lost = [name for name, (outcome, _) in theirs.items() if outcome == PASSED and ours.get(name, ("", ""))[0] != PASSED]
     for name in lost:
-        missing = ("missing", imports.get(name.partition("::")[0], "the test did not run"))
-        print(f"{'known' if name in KNOWN else 'regression'}: {name}: {KNOWN.get(name) or ': '.join(ours.get(name, missing))}")
-    print(*(f"only on Sardonyx: {name}" for name in gained), sep="\n")
-    print(f"{len(theirs)} tests, {len(expected)} pass on onnxruntime, {len(expected) - len(lost)} of those on Sardonyx")
-    return 1 if unknown or not expected else 0
+        outcome, reason = ours.get(name, ("failed", broken.get(name.partition("::")[0], "the test did not run")))
+        print(f"known: {name}: {KNOWN[name]}" if name in KNOWN else f"regression: {name}: {outcome}: {reason}")
+    for name, (outcome, _) in ours.items():
+        if outcome == PASSED and theirs.get(name, ("", ""))[0] == "failed":
+            print(f"only on Sardonyx: {name}")
+    counts = collections.Counter(outcome for outcome, _ in ours.values())
+    print("on Sardonyx:", ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()))
+    print(f"{len(lost)} pass on onnxruntime alone, {len(lost) - sum(name in KNOWN for name in lost)} of them for no known reason")
+    return 1 if set(lost) - set(KNOWN) or not counts[PASSED] else 0
 
 
 def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["--run-tests"]:
-        engine, checkout, files, expression, written, done = json.loads(Path(arguments[1]).read_text())
-        return run_tests(engine, Path(checkout), files, expression, Path(written), done)
-    parser = argparse.ArgumentParser(description="sklearn-onnx's test suite, on onnxruntime and on Sardonyx")
+        engine, checkout, wanted, expression, written, done = json.loads(Path(arguments[1]).read_text())
+        return run_tests(engine, Path(checkout), wanted, expression, Path(written), done)
+    parser = argparse.ArgumentParser(description="sklearn-onnx's test suite, on Sardonyx and on onnxruntime")
     parser.add_argument("checkout", type=Path, help="a checkout of sklearn-onnx's repository")
     parser.add_argument("-k", default="", dest="expression", help="only tests whose name fits, as pytest's -k")
+    parser.add_argument("--all", action="store_true", help="run every test on onnxruntime, too")
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
-    parser.add_argument("--reuse", type=Path, help="take onnxruntime's outcomes from a file written by --json")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (default 1)")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds a test may take (default 300)")
     given = parser.parse_args(arguments)
-    if given.reuse and given.expression:
-        parser.error("--reuse needs the whole suite: -k leaves tests out")
     checkout = given.checkout.resolve()
     files = [f"{path.parent.name}/{path.name}" for folder in FOLDERS for path in sorted((checkout / folder).glob("test_*.py"))]
     if not files:
         raise SystemExit(f"{checkout} is no checkout of sklearn-onnx: it has no tests/test_*.py")
-    results: dict[str, Outcomes] = {engine: {} for engine in ENGINES}
-    if given.reuse:
-        results[ENGINES[0]] = {name: tuple(found) for name, found in json.loads(given.reuse.read_text())[ENGINES[0]].items()}
-    groups = [files[start::8] for start in range(8)]
-    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-        runs = {
-            pool.submit(outcomes_of, engine, checkout, group, given.expression, given.timeout): engine
-            for engine in ENGINES
-            if not results[engine]
-            for group in groups
-        }
-        for run in concurrent.futures.as_completed(runs):
-            results[runs[run]].update(run.result())
+
+    def run(engine: str, wanted: Sequence[str]) -> Outcomes:
+        groups = [wanted[start::GROUPS] for start in range(GROUPS) if wanted[start::GROUPS]]
+        with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+            runs = [pool.submit(outcomes_of, engine, checkout, group, given.expression, given.timeout) for group in groups]
+            return {name: outcome for run in runs for name, outcome in run.result().items()}
+
+    ours = run("sardonyx", files)
+    open_questions = [name.removesuffix(_IMPORT) for name, (outcome, _) in ours.items() if outcome != PASSED]
+    theirs = run("onnxruntime", files if given.all else open_questions)
     if given.json:
-        given.json.write_text(json.dumps(results, indent=1))
-    return report(results)
+        given.json.write_text(json.dumps({"sardonyx": ours, "onnxruntime": theirs}, indent=1))
+    return report(ours, theirs)
 
 
 if __name__ == "__main__":

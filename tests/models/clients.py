@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tool_clients
 import transformer_clients
 
 
@@ -135,8 +136,10 @@ CLIENTS = {
     for client in (
         *(rapidocr_onnxruntime, rapidocr, magika, silero_vad, nudenet, ddddocr, openwakeword, piper, faster_whisper),
         *transformer_clients.CLIENTS,
+        *tool_clients.CLIENTS,
     )
 }
+PACKAGES = {**transformer_clients.PACKAGES, **tool_clients.PACKAGES}  # of clients that are not named after their package
 
 if __name__ == "__main__":
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is to be looked for elsewhere

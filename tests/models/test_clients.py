@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("onnxruntime")
-import transformer_clients
-from clients import CLIENTS
+from clients import CLIENTS, PACKAGES
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +49,7 @@ def assert_close(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_gives_the_same_answer_on_sardonyx(client: str) -> None:
-    package = transformer_clients.PACKAGES.get(client, client)
+    package = PACKAGES.get(client, client)
     if not is_installed(package):
         pytest.skip(f"{package} is not installed; `make models` installs it")
     their_engine, expected = answer(SCRIPT, client)

@@ -88,3 +88,43 @@ def test_keys_of_the_wrong_type_are_refused() -> None:
         sardonyx.InvalidArgument, match=r"Actual: \(tensor\(float\)\) , expected: \(map\(string,tensor\(float\)\)\)"
     ):
         session.run(None, {"X": np.ones(3, np.float32)})
+
+
+def _vectorizer(engine: Any, element: int) -> Any:
+    value = helper.make_tensor_type_proto(element, [1])
+    taken = helper.make_value_info("X", helper.make_map_type_proto(TensorProto.STRING, value))
+    node = helper.make_node("DictVectorizer", ["X"], ["Y"], domain=ML, string_vocabulary=["a", "b"])
+    return _session(engine, node, [taken], [helper.make_tensor_value_info("Y", element, [1, 2])])
+
+
+NUMBERS = [1, 2.5, True, np.int32(3), np.float16(0.5), np.float64(0.1), np.bool_(True), np.array(2), np.array(0.25)]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+def test_any_number_goes_into_a_map_of_floats(ort: Any, number: Any) -> None:
+    [found] = _vectorizer(ort, TensorProto.FLOAT).run(None, {"X": {"b": number}})
+    assert found.dtype == np.float32
+    assert found.tolist() == [[0, np.float32(number)]]
+
+
+def test_numbers_take_the_type_of_the_map() -> None:
+    for element, dtype in ((TensorProto.INT64, np.int64), (TensorProto.DOUBLE, np.float64)):
+        for number in (2, np.int8(2), np.array(2)):
+            [found] = _vectorizer(sardonyx, element).run(None, {"X": {"a": number}})
+            assert (found.dtype, found.tolist()) == (dtype, [[2, 0]])
+
+
+@pytest.mark.parametrize(
+    ("element", "wrong"),
+    [
+        (TensorProto.INT64, 1.5),
+        (TensorProto.INT64, np.array(1.0)),
+        (TensorProto.INT64, 1 << 70),
+        (TensorProto.FLOAT, "text"),
+        (TensorProto.FLOAT, np.ones(2)),
+    ],
+    ids=str,
+)
+def test_values_of_another_type_are_refused(element: int, wrong: Any) -> None:
+    with pytest.raises(sardonyx.InvalidArgument, match=r"Unexpected value type .* of key 'a' for input 'X': .* is no value of map"):
+        _vectorizer(sardonyx, element).run(None, {"X": {"a": wrong}})

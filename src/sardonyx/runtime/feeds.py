@@ -130,19 +130,26 @@ def _map(name: str, value: Mapping[Any, Any], expected: MapType) -> dict[Any, An
         if isinstance(key, str) is not wants_text or not isinstance(key, (str, int, np.integer)):
             kind = "std::string" if wants_text else "int64_t"  # ONNX Runtime's words, two spaces included
             raise Unconvertible(f"Unexpected key type  {type(key)}, it cannot be linked to C type {kind} for input {name!r}.")
-    for key, item in value.items():
-        if not _is_scalar_of(item, expected.value):
-            raise Unconvertible(f"Unexpected value type  {type(item)} of key {key!r} for input {name!r}: expected {expected.ort}")
-    return dict(value)
+    return {key: _map_value(name, key, item, expected) for key, item in value.items()}
 
 
-def _is_scalar_of(item: Any, expected: Type | None) -> bool:
-    """Whether a value in a map can stand for a tensor of this type: text for strings, a number for numbers."""
-    if not isinstance(expected, TensorType):
-        return True
-    if expected.dtype is dtypes.STRING:
-        return isinstance(item, (str, bytes))
-    return isinstance(item, (int, float, np.number, np.bool_)) or (isinstance(item, np.ndarray) and item.size == 1)
+def _map_value(name: str, key: Any, item: Any, expected: MapType) -> Any:
+    """One value of a map, in the map's type: text for strings, any number for floats, integers alone for integers."""
+    if not isinstance(expected.value, TensorType):
+        return convert(f"{name}[{key!r}]", item, expected.value)
+    dtype = expected.value.dtype
+    number = item.reshape(())[()] if isinstance(item, np.ndarray) and item.size == 1 else item
+    if dtype is dtypes.STRING and isinstance(number, (str, bytes)):
+        return number
+    kinds = (int, np.integer, np.bool_, float, np.floating) if dtype.is_float else (int, np.integer, np.bool_)
+    if dtype is not dtypes.STRING and isinstance(number, kinds):
+        try:
+            return dtype.numpy.type(number)
+        except OverflowError:  # an integer of more bits
+            pass
+    raise Unconvertible(
+        f"Unexpected value type  {type(item)} of key {key!r} for input {name!r}: {item!r} is no value of {expected.ort}"
+    )
 
 
 def _tensor(name: str, value: Any, expected: TensorType | SparseTensorType) -> Array:

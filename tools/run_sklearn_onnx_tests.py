@@ -29,7 +29,11 @@ FOLDERS: Final = ("tests", "tests_onnxmltools")
 GROUPS: Final = 8  # processes one after the other, or `--jobs` at a time
 PASSED: Final = "passed"
 _IMPORT: Final = " (import)"  # behind the name of a file that cannot be imported
-KNOWN: Final[dict[str, str]] = {}  # test -> why onnxruntime alone can pass it
+KNOWN: Final = {  # test -> why onnxruntime alone can pass it
+    "tests/test_sklearn_dict_vectorizer_converter.py::TestSklearnDictVectorizerConverter::test_model_dict_vectorizer_pipeline_int": (
+        "onnxruntime refuses to be fed a map to int64, and the test takes that for success"
+    ),
+}
 
 Outcomes = dict[str, tuple[str, str]]  # test -> outcome, last line of the failure
 

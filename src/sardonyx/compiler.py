@@ -25,7 +25,12 @@ from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.native_model import NativeModel
 from sardonyx.options import REFERENCE_PROVIDER, GraphOptimizationLevel, environment
-from sardonyx.passes.apply_overrides import override_dimensions, override_initializers, settle_initializers
+from sardonyx.passes.apply_overrides import (
+    free_sequence_elements,
+    override_dimensions,
+    override_initializers,
+    settle_initializers,
+)
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
@@ -50,6 +55,7 @@ def compile_model(
     """
     InlineFunctions().run(model)
     settle_initializers(model)
+    free_sequence_elements(model.graph)
     override_initializers(model.graph, options.initializer_overrides)
     override_dimensions(model.graph, options.free_dimension_overrides)
     problems = [problem for problem in check_model(model, infer_shapes(model)) if problem.severity == "error"]

@@ -22,7 +22,9 @@ def onnxscript_eager() -> Any:
     values, places = op.TopK(x, np.array([2]))
     parts = op.SplitToSequence(x, np.array([2, 4]))
     found = op.Erf(op.Softmax(x.reshape(2, 3), axis=0))
-    return [rounded(each) for each in (found, values, places, op.SequenceAt(parts, np.array(1)), op.ReduceSum(x, keepdims=0))]
+    return [
+        rounded(each.value) for each in (found, values, places, op.SequenceAt(parts, np.array(1)), op.ReduceSum(x, keepdims=0))
+    ]
 
 
 def torch_verification() -> Any:

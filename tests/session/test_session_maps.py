@@ -1,4 +1,4 @@
-"""Maps and sequences of maps: dictionaries in and out, as ONNX Runtime has them."""
+"""Maps and sequences: dictionaries and lists in and out, as ONNX Runtime has them."""
 
 from __future__ import annotations
 
@@ -126,5 +126,25 @@ def test_numbers_take_the_type_of_the_map() -> None:
     ids=str,
 )
 def test_values_of_another_type_are_refused(element: int, wrong: Any) -> None:
-    with pytest.raises(sardonyx.InvalidArgument, match=r"Unexpected value type .* of key 'a' for input 'X': .* is no value of map"):
+    with pytest.raises(
+        sardonyx.InvalidArgument, match=r"Unexpected value type .* of key 'a' for input 'X': .* is no value of map"
+    ):
         _vectorizer(sardonyx, element).run(None, {"X": {"a": wrong}})
+
+
+@pytest.mark.parametrize("declared", [None, [2], [2, 2]], ids=str)
+def test_elements_of_a_sequence_need_not_have_the_stated_shape(ort: Any, declared: list[int] | None) -> None:
+    taken = helper.make_tensor_sequence_value_info("X", TensorProto.FLOAT, declared)
+    nodes = [
+        helper.make_node("SequenceAt", ["X", "I"], ["element"]),
+        helper.make_node("Neg", ["element"], ["negative"]),
+        helper.make_node("Exp", ["negative"], ["Y"]),
+    ]
+    place = helper.make_tensor_value_info("I", TensorProto.INT64, [])
+    graph = helper.make_graph(nodes, "g", [taken, place], [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    elements = [np.arange(2, dtype=np.float32), np.arange(4, dtype=np.float32), np.ones((1, 3), np.float32)]
+    for index, element in enumerate(elements):
+        [found] = session.run(None, {"X": elements, "I": np.array(index)})
+        np.testing.assert_allclose(found, np.exp(-element), rtol=1e-6)

@@ -29,6 +29,21 @@ def settle_initializers(model: Model) -> None:
         model.ir_version = _FREE_INITIALIZERS  # what the model is now
 
 
+def free_sequence_elements(graph: Graph) -> None:
+    """Forget what shape a model states for the elements of sequences it takes: as in ONNX Runtime, feeds need not keep to it."""
+    for value in graph.inputs:
+        if value.type is not None:
+            value.type = _with_free_elements(value.type)
+
+
+def _with_free_elements(type_: Type) -> Type:
+    if isinstance(type_, OptionalType):
+        return OptionalType(_with_free_elements(type_.element))
+    if isinstance(type_, SequenceType) and isinstance(type_.element, TensorType):
+        return SequenceType(TensorType(type_.element.dtype))
+    return type_
+
+
 def override_initializers(graph: Graph, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Give initializers other data; a name that is no initializer is an error."""
     for name, array in arrays.items():

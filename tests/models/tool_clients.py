@@ -45,28 +45,6 @@ def torch_verification() -> Any:
     return [verified, rounded(program(x)[0].detach())]
 
 
-def hummingbird() -> Any:
-    """Trees and pipelines of scikit-learn as tensor programs in ONNX."""
-    from hummingbird.ml import convert
-    from sklearn.datasets import load_iris
-    from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    x, y = load_iris(return_X_y=True)
-    x = x.astype(np.float32)
-    answers = []
-    for classifier in (
-        RandomForestClassifier(8, max_depth=4, random_state=0),
-        make_pipeline(StandardScaler(), LogisticRegression()),
-    ):
-        converted = convert(classifier.fit(x, y), "onnx", x)
-        answers += [rounded(converted.predict(x)), rounded(converted.predict_proba(x[::15]))]
-    boosted = GradientBoostingRegressor(n_estimators=5, random_state=0).fit(x, y)
-    return [*answers, rounded(convert(boosted, "onnx", x).predict(x[::15]))]
-
-
 def spox() -> Any:
     """A graph built value by value; constants are computed on the way by onnxruntime."""
     import onnxruntime
@@ -111,5 +89,5 @@ def onnxslim() -> Any:
         return [node.op_type for node in slim.graph.node]
 
 
-CLIENTS = (onnxscript_eager, torch_verification, hummingbird, spox, onnxslim)
-PACKAGES = {"onnxscript_eager": "onnxscript", "torch_verification": "torch", "hummingbird": "hummingbird"}
+CLIENTS = (onnxscript_eager, torch_verification, spox, onnxslim)
+PACKAGES = {"onnxscript_eager": "onnxscript", "torch_verification": "torch"}

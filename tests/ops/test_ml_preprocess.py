@@ -161,6 +161,17 @@ def test_normalizer_agrees_with_onnxruntime(seed: int, norm: str, dtype: Any, ra
     agree("Normalizer", x if rank == 2 else x[int(rng.integers(4))], version=1, norm=norm)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("width", [1, 2, 7, 33])
+def test_what_trees_compare_with_thresholds_has_the_same_bits(dtype: Any, width: int) -> None:
+    rng = np.random.default_rng(width)
+    x = (rng.normal(size=(200, width)) * 50).astype(dtype)
+    for norm in ("MAX", "L1", "L2"):
+        agree("Normalizer", x, version=1, tolerance=0.0, norm=norm)
+    attrs = {key: rng.normal(size=width).astype(np.float32).tolist() for key in ("offset", "scale")}
+    agree("Scaler", x, version=1, tolerance=0.0, **attrs)
+
+
 def test_normalizer_knows_three_norms() -> None:
     with pytest.raises(ValueError, match="norm is 'L3'; expected MAX, L1 or L2"):
         one("Normalizer", np.zeros((1, 1), np.float32), norm="L3")

@@ -28,7 +28,7 @@ from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import run_stage, stages_for
 from sardonyx.plan.image import PARALLEL_FROM
-from sardonyx.plan.memory import Lifetime, lower_bound, plan_offsets
+from sardonyx.plan.memory import Lifetime, lower_bound, owners, plan_offsets
 from sardonyx.plan.native import NativePlan
 from sardonyx.sample_inputs import fitting_shapes
 
@@ -238,9 +238,8 @@ def _memory(plan: NativePlan, sizes: Mapping[str, int]) -> MemoryExplanation:
     arena = [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
     bytes_of = {number: _buffer_bytes(plan.buffers[number], sizes) for number in arena}
     ends = {number: plan.lifetimes[number][1] for number in arena}
-    for target in plan.shared:
-        root = plan.root(target)
-        ends[root] = max(ends.get(root, 0), plan.lifetimes[target][1])
+    for target, owner in owners(plan.shared).items():
+        ends[owner] = max(ends.get(owner, 0), plan.lifetimes[target][1])
     placed = [number for number in arena if number not in plan.shared and bytes_of[number] is not None]
     lifetimes = [Lifetime(bytes_of[number] or 0, plan.lifetimes[number][0], ends[number]) for number in placed]
     offsets, total = plan_offsets(lifetimes)

@@ -58,12 +58,6 @@ class NativePlan:
     faults: list[Fault] = field(default_factory=list)  # bad data that kernels may report
     ports: dict[Buffer, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # inputs and outputs: number, dims
 
-    def root(self, number: int) -> int:
-        """The buffer whose memory this one finally shares."""
-        while number in self.shared:
-            number = self.shared[number]
-        return number
-
 
 def plan_native(lowered: Lowered) -> NativePlan:
     """Lay out the table and find the lifetimes."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from sardonyx.forks import ForkSafeLock, cached_property
 from sardonyx.plan.image import ALIGNMENT, Image
-from sardonyx.plan.memory import Lifetime, Stack, plan_offsets
+from sardonyx.plan.memory import Lifetime, Stack, owners, plan_offsets
 
 Array = np.ndarray[Any, Any]
 
@@ -113,14 +113,10 @@ class ArenaLayout:
     def __init__(self, image: Image, members: Sequence[int]) -> None:
         inside = frozenset(members)
         entries = {row[0]: row for row in image.arena.tolist() if row[0] in inside}
+        shared = owners({number: entry[4] for number, entry in entries.items() if entry[4] in inside})
         ends: dict[int, int] = {}
-        shared: dict[int, int] = {}
         for number, entry in entries.items():
-            owner = number
-            while entries[owner][4] in inside:
-                owner = entries[owner][4]
-            if owner != number:
-                shared[number] = owner
+            owner = shared.get(number, number)
             ends[owner] = max(ends.get(owner, -1), entry[3])
         self.buffers = np.array(list(ends), np.int64)  # that have a place of their own
         self.shared = np.array(list(shared), np.int64)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+from sardonyx.lower import resize, resize_tables
+from sardonyx.ops import resize as meaning
 from sardonyx.runtime.native_core import SizeConflict
 
 COORDINATES = (
@@ -154,3 +156,57 @@ def test_an_image_without_pixels_is_left_to_numpy() -> None:
     assert not host_nodes(compiled)
     with pytest.raises(SizeConflict):
         run_native(graph, compiled, {"x": np.zeros((2, 0), np.float32)})
+
+
+WIDE = {
+    "nearest": 'mode="nearest", coordinate_transformation_mode="half_pixel"',
+    "linear": 'mode="linear", coordinate_transformation_mode="align_corners"',
+    "cubic": 'mode="cubic", coordinate_transformation_mode="asymmetric", exclude_outside=1',
+    "symmetric": 'mode="linear", coordinate_transformation_mode="half_pixel_symmetric"',
+    "aspect": 'mode="linear", axes=[3], keep_aspect_ratio_policy="not_larger"',
+    "antialias": 'mode="linear", antialias=1',
+}
+
+
+def wide_resize(how: str, before: int, after: int, lead: str = "") -> str:
+    """A Resize of one long axis; `lead` computes `c` from `x` before it."""
+    return f"""(float[1,8,1,{before}] x) => (float[1,8,1,{after}] y) {{
+        s = Constant<value_ints=[{after if "axes" in WIDE[how] else f"1,8,1,{after}"}]>()
+        {lead or "c = Relu(x)"}
+        y = Resize<{WIDE[how]}>(c, , , s)
+    }}"""
+
+
+BLOCKED = "w = Constant<value=float[8,8,1,1] {" + ",".join(["0.1"] * 64) + "}>() c = Conv(x, w)"
+
+
+@pytest.mark.parametrize("how", [how for how in WIDE if how != "antialias"])
+@pytest.mark.parametrize("lead", ["", BLOCKED])
+@pytest.mark.parametrize("sizes", [(9, 21), (21, 9), (7, 21), (11, 11)])
+def test_tables_too_long_to_be_made_ahead_are_made_by_kernels(
+    how: str, lead: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (resize, resize_tables):
+        monkeypatch.setattr(module, "MOST_MADE_AHEAD", 4)
+    x = np.random.default_rng(0).standard_normal((1, 8, 1, sizes[0])).astype(np.float32)
+    assert_native_agrees(model(wide_resize(how, *sizes, lead)), {"x": x}, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", WIDE)
+@pytest.mark.parametrize("lead", ["", BLOCKED])
+@pytest.mark.parametrize("sizes", [(16_000_001, 32_000_000), (32_000_000, 32_000_000), (32_000_000, 64_000_000)])
+def test_opening_looks_at_no_point_of_a_long_axis(
+    how: str, lead: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = meaning.source_coordinates
+
+    def few(plan: meaning.AxisPlan, mode: str) -> np.ndarray:
+        assert plan.out <= resize_tables.MOST_MADE_AHEAD
+        return real(plan, mode)
+
+    for module in (resize, resize_tables):
+        monkeypatch.setattr(module, "source_coordinates", few)
+    _, compiled = compile_native(model(wide_resize(how, *sizes, lead)))
+    constants = [buffer for buffer in compiled.plan.buffers if buffer.kind == "constant"]
+    assert all(isinstance(each.size, int) and each.size <= 4 * resize_tables.MOST_MADE_AHEAD for each in constants)
+    assert bool(host_nodes(compiled)) == (how == "antialias")  # no kernel makes its tables

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operation_counts import growth
 from sardonyx.plan import memory
 from sardonyx.plan.image import ALIGNMENT
 from sardonyx.plan.memory import Lifetime, Stack, lower_bound, owners, plan_offsets
-from tests.operation_counts import growth
 
 Plan = tuple[list[int], int]
+Planner = Callable[[list[Lifetime]], Plan]
 
 
 def plan_by_step(buffers: list[Lifetime]) -> Plan:
@@ -37,7 +38,7 @@ def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
 
 @both_ways
 @given(lifetimes())
-def test_buffers_that_live_together_never_overlap(plan: Callable[[list[Lifetime]], Plan], buffers: list[Lifetime]) -> None:
+def test_buffers_that_live_together_never_overlap(plan: Planner, buffers: list[Lifetime]) -> None:
     offsets, total = plan(buffers)
     for i, one in enumerate(buffers):
         assert offsets[i] % ALIGNMENT == 0
@@ -50,21 +51,21 @@ def test_buffers_that_live_together_never_overlap(plan: Callable[[list[Lifetime]
 
 @both_ways
 @given(lifetimes())
-def test_the_arena_is_at_least_what_lives_at_once_and_at_most_everything(plan: Callable[[list[Lifetime]], Plan], buffers: list[Lifetime]) -> None:
+def test_the_arena_is_at_least_what_lives_at_once_and_at_most_everything(plan: Planner, buffers: list[Lifetime]) -> None:
     _, total = plan(buffers)
     everything = sum(-(-one.size // ALIGNMENT) * ALIGNMENT for one in buffers)
     assert lower_bound(buffers) <= total <= everything
 
 
 @both_ways
-def test_a_chain_needs_two_buffers(plan: Callable[[list[Lifetime]], Plan]) -> None:
+def test_a_chain_needs_two_buffers(plan: Planner) -> None:
     chain = [Lifetime(1000, step, step + 1) for step in range(50)]
     assert plan(chain)[1] == 2 * 1024
 
 
 @both_ways
 @given(lifetimes(), st.data())
-def test_a_stack_of_smaller_buffers_sinks_and_never_overlaps(plan: Callable[[list[Lifetime]], Plan], buffers: list[Lifetime], data: st.DataObject) -> None:
+def test_a_stack_of_smaller_buffers_sinks_and_never_overlaps(plan: Planner, buffers: list[Lifetime], data: st.DataObject) -> None:
     planned, most = plan(buffers)
     smaller = [Lifetime(data.draw(st.integers(0, one.size)), one.first, one.last) for one in buffers]
     offsets, total = Stack.of(buffers, planned).offsets([one.size for one in smaller])
@@ -80,7 +81,7 @@ def test_a_stack_of_smaller_buffers_sinks_and_never_overlaps(plan: Callable[[lis
 
 @both_ways
 @given(lifetimes())
-def test_a_stack_of_the_same_sizes_is_no_higher_than_its_plan(plan: Callable[[list[Lifetime]], Plan], buffers: list[Lifetime]) -> None:
+def test_a_stack_of_the_same_sizes_is_no_higher_than_its_plan(plan: Planner, buffers: list[Lifetime]) -> None:
     planned, most = plan(buffers)
     offsets, total = Stack.of(buffers, planned).offsets([one.size for one in buffers])
     assert total <= most

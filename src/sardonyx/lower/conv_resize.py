@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import product
 from sardonyx.ir.graph import Node
-from sardonyx.ir.tensor import Array
 from sardonyx.kernel.resize import ResizeKernel
 from sardonyx.lower.conv import result_epilogue, result_moves, root_of
 from sardonyx.lower.conv_task import dense_blocks, operand_arguments, zeros
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
-from sardonyx.lower.steps import Address, Argument, KernelStep, View
+from sardonyx.lower.resize_tables import known_table
+from sardonyx.lower.steps import Address, Argument, KernelStep
 from sardonyx.ops.layout import DOMAIN, repeats, resize_axes
-from sardonyx.ops.resize import AxisPlan, nearest_index, source_coordinates
+from sardonyx.ops.resize import AxisPlan, Interpolation
 
 
 def _accepts(node: Node) -> str:
@@ -32,16 +31,6 @@ def _accepts(node: Node) -> str:
     if not known and repeats(attrs) is None:
         return "the sizes are not known and pixels are not simply repeated"
     return ""
-
-
-def _places(plan: AxisPlan, coordinates: str, nearest: str, blend: bool) -> tuple[Array, Array]:
-    """Which input rows (or columns) each output row is made of, and their shares."""
-    x = source_coordinates(plan, coordinates)
-    if not blend:
-        return np.clip(nearest_index(x, nearest, plan.scale), 0, plan.size - 1), np.ones(1, np.float32)
-    index = np.floor(x).astype(np.int64)[:, None] + np.arange(2)
-    shares = np.clip(1 - np.abs(index - x[:, None].astype(np.float64)), 0, 1).astype(np.float32)
-    return np.clip(index, 0, plan.size - 1), shares
 
 
 @template("BlockedResize", domain=DOMAIN, accepts=_accepts, fuses=True)
@@ -68,7 +57,9 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
         plans = resize_axes(spatial, attrs.get("scales"), attrs.get("sizes"))
         if len(plans) == 1:  # a row of pixels is an image of one row
             plans.insert(0, AxisPlan(0, 1, 1, np.float32(1), np.float32(0), np.float32(1)))
-        tables = _tables(ctx, plans, attrs["coordinate_transformation_mode"], attrs["nearest_mode"], blend)
+        how = Interpolation(attrs["mode"], attrs["coordinate_transformation_mode"], attrs["nearest_mode"])
+        made = [known_table(ctx, plan, how, dtypes.FLOAT32, group.label) for plan in plans]  # of rows, then of columns
+        tables = [view for table in made for view in (table.places, table.weights or tables[0])]
     kernel = ResizeKernel(block, blend, factors, epilogue.for_kernel([move[-1] for move in moves]))  # type: ignore[arg-type]
     batch, blocks = group.shape[:2]
     rows, columns = (1, *group.shape[2:-1])[-2:]
@@ -91,11 +82,3 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
             epilogue.in_place(moves, [x.buffer]),
         )
     )
-
-
-def _tables(ctx: LowerContext, plans: Sequence[AxisPlan], coordinates: str, nearest: str, blend: bool) -> list[View]:
-    """Places and shares of rows, then of columns."""
-    views: list[View] = []
-    for plan in plans:
-        views += [ctx.literal(table) for table in _places(plan, coordinates, nearest, blend)]
-    return views

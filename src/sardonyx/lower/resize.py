@@ -25,7 +25,7 @@ from sardonyx.lower.loop_builder import merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.movement import first_input
 from sardonyx.lower.registry import view
-from sardonyx.lower.resize_tables import fits_open_sizes, known_table, open_table
+from sardonyx.lower.resize_tables import MOST_MADE_AHEAD, fits_open_sizes, is_made_ahead, known_table, open_table
 from sardonyx.lower.steps import Address, Argument, KernelStep, View
 from sardonyx.lower.views import expanded, reshaped, with_axes
 from sardonyx.ops.infer import normalize_axis
@@ -97,7 +97,10 @@ def resize(ctx: LowerContext, node: Node) -> bool:
     plans = _plans(asked, source, shape)
     changed = [axis for axis in asked.axes if not _stays(asked, plans[axis], source[axis], shape[axis])]
     unknown = [axis for axis in changed if not (isinstance(source[axis], int) and isinstance(shape[axis], int))]
-    if unknown and (asked.policy != "stretch" or not fits_open_sizes(asked.how)):
+    if unknown and asked.policy != "stretch":
+        return False
+    in_runs = [axis for axis in changed if axis in unknown or not is_made_ahead(plans[axis], asked.how)]
+    if in_runs and not fits_open_sizes(asked.how):
         return False
     blends_integers = asked.how.mode != "nearest" and not ctx.dtype(value).is_float
     if blends_integers and len(changed) > 1 and any(_ratio(asked, axis, source, shape) is None for axis in changed):
@@ -113,6 +116,8 @@ def _stays(asked: _Resize, plan: AxisPlan, size: Dim, out: Dim) -> bool:
     if size != out or _scale_of(asked, plan.axis) not in (None, 1.0):
         return False
     if isinstance(size, int):
+        if size > MOST_MADE_AHEAD:
+            return False  # it would have to be looked at point by point
         return np.array_equal(source_coordinates(plan, asked.how.coordinates), np.arange(size))
     return asked.how.coordinates != _SHIFTED
 
@@ -146,6 +151,8 @@ def _factors(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> lis
             return None
         if factor < 1 or out != size * factor or (scale is not None and scale != factor):
             return None
+        if isinstance(out, int) and out > MOST_MADE_AHEAD:
+            return None  # it would have to be looked at point by point
         if not all(_repeats(asked.how, tried, factor) for tried in ([size] if isinstance(size, int) else range(1, _TRIED))):
             return None
         factors[axis] = factor
@@ -209,16 +216,15 @@ def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Mapping[int
     for axis in sorted(axes, key=order):
         size, out = source[axis], shape[axis]
         if isinstance(size, int) and isinstance(out, int):
-            tables.append(known_table(ctx, plans[axis], how, wide))
+            tables.append(known_table(ctx, plans[axis], how, wide, node.op_type))
         else:
             tables.append(open_table(ctx, axis, size, out, _scale_of(asked, axis), how, wide, node.op_type))
-    todo = [table for table in tables if table is not None]
     current = ctx.view(value)
-    if not todo:
+    if not tables:
         ctx.set_view(output, current)
         return
-    for table in todo:
-        if table is todo[-1]:
+    for table in tables:
+        if table is tables[-1]:
             target = ctx.output(output)
         else:
             part = (*current.shape[: table.axis], table.out, *current.shape[table.axis + 1 :])

@@ -1,4 +1,7 @@
-"""Which elements each point of a resized axis is made of, and how much of each: tables made ahead, or by kernels for open sizes.
+"""Which elements each point of a resized axis is made of, and how much of each.
+
+Tables are made ahead for axes of known size. Those of open sizes, and of so many points that a table would cost more than the
+rest of the program does, are made by kernels in every run.
 
 The expressions are those of `ops/resize.py`, operation by operation: coordinates are f32, weights f64.
 """
@@ -18,8 +21,9 @@ from sardonyx.lower.index_loops import indexed_loop
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.steps import View
 from sardonyx.lower.views import transposed
-from sardonyx.ops.resize import TIE, AxisPlan, Interpolation, axis_taps, nearest_index, source_coordinates
+from sardonyx.ops.resize import TIE, AxisPlan, Interpolation, axis_taps, nearest_index, source_coordinates, tap_count
 
+MOST_MADE_AHEAD: Final = 1 << 18  # entries of a table: about 30 ms and 20 MB while it is made
 _TAPS: Final = {"linear": 2, "cubic": 4}  # without antialias
 _OF_OPEN_SIZES: Final = frozenset(
     ("asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "half_pixel_symmetric", "align_corners")
@@ -36,18 +40,21 @@ class Table:
     weights: View | None = None
 
 
-def known_table(ctx: LowerContext, plan: AxisPlan, how: Interpolation, kind: DType) -> Table | None:
-    """The table of an axis of known size; None if it stays as it is."""
+def known_table(ctx: LowerContext, plan: AxisPlan, how: Interpolation, kind: DType, label: str) -> Table:
+    """The table of an axis of known size."""
+    if not is_made_ahead(plan, how):
+        return open_table(ctx, plan.axis, plan.size, plan.out, float(plan.scale), how, kind, label)
     x = source_coordinates(plan, how.coordinates)
     if how.mode == "nearest":
         chosen = np.clip(nearest_index(x, how.nearest, plan.scale), 0, plan.size - 1)
-        if plan.out == plan.size and np.array_equal(chosen, np.arange(plan.size)):
-            return None
         return Table(plan.axis, plan.out, ctx.literal(chosen))
-    if plan.out == plan.size and np.array_equal(x, np.arange(plan.size)):
-        return None
     places, weights = axis_taps(plan, how, x)
     return Table(plan.axis, plan.out, ctx.literal(places), ctx.literal(weights.astype(kind.numpy)))
+
+
+def is_made_ahead(plan: AxisPlan, how: Interpolation) -> bool:
+    """Whether the table of an axis is small enough to be a constant."""
+    return plan.out * tap_count(plan, how) <= MOST_MADE_AHEAD
 
 
 def fits_open_sizes(how: Interpolation) -> bool:

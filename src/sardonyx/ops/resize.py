@@ -104,12 +104,24 @@ def cubic_kernel(distance: Array, a: float) -> Array:
     return np.where(t <= 1, inner, np.where(t < 2, outer, 0.0))
 
 
+def tap_count(plan: AxisPlan, how: Interpolation) -> int:
+    """How many input elements an output element is made of."""
+    return 1 if how.mode == "nearest" else 2 * _reach(plan, how)
+
+
+def _reach(plan: AxisPlan, how: Interpolation) -> int:
+    """How many elements on either side take part; more than usual where many become one and antialias is asked for."""
+    return int(np.ceil((1 if how.mode == "linear" else 2) / _stretch(plan, how)))
+
+
+def _stretch(plan: AxisPlan, how: Interpolation) -> float:
+    return min(float(plan.scale), 1.0) if how.antialias else 1.0
+
+
 def axis_taps(plan: AxisPlan, how: Interpolation, x: Array) -> tuple[Array, Array]:
     """For linear and cubic: the input elements each output element is made of, and their weights, both [out, count]."""
-    stretch = min(float(plan.scale), 1.0) if how.antialias else 1.0
-    radius = 1 if how.mode == "linear" else 2
+    stretch, reach = _stretch(plan, how), _reach(plan, how)
     low = np.floor(x).astype(np.int64)
-    reach = int(np.ceil(radius / stretch))
     index = low[:, None] + np.arange(1 - reach, reach + 1)
     distance = (index - x[:, None].astype(np.float64)) * stretch
     weights = np.clip(1 - np.abs(distance), 0, 1) if how.mode == "linear" else cubic_kernel(distance, how.cubic_a)

@@ -138,11 +138,12 @@ def owners(shared: Mapping[int, int]) -> dict[int, int]:
     """Buffers that take over another's memory, which may itself be another's -> the buffer that has the memory in the end."""
     found: dict[int, int] = {}
     for number in shared:
-        passed = []
-        while number in shared and number not in found:
-            passed.append(number)
-            number = shared[number]
-        owner = found.get(number, number)
+        passed: list[int] = []
+        owner = number
+        while owner in shared and owner not in found:
+            passed.append(owner)
+            owner = shared[owner]
+        owner = found.get(owner, owner)
         found.update((each, owner) for each in passed)
     return found
 

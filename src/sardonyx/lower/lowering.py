@@ -20,7 +20,6 @@ from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
-from sardonyx.kernel.switch import SwitchKernel
 from sardonyx.kernel.write import WriteKernel
 from sardonyx.lower import registry
 from sardonyx.lower.branches import sides
@@ -45,6 +44,7 @@ from sardonyx.lower.steps import (
     element_count,
     whole,
 )
+from sardonyx.lower.switches import insert_switches
 from sardonyx.lower.views import sliced, without_axes
 from sardonyx.ops.infer import Expectation
 
@@ -479,8 +479,7 @@ def lower_graph(
         if group.kind != "host":
             ctx.check_sizes(dim for value in group.produced if is_native(value) for dim in ctx.shape(value))
     ctx.group = None
-    for group, condition in ctx.switches:
-        _insert_switch(ctx, group, condition)
+    insert_switches(ctx.lowered, ctx.switches)
     for value in outputs:
         if not is_native(value):
             continue
@@ -529,26 +528,6 @@ def _lower_merge(ctx: LowerContext, group: Group) -> None:
     if not ctx.has_view(condition):  # nothing has written it before the sides: it is known beforehand
         ctx.lowered.unsuited.add(group.region[0][0] if group.region else node)
     ctx.switches.append((group, ctx.view(condition)))
-
-
-def _insert_switch(ctx: LowerContext, group: Group, condition: View) -> None:
-    """Put the step that decides before the first one on a side of an If. Inner Ifs come first: outer ones decide on theirs."""
-    (node,) = group.nodes
-    lowered, depth = ctx.lowered, len(group.region)
-    decided: dict[bool, list[KernelStep]] = {True: [], False: []}
-    first = len(lowered.steps)
-    for number, (step, region) in enumerate(zip(lowered.steps, lowered.regions)):
-        if len(region) > depth and region[depth][0] is node and isinstance(step, KernelStep):
-            decided[region[depth][1]].append(step)
-            first = min(first, number)
-    steps = (*decided[True], *decided[False])
-    if steps:
-        arguments = (Address(condition.buffer, condition.offset), len(decided[True]), len(decided[False]))
-        work = 10 + len(steps)
-        step = KernelStep(SwitchKernel(), arguments, 1, work, (condition.buffer,), (), "switch", (node.label,), (), steps)
-        lowered.steps.insert(first, step)
-        lowered.groups.insert(first, group)
-        lowered.regions.insert(first, group.region)
 
 
 def _host_step(ctx: LowerContext, node: Node) -> None:

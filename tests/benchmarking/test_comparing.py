@@ -109,6 +109,7 @@ def test_fresh_processes_tell_memory_and_start(doubler: Path, tmp_path: Path, mo
     created = benchmarking.creation("sardonyx", doubler, FEEDS, 1, attempts=1)
     assert 0 < created.warm < 60
     assert 0 < created.cold < 60
+    assert min(created.cold_peak, created.warm_peak) > 10_000_000
     start = benchmarking.fresh_start("sardonyx", doubler, FEEDS, 1, attempts=1)
     assert start.total == pytest.approx(start.imported + start.created + start.first_run, rel=1e-3)
     varied, alone = benchmarking.shapes_memory("sardonyx", doubler, [{"x": np.ones((n, 3), np.float32)} for n in (1, 5, 3)], 1)

@@ -21,10 +21,12 @@ _PATIENCE = 600  # seconds for one process
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """Seconds it takes to open a model: with an empty cache of compiled code, and with a full one."""
+    """Seconds it takes to open a model, and the most bytes the process has by then: with an empty cache, and with a full one."""
 
     cold: float
     warm: float
+    cold_peak: int
+    warm_peak: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +88,19 @@ def peak_memory(engine: str, model: str | Path, feeds: Mapping[str, Any], thread
     return int(_probe(engine, model, [feeds], threads, runs)["peak"])
 
 
-def creation(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 3) -> Creation:
-    """How long opening a model takes; warm is the best of some attempts. Engines without a cache are equally fast in both."""
+def creation(
+    engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 3, cold_attempts: int = 1
+) -> Creation:
+    """What opening a model takes, the best of some attempts. Engines without a cache are equally fast cold and warm."""
     _warm_up(engine, model, feeds, threads)
-    with tempfile.TemporaryDirectory(prefix="sardonyx-bench-cache-") as folder:
-        cold = _probe(engine, model, [feeds], threads, 1, Path(folder))["create"]
-        warm = min(_probe(engine, model, [feeds], threads, 1, Path(folder))["create"] for _ in range(attempts))
-    return Creation(cold, warm)
+    cold, warm = [], []
+    for attempt in range(cold_attempts):
+        with tempfile.TemporaryDirectory(prefix="sardonyx-bench-cache-") as folder:
+            cold.append(_probe(engine, model, [feeds], threads, 1, Path(folder)))
+            if attempt == 0:
+                warm = [_probe(engine, model, [feeds], threads, 1, Path(folder)) for _ in range(attempts)]
+    peaks = [int(min(each["opened_peak"] for each in reports)) for reports in (cold, warm)]
+    return Creation(min(each["create"] for each in cold), min(each["create"] for each in warm), peaks[0], peaks[1])
 
 
 def fresh_start(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 5) -> FreshStart:

@@ -56,6 +56,7 @@ def main() -> None:
     options.log_severity_level = 3
     session = open_model(request["model"], options, providers=["CPUExecutionProvider"])
     opened = time.perf_counter()
+    opened_peak = resident_peak()
     session.run(None, feeds)
     first = time.perf_counter()
     after_first = resident_now()
@@ -70,6 +71,7 @@ def main() -> None:
         "first_run": first - opened,
         "total": first - start,
         "base": base,
+        "opened_peak": opened_peak,
         "peak": resident_peak(),
         "after_first": after_first,
         "at_end": resident_now(),

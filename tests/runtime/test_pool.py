@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -218,3 +220,18 @@ def test_the_first_version_of_control_groups_is_read_too(tmp_path: Path) -> None
 
 def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
     assert pools._cgroup_quota(str(tmp_path), str(tmp_path / "none")) is None
+
+
+def test_a_pool_of_more_workers_than_cores_ends_with_its_last_program() -> None:
+    kernels = library(None)
+    few, many = (pools.shared_pool(kernels.driver, count, False) for count in (1, (os.cpu_count() or 1) + 3))
+    assert pools.shared_pool(kernels.driver, many.workers, False) is many
+    many._open()
+    threads = list(many._threads)
+    assert len(threads) == many.workers - 1
+    kept, gone = weakref.ref(few), weakref.ref(many)
+    del few, many
+    gc.collect()
+    assert kept() is not None
+    assert gone() is None
+    assert not any(thread.is_alive() for thread in threads)

@@ -126,9 +126,10 @@ def form_groups(
     for node in nodes:
         reason = ("" if node in merges else _host_reason(node, excluded)) or _open_size(node, known)
         if not reason and node not in merges:
-            if registry.elementwise_rule(node) is None:
+            rule = registry.elementwise_rule(node)
+            if rule is None:
                 expected[node], reason = expectations(node, contents, known)
-            elif any(len(value.shape or ()) > len(node.outputs[0].shape or ()) for value in node.inputs if value is not None):
+            elif max(map(_axes, node.inputs[: registry.input_count(rule)]), default=0) > _axes(node.outputs[0]):
                 reason = "an input has more axes than the result"
         if reason:
             unsuited.update([node] if node in merges else [], [side for side, _ in regions.get(node, ())[:1]])
@@ -243,3 +244,7 @@ def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group], regi
     if latest.shape != shape:
         return None, f"works on {format_shape(shape)}, the kernel of {latest.label} on {format_shape(latest.shape)}"
     return latest, ""
+
+
+def _axes(value: Value | None) -> int:
+    return 0 if value is None else len(value.shape or ())

@@ -163,12 +163,13 @@ class Pool:
 
     def close(self) -> None:
         """End the threads; a later run starts new ones."""
-        if self._pid == os.getpid() and self._threads:
-            _stop_type(self._driver.functions["stop"])(self._address)
-            for thread in self._threads:
+        block, address, threads, pid = self._block, self._address, self._threads, self._pid
+        self._threads, self._pid = [], 0  # whoever runs from here on opens the pool anew, while the old threads end
+        if pid == os.getpid() and threads:
+            _stop_type(self._driver.functions["stop"])(address)
+            for thread in threads:
                 thread.join(timeout=1.0)
-        self._threads = []
-        self._pid = 0
+        del block
 
     def __del__(self) -> None:
         if not sys.is_finalizing():  # atexit has closed all pools by then
@@ -187,25 +188,32 @@ def _sit(work: object, address: int, worker: int, block: object) -> None:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_shared: dict[tuple[int, bool], Pool] = {}
+_shared: weakref.WeakValueDictionary[tuple[int, bool], Pool] = weakref.WeakValueDictionary()
+_lasting: dict[tuple[int, bool], Pool] = {}  # sessions come and go, the threads of sensible counts need not
 _shared_lock = ForkSafeLock()
+_cut: set[int] = set()  # counts that a warning was given of
 
 
 def shared_pool(driver: Callable[[], LoadedCode], workers: int, spinning: bool) -> Pool:
     """The pool of all programs of this process that want so many workers; 0 means as many as this process may use.
 
-    `driver` gives the native half of the runtime, which is the same wherever it was loaded from.
+    One with more workers than the machine has cores ends with the last program that uses it. `driver` gives the native half of
+    the runtime, which is the same wherever it was loaded from.
     """
     count = workers or usable_cores()
     if count > _MOST_WORKERS:
         count = min(count, max(_MOST_WORKERS, usable_cores()))
     key = (count, spinning)
-    if workers > count and key not in _shared:
+    if workers > count and workers not in _cut:
+        _cut.add(workers)
         _warn("%d threads were asked for; there are %d, as more than the machine has cores make it slower", workers, count)
     with _shared_lock:
-        if key not in _shared:
-            _shared[key] = Pool(driver(), key[0], spinning=spinning)
-        return _shared[key]
+        pool = _shared.get(key)
+        if pool is None:
+            pool = _shared[key] = Pool(driver(), count, spinning=spinning)
+        if count <= (os.cpu_count() or 1):
+            _lasting[key] = pool
+        return pool
 
 
 def _close_all() -> None:

@@ -1,7 +1,7 @@
 """Feeds whose sizes contradict each other, the constants of the model or its operators: what native code makes of them.
 
     python tests/contradictions.py --seconds 600 --seed 1        operators, small nets, random graphs
-    python tests/contradictions.py --models --seconds 600        models that installed packages ship
+    python tests/contradictions.py --models --seconds 600        models that packages ship, exports of PyTorch and scikit-learn
 
 A seed stands for a case (`contradiction_cases.py`), for which of its inputs are constants, which of their sizes are open, and for
 the shapes it is fed: nothing but the operators says what fits. Every seed runs in a child process, with each buffer between pages
@@ -9,6 +9,9 @@ nobody may touch. What is expected: the answer of the NumPy definitions, or an e
 hang, an answer where they refuse, another answer) is a failure and is printed with its seed:
 
     python tests/contradictions.py --seed 4711 --count 1
+
+Seeds go round all cases. The last lines say how many cases were reached, and which operators became native code on the way
+(programs out of the cache count as well only if an earlier seed of the same process compiled them).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -35,7 +39,8 @@ from onnx import numpy_helper
 import sardonyx
 from guarded_session import guarded_feeds, guarded_memory
 from sardonyx.errors import SardonyxError
-from session_agreement import REFERENCE, difference, session
+from sardonyx.lower import lowering
+from session_agreement import REFERENCE, TOLERANCE, difference, session
 
 Array = NDArray[Any]
 Feeds = dict[str, Array]
@@ -45,6 +50,7 @@ RUNS = 6  # with contradicting feeds for a seed, between two with those that fit
 LONGEST = 120  # seconds of computing for one seed
 LATEST = 1200  # seconds for one seed on a machine that is busy with other things
 _PRIME = 7919  # larger than any list of cases: seeds go through all of it
+TOLERANCES = {**TOLERANCE, "float32": 1e-4}  # shares of the largest magnitude
 FLOATS = ("bfloat16", "float16", "float32")  # from the roughest on
 
 
@@ -71,10 +77,13 @@ class Tally:
     runs: Counter[str] = field(default_factory=Counter)
     seeds: int = 0
     failures: list[str] = field(default_factory=list)
+    reached: Counter[str] = field(default_factory=Counter)  # names of cases, and how many of their seeds ended
+    lowered: set[tuple[str, str]] = field(default_factory=set)  # operators (domain, name) that became native code
 
     def __str__(self) -> str:
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(self.runs.items()))
-        return f"{self.seeds} seeds: {counts or 'no runs'}; {len(self.failures)} failures"
+        reached = f"{len(self.reached)} cases, {len(self.lowered)} operators in native code"
+        return f"{self.seeds} seeds, {reached}: {counts or 'no runs'}; {len(self.failures)} failures"
 
 
 def drawn_axes(feeds: Feeds, draw: random.Random) -> OpenAxes:
@@ -156,8 +165,12 @@ def outcome(opened: sardonyx.InferenceSession, feeds: Feeds) -> Outcome:
         return Outcome(None, f"{type(error).__name__}: {error}", deliberate=False)
 
 
-def judge(expected: Outcome, found: Outcome, loosest: str) -> tuple[str, str]:
-    """What became of a run, and what is wrong about it ("" if nothing is)."""
+def judge(expected: Outcome, found: Outcome, loosest: str, least: float) -> tuple[str, str]:
+    """What became of a run, and what is wrong about it ("" if nothing is).
+
+    Floats may differ by a share of the largest result, or of `least`, the largest that was fed: a difference of two that are
+    nearly equal has the rounding of what it was taken from.
+    """
     if not found.deliberate:
         return "bare exceptions", f"raises {found.error}"
     if expected.results is None:
@@ -167,8 +180,15 @@ def judge(expected: Outcome, found: Outcome, loosest: str) -> tuple[str, str]:
         return "answered where the reference refuses", f"answers {shapes}; the reference says: {expected.error}"
     if found.results is None:
         return "refused where the reference answers", f"refuses: {found.error}"
-    wrong = [text for text in (difference(a, e, loosest) for a, e in zip(found.results, expected.results)) if text]
+    pairs = zip(found.results, expected.results)
+    wrong = [text for text in (difference(a, e, loosest, TOLERANCES, least) for a, e in pairs) if text]
     return ("different answers", wrong[0]) if wrong else ("same answers", "")
+
+
+def largest(feeds: Feeds) -> float:
+    """The largest magnitude among the floats that are fed, at most 1; 1 if there are none."""
+    floats = [array[np.isfinite(array)] for array in feeds.values() if array.dtype.kind == "f"]
+    return min(max((float(np.abs(array).max(initial=0.0)) for array in floats), default=1.0), 1.0)
 
 
 def case_of(cases: Sequence[Case], seed: int) -> Case:
@@ -195,15 +215,24 @@ def run_seed(cases: Sequence[Case], seed: int) -> Iterator[tuple[str, str]]:
     with guarded_memory(at_start=draw.random() < 0.3) as guard:
         opened = session(content, threads=draw.choice((1, 2)))
         for given, wanted in zip(runs, expected):
-            kind, wrong = judge(wanted, outcome(opened, guarded_feeds(guard, given)), case.loosest)
+            kind, wrong = judge(wanted, outcome(opened, guarded_feeds(guard, given)), case.loosest, largest(given))
             shapes = {name: list(array.shape) for name, array in given.items()}
             yield kind, wrong and f"{wrong} (fed {shapes}, constant {sorted(constant)})"
 
 
 def _work(cases: Sequence[Case], seeds: Sequence[int], pipe: Connection) -> None:
-    """The child process: tells what it is about to do, then what came of it."""
+    """The child process: tells what it is about to do, then what came of it, and which operators were lowered."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
+    lowered: set[str] = set()
+    lower_group = lowering._lower_group
+
+    def watched(ctx: Any, group: Any) -> None:
+        lower_group(ctx, group)
+        if group.kind != "host":
+            lowered.update(f"{node.domain}::{node.op_type}" for node in group.nodes)
+
+    mock.patch.object(lowering, "_lower_group", watched).start()  # for as long as this process lives
     for seed in seeds:
         pipe.send((seed, "begin", ""))
         signal.alarm(LATEST)
@@ -215,7 +244,7 @@ def _work(cases: Sequence[Case], seeds: Sequence[int], pipe: Connection) -> None
             pipe.send((seed, "bare exceptions", f"{type(error).__name__}: {error}"))
         signal.alarm(0)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        pipe.send((seed, "end", ""))
+        pipe.send((seed, "end", " ".join(sorted(lowered))))
 
 
 def explore(cases: Sequence[Case], seeds: Sequence[int], tally: Tally, until: float | None = None) -> None:
@@ -236,6 +265,8 @@ def explore(cases: Sequence[Case], seeds: Sequence[int], tally: Tally, until: fl
                     continue
                 if kind == "end":
                     tally.seeds += 1
+                    tally.reached[case_of(cases, seed).name] += 1
+                    tally.lowered.update((domain, name) for domain, _, name in (each.partition("::") for each in wrong.split()))
                     continue
                 tally.runs[kind] += 1
                 if wrong:
@@ -277,16 +308,17 @@ def explore_for(cases: Sequence[Case], seconds: float, first: int, report: Any =
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    from contradiction_cases import all_cases, package_cases
+    from contradiction_cases import all_cases
+    from contradiction_models import real_models
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, help="how many seeds, instead of a time")
-    parser.add_argument("--models", action="store_true", help="models of installed packages instead of operators")
+    parser.add_argument("--models", action="store_true", help="real models instead of operators")
     parser.add_argument("--only", default="", help="only cases whose name holds this text; seeds mean other cases then")
     given = parser.parse_args(arguments)
-    cases = [case for case in (package_cases() if given.models else all_cases()) if given.only in case.name]
+    cases = [case for case in (real_models() if given.models else all_cases()) if given.only in case.name]
 
     def show(failure: str) -> None:
         print(failure, flush=True)
@@ -299,6 +331,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         explore(cases, range(given.seed, given.seed + given.count), tally)
         for failure in tally.failures:
             show(failure)
+    for name in sorted({case.name for case in cases} - set(tally.reached)):
+        print(f"not reached: {name}")
+    print("operators:", ", ".join(f"{domain}::{name}" if domain else name for domain, name in sorted(tally.lowered)))
     print(tally)
     return 1 if tally.failures else 0
 

@@ -37,24 +37,26 @@ def outcome(
     return results
 
 
-def difference(actual: Any, expected: Any, loosest: str = "float64") -> str:
+def difference(
+    actual: Any, expected: Any, loosest: str = "float64", tolerances: Mapping[str, float] = TOLERANCE, least: float = 1.0
+) -> str:
     """What differs between two results; "" if they agree up to rounding.
 
-    Floats may differ by a fraction of the largest number around. `loosest` is the narrowest float type that values on the way
-    had: its rounding is what can be expected.
+    Floats may differ by a fraction of the largest number around, or of `least` if that is larger. `loosest` is the narrowest
+    float type that values on the way had: its rounding is what can be expected.
     """
     if isinstance(expected, list):
         pairs = zip(actual, expected)
-        return next((text for text in (difference(a, e, loosest) for a, e in pairs) if text), "")
+        return next((text for text in (difference(a, e, loosest, tolerances, least) for a, e in pairs) if text), "")
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}"
     if expected.dtype.name not in TOLERANCE:
         wrong = (actual != expected) & ((actual == actual) | (expected == expected))  # NaN of small floats is NaN
     else:
         ours, theirs = actual.astype(np.float64), expected.astype(np.float64)
-        tolerance = max(TOLERANCE[expected.dtype.name], TOLERANCE[loosest])
+        tolerance = max(tolerances[expected.dtype.name], tolerances[loosest])
         finite = theirs[np.isfinite(theirs)]
-        scale = max(float(np.abs(finite).max(initial=0.0)), 1.0)
+        scale = max(float(np.abs(finite).max(initial=0.0)), least)
         with np.errstate(invalid="ignore"):
             close = np.abs(ours - theirs) <= tolerance * scale
         wrong = ~(close | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))

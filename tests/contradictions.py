@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import multiprocessing
 import random
+import resource
 import signal
 import sys
 import time
@@ -48,6 +50,8 @@ OpenAxes = dict[str, frozenset[int]]
 
 RUNS = 6  # with contradicting feeds for a seed, between two with those that fit
 LONGEST = 120  # seconds of computing for one seed
+SMALL = 20_000  # elements; larger feeds do not become many times as large
+MEMORY = 8 << 30  # bytes of address space for the runs of a process
 LATEST = 1200  # seconds for one seed on a machine that is busy with other things
 _PRIME = 7919  # larger than any list of cases: seeds go through all of it
 TOLERANCES = {**TOLERANCE, "float32": 1e-4}  # shares of the largest magnitude
@@ -135,7 +139,8 @@ def contradicted(feeds: Feeds, axes: OpenAxes, draw: random.Random) -> Feeds:
             shape[first], shape[second] = shape[second], shape[first]
         for axis in draw.sample(free, min(len(free), 1 if draw.random() < 0.7 else 2)):
             size = shape[axis]
-            shape[axis] = draw.choice((size + 1, max(size - 1, 0), 1, 0, 2 * size, size + 16))
+            larger = size + 16 if math.prod(shape) // max(size, 1) * 16 < max(array.size, SMALL) else size + 1
+            shape[axis] = draw.choice((size + 1, max(size - 1, 0), 1, 0, 2 * size, larger))
         made[name] = resized(array, tuple(shape))
     return made
 
@@ -224,6 +229,7 @@ def _work(cases: Sequence[Case], seeds: Sequence[int], pipe: Connection) -> None
     """The child process: tells what it is about to do, then what came of it, and which operators were lowered."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     lowered: set[str] = set()
     lower_group = lowering._lower_group
 
@@ -303,6 +309,8 @@ def explore_for(cases: Sequence[Case], seconds: float, first: int, report: Any =
         for failure in tally.failures[known:]:
             if report is not None:
                 report(failure)
+        if report is not None:
+            print(f"up to seed {seeds[-1]}: {tally}", file=sys.stderr, flush=True)
     return tally
 
 
@@ -331,8 +339,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         explore(cases, range(given.seed, given.seed + given.count), tally)
         for failure in tally.failures:
             show(failure)
-    for name in sorted({case.name for case in cases} - set(tally.reached)):
-        print(f"not reached: {name}")
+    missed = sorted({case.name for case in cases} - set(tally.reached))
+    print(f"{len(missed)} cases were not reached" + f": {', '.join(missed[:10])}" * bool(missed))
     print("operators:", ", ".join(f"{domain}::{name}" if domain else name for domain, name in sorted(tally.lowered)))
     print(tally)
     return 1 if tally.failures else 0

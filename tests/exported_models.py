@@ -49,7 +49,6 @@ def _installed(*packages: str) -> bool:
 
 def _torch_models() -> Iterator[Made]:
     import torch
-
     from test_torch_models import networks
 
     compilable = _installed("onnxscript")
@@ -86,9 +85,8 @@ def _traced(module: Any, inputs: Mapping[str, Any], *, is_open: bool) -> tuple[b
 def _benchmark_networks() -> dict[str, Callable[[], Network]]:
     """The networks of the benchmark, smaller."""
     import torch
-    from torch import nn
-
     from benchmarks.models import small, transformers, vision
+    from torch import nn
 
     picture = (1, 3, 32, 32)
     words = {
@@ -99,7 +97,8 @@ def _benchmark_networks() -> dict[str, Callable[[], Network]]:
     past = {f"past_{layer}": torch.randn(2, 1, 4, 5, 8) * 0.3 for layer in range(2)}
 
     def see(make: Callable[[], Any]) -> Callable[[], Network]:
-        return lambda: vision.picture_network(make, picture)
+        # with statistics of larger pictures: those of two pixels would be divided by next to nothing
+        return lambda: (vision.prepared(make(), (1, 3, 128, 128)), {"image": torch.randn(*picture)})
 
     def read(pooled: bool) -> Callable[[], Network]:
         return lambda: (transformers.prepared(transformers.Bert(32, 4, 2, pooled=pooled, vocabulary=100)), words)
@@ -183,12 +182,14 @@ def _language_models() -> dict[str, Callable[[], Network]]:
 
 def _estimators() -> Iterator[Made]:
     from skl2onnx import to_onnx
-
+    from sklearn.base import is_classifier
+    from sklearn.svm import LinearSVC
     from test_converted_models import BINARY, CLASSES, TARGET, X, estimators
 
     for name, fitted in estimators().items():
         estimator = fitted()
-        options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
+        has_maps = is_classifier(estimator) and not isinstance(estimator, LinearSVC)  # scores by class, unless told otherwise
+        options = {id(estimator): {"zipmap": False}} if has_maps else None
         model = to_onnx(estimator, X[:1], target_opset={"": 18, "ai.onnx.ml": 3}, options=options)
         yield f"scikit-learn {name}", model.SerializeToString(), {"X": X[:ROWS]}
     if not _installed("onnxmltools"):
@@ -201,7 +202,9 @@ def _estimators() -> Iterator[Made]:
             continue
         module = importlib.import_module(library)
         for kind, target in (("classifier", CLASSES), ("two classes", BINARY), ("regressor", TARGET)):
-            fitted = getattr(module, prefix + ("Regressor" if kind == "regressor" else "Classifier"))(n_estimators=5, verbosity=silent)
+            fitted = getattr(module, prefix + ("Regressor" if kind == "regressor" else "Classifier"))(
+                n_estimators=5, verbosity=silent
+            )
             fitted.fit(X, target)
             options = {} if library == "xgboost" else {"zipmap": False}
             types = [("X", FloatTensorType([None, 6]))]

@@ -62,6 +62,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[Array | None], int, tuple[
                                               np.zeros(1, np.uint8)], 1, ()),
     "QuantizeLinear, one scale beside many zero points": (
         "QuantizeLinear", "", {"axis": 1}, [f(2, 6), np.full(1, 0.1, np.float32), np.zeros(6, np.uint8)], 1, ()),
+    "Split into fewer parts than outputs": ("Split", "", {}, [f(4), np.array([1, 3])], 3, ()),
+    "Split into more parts than outputs": ("Split", "", {}, [f(4), np.array([1, 3, 0])], 2, ()),
+    "ScatterND, updates with an axis too many": (
+        "ScatterND", "", {}, [f(4, 4, 4), np.array([[0, 1], [2, 3]]), f(2, 4, 4)], 1, (2,)),
+    "ScatterElements, updates with an axis too many": (
+        "ScatterElements", "", {}, [f(4, 4), np.array([[0, 1], [2, 3]]), f(2, 2, 1)], 1, (2,)),
+    "BatchNormalization by a matrix": (
+        "BatchNormalization", "", {}, [f(2, 4, 5), f(4, 1), f(4, 1), f(4, 1), np.abs(f(4, 1))], 1, ()),
     "Expand of a size that does not fit": ("Expand", "", {}, [f(3, 2, 5), np.array([3, 4, 5])], 1, (1,)),
 }  # fmt: skip
 
@@ -143,3 +151,28 @@ def test_a_size_in_the_target_of_a_reshape_that_turns_out_to_be_zero_copies_the_
             results.append("the_node" in str(error))
     assert results[0] == results[1]
     assert (results[0] is True) == (count == 5)
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (0, 6), (2, 0)])
+@pytest.mark.parametrize("count", [0, 5, 6, 12])
+@pytest.mark.parametrize("after", ["", "Squeeze"])
+def test_no_pass_forgets_what_a_size_of_zero_means_to_a_reshape(shape: tuple[int, ...], count: int, after: str) -> None:
+    """[2, c], and [c, 1] squeezed: written as [2, -1] and [-1] they would take c = 0 for no elements instead of a copied size."""
+    parts = ["size", "number"] if after else ["number", "size"]
+    nodes = [
+        helper.make_node("Shape", ["like"], ["size"]),
+        helper.make_node("Concat", parts, ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["made"], name="the_node"),
+        *([helper.make_node(after, ["made", "number"], ["squeezed"])] if after else []),
+        helper.make_node("Relu", ["squeezed" if after else "made"], ["y"]),
+    ]
+    feeds = {"x": np.ones(shape, np.float32), "like": f(count)}
+    made = model(nodes, feeds, {"y": np.float32}, constants={"number": np.array([1 if after else 2])}, opset=18)
+    opened_up = with_open_sizes(made.SerializeToString(), feeds, {"x": frozenset((0, 1)), "like": frozenset((0,))}, set(), False)
+    results: list[Any] = []
+    for providers in (REFERENCE, NATIVE):
+        try:
+            results.append(session(opened_up, providers=providers).run(None, feeds)[0].shape)
+        except SardonyxError as error:
+            results.append("the_node" in str(error))
+    assert results[0] == results[1]

@@ -349,9 +349,8 @@ def _infer_multi_head(past_index: int) -> Any:
         else:
             ctx.expect_equal(query[2], heads * size)
             for index, packed, width in ((1, 2, size), (2, 0, v_size)):
-                ctx.expect_shape(index, batch, length, heads, packed, width)
-                ctx.expect_shape(index, batch, heads, length, width)
-                ctx.expect_shape(index, batch, length, heads * width)
+                apart, joined = (batch, heads, length, width), (batch, length, heads * width)
+                ctx.expect_one_of(index, (batch, length, heads, packed, width), apart, joined)
         for index in (past_index, past_index + 1):
             if past is not None and len(past) == 4:
                 ctx.expect_shape(index, batch, heads, past[2], size if index == past_index else v_size)

@@ -288,8 +288,7 @@ def _expect_grouped(ctx: InferContext, output: Shape, size: Dim) -> None:
     if past is not None and len(past) == 4 and not ctx.attr("kv_cache_bit_width"):
         for index in (3, 4):
             ctx.expect_shape(index, batch, kv_heads, past[2], size)
-    ctx.expect_shape(5, batch)
-    ctx.expect_shape(5, batch, 1)
+    ctx.expect_one_of(5, (batch,), (batch, 1))
     total = ctx.shape(6)
     ctx.expect_equal(product(total or ()), 1)
     cos = ctx.shape(7) if ctx.has(7) else None

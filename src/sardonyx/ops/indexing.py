@@ -142,7 +142,9 @@ def _scatter_elements(data: Array, indices: Array, updates: Array, *, axis: int,
 
 def _infer_scatter_elements(ctx: InferContext) -> InferResult:
     _expect_along(ctx)
-    ctx.expect_shape(2, *(ctx.shape(1) or ()))
+    indices = ctx.shape(1)
+    if indices is not None:
+        ctx.expect_shape(2, *indices)
     return ctx.shape(0)
 
 

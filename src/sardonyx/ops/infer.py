@@ -12,7 +12,7 @@ nothing else about the sizes of its inputs, and checks all of it before it runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, Union
+from typing import Any, Final, Literal, TypeAlias, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ InferResult: TypeAlias = Union[InferOne, list[InferOne]]
 Rule: TypeAlias = Callable[["InferContext"], InferResult]
 # broadcast: the first size is 1, or as large as the second; filled: it is at least as large as the second
 Expectation: TypeAlias = tuple[Literal["equal", "broadcast", "filled"], Dim, Dim]
+_NEVER: Final[Expectation] = ("equal", 1, 0)  # what no sizes make up for: another number of axes
 
 
 class InferContext:
@@ -59,11 +60,19 @@ class InferContext:
             self.expectations.append(("equal", size, other))
 
     def expect_shape(self, index: int, *sizes: Dim) -> None:
-        """State the sizes of an input, if it is given; nothing is stated if its rank is unknown or another."""
+        """State the sizes of an input, if it is given; nothing is stated if its rank is unknown."""
+        self.expect_one_of(index, sizes)
+
+    def expect_one_of(self, index: int, *shapes: Sequence[Dim]) -> None:
+        """State that an input, if it is given, has one of these shapes: the one with as many axes."""
         shape = self.shape(index) if self.has(index) else None
-        if shape is not None and len(shape) == len(sizes):
-            for size, other in zip(shape, sizes):
-                self.expect_equal(size, other)
+        if shape is None:
+            return
+        wanted = next((each for each in shapes if len(each) == len(shape)), None)
+        if wanted is None:
+            self.expectations.append(_NEVER)
+        for size, other in zip(shape, wanted or ()):
+            self.expect_equal(size, other)
 
     def expect_at_most(self, size: Dim, limit: Dim) -> None:
         """State that a size must not be larger than another."""
@@ -81,7 +90,7 @@ class InferContext:
 
     def expect_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
         """State that a shape must broadcast to another, which keeps its own."""
-        self.expectations += [("equal", 1, 0)] * (len(shape) > len(target))
+        self.expectations += [_NEVER] * (len(shape) > len(target))
         for size, wanted in zip(reversed(shape), reversed(target)):
             if size not in (wanted, 1):
                 self.expectations.append(("broadcast", size, wanted))

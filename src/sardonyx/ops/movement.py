@@ -277,6 +277,8 @@ def _split(x: Array, sizes: Sequence[int] | None, axis: int, parts: int, even: b
         if even and size % parts:
             raise ValueError(f"axis {axis} of shape {x.shape} cannot be split into {parts} equal parts")
         sizes = _split_sizes(size, parts)
+    if len(sizes) != parts:
+        raise ValueError(f"split {tuple(sizes)} has {len(sizes)} elements, but there are {parts} outputs")
     if sum(sizes) != size or any(part < 0 for part in sizes):
         raise ValueError(f"split {tuple(sizes)} does not add up to the {size} of axis {axis} of shape {x.shape}")
     return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=axis))
@@ -325,6 +327,8 @@ def infer_split(ctx: InferContext) -> InferResult:
     sizes: Sequence[Dim] | None = ctx.attr("split") if ctx.version < 13 else None
     if ctx.has(1):
         sizes = ctx.dims(1) if ctx.version >= 13 else None
+        for length in ctx.shape(1) or ():
+            ctx.expect_equal(length, parts)
         if sizes is None:
             sizes = [ctx.fresh() for _ in range(parts)]
     if sizes is None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from sardonyx.analysis.shapes import ShapeReport, infer_shapes
 from sardonyx.analysis.value_rules import Known
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, is_nonnegative
 from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.protocol import PassResult, Reject
@@ -120,7 +120,8 @@ def literal_shape(given: Sequence[Dim], wanted: Known | Sequence[Dim], allowzero
     """A shape for Reshape (without allowzero) that means `wanted` for a tensor of shape `given`, whatever the sizes are.
 
     0 copies the size at the same place, and one size may be left to be computed, if no other size can be zero: otherwise it
-    could be anything. An element of `wanted` may be -1; with `allowzero` a 0 in it is an empty dimension.
+    could be anything. An element of `wanted` may be -1; with `allowzero` a 0 in it is an empty dimension. Without, a size that
+    turns out to be zero means that of the input, and no literal says the same.
     """
     target: list[int] = []
     open_places = 0
@@ -140,7 +141,17 @@ def literal_shape(given: Sequence[Dim], wanted: Known | Sequence[Dim], allowzero
         return Reject("more than one size is computed: a literal shape has room for one")
     if open_places and any(size == 0 for size in target) and not _has_open_place(wanted):
         return Reject("a size is computed and another one may be zero: the shape would not be unique")
+    if not allowzero and may_mean_another(given, wanted):
+        return Reject("a size may turn out to be zero, which means the size of the input")
     return target
+
+
+def may_mean_another(given: Sequence[Dim], wanted: Known | Sequence[Dim]) -> bool:
+    """Whether a computed size of a Reshape's target could be zero, which stands for another size of the input."""
+    return any(
+        not isinstance(dim, int) and not is_nonnegative(dim - 1) and (place >= len(given) or given[place] != dim)
+        for place, dim in enumerate(np.asarray(wanted, dtype=object).reshape(-1))
+    )
 
 
 def _has_open_place(wanted: Known | Sequence[Dim]) -> bool:

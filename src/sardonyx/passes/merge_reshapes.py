@@ -4,7 +4,8 @@
     y = Transpose(x: f32[N,64,1,1]) {perm = [0, 2, 3, 1]}    =>   y = Reshape(x, [0, 1, 1, 64])
 
 None of these moves data, so the first one may go on serving others. A Transpose that moves dimensions of size 1 only is a
-Reshape. Refuses: results whose shape cannot be written down with the sizes known when the model is compiled.
+Reshape. Refuses: results whose shape cannot be written down with the sizes known when the model is compiled; a Reshape by
+computed sizes that may be zero, because zero means the size of the input.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from sardonyx.ir.graph import Node, Value
-from sardonyx.passes.fold_shape_values import literal_shape
+from sardonyx.passes.fold_shape_values import literal_shape, may_mean_another
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, attr_ints
 
@@ -48,7 +49,17 @@ class MergeReshapes(_ToReshape):
         first = node.inputs[0].producer if node.inputs[0] is not None else None
         if first is None or first.op_type not in _CHANGES or not is_standard(first):
             return None
+        if _depends_on_zeros(g, first) or _depends_on_zeros(g, node):
+            return Reject("a size may turn out to be zero, which means the size of the input")
         return first.inputs[0]
+
+
+def _depends_on_zeros(g: Rewriter, node: Node) -> bool:
+    """Whether a Reshape by a computed shape is another one where a size of that is zero."""
+    if node.op_type != "Reshape" or len(node.inputs) < 2 or g.ints(node.inputs[1]) is not None or node.attr("allowzero", 0):
+        return False
+    given, made = node.inputs[0], node.outputs[0].shape
+    return given is None or given.shape is None or made is None or may_mean_another(given.shape, made)
 
 
 @dataclass(frozen=True)

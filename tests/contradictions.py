@@ -139,8 +139,12 @@ def contradicted(feeds: Feeds, axes: OpenAxes, draw: random.Random) -> Feeds:
             shape[first], shape[second] = shape[second], shape[first]
         for axis in draw.sample(free, min(len(free), 1 if draw.random() < 0.7 else 2)):
             size = shape[axis]
-            larger = size + 16 if math.prod(shape) // max(size, 1) * 16 < max(array.size, SMALL) else size + 1
-            shape[axis] = draw.choice((size + 1, max(size - 1, 0), 1, 0, 2 * size, larger))
+            is_small = math.prod(shape) // max(size, 1) * 16 < max(array.size, SMALL)
+            may_be_a_shape = array.dtype == np.int64 and array.ndim == 1  # one with 16 more axes would ask for gigabytes
+            larger = size + 16 if is_small and not may_be_a_shape else size + 1
+            shape[axis] = draw.choice(
+                (size + 1, max(size - 1, 0), 1, 0, 2 * size if size < 5 or not may_be_a_shape else 0, larger)
+            )
         made[name] = resized(array, tuple(shape))
     return made
 

@@ -135,7 +135,7 @@ def _language_models() -> dict[str, Callable[[], Network]]:
     import torch
     import transformers
 
-    class First(torch.nn.Module):
+    class First(torch.nn.Module):  # type: ignore[misc, name-defined]
         """A model called with named inputs, and the first of its results."""
 
         def __init__(self, model: Any, *names: str, **settings: Any) -> None:
@@ -202,11 +202,9 @@ def _estimators() -> Iterator[Made]:
             continue
         module = importlib.import_module(library)
         for kind, target in (("classifier", CLASSES), ("two classes", BINARY), ("regressor", TARGET)):
-            fitted = getattr(module, prefix + ("Regressor" if kind == "regressor" else "Classifier"))(
-                n_estimators=5, verbosity=silent
-            )
-            fitted.fit(X, target)
-            options = {} if library == "xgboost" else {"zipmap": False}
+            boosted = getattr(module, prefix + ("Regressor" if kind == "regressor" else "Classifier"))
+            given = boosted(n_estimators=5, verbosity=silent).fit(X, target)
+            plain = {} if library == "xgboost" else {"zipmap": False}
             types = [("X", FloatTensorType([None, 6]))]
-            model = getattr(onnxmltools, f"convert_{library}")(fitted, initial_types=types, **options)
+            model = getattr(onnxmltools, f"convert_{library}")(given, initial_types=types, **plain)
             yield f"{library} {kind}", model.SerializeToString(), {"X": np.ascontiguousarray(X[:ROWS])}

@@ -70,6 +70,16 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[Array | None], int, tuple[
         "ScatterElements", "", {}, [f(4, 4), np.array([[0, 1], [2, 3]]), f(2, 2, 1)], 1, (2,)),
     "BatchNormalization by a matrix": (
         "BatchNormalization", "", {}, [f(2, 4, 5), f(4, 1), f(4, 1), f(4, 1), np.abs(f(4, 1))], 1, ()),
+    "Compress of nothing, a place that is not there": (
+        "Compress", "", {"axis": 1}, [f(0, 1), np.array([True, True])], 1, ()),
+    "TensorScatter of nothing, a step that is not there": (
+        "TensorScatter", "", {"axis": 1}, [f(2, 5, 0), f(2, 3, 0), np.array([1, 4])], 1, ()),
+    "ReverseSequence of nothing, longer than the axis": (
+        "ReverseSequence", "", {"time_axis": 0, "batch_axis": 1}, [f(3, 2, 0), np.array([3, 4])], 1, ()),
+    "RotaryEmbedding of nothing, a position that is not there": (
+        "RotaryEmbedding", "", {}, [f(2, 2, 5, 0), f(3, 0), f(3, 0), np.full((2, 5), 7)], 1, ()),
+    "RoiAlign without channels, an image that is not there": (
+        "RoiAlign", "", {}, [f(2, 0, 5, 5), np.abs(f(1, 4)), np.array([3])], 1, ()),
     "Expand of a size that does not fit": ("Expand", "", {}, [f(3, 2, 5), np.array([3, 4, 5])], 1, (1,)),
 }  # fmt: skip
 

@@ -73,6 +73,25 @@ def test_scales_that_are_no_whole_numbers_and_a_shrinking_antialias() -> None:
         assert_native_agrees(model(graph), {"x": x}, atol=1e-5)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(("not_larger", "not_smaller")),
+    st.sampled_from(("nearest", "linear")),
+    st.tuples(st.integers(1, 19), st.integers(1, 19)),
+    st.tuples(st.integers(1, 19), st.integers(1, 19)),
+)
+def test_sizes_that_keep_the_aspect_ratio_have_one_factor(
+    policy: str, mode: str, shape: tuple[int, int], sizes: tuple[int, int]
+) -> None:
+    """[2, 4] to at least [1, 3] is [2, 3] by 0.75 on both axes: the first keeps its size, but that factor is not 1."""
+    x = np.random.default_rng(0).standard_normal((1, 2, *shape)).astype(np.float32)
+    graph = f"""(float[1,2,{shape[0]},{shape[1]}] x) => (float[a] y) {{
+        s = Constant<value_ints=[{sizes[0]},{sizes[1]}]>()
+        y = Resize<mode="{mode}", axes=[2,3], keep_aspect_ratio_policy="{policy}">(x, , , s)
+    }}"""
+    assert_native_agrees(model(graph), {"x": x}, rtol=1e-5, atol=1e-4, native=False)
+
+
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_the_aspect_ratio_can_be_kept(policy: str) -> None:
     x = np.random.default_rng(0).standard_normal((1, 1, 6, 8)).astype(np.float32)

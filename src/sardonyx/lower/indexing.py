@@ -49,11 +49,15 @@ def index_step(
     label: str,
     ordered: Sequence[int] = (),
     combine: Combine = "",
+    trusted: bool = False,
 ) -> None:
     """A gather or scatter over an iteration space; near and far are views with their strides over it.
 
-    The `ordered` axes are those on which different places may meet in one element of `far`.
+    The `ordered` axes are those on which different places may meet in one element of `far`. Where nothing is moved, no kernel
+    looks at the indices: NumPy does, since wrong ones are errors there, too, unless they are our own (`trusted`).
     """
+    if places and not trusted:
+        ctx.check_not_empty(size for axis, size in enumerate(sizes) if all(place.strides[axis] == 0 for place in places))
     strides = [tuple(near[1]), tuple(far[1]), *(place.strides for place in places)]
     free = [axis for axis in range(len(sizes)) if axis not in ordered]
     parallel, moves = merge_axes([sizes[axis] for axis in free], [[one[axis] for axis in free] for one in strides])
@@ -128,14 +132,24 @@ def _row_axis(moves: Sequence[Sequence[Dim]]) -> int | None:
     return None
 
 
-def take(ctx: LowerContext, source: View, axis: int, indices: View, target: View, fault: tuple[Address, int], label: str) -> None:
+def take(
+    ctx: LowerContext,
+    source: View,
+    axis: int,
+    indices: View,
+    target: View,
+    fault: tuple[Address, int],
+    label: str,
+    *,
+    trusted: bool = False,
+) -> None:
     """target := source with the elements an index tensor names in place of an axis, as NumPy's take."""
     rank = len(indices.shape)
     sizes = (*source.shape[:axis], *indices.shape, *source.shape[axis + 1 :])
     far = (*source.strides[:axis], *((0,) * rank), *source.strides[axis + 1 :])
     places = (*((0,) * axis), *indices.strides, *((0,) * (len(source.shape) - axis - 1)))
     place = Place(indices, places, source.shape[axis], source.strides[axis])
-    index_step(ctx, "gather", sizes, (target, target.strides), (source, far), [place], fault, label=label)
+    index_step(ctx, "gather", sizes, (target, target.strides), (source, far), [place], fault, label=label, trusted=trusted)
 
 
 def given(node: Node, position: int) -> Value:
@@ -161,13 +175,7 @@ def gather(ctx: LowerContext, group: Group) -> None:
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
     if not _gathered_view(ctx, data, indices, output, axis):
         fault = _out_of_range(ctx, node, axis)
-        _check_every_index(ctx, [size for place, size in enumerate(ctx.shape(data)) if place != axis])
         take(ctx, ctx.view(data), axis, ctx.view(indices), ctx.output(output), fault, group.label)
-
-
-def _check_every_index(ctx: LowerContext, moved: Sequence[Dim]) -> None:
-    """Where nothing is moved, no kernel looks at the indices: NumPy does, since wrong ones are errors there, too."""
-    ctx.check_not_empty(moved)
 
 
 def _gathered_view(ctx: LowerContext, data: Value, indices: Value, output: Value, axis: int) -> bool:
@@ -277,7 +285,6 @@ def gather_nd(ctx: LowerContext, group: Group) -> None:
     middle = len(indices.shape) - 1 - batch
     far = (*source.strides[:batch], *((0,) * middle), *source.strides[batch + depth :])
     sizes = (*indices.shape[:-1], *source.shape[batch + depth :])
-    _check_every_index(ctx, source.shape[batch + depth :])
     fault = ctx.fault(node, _ND_OUT_OF_RANGE)
     index_step(ctx, "gather", sizes, (target, target.strides), (source, far), places, fault, label=group.label)
 
@@ -376,7 +383,6 @@ def scatter_nd(ctx: LowerContext, group: Group) -> None:
     sizes = (*indices.shape[:-1], *far.shape[depth:])
     for size, other in zip(sizes, near.shape):
         ctx.check_equal(size, other)
-    _check_every_index(ctx, far.shape[depth:])
     lead = len(indices.shape) - 1
     index_step(
         ctx,

@@ -38,17 +38,20 @@ _TRIED: Final = 64  # sizes for which a rule that must hold for all of them is t
 
 @dataclass(frozen=True)
 class _Resize:
-    """What a node asks for: the axes, their factors where they are given, and the rules."""
+    """What a node asks for: the axes, their factors where they are given or known, and the rules.
+
+    `plans` says what happens to the axes if they keep their proportions: all have one factor, which their sizes do not tell.
+    """
 
     axes: tuple[int, ...]
     scales: Array | None
     how: Interpolation
-    policy: str
+    plans: dict[int, AxisPlan] | None = None
 
 
-def _asked(ctx: LowerContext, node: Node, rank: int) -> _Resize | None:
+def _asked(ctx: LowerContext, node: Node, source: Sequence[Dim]) -> _Resize | None:
     """What a node asks for; None if it depends on data, or on a crop."""
-    attrs = attribute_values(node)
+    attrs, rank = attribute_values(node), len(source)
     if node.op_type == "Upsample" or node.version < 11:
         if node.version >= 9:
             scales = ctx.known.array(node.inputs[1])
@@ -59,7 +62,7 @@ def _asked(ctx: LowerContext, node: Node, rank: int) -> _Resize | None:
         mode = _OLD_MODES.get(attrs.get("mode") or "nearest")
         if scales is None or mode is None:
             return None
-        return _Resize(tuple(range(rank)), scales.reshape(-1), Interpolation(mode, "asymmetric", "truncate"), "stretch")
+        return _Resize(tuple(range(rank)), scales.reshape(-1), Interpolation(mode, "asymmetric", "truncate"))
     coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
     if coordinates == "tf_crop_and_resize" or attrs.get("mode", "nearest") not in _OLD_MODES:
         return None
@@ -78,14 +81,22 @@ def _asked(ctx: LowerContext, node: Node, rank: int) -> _Resize | None:
         bool(attrs.get("antialias")),
     )
     axes = tuple(normalize_axis(axis, rank) for axis in attrs.get("axes") or range(rank))
-    return _Resize(axes, scales, how, attrs.get("keep_aspect_ratio_policy") or "stretch")
+    policy = attrs.get("keep_aspect_ratio_policy") or "stretch"
+    if scales is not None or policy == "stretch":
+        return _Resize(axes, scales, how)
+    wanted = ctx.known.array(node.inputs[3]) if len(node.inputs) > 3 else None
+    known = [size for size in source if isinstance(size, int) and size]
+    if wanted is None or len(known) != rank:
+        return None
+    plans = resize_plans(known, axes, None, None, wanted, policy=policy)
+    return _Resize(axes, np.array([plan.scale for plan in plans], np.float32), how, {plan.axis: plan for plan in plans})
 
 
 @view("Resize", "Upsample")
 def resize(ctx: LowerContext, node: Node) -> bool:
     value, output = first_input(node), node.outputs[0]
     source, shape = ctx.shape(value), ctx.shape(output)
-    asked = _asked(ctx, node, len(source))
+    asked = _asked(ctx, node, source)
     if asked is None:
         return False
     factors = _factors(asked, source, shape)
@@ -97,8 +108,6 @@ def resize(ctx: LowerContext, node: Node) -> bool:
     plans = _plans(asked, source, shape)
     changed = [axis for axis in asked.axes if not _stays(asked, plans[axis], source[axis], shape[axis])]
     unknown = [axis for axis in changed if not (isinstance(source[axis], int) and isinstance(shape[axis], int))]
-    if unknown and asked.policy != "stretch":
-        return False
     in_runs = [axis for axis in changed if axis in unknown or not is_made_ahead(plans[axis], asked.how)]
     if in_runs and not fits_open_sizes(asked.how):
         return False
@@ -184,15 +193,11 @@ def _repeat(ctx: LowerContext, node: Node, factors: Sequence[int]) -> None:
 
 def _plans(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> dict[int, AxisPlan]:
     """What happens to the axes of known sizes."""
+    if asked.plans is not None:
+        return asked.plans
     known = [size if isinstance(size, int) else 1 for size in source]
     outs = [size if isinstance(size, int) else 1 for size in shape]
     wanted = None if asked.scales is not None else np.array([outs[axis] for axis in asked.axes], np.int64)
-    if asked.scales is None and asked.policy != "stretch":
-        best = min if asked.policy == "not_larger" else max
-        factors = [np.float32(outs[axis]) / np.float32(known[axis]) for axis in asked.axes]
-        zero, one = np.float32(0), np.float32(1)
-        scale = best(factors)
-        return {axis: AxisPlan(axis, known[axis], outs[axis], scale, zero, one) for axis in asked.axes}
     return {plan.axis: plan for plan in resize_plans(known, asked.axes, None, asked.scales, wanted, policy="stretch")}
 
 
@@ -231,7 +236,7 @@ def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Mapping[int
             target = ctx.scratch(wide, part, node.op_type)
         if table.weights is None:
             fault = ctx.fault(node, "element {found} of {limit}")
-            take(ctx, current, table.axis, table.places, target, fault, node.op_type)
+            take(ctx, current, table.axis, table.places, target, fault, node.op_type, trusted=True)
         else:
             _blend(ctx, node, current, target, table.axis, table.places, table.weights)
         current = target

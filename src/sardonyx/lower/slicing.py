@@ -144,7 +144,7 @@ def padded(ctx: LowerContext, group: Group, before: Sequence[Dim], after: Sequen
             else:
                 places = _sources(ctx, start, width, front, kept, mode)
                 fault = ctx.fault(node, "a border takes element {found} of {limit}")
-                take(ctx, done, axis, places, border, fault, group.label)
+                take(ctx, done, axis, places, border, fault, group.label, trusted=True)
         done = whole
 
 

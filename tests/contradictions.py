@@ -142,9 +142,8 @@ def contradicted(feeds: Feeds, axes: OpenAxes, draw: random.Random) -> Feeds:
             is_small = math.prod(shape) // max(size, 1) * 16 < max(array.size, SMALL)
             may_be_a_shape = array.dtype == np.int64 and array.ndim == 1  # one with 16 more axes would ask for gigabytes
             larger = size + 16 if is_small and not may_be_a_shape else size + 1
-            shape[axis] = draw.choice(
-                (size + 1, max(size - 1, 0), 1, 0, 2 * size if size < 5 or not may_be_a_shape else 0, larger)
-            )
+            twice = 2 * size if size < 5 or not may_be_a_shape else 0
+            shape[axis] = draw.choice((size + 1, max(size - 1, 0), 1, 0, twice, larger))
         made[name] = resized(array, tuple(shape))
     return made
 

@@ -135,7 +135,7 @@ def _language_models() -> dict[str, Callable[[], Network]]:
     import torch
     import transformers
 
-    class First(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class First(torch.nn.Module):  # type: ignore[misc]
         """A model called with named inputs, and the first of its results."""
 
         def __init__(self, model: Any, *names: str, **settings: Any) -> None:

@@ -163,6 +163,25 @@ def test_a_size_in_the_target_of_a_reshape_that_turns_out_to_be_zero_copies_the_
     assert (results[0] is True) == (count == 5)
 
 
+@pytest.mark.parametrize("last", [4, 5, 6, 7])
+def test_no_new_positions_need_no_room_behind_the_past(last: int) -> None:
+    arrays = {"q": f(2, 0, 64), "k": f(2, 2, 6, 8), "v": f(2, 2, 6, 8), "lengths": i32(3, last), "total": i32(7)}
+    names = ["q", "", "", "k", "v", "lengths", "total"]
+    node = helper.make_node("GroupQueryAttention", names, ["y", "keys", "values"], domain=MICROSOFT, name="the_node", **GROUPED)
+    made = model([node], arrays, dict.fromkeys(("y", "keys", "values"), np.float32)).SerializeToString()
+    feeds = {name: arrays[name] for name in ("q", "k", "v", "lengths")}
+    axes = {"q": frozenset((1,)), **{name: frozenset() for name in ("k", "v", "lengths", "total")}}
+    content = with_open_sizes(made, arrays, axes, {"total"}, False)
+    results: list[Any] = []
+    for providers in (REFERENCE, NATIVE):
+        try:
+            results.append([array.tolist() for array in session(content, providers=providers).run(None, feeds)])
+        except SardonyxError as error:
+            results.append("the_node" in str(error))
+    assert results[0] == results[1]
+    assert (results[0] is True) == (last == 7)
+
+
 @pytest.mark.parametrize("shape", [(2, 6), (0, 6), (2, 0)])
 @pytest.mark.parametrize("count", [0, 5, 6, 12])
 @pytest.mark.parametrize("after", ["", "Squeeze"])

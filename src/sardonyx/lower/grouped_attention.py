@@ -130,7 +130,7 @@ class _Grouped:
         queries, held, room = (load(number, "i64") for number in (2, 3, 4))
         behind = length + 1 - queries
         place = select(whole.eq(queries), const(0, "i64"), behind)
-        wrong = (length < 0) | (length >= room) | (place < 0) | (place > held)
+        wrong = (length < 0) | (length >= room) | (place < 0) | ((place > held) & (queries > 0))  # nothing new needs no place
         places = index_tensor(ctx, (self.batch,), views, select(wrong, const(FAR_AWAY, "i64"), place), "places")
         # Where there is nothing to append, nobody else would look at the places.
         nothing = ctx.scratch(dtypes.INT8, (self.batch,), "nothing")

@@ -56,7 +56,7 @@ def index_step(
     The `ordered` axes are those on which different places may meet in one element of `far`. Where nothing is moved, no kernel
     looks at the indices: NumPy does, since wrong ones are errors there, too, unless they are our own (`trusted`).
     """
-    if places and not trusted:
+    if places and not trusted and not any(0 in place.view.shape for place in places):
         ctx.check_not_empty(size for axis, size in enumerate(sizes) if all(place.strides[axis] == 0 for place in places))
     strides = [tuple(near[1]), tuple(far[1]), *(place.strides for place in places)]
     free = [axis for axis in range(len(sizes)) if axis not in ordered]

@@ -108,3 +108,15 @@ def test_a_failing_node_is_caught_by_whom_onnxruntimes_error_is_caught(what: str
         onnxruntime.InferenceSession(content, providers=[NATIVE]).run(None, feeds)
     with pytest.raises(getattr(errors, type(expected.value).__name__), match="'n'"):  # when it opens, or when it runs
         sardonyx.InferenceSession(content, providers=[provider]).run(None, feeds)
+
+
+@pytest.mark.parametrize("size", [np.inf, -np.inf, np.nan])
+def test_sizes_that_are_no_numbers_are_refused_by_name(size: float) -> None:
+    node = helper.make_node("Split", ["x", "sizes"], ["y"], name="halves")
+    sizes = numpy_helper.from_array(np.array([size], np.float32), "sizes")
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [sizes])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 1)], ir_version=8)
+    for provider in (NATIVE, REFERENCE):
+        with pytest.raises(errors.SardonyxError, match="Split"):
+            sardonyx.InferenceSession(model.SerializeToString(), providers=[provider]).run(None, {"x": np.ones(4, np.float32)})

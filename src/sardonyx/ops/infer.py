@@ -151,7 +151,10 @@ class InferContext:
         if data is None:
             known = self.dims(index)
             return tuple(known) if known is not None and all(isinstance(dim, int) for dim in known) else None  # type: ignore[arg-type]
-        return tuple(int(item) for item in np.asarray(data).reshape(-1))
+        try:
+            return tuple(int(item) for item in np.asarray(data).reshape(-1))
+        except OverflowError as error:  # the first Split takes its sizes as floats
+            raise ValueError(f"input {index} holds an infinity, expected whole numbers") from error
 
     def fresh(self, hint: str = "") -> Dim:
         """A size known only at run time."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sardonyx.analysis import values
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.analysis.shapes import ShapeReport, infer_shapes
-from sardonyx.analysis.value_rules import RULES
+from sardonyx.analysis.value_rules import RULES, known_array
 from sardonyx.dtypes import BOOL, FLOAT32, INT32, INT64, DType
 from sardonyx.ir import dims
 from sardonyx.ir.builder import GraphBuilder
@@ -318,3 +318,8 @@ def test_values_inside_subgraphs_are_followed() -> None:
 @pytest.mark.parametrize(("dtype", "fits"), [(INT64, True), (INT32, True), (FLOAT32, True), (BOOL, False)])
 def test_a_symbol_is_kept_by_types_that_can_hold_any_size(dtype: DType, fits: bool) -> None:
     assert (known(f"s = Shape(x) @13\nc = Cast(s) {{to = {dtype.onnx}}} @13") != "not known") is fits
+
+
+def test_an_empty_constant_with_an_endless_axis_is_not_known() -> None:
+    assert known_array(np.zeros((0, 1 << 60), np.int8)) is None
+    assert known_array(np.zeros((0, 3), np.int8)) is not None

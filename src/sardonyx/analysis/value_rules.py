@@ -25,6 +25,7 @@ from sardonyx.ir.types import TensorType, Type
 
 Known: TypeAlias = NDArray[np.object_]  # of int and dims.Expr
 LIMIT: Final = 64  # elements; shapes and what is computed from them are smaller
+_LONGEST: Final = 1 << 56
 
 
 class _NotKnown(ValueError):
@@ -84,6 +85,8 @@ class NodeView:
 
 def known_array(data: NDArray[Any]) -> Known | None:
     """The elements of a constant as Python integers; None if one of them is not a whole number, or -0.0, which is none."""
+    if prod(max(size, 1) for size in data.shape) > _LONGEST:  # empty, but NumPy has no array of objects with such axes
+        return None
     if data.dtype.kind not in "iub":
         items = [float(item) for item in data.reshape(-1)]
         if not all(isfinite(item) and item.is_integer() and (item or copysign(1, item) > 0) for item in items):

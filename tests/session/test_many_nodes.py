@@ -76,6 +76,7 @@ def one_value_read_by_all(count: int) -> bytes:
     return model(nodes, **{f"w{number}": np.full((4, 4), number, F32) for number in range(count)})
 
 
+@pytest.mark.slow  # counts also what compiling a kernel takes, and which run compiles it depends on the tests before
 @pytest.mark.parametrize("make", [additions_and_softmaxes, products, concats_and_slices, ifs, one_value_read_by_all])
 def test_opening_takes_work_by_the_number_of_nodes(
     make: Callable[[int], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

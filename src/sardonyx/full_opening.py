@@ -93,13 +93,15 @@ def _save(place: Place, program: CompiledModel, description: ModelDescription, b
         saved.save(folder, key, saved.Record(code, program.node_count, (), described, beside), program.main.program.constants)
         return
 
+    node_count = program.node_count  # not the program: it would refer to itself, and keep its memory when it is dropped
+
     def save_case(case: Case, special: NativeModel) -> None:
         code = special.saved_program()
         if code is not None:
-            record = saved.Record(code, program.node_count, (), b"", beside)
+            record = saved.Record(code, node_count, (), b"", beside)
             saved.save(folder, saved.case_key(key, case), record, special.main.program.constants)
 
-    saved.save(folder, key, saved.Record(None, program.node_count, program.deciding_inputs, described, beside), {})
+    saved.save(folder, key, saved.Record(None, node_count, program.deciding_inputs, described, beside), {})
     program.on_case = save_case
 
 

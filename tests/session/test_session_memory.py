@@ -115,6 +115,22 @@ def test_a_run_that_asks_for_it_gives_memory_back(make: Callable[[], bytes], tmp
         np.testing.assert_array_equal(session.run(None, {"x": LARGE})[0], expected)
 
 
+@pytest.mark.parametrize("make", [network, looping])
+def test_a_dropped_session_gives_its_memory_back_at_once(make: Callable[[], bytes], tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    for _ in range(2):  # compiled, then saved
+        session = sardonyx.InferenceSession(make())
+        session.run(None, {"x": LARGE})
+        gc.collect()
+        gc.disable()  # what a session holds does not wait for a search for cycles
+        try:
+            held = resident()
+            del session
+            assert resident() < held - 20 * MEGABYTE
+        finally:
+            gc.enable()
+
+
 def test_without_an_arena_nothing_is_kept_between_runs() -> None:
     options = sardonyx.SessionOptions()
     options.enable_cpu_mem_arena = False

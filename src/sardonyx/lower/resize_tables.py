@@ -105,7 +105,7 @@ def _coordinate(x: Expr, old: Expr, new: Expr, scale: Expr, mode: str) -> Expr:
     width = scale * size
     if mode == "half_pixel_symmetric":
         offset = size / 2.0 * (1.0 - new.cast("f32") / width)
-        return offset + (x + 0.5) / scale - 0.5
+        return (offset.cast("f64") + (x + 0.5).cast("f64") / scale.cast("f64") - 0.5).cast("f32")
     return select(new.eq(1), const(0.0, "f32"), x * (size - 1.0) / (width - 1.0))
 
 

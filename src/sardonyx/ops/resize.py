@@ -70,7 +70,8 @@ def source_coordinates(plan: AxisPlan, mode: str) -> Array:
         return (x + _HALF) / scale
     if mode == "half_pixel_symmetric":
         offset = size / 2 * (_ONE - np.float32(plan.out) / width)
-        return offset + (x + _HALF) / scale - _HALF
+        # The sum alone is float64 in ONNX Runtime: the point in the middle of an odd axis may fall short of a whole number.
+        return (offset + (x + 0.5).astype(np.float64) / scale - 0.5).astype(np.float32)
     if mode == "align_corners":
         return np.zeros(plan.out, np.float32) if plan.out == 1 else x * (size - _ONE) / (width - _ONE)
     if mode == "tf_crop_and_resize":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -74,6 +75,20 @@ class _Frame:
         self.symbols: list[int] = []
 
 
+def _load_constants(plan: NativePlan, release: Callable[[], None] | None) -> dict[int, Array]:
+    loaded: dict[int, Array] = {}
+    unreleased = 0
+    for number, buffer in enumerate(plan.buffers):
+        if buffer.kind != "constant" or buffer.load is None:
+            continue
+        array = loaded[number] = np.ascontiguousarray(buffer.load())
+        unreleased += array.nbytes
+        if release is not None and unreleased > _RELEASED_AT_ONCE:
+            release()
+            unreleased = 0
+    return loaded
+
+
 class NativeProgram:
     """A compiled graph: inputs and outputs are arrays in the order of the plan's."""
 
@@ -87,10 +102,10 @@ class NativeProgram:
     ) -> None:
         """`release` is called now and then while constants are loaded: what was read so far is not needed again."""
         self.plan = plan
-        self._release = release
         self.pool = pool
         self._host_calls = host_calls
-        self.core = NativeCore(image_of(plan), addresses, pool, self._load_constants)
+        # Not a method of this program: it would refer to itself, and keep its memory when it is dropped.
+        self.core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, release))
         self._free: list[_Frame] = []
         self._host_constants: dict[Value, Array] = {}
 
@@ -103,19 +118,6 @@ class NativeProgram:
     def _late_buffers(self) -> list[tuple[int, int]]:
         """Buffers that get their places in the middle of a run, with the symbols in their sizes."""
         return [(number, self._ways.dim_needs[self.plan.sizes[number]]) for number in self.core.image.late[:, 0].tolist()]
-
-    def _load_constants(self) -> dict[int, Array]:
-        loaded: dict[int, Array] = {}
-        unreleased = 0
-        for number, buffer in enumerate(self.plan.buffers):
-            if buffer.kind != "constant" or buffer.load is None:
-                continue
-            array = loaded[number] = np.ascontiguousarray(buffer.load())
-            unreleased += array.nbytes
-            if self._release is not None and unreleased > _RELEASED_AT_ONCE:
-                self._release()
-                unreleased = 0
-        return loaded
 
     @property
     def is_all_native(self) -> bool:

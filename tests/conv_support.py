@@ -12,18 +12,18 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from guarded import GuardedMemory
 from native_support import host_nodes, in_order, prepared, run_native, run_reference
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import Compiled, NativeSettings, compile_graph, library
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
+from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, library
 from sardonyx.ir.dims import evaluate
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.groups import form_groups
 from sardonyx.lower.lowering import lower_graph
-from sardonyx.lower.steps import Address, Buffer, KernelStep, Lowered
 from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.passes.protocol import PassResult
 from sardonyx.plan.build import build_plan
+from sardonyx.program.steps import Address, Buffer, KernelStep, Lowered
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import Program
 

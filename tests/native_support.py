@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import Compiled, NativeSettings, compile_graph
+from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph, Model, Node
-from sardonyx.lower.steps import HostNodeStep
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.plan.build import build_plan
+from sardonyx.program.steps import HostNodeStep
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import Program, RunControl
 

@@ -15,10 +15,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
-from sardonyx import assemble
 from sardonyx.codegen import emit
+from sardonyx.compile import assemble
 from sardonyx.kernel.loops import LoopKernel
-from sardonyx.kernel.matmul import MatMulKernel
+from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.lower import registry
 
 X = np.random.default_rng(0).normal(size=(7, 64)).astype(np.float32)

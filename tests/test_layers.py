@@ -29,28 +29,21 @@ LAYERS = {
     "analysis": 3,
     "passes": 4,
     "kernel": 5,
-    "lower": 6,
+    "program": 6,
+    "lower": 7,
     "codegen": 7,
     "plan": 8,
     "providers": 9,
     "runtime": 10,
-    "assemble": 11,
-    "native_model": 11,
-    "compiler": 11,
+    "compile": 11,
     "training": 12,
     "quantization": 12,
-    "opened": 13,
-    "opening": 13,
-    "full_opening": 13,
-    "calls": 13,
-    "inner_session": 13,
     "session": 13,
     "inspection": 13,
     "explanation": 13,
     "benchmarking": 13,
     "sample_inputs": 13,
     "build_info": 13,
-    "model_compiler": 13,
     "backend": 14,
     "capi": 14,
     "datasets": 14,
@@ -76,9 +69,10 @@ ONLY = {
     "analysis": {"errors", "dtypes", "options", "ir", "ops"},
     "passes": {"errors", "dtypes", "options", "compile_options", "ir", "ops", "analysis"},
     "kernel": {"errors", "dtypes", "options", "forks", "ir"},  # of ir only the dimensions, see below
-    "lower": {"errors", "dtypes", "options", "forks", "ir", "ops", "analysis", "kernel"},
+    "program": {"errors", "dtypes", "options", "forks", "ir", "kernel"},
+    "lower": {"errors", "dtypes", "options", "forks", "ir", "ops", "analysis", "kernel", "program"},
     "codegen": {"errors", "dtypes", "options", "cache_folder", "forks", "kernel"},
-    "plan": {"errors", "dtypes", "options", "ir", "analysis", "kernel", "lower"},  # it lays out what lowering produced
+    "plan": {"errors", "dtypes", "options", "ir", "analysis", "kernel", "program"},
     "cli": {"__init__"},
 }
 THIRD_PARTY = {"numpy", "ml_dtypes", "llvmlite"}
@@ -86,7 +80,7 @@ LLVMLITE_HOME = "codegen"
 FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  # may go through the public names
 OPTIONAL = {  # package of an extra -> the only parts that may use it, and must work or say so without it
     "torch": ("sardonyx/training/", "sardonyx/transformers/"),
-    "PIL": ("sardonyx/ops/image_formats.py",),
+    "PIL": ("sardonyx/ops/sampling/image_formats.py",),
 }
 
 

@@ -24,15 +24,15 @@ from onnx import NodeProto, helper, numpy_helper
 from peak import CALL, copy_peak, multiply_add_peak
 
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import NativeSettings, compile_graph, fast_path
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import host
+from sardonyx.compile.assemble import NativeSettings, compile_graph, fast_path
 from sardonyx.formats.onnx import load
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.loops import LoopKernel, surface, walks
-from sardonyx.lower.steps import Address, Argument, Buffer
+from sardonyx.program.steps import Address, Argument, Buffer
 from sardonyx.runtime.native_program import NativeProgram
 
 node = helper.make_node

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from peak import multiply_add_peak
 
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import NativeSettings, compile_graph
+from sardonyx.compile.assemble import NativeSettings, compile_graph
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array

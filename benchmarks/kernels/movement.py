@@ -20,7 +20,7 @@ from onnx import parser
 
 import sardonyx
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.assemble import NativeSettings, compile_graph
+from sardonyx.compile.assemble import NativeSettings, compile_graph
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
         program_cache,
         summarize_model,
     )
-    from sardonyx.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
     from sardonyx.options import (
         ExecutionMode,
         ExecutionOrder,
@@ -98,7 +97,8 @@ if TYPE_CHECKING:
     from sardonyx.runtime.sparse import OrtSparseFormat, SparseTensor
     from sardonyx.runtime.values import OrtValue, OrtValueVector, copy_tensors
     from sardonyx.sample_inputs import Fitted, fitting_inputs, fitting_shapes, random_inputs
-    from sardonyx.session import InferenceSession
+    from sardonyx.session.inference_session import InferenceSession
+    from sardonyx.session.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
 
 __version__ = "0.1.0"
 
@@ -149,7 +149,7 @@ _MODULES = {
         "ModelSummary", "OperatorInfo", "check_model", "load_model", "load_value", "object_cache", "operators", "program_cache",
         "summarize_model",
     ),
-    "model_compiler": ("ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo"),
+    "session.model_compiler": ("ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo"),
     "options": (
         "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtExecutionProviderDevicePolicy", "RunOptions",
         "SessionOptions", "set_global_thread_pool_sizes",
@@ -167,10 +167,10 @@ _MODULES = {
     "runtime.sparse": ("OrtSparseFormat", "SparseTensor"),
     "runtime.values": ("OrtValue", "OrtValueVector", "copy_tensors"),
     "sample_inputs": ("Fitted", "fitting_inputs", "fitting_shapes", "random_inputs"),
-    "session": ("InferenceSession",),
+    "session.inference_session": ("InferenceSession",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-_SMALL = ("errors", "options", "session")  # what a small program needs; they import no `logging`
+_SMALL = ("errors", "options", "session.inference_session")  # what a small program needs; they import no `logging`
 _SUBMODULES = ("backend", "benchmarking", "capi", "datasets")
 
 

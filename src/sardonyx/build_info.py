@@ -70,6 +70,6 @@ def disable_telemetry_events() -> None:
 
 def set_seed(seed: int) -> None:
     """Seed of random operators that carry none of their own."""
-    from sardonyx.ops import random  # lazy: loads the operator's family
+    from sardonyx.ops.creation import random  # lazy: loads the operator's family
 
     random.set_seed(operator.index(seed) % (1 << 64))

@@ -13,23 +13,23 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from sardonyx import errors
-from sardonyx.assemble import Compiled
+from sardonyx.compile.assemble import Compiled
+from sardonyx.compile.compiler import compile_model
+from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
-from sardonyx.compiler import compile_model
 from sardonyx.inspection import Source, load_model
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.dims import Dim, evaluate, symbols_of
 from sardonyx.ir.graph import Model, Node, walk
 from sardonyx.lower.groups import Group
-from sardonyx.lower.steps import Buffer, HostNodeStep, SizeStep, Step
-from sardonyx.native_model import NativeModel
 from sardonyx.options import SessionOptions
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import run_stage, stages_for
-from sardonyx.plan.image import PARALLEL_FROM
 from sardonyx.plan.memory import Lifetime, lower_bound, owners, plan_offsets
 from sardonyx.plan.native import NativePlan
+from sardonyx.program.image import PARALLEL_FROM
+from sardonyx.program.steps import Buffer, HostNodeStep, SizeStep, Step
 from sardonyx.sample_inputs import fitting_shapes
 
 Placement: TypeAlias = Literal["kernel", "view", "host", "known"]

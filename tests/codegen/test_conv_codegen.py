@@ -13,13 +13,13 @@ from onnx import helper
 from conv_support import lowered_for, machine, model, numbers, run_guarded
 from native_support import run_reference
 from sardonyx.codegen import llvm
-from sardonyx.codegen.conv_window import row_tiles
+from sardonyx.codegen.conv.conv_window import row_tiles
 from sardonyx.codegen.emit import kernel_ir
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
-from sardonyx.kernel.conv import ConvKernel
-from sardonyx.kernel.window import Row
-from sardonyx.lower.steps import KernelStep
+from sardonyx.kernel.conv.conv import ConvKernel
+from sardonyx.kernel.conv.window import Row
+from sardonyx.program.steps import KernelStep
 
 OTHERS = (
     Target("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c", 8, 16),

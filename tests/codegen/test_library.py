@@ -13,8 +13,8 @@ from sardonyx.codegen.emit import kernel_ir
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
-from sardonyx.kernel.transpose import TransposeKernel
-from sardonyx.kernel.write import WriteKernel
+from sardonyx.kernel.indexing.transpose import TransposeKernel
+from sardonyx.kernel.indexing.write import WriteKernel
 
 KERNELS = [*(WriteKernel("i64", count) for count in range(1, 6)), *(TransposeKernel(kind, 1) for kind in ("f32", "f64", "i8"))]
 

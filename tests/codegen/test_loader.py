@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sardonyx import errors
-from sardonyx.assemble import library
 from sardonyx.codegen import llvm, loader
+from sardonyx.compile.assemble import library
 
 SOURCE = """
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)

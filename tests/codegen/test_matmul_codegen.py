@@ -18,12 +18,12 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel import dot, matmul, pack
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import Expr, load, maximum
 from sardonyx.kernel.loops import Operand
-from sardonyx.kernel.matmul import MatMulKernel, vector_lanes
-from sardonyx.kernel.pack import pack_strips
+from sardonyx.kernel.matmul import dot, matmul, pack
+from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
+from sardonyx.kernel.matmul.pack import pack_strips
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "f16": np.float16}

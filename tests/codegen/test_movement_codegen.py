@@ -15,16 +15,19 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import host, narrow
 from sardonyx.ir.dims import Dim, evaluate
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel import compact, indexing, interleave, resample, scan, sort, topk, transpose
-from sardonyx.kernel.compact import CountKernel, PlacesKernel, StartsKernel
-from sardonyx.kernel.indexing import IndexKernel
-from sardonyx.kernel.interleave import InterleaveKernel
-from sardonyx.kernel.resample import ResampleKernel
-from sardonyx.kernel.scan import ScanKernel
-from sardonyx.kernel.sort import SortKernel
-from sardonyx.kernel.topk import TopKKernel
-from sardonyx.kernel.transpose import TransposeKernel
-from sardonyx.kernel.write import WriteKernel
+from sardonyx.kernel.indexing import compact, indexing, transpose
+from sardonyx.kernel.indexing.compact import CountKernel, PlacesKernel, StartsKernel
+from sardonyx.kernel.indexing.indexing import IndexKernel
+from sardonyx.kernel.indexing.transpose import TransposeKernel
+from sardonyx.kernel.indexing.write import WriteKernel
+from sardonyx.kernel.matmul import interleave
+from sardonyx.kernel.matmul.interleave import InterleaveKernel
+from sardonyx.kernel.rows import scan, sort, topk
+from sardonyx.kernel.rows.scan import ScanKernel
+from sardonyx.kernel.rows.sort import SortKernel
+from sardonyx.kernel.rows.topk import TopKKernel
+from sardonyx.kernel.sampling import resample
+from sardonyx.kernel.sampling.resample import ResampleKernel
 
 WIDTHS = sorted({4, 8, host().lanes})
 _call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

@@ -14,10 +14,10 @@ from sardonyx.codegen import llvm
 from sardonyx.codegen.function import Function, module
 from sardonyx.codegen.loader import LoadedCode, load
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.tile import Place, Tile, Tiles
 from sardonyx.codegen.target import host
-from sardonyx.codegen.tile import Place, Tile, Tiles
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.matmul import vector_lanes
+from sardonyx.kernel.matmul.matmul import vector_lanes
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 LANES = {"f32": vector_lanes("f32", host().lanes), "f64": vector_lanes("f64", host().lanes)}

@@ -20,7 +20,7 @@ from onnx.backend.test.runner import Runner
 from guarded_session import guarded_memory
 from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep
 from sardonyx.options import CPU_PROVIDER, REFERENCE_PROVIDER, GraphOptimizationLevel, SessionOptions
-from sardonyx.session import InferenceSession
+from sardonyx.session.inference_session import InferenceSession
 
 WAYS = {level.name: (CPU_PROVIDER, level) for level in GraphOptimizationLevel}
 WAYS["reference"] = (REFERENCE_PROVIDER, GraphOptimizationLevel.ORT_DISABLE_ALL)

@@ -19,7 +19,7 @@ from contradiction_cases import all_cases, node_cases, own_cases
 from contradiction_models import real_models
 from contradictions import Case, Tally, contradicted, drawn_axes, explore, explore_for, run_seed
 from sardonyx.ops.index import read_index
-from sardonyx.ops.layout import DOMAIN
+from sardonyx.ops.indexing.layout import DOMAIN
 
 SECONDS = float(os.environ.get("SARDONYX_GUARDED_SECONDS", "300"))
 SEED = int(os.environ.get("SARDONYX_GUARDED_SEED", "0"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sardonyx.ir.dims import evaluate, symbol
-from sardonyx.kernel.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors, units
+from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors, units
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand

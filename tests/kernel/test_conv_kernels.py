@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from sardonyx.kernel.conv import ConvKernel
+from sardonyx.kernel.conv.conv import ConvKernel
+from sardonyx.kernel.conv.layout import LayoutKernel, ShiftKernel, SurroundKernel
+from sardonyx.kernel.conv.window import GlobalPoolKernel, NarrowKernel, Row, WindowKernel
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import clamp
-from sardonyx.kernel.layout import LayoutKernel, ShiftKernel, SurroundKernel
 from sardonyx.kernel.loops import Operand
-from sardonyx.kernel.resize import ResizeKernel
-from sardonyx.kernel.window import GlobalPoolKernel, NarrowKernel, Row, WindowKernel
+from sardonyx.kernel.sampling.resize import ResizeKernel
 
 STORE = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
 RELU = Epilogue((Operand("f32", "unit"),), ((0, clamp(accumulator("f32"), 0.0, None)),))

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sardonyx.ir.dims import symbol
-from sardonyx.kernel import dot, matmul, pack
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
-from sardonyx.kernel.matmul import MatMulKernel, heights, strip_vectors, tallest
+from sardonyx.kernel.matmul import dot, matmul, pack
+from sardonyx.kernel.matmul.matmul import MatMulKernel, heights, strip_vectors, tallest
 
 PLAIN = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
 

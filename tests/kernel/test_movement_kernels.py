@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from sardonyx.ir.dims import evaluate, symbol
-from sardonyx.kernel import indexing, interleave, transpose
-from sardonyx.kernel.compact import CountKernel, PlacesKernel
-from sardonyx.kernel.indexing import IndexKernel
-from sardonyx.kernel.interleave import InterleaveKernel
-from sardonyx.kernel.resample import ResampleKernel
-from sardonyx.kernel.scan import ScanKernel
-from sardonyx.kernel.sort import SortKernel
-from sardonyx.kernel.topk import TopKKernel
-from sardonyx.kernel.transpose import TransposeKernel
-from sardonyx.kernel.write import WriteKernel
+from sardonyx.kernel.indexing import indexing, transpose
+from sardonyx.kernel.indexing.compact import CountKernel, PlacesKernel
+from sardonyx.kernel.indexing.indexing import IndexKernel
+from sardonyx.kernel.indexing.transpose import TransposeKernel
+from sardonyx.kernel.indexing.write import WriteKernel
+from sardonyx.kernel.matmul import interleave
+from sardonyx.kernel.matmul.interleave import InterleaveKernel
+from sardonyx.kernel.rows.scan import ScanKernel
+from sardonyx.kernel.rows.sort import SortKernel
+from sardonyx.kernel.rows.topk import TopKKernel
+from sardonyx.kernel.sampling.resample import ResampleKernel
 
 KERNELS = [
     WriteKernel("i64", 3),

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sardonyx.kernel.math import tanh
-from sardonyx.kernel.matmul import registers_of
-from sardonyx.kernel.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, tile_sizes, total, vector
+from sardonyx.kernel.matmul.matmul import registers_of
+from sardonyx.kernel.rnn.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, tile_sizes, total, vector
 
 SUM = projected(0, "f32") + total(0, "f32")
 KERNEL = RecurrentKernel("f32", "f32", 1, 0, 1, (Pass(0, 1, ((0, tanh(SUM)),), tanh(SUM)),), (True,), (True,), True, False, 4)

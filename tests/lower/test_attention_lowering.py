@@ -12,9 +12,10 @@ from onnx import helper
 
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
-from sardonyx import assemble, errors
+from sardonyx import errors
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
+from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-11, "float16": 3e-3}

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 
 from conv_support import assert_blocked_agrees, blocked, compiled, model, numbers
 from native_support import assert_native_agrees, run_native
-from sardonyx.kernel.window import NarrowKernel
-from sardonyx.lower.conv_task import choose_tile
-from sardonyx.ops.conv import conv_core
+from sardonyx.kernel.conv.window import NarrowKernel
+from sardonyx.lower.conv.conv_task import choose_tile
+from sardonyx.ops.conv.conv import conv_core
 
 
 @dataclass(frozen=True)

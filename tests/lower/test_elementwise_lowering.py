@@ -12,7 +12,7 @@ from onnx import helper
 
 from lowering_case import BF16, BOOL, F16, F32, F64, FLOATS, INTEGERS, SIGNED, UNSIGNED, check_one, model, samples
 from native_support import assert_native_agrees, compile_native
-from sardonyx.lower.steps import KernelStep
+from sardonyx.program.steps import KernelStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

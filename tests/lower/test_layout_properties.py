@@ -15,7 +15,7 @@ from lowering_case import F32, Array, model
 from native_support import compile_native, host_nodes, run_native, run_reference
 from property_support import SEEDS, any_bits, assert_guarded_agrees, shapes
 from sardonyx.errors import SardonyxError
-from sardonyx.ops.layout import DOMAIN, to_blocked
+from sardonyx.ops.indexing.layout import DOMAIN, to_blocked
 
 BLOCKS = st.sampled_from((4, 8, 16))
 CHANNELS = st.one_of(st.integers(1, 5), st.integers(7, 33))

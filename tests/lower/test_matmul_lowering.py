@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
-from sardonyx import assemble
-from sardonyx.assemble import Compiled
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
+from sardonyx.compile import assemble
+from sardonyx.compile.assemble import Compiled
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.dot import DotKernel
-from sardonyx.kernel.matmul import MatMulKernel
-from sardonyx.kernel.pack import PackKernel
-from sardonyx.lower.steps import KernelStep
+from sardonyx.kernel.matmul.dot import DotKernel
+from sardonyx.kernel.matmul.matmul import MatMulKernel
+from sardonyx.kernel.matmul.pack import PackKernel
+from sardonyx.program.steps import KernelStep
 from sardonyx.runtime.native_core import SizeConflict
 
 CODES = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model_text import model
 from native_support import assert_native_agrees, compile_native, run_native, run_reference
-from sardonyx.kernel.transpose import TransposeKernel
+from sardonyx.kernel.indexing.transpose import TransposeKernel
 
 TYPES = {
     "float": np.float32,

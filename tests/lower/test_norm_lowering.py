@@ -10,7 +10,7 @@ from onnx import NodeProto, helper
 
 from lowering_case import F16, F32, F64, TOLERANCE, Array, model
 from native_support import assert_native_agrees, compile_native, run_native
-from sardonyx.lower.steps import KernelStep
+from sardonyx.program.steps import KernelStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

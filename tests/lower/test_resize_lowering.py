@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
-from sardonyx.lower import resize, resize_tables
-from sardonyx.ops import resize as meaning
+from sardonyx.lower.sampling import resize, resize_tables
+from sardonyx.ops.sampling import resize as meaning
 from sardonyx.runtime.native_core import SizeConflict
 
 COORDINATES = (

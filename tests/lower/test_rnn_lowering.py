@@ -13,12 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
-from sardonyx import assemble, errors
+from sardonyx import errors
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.target import Target, host
+from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.rnn import RecurrentKernel
-from sardonyx.lower.steps import KernelStep
+from sardonyx.kernel.rnn.rnn import RecurrentKernel
+from sardonyx.program.steps import KernelStep
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 TOLERANCE = {"float32": 2e-5, "float64": 1e-10, "float16": 4e-3}

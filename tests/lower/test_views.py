@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sardonyx import dtypes
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.tensor import Array
-from sardonyx.lower.steps import Buffer, View, whole
 from sardonyx.lower.views import expanded, reshaped, sliced, transposed, with_axes, without_axes
+from sardonyx.program.steps import Buffer, View, whole
 
 
 def shown(view: View, memory: Array) -> Array:

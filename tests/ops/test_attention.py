@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from op_case import Array, by_onnxruntime, by_reference, f32, i64, known_shape, random_array, run, seeds
 
 from sardonyx.ir.dims import symbol
-from sardonyx.ops import attention, registry
+from sardonyx.ops import registry
+from sardonyx.ops.attention import attention
 
 quick = settings(max_examples=25, deadline=None)
 

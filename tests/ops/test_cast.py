@@ -14,7 +14,7 @@ from op_case import Array, by_onnxruntime, by_reference, f32, known_shape, rando
 
 from sardonyx import dtypes
 from sardonyx.ir.types import TensorType
-from sardonyx.ops.cast import cast
+from sardonyx.ops.elementwise.cast import cast
 
 PLAIN = [
     dtypes.FLOAT32, dtypes.FLOAT64, dtypes.FLOAT16, dtypes.BOOL, dtypes.INT8, dtypes.INT16, dtypes.INT32, dtypes.INT64,

@@ -11,7 +11,7 @@ from contrib_oracle import check, evaluate, normal, optimized, quantized, run_mo
 from onnx import helper
 from op_case import Array
 
-from sardonyx.ops import contrib_layout
+from sardonyx.ops.indexing import contrib_layout
 
 
 def _last(x: Array) -> Array:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from op_case import Array, by_onnxruntime, by_reference, f32, known_shape, random_array, run, seeds
 
 from sardonyx.ir.dims import evaluate, symbol
-from sardonyx.ops import conv
-from sardonyx.ops.conv import conv_core
-from sardonyx.ops.windows import output_spatial, resolve_pads, windows
+from sardonyx.ops.conv import conv
+from sardonyx.ops.conv.conv import conv_core
+from sardonyx.ops.conv.windows import output_spatial, resolve_pads, windows
 
 quick = settings(max_examples=25, deadline=None)
 

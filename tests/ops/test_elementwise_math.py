@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_case import FLOATS, by_onnxruntime, close, random_array, run, seeds, shapes
 
-from sardonyx.ops.special import erf
+from sardonyx.ops.elementwise.special import erf
 
 quick = settings(max_examples=15, deadline=None)
 floats = st.sampled_from(FLOATS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import sardonyx
-from sardonyx.ops.layout import blocked_shape, fits_blocks, from_blocked, to_blocked
+from sardonyx.ops.indexing.layout import blocked_shape, fits_blocks, from_blocked, to_blocked
 from sardonyx.ops.registry import EvalContext, call, lookup
 
 

@@ -13,7 +13,7 @@ from op_case import FLOATS, by_onnxruntime, close, f32, known_shape, random_arra
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import symbol
-from sardonyx.ops.matmul import exact_float, integer_matmul, parse_equation
+from sardonyx.ops.matmul.matmul import exact_float, integer_matmul, parse_equation
 
 quick = settings(max_examples=25, deadline=None)
 size = st.integers(0, 4)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_oracle import ML, TRANSFORMS, RandomTrees, agree, inputs_with_ties
 
-from sardonyx.ops import ml_forest
+from sardonyx.ops.ml import ml_forest
 
 quick = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from op_case import Array, by_onnxruntime, by_reference, f32, known_shape, run, seeds
 
 from sardonyx import dtypes
-from sardonyx.ops.quant import dequantize, dynamic_parameters, quantize
+from sardonyx.ops.quant.quant import dequantize, dynamic_parameters, quantize
 
 quick = settings(max_examples=25, deadline=None)
 INTEGERS = (np.uint8, np.int8, np.uint16, np.int16, ml_dtypes.uint4, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.int2)

@@ -11,8 +11,8 @@ import pytest
 from op_case import Array, f32, known_shape
 
 from sardonyx import dtypes
-from sardonyx.ops import random as random_family
 from sardonyx.ops import registry, signature
+from sardonyx.ops.creation import random as random_family
 from sardonyx.ops.registry import EvalContext, Trait
 
 LIKES = ("RandomNormalLike", "RandomUniformLike")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import sardonyx
 from model_text import model
-from sardonyx.ops import re2_match
-from sardonyx.ops.contrib_text import TOKENIZER
-from sardonyx.ops.re2 import compile_re2
+from sardonyx.ops.text import re2_match
+from sardonyx.ops.text.contrib_text import TOKENIZER
+from sardonyx.ops.text.re2 import compile_re2
 
 # Python's $ matches before a newline at the end; \Z is what RE2's $ is.
 ATOMS = ("a", "b", "ab", ".", "[ab]", "[^a]", r"\w", r"\W", r"\s", r"\d", "(?i:A)", "(?s:.)", r"\n", "")

@@ -15,9 +15,9 @@ from sardonyx.ir.dims import symbol
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import OptionalType, SequenceType, TensorType, Type
 from sardonyx.ops import registry, signature
+from sardonyx.ops.control.sequence import common_type
 from sardonyx.ops.infer import InferContext
 from sardonyx.ops.registry import EvalContext
-from sardonyx.ops.sequence import common_type
 
 Array = NDArray[Any]
 quick = settings(max_examples=30, deadline=None)

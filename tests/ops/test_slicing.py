@@ -13,7 +13,7 @@ from op_case import by_onnxruntime, by_reference, f32, i64, known_shape, random_
 
 from sardonyx.ir import dims
 from sardonyx.ir.dims import symbol
-from sardonyx.ops.slicing import sliced_size
+from sardonyx.ops.indexing.slicing import sliced_size
 
 quick = settings(max_examples=40, deadline=None)
 N = symbol("N")

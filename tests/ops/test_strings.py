@@ -13,7 +13,7 @@ from op_case import Array, by_onnxruntime, by_reference, i64, known_shape, run, 
 from sardonyx import dtypes
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.types import TensorType
-from sardonyx.ops.re2 import compile_re2
+from sardonyx.ops.text.re2 import compile_re2
 
 quick = settings(max_examples=30, deadline=None)
 

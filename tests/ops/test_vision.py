@@ -15,8 +15,8 @@ from op_case import Array, by_onnxruntime, f32, i64, known_shape, random_array, 
 from PIL import Image
 
 from sardonyx.ir.dims import Expr
-from sardonyx.ops import image_formats
-from sardonyx.ops.image_formats import DamagedImage, decode
+from sardonyx.ops.sampling import image_formats
+from sardonyx.ops.sampling.image_formats import DamagedImage, decode
 
 quick = settings(max_examples=25, deadline=None)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from operation_counts import fastest_growing
 from sardonyx.plan import memory
-from sardonyx.plan.image import ALIGNMENT
 from sardonyx.plan.memory import Lifetime, Stack, lower_bound, owners, plan_offsets
+from sardonyx.program.image import ALIGNMENT
 
 Plan = tuple[list[int], int]
 Planner = Callable[[list[Lifetime]], Plan]

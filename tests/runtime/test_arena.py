@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import symbol
-from sardonyx.lower.steps import Buffer
-from sardonyx.plan.image import Image
 from sardonyx.plan.native import NativePlan, image_of
+from sardonyx.program.image import Image
+from sardonyx.program.steps import Buffer
 from sardonyx.runtime.arena import Arena, ArenaLayout, rounded_up
 
 PAGE = 4096

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from sardonyx import errors
+from sardonyx.compile.compiler import compile_model
 from sardonyx.compile_options import CompileOptions
-from sardonyx.compiler import compile_model
 from sardonyx.dtypes import BOOL, FLOAT32, INT64
 from sardonyx.ir import tensor
 from sardonyx.ir.dims import symbol

@@ -16,8 +16,8 @@ import pytest
 
 import sardonyx
 from model_text import model
-from sardonyx.assemble import library
 from sardonyx.codegen import driver, llvm, loader
+from sardonyx.compile.assemble import library
 from sardonyx.datasets import get_example
 from sardonyx.runtime import pool as pools
 from sardonyx.runtime.pool import Pool

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.session import check_and_normalize_provider_args
+from sardonyx.session.inference_session import check_and_normalize_provider_args
 
 Model = Callable[[str], str]
 CPU = "CPUExecutionProvider"

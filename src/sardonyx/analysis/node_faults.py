@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.types import format_shape
+from sardonyx.ops.conv.windows import AUTO_PADS, pad_pairs, per_axis
 from sardonyx.ops.infer import InferContext, broadcast_shapes, normalize_axis
-from sardonyx.ops.windows import AUTO_PADS, pad_pairs, per_axis
 
 _Check: TypeAlias = Callable[[InferContext], Iterator[str]]
 

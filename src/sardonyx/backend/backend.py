@@ -12,7 +12,7 @@ from sardonyx import dtypes
 from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep, configure
 from sardonyx.build_info import get_available_providers, get_device
 from sardonyx.options import SessionOptions, environment
-from sardonyx.session import InferenceSession
+from sardonyx.session.inference_session import InferenceSession
 
 # Options that write files are not among them: a model's user, not its source, decides about those.
 _SESSION_OPTIONS: Final = frozenset((

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sardonyx.options import RunOptions
-from sardonyx.session import InferenceSession
+from sardonyx.session.inference_session import InferenceSession
 
 _RUN_OPTIONS: Final = frozenset(("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches"))
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.options import SessionOptions
-from sardonyx.session import InferenceSession
+from sardonyx.session.inference_session import InferenceSession
 
 OURS: Final = "sardonyx"
 _QUIET: Final = 3  # onnxruntime's log severity: errors only

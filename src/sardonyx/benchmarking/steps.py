@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sardonyx.compile.compiler import compile_model
+from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
-from sardonyx.compiler import compile_model
 from sardonyx.formats.onnx import load
-from sardonyx.lower.steps import HostNodeStep, KernelStep
-from sardonyx.native_model import NativeModel
 from sardonyx.options import SessionOptions
+from sardonyx.program.steps import HostNodeStep, KernelStep
 from sardonyx.runtime.executor import NodeTiming, RunControl
 
 

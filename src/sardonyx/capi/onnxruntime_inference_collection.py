@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from sardonyx.capi import _pybind_state as C  # noqa: N812 - ONNX Runtime's name for it
-from sardonyx.model_compiler import InitializerLocation, ModelCompiler
 from sardonyx.runtime.adapters import AdapterFormat
 from sardonyx.runtime.binding import IOBinding
 from sardonyx.runtime.devices import OrtDevice, OrtDeviceVendorId, get_ort_device_type, get_vendor_id_for_device_type
 from sardonyx.runtime.sparse import SparseTensor
 from sardonyx.runtime.values import OrtValue, copy_tensors
-from sardonyx.session import InferenceSession, check_and_normalize_provider_args
+from sardonyx.session.inference_session import InferenceSession, check_and_normalize_provider_args
+from sardonyx.session.model_compiler import InitializerLocation, ModelCompiler
 
 Session = InferenceSession
 GetInitializerLocationFunc = GetInitializerLocationWrapperFunc = InitializerLocation

@@ -38,8 +38,6 @@ from sardonyx.errors import (
     NotImplemented,  # noqa: A004 - the name users of ONNX Runtime catch
     RuntimeException,
 )
-from sardonyx.inner_session import InnerSession as InferenceSession
-from sardonyx.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
 from sardonyx.options import (
     ExecutionMode,
     ExecutionOrder,
@@ -75,6 +73,8 @@ from sardonyx.runtime.logs import set_default_logger_severity, set_default_logge
 from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedNode, OrtEpAssignedSubgraph
 from sardonyx.runtime.sparse import OrtSparseFormat, SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
 from sardonyx.runtime.values import OrtValue, OrtValueVector, copy_tensors
+from sardonyx.session.inner_session import InnerSession as InferenceSession
+from sardonyx.session.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
 
 
 def get_default_session_options() -> SessionOptions:

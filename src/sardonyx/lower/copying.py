@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sardonyx.ir.dims import Dim, dim_min, floordiv, product
-from sardonyx.kernel import interleave
 from sardonyx.kernel.expr import BITS, load
-from sardonyx.kernel.transpose import TransposeKernel, square, units
+from sardonyx.kernel.indexing.transpose import TransposeKernel, square, units
+from sardonyx.kernel.matmul import interleave
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes, operand_sizes
-from sardonyx.lower.steps import Address, KernelStep, View
+from sardonyx.program.steps import Address, KernelStep, View
 
 _TURNED_FROM = 4096  # elements
 OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes

@@ -20,7 +20,7 @@ import numpy as np
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
-from sardonyx.lower.steps import View
+from sardonyx.program.steps import View
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from sardonyx.ir.dims import symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.lower.branches import sides
 from sardonyx.lower.groups import Grouping, is_native
-from sardonyx.lower.steps import View
 from sardonyx.lower.views import reshaped
+from sardonyx.ops.indexing.layout import DOMAIN
 from sardonyx.ops.infer import normalize_axis
-from sardonyx.ops.layout import DOMAIN
+from sardonyx.program.steps import View
 
 if TYPE_CHECKING:
     from sardonyx.lower.lowering import LowerContext

@@ -13,7 +13,7 @@ from sardonyx.kernel.loops import Inner, Operand
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.lower.steps import Buffer, View
+from sardonyx.program.steps import Buffer, View
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
-from sardonyx.lower.steps import Address, Argument, Buffer, KernelStep, View
+from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div", "fma", "sqrt", "neg", "abs", "min", "max"))
 _DOUBLE = frozenset(("fma",))  # count twice

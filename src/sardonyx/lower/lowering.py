@@ -20,7 +20,7 @@ from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
-from sardonyx.kernel.write import WriteKernel
+from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.lower import registry
 from sardonyx.lower.branches import sides
 from sardonyx.lower.copying import copy_steps, is_turned
@@ -29,7 +29,10 @@ from sardonyx.lower.destinations import place_results
 from sardonyx.lower.groups import Group, Grouping, Region, is_native
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.shape_values import KnownValues
-from sardonyx.lower.steps import (
+from sardonyx.lower.switches import insert_switches
+from sardonyx.lower.views import sliced, without_axes
+from sardonyx.ops.infer import Expectation
+from sardonyx.program.steps import (
     FAULT_ENTRIES,
     Address,
     Buffer,
@@ -44,9 +47,6 @@ from sardonyx.lower.steps import (
     element_count,
     whole,
 )
-from sardonyx.lower.switches import insert_switches
-from sardonyx.lower.views import sliced, without_axes
-from sardonyx.ops.infer import Expectation
 
 
 def compute_type(dtype: str) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.ir.graph import Node
-from sardonyx.kernel.switch import SwitchKernel
+from sardonyx.kernel.indexing.switch import SwitchKernel
 from sardonyx.lower.groups import Group, Region
-from sardonyx.lower.steps import Address, KernelStep, Lowered, Step, View
+from sardonyx.program.steps import Address, KernelStep, Lowered, Step, View
 
 
 def insert_switches(lowered: Lowered, ifs: Sequence[tuple[Group, View]]) -> None:

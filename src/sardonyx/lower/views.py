@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.ir.dims import Dim, mod, product
 from sardonyx.lower.loop_builder import broadcast_strides
-from sardonyx.lower.steps import View, row_major
+from sardonyx.program.steps import View, row_major
 
 
 def transposed(view: View, order: Sequence[int]) -> View:

@@ -26,7 +26,7 @@ from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops import registry
-from sardonyx.ops.layout import DOMAIN, blocked_shape, fits_blocks, repeats, to_blocked
+from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, repeats, to_blocked
 from sardonyx.ops.registry import Trait
 from sardonyx.passes.layout_region import STANDARD_VERSION, Region, carried_on, constant_data, image_input, image_output, is_float
 from sardonyx.passes.protocol import PassResult

@@ -12,7 +12,7 @@ from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Graph, Node, Value, walk
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import Shape, TensorType
-from sardonyx.ops.layout import DOMAIN, blocked_shape, to_blocked
+from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, to_blocked
 
 STANDARD_VERSION: Final = 13  # of the standard operators made here
 

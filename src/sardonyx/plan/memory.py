@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from sardonyx.plan.image import ALIGNMENT
+from sardonyx.program.image import ALIGNMENT
 
 MOST_PAIRS: Final = 1 << 20  # of buffers that live together; a thousand buffers never have more than half of that
 

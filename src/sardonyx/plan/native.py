@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
-from sardonyx.lower.steps import FAULT_ENTRIES, Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, SizeStep, View
-from sardonyx.plan.image import Image, Port
 from sardonyx.plan.sizes import SizeTable
+from sardonyx.program.image import Image, Port
+from sardonyx.program.steps import FAULT_ENTRIES, Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, SizeStep, View
 
 
 @dataclass(frozen=True, slots=True)

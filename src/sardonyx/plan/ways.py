@@ -14,8 +14,8 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim, Expr, symbols_of
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import Address, HostNodeStep, SizeStep, View
 from sardonyx.plan.native import NativePlan, NativeSegment
+from sardonyx.program.steps import Address, HostNodeStep, SizeStep, View
 
 _MOVING = ("input", "output", "host")  # kinds of buffers that lie elsewhere in every run
 

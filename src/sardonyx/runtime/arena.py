@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from sardonyx.forks import ForkSafeLock, cached_property
-from sardonyx.plan.image import ALIGNMENT, Image
 from sardonyx.plan.memory import Lifetime, Stack, owners, plan_offsets
+from sardonyx.program.image import ALIGNMENT, Image
 
 Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.codegen.driver import BIND_ENTRIES, BLOCK_POOL
-from sardonyx.plan.image import numpy_type
+from sardonyx.program.image import numpy_type
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, new_array
 
 Shapes = tuple[tuple[int, ...], ...]

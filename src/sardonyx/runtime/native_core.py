@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.forks import ForkSafeLock
-from sardonyx.plan.image import PARALLEL_FROM, Image
+from sardonyx.program.image import PARALLEL_FROM, Image
 from sardonyx.runtime.arena import Arena, ArenaLayout
 from sardonyx.runtime.pool import Pool
 

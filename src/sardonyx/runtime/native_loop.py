@@ -29,8 +29,8 @@ from sardonyx.codegen.driver import (
     NO_CONDITION,
 )
 from sardonyx.ir.graph import Value
-from sardonyx.plan.image import numpy_type
 from sardonyx.plan.turns import Slices, Turns
+from sardonyx.program.image import numpy_type
 from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.native_core import Context, NativeCore, SizeConflict, address_of, new_array
 

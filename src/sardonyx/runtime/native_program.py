@@ -20,10 +20,10 @@ import numpy as np
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, evaluate, symbol
 from sardonyx.ir.graph import Value
-from sardonyx.lower.steps import Buffer, HostNodeStep, KernelStep, SizeStep
 from sardonyx.plan.build import constant_array
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.plan.ways import Axes, HostWay, NativeWay, Place, SizeWay, Ways
+from sardonyx.program.steps import Buffer, HostNodeStep, KernelStep, SizeStep
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of, new_array
 from sardonyx.runtime.pool import Pool

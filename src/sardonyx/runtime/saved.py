@@ -31,7 +31,7 @@ from sardonyx.codegen.machine import machine_fingerprint
 from sardonyx.forks import ForkSafeLock, importing
 from sardonyx.mapped_file import FileIdentity, identity_at, identity_of, map_file
 from sardonyx.options import environment
-from sardonyx.plan.image import Image, from_plain, numpy_type
+from sardonyx.program.image import Image, from_plain, numpy_type
 from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sardonyx.ir.tensor import Array
     from sardonyx.runtime.binding import IOBinding
     from sardonyx.runtime.ports import NodeArg
-    from sardonyx.session import InferenceSession
+    from sardonyx.session.inference_session import InferenceSession
 
 Shapes = Mapping[str, Sequence[int]]
 

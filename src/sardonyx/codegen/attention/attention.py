@@ -1,0 +1,490 @@
+"""Attention kernels -> LLVM.
+
+for unit in begin .. end:                         (batch entry, head, block of queries)
+  for part of the keys:
+    scores: a tile for each strip of keys and few rows, or row by row where K is not packed
+    for row: score expressions and maximum; exponentials and sum
+    for strip of V's columns, tile of rows: O := O * old + S * V, times new
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.dot import fold
+from sardonyx.codegen.matmul.matmul import multiply_add
+from sardonyx.codegen.matmul.tile import Place, Tile, Tiles
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
+from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import BITS, Expr, load
+from sardonyx.kernel.math import exp_not_positive
+from sardonyx.kernel.matmul.matmul import vector_lanes
+
+_DOTS = "dots"
+
+_Body: TypeAlias = Callable[[str, list[str], "str | None"], list[str]]  # position, carried values, lanes that exist
+
+
+def emit_attention(kernel: AttentionKernel, name: str, target: Target) -> Function:
+    """The function of an attention kernel."""
+    function = Function(name, KERNEL_PARAMETERS)
+    _AttentionEmitter(kernel, function, target).emit()
+    return function
+
+
+@dataclass(frozen=True)
+class _Moving:
+    base: str
+    strides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of queries: where it stands and where its operands lie."""
+
+    first: str  # query
+    rows: str
+    shift: str  # from the number of a query to its place
+    limit: str  # keys of this batch entry
+    q: str
+    k: str
+    v: str
+    o: str
+    operands: list[str]
+
+
+class _AttentionEmitter:
+    def __init__(self, kernel: AttentionKernel, function: Function, target: Target) -> None:
+        self.k = kernel
+        self.f = f = function
+        self.lanes = vector_lanes(kernel.type, target.lanes)
+        self.e = VectorEmitter(f, self.lanes, target)
+        self.tiles = Tiles(f)
+        self.element = memory_type(kernel.type)
+        self.bytes = BITS[kernel.type] // 8
+        self.vectors = strip_vectors(target.lanes)
+        self.strip = self.vectors * self.lanes
+        at = iter(range(kernel.argument_count()))
+
+        def number() -> str:
+            return f.argument("%args", next(at))
+
+        def moving(count: int) -> _Moving:
+            return _Moving(f.argument("%args", next(at), "ptr"), tuple(number() for _ in range(count)))
+
+        self.batch, self.heads, self.queries, self.keys, self.depth, self.columns = (number() for _ in range(6))
+        self.group, self.offset, self.left, self.right, scale = (number() for _ in range(5))
+        self.q, self.key, self.v, self.o = moving(3), moving(2 if kernel.packed else 3), moving(3), moving(3)
+        self.operands = [moving(4) for _ in kernel.operands]
+        self.lengths = f.argument("%args", next(at), "ptr") if kernel.lengths else ""
+        self.places = f.argument("%args", next(at), "ptr") if kernel.placed else ""
+        double = f.let(f"bitcast i64 {scale} to double")
+        single = double if kernel.type == "f64" else f.let(f"fptrunc double {double} to float")
+        self.scale = self.e.splat(single, self.element)
+        self.scores = f.let(f"alloca [{QUERIES * KEYS} x {self.element}], align 64", "scores")
+        # For each row: the largest score so far; the one of this part, then what is subtracted; the sum of exponentials so far;
+        # the factor of what was summed before; the sum of this part, then the factor of the result.
+        rows = -(-QUERIES // self.lanes) * self.lanes
+        self.largest, self.found, self.sums, self.old, self.new = (
+            f.let(f"alloca [{rows} x {self.element}], align 64", "rows") for _ in range(5)
+        )
+
+    # Numbers
+
+    def _max(self, a: str, b: str | int) -> str:
+        more = self.f.let(f"icmp sgt i64 {a}, {b}", "c")
+        return self.f.let(f"select i1 {more}, i64 {a}, i64 {b}", "i")
+
+    def _parts(self, count: str, most: int) -> tuple[str, str, str]:
+        """How many nearly equal parts of at most so many; the least size, and how many parts are one larger."""
+        f = self.f
+        parts = self._max(f.let(f"udiv i64 {f.add(count, most - 1)}, {most}", "i"), 1)
+        return parts, f.let(f"udiv i64 {count}, {parts}", "i"), f.let(f"urem i64 {count}, {parts}", "i")
+
+    def _part(self, index: str, least: str, larger: str) -> tuple[str, str]:
+        """Where a part begins, and its size."""
+        f = self.f
+        more = f.let(f"icmp slt i64 {index}, {larger}", "c")
+        return f.add(f.mul(index, least), f.min(index, larger)), f.add(least, f.let(f"zext i1 {more} to i64", "i"))
+
+    def _at(self, moving: _Moving, kind: str, *indices: str) -> str:
+        offset = "0"
+        for index, stride in zip(indices, moving.strides):
+            offset = self.f.add(offset, self.f.mul(index, stride))
+        return self.f.element(moving.base, kind, offset)
+
+    # The block of queries
+
+    def emit(self) -> None:
+        f = self.f
+        blocks, least, larger = self._parts(self.queries, QUERIES)
+        unit = f.loop("%begin", "%end")
+        block, above = (f.let(f"{op} i64 {unit.index}, {blocks}", "i") for op in ("urem", "udiv"))
+        head, entry = (f.let(f"{op} i64 {above}, {self.heads}", "i") for op in ("urem", "udiv"))
+        first, rows = self._part(block, least, larger)
+        shared = f.let(f"udiv i64 {head}, {self.group}", "i")
+        limit, shift = self.keys, self.offset
+        if self.lengths:
+            limit, shift = self._length(entry)
+        operands = [
+            self._at(moving, memory_type(operand.type), entry, head, first)
+            for moving, operand in zip(self.operands, self.k.operands)
+        ]
+        place = _Block(
+            first,
+            rows,
+            shift,
+            limit,
+            self._at(self.q, self.element, entry, head, first),
+            self._at(self.key, self.element, entry, shared),
+            self._at(self.v, self.element, entry, shared),
+            self._at(self.o, self.element, entry, head, first),
+            operands,
+        )
+        self._attend(place)
+        f.end(unit)
+
+    def _length(self, entry: str) -> tuple[str, str]:
+        """How many keys a batch entry has, and how far its queries stand behind its start."""
+        f, kind = self.f, memory_type(self.k.lengths)
+        stored = f.let(f"load {kind}, ptr {f.element(self.lengths, kind, entry)}, align {BITS[self.k.lengths] // 8}")
+        length = stored if kind == "i64" else f.let(f"sext {kind} {stored} to i64")
+        length = f.add(length, self.k.more)
+        limit = self._max(f.min(length, self.keys), 0)
+        if self.places:
+            return limit, f.let(f"load i64, ptr {f.element(self.places, 'i64', entry)}, align 8")
+        return limit, f.sub(length, self.queries)
+
+    def _attend(self, block: _Block) -> None:
+        f, k = self.f, self.k
+        start, stop = "0", block.limit
+        if k.banded:  # parts of the keys that no query of the block sees are left out
+            low = f.add(block.first, block.shift)
+            if self.places:
+                low = f.min(low, f.sub(block.limit, 1))
+            low = f.sub(low, self.left)
+            start = f.mul(f.let(f"udiv i64 {self._max(low, 0)}, {KEYS}", "i"), KEYS)
+            last = f.add(f.add(block.first, block.rows), f.add(block.shift, self.right))
+            stop = f.min(stop, last)
+        # A block that sees nothing still goes through one part, without keys: that writes zeros.
+        end = self._max(stop, f.add(start, 1))
+        part = f.loop(start, end, KEYS)
+        count = self._max(f.min(f.sub(stop, part.index), KEYS), 0)
+        is_first = f.let(f"icmp eq i64 {part.index}, {start}", "c")
+        is_last = f.let(f"icmp sge i64 {f.add(part.index, KEYS)}, {end}", "c")
+        if k.packed:
+            self._tiled_scores(block, part.index, count)
+        else:
+            self._row_scores(block, part.index, count)
+        self._softmax(block, part.index, count, is_first, is_last)
+        self._values(block, part.index, count, is_first)
+        f.end(part)
+
+    # Scores
+
+    def _tiled_scores(self, block: _Block, start: str, count: str) -> None:
+        f = self.f
+        keys = f.element(block.k, self.element, f.mul(start, self.depth))
+        done = f.let(f"and i64 {count}, {-self.strip}", "i")
+        self._strips(block, keys, "0", done, self.vectors)
+        width = 1
+        while width <= self.vectors:  # of the last strip only the vectors that are needed
+            if self._may_be_left(width):
+                left = f.sub(count, done)
+                some, after = f.fresh("some"), f.fresh("after")
+                enough = f.let(f"icmp sle i64 {left}, {width * self.lanes}", "c")
+                more = f.let(f"icmp sgt i64 {left}, {width // 2 * self.lanes}", "c")
+                f.branch_if(f.let(f"and i1 {enough}, {more}", "c"), some, after)
+                f.label(some)
+                self._strips(block, keys, done, f.add(done, 1), width)
+                f.branch(after)
+                f.label(after)
+            width *= 2
+
+    def _may_be_left(self, width: int) -> bool:
+        """Whether the last strip of keys can need this many vectors."""
+        if self.k.keys is None:
+            return True
+        return width // 2 * self.lanes < self.k.keys % self.strip <= width * self.lanes
+
+    def _strips(self, block: _Block, keys: str, start: str, stop: str, width: int) -> None:
+        """The scores of strips of keys, or of the first vectors of them."""
+        f = self.f
+        strip = f.loop(start, stop, self.strip)
+        b = f.element(keys, self.element, f.mul(strip.index, self.depth))
+        parts, least, larger = self._parts(block.rows, 6)
+        tile = f.loop(0, parts)
+        row, height = self._part(tile.index, least, larger)
+        place = Place(
+            f.element(self.scores, self.element, f.add(f.mul(row, KEYS), strip.index)),
+            str(KEYS * self.bytes),
+            f.element(block.q, self.element, f.mul(row, self.q.strides[2])),
+            f.mul(self.q.strides[2], self.bytes),
+            b,
+            self.depth,
+        )
+        shape = Tile(self.k.type, self.lanes, 1, width, 1, self.strip)
+        self.tiles.call_any(shape, height, self.k.heights, place)
+        f.end(tile)
+        f.end(strip)
+
+    def _row_scores(self, block: _Block, start: str, count: str) -> None:
+        f = self.f
+        if all(one.name != _DOTS for one in f.companions):
+            f.companions.append(_dots(self.k.type, self.lanes))
+        keys = f.element(block.k, self.element, f.mul(start, self.key.strides[2]))
+        row = f.loop(0, block.rows)
+        scores = f.element(self.scores, self.element, f.mul(row.index, KEYS))
+        q = f.element(block.q, self.element, f.mul(row.index, self.q.strides[2]))
+        f.line(f"call void @{_DOTS}(ptr {scores}, ptr {q}, ptr {keys}, i64 {self.key.strides[2]}, i64 {self.depth}, i64 {count})")
+        f.end(row)
+
+    # Softmax
+
+    def _softmax(self, block: _Block, start: str, count: str, is_first: str, is_last: str) -> None:
+        """Scores to exponentials. What is one number for each row is computed for vectors of rows in between."""
+        f, whole = self.f, self.f.let(f"and i64 {count}, {-self.lanes}", "i")
+        row = f.loop(0, block.rows)
+        self._largest_of(block, row.index, start, count, whole)
+        f.end(row)
+        rows = f.loop(0, block.rows, self.lanes)
+        self._bases(rows.index, is_first)
+        f.end(rows)
+        row = f.loop(0, block.rows)
+        self._exponentials(row.index, count, whole)
+        f.end(row)
+        rows = f.loop(0, block.rows, self.lanes)
+        self._factors(rows.index, is_first, is_last)
+        f.end(rows)
+
+    def _row(self, base: str, row: str) -> str:
+        return self.f.element(base, self.element, row)
+
+    def _largest_of(self, block: _Block, row: str, start: str, count: str, whole: str) -> None:
+        """The scores of a row, and the largest of them."""
+        f, kind = self.f, self.k.type
+        scores = self._row(self.scores, f.mul(row, KEYS))
+        lowest = constant(kind, float("-inf"), self.lanes)
+        known, pointers = self._uniform(block, row)
+
+        def score(j: str, carried: list[str], left: str | None) -> list[str]:
+            at = self._row(scores, j)
+            mask = None if left is None else self.e.mask_below(left)
+            value = self._score(at, known, pointers, f.add(start, j), mask, left)
+            if mask is not None:
+                value = self.e.choose(mask, value, lowest, kind)
+            if not self.k.plain:
+                self.e.store(at, value, kind)
+            return [self._larger(carried[0], value)]
+
+        (top,) = self._walk(count, whole, [(self.e.type(kind), lowest)], score)
+        distance = self.lanes // 2
+        while distance:
+            order = ", ".join(f"i32 {(lane + distance) % self.lanes}" for lane in range(self.lanes))
+            vector = self.e.type(kind)
+            moved = f.let(f"shufflevector {vector} {top}, {vector} poison, <{self.lanes} x i32> <{order}>")
+            top = self._larger(top, moved)
+            distance //= 2
+        found = f.let(f"extractelement {self.e.type(kind)} {top}, i32 0")
+        f.line(f"store {self.element} {found}, ptr {self._row(self.found, row)}, align {self.bytes}")
+
+    def _larger(self, a: str, b: str) -> str:
+        """The larger ones. NaN may get lost: it comes back as an exponential."""
+        more = self.f.let(f"fcmp ogt {self.e.type(self.k.type)} {a}, {b}")
+        return self.e.choose(more, a, b, self.k.type)
+
+    def _bases(self, row: str, is_first: str) -> None:
+        """For some rows: the largest score so far, what is subtracted from scores, and the factor of what was summed before."""
+        f, kind = self.f, self.k.type
+        lowest, zero = (constant(kind, value, self.lanes) for value in (float("-inf"), 0.0))
+        old = self._either(is_first, lowest, self.e.load(self._row(self.largest, row), kind))
+        largest = self._larger(old, self.e.load(self._row(self.found, row), kind))
+        nothing = f.let(f"fcmp oeq {self.e.type(kind)} {largest}, {lowest}")
+        base = self.e.choose(nothing, zero, largest, kind)
+        factor = self._exp(f.let(f"fsub {self.e.type(kind)} {old}, {base}"))
+        for array, value in ((self.largest, largest), (self.found, base), (self.old, factor)):
+            self.e.store(self._row(array, row), value, kind)
+
+    def _exponentials(self, row: str, count: str, whole: str) -> None:
+        """The exponentials of a row, and their sum."""
+        f, kind = self.f, self.k.type
+        scores = self._row(self.scores, f.mul(row, KEYS))
+        vector, zero = self.e.type(kind), constant(kind, 0.0, self.lanes)
+        bases = self.e.load_scalar(self._row(self.found, row), kind)
+        negated = f.let(f"fneg {vector} {bases}")
+
+        def exponential(j: str, carried: list[str], left: str | None) -> list[str]:
+            at = self._row(scores, j)
+            value = self.e.load(at, kind)
+            if self.k.plain:  # the first walk kept nothing
+                value = multiply_add(self.e, value, self.scale, negated, kind)
+            else:
+                value = f.let(f"fsub {vector} {value}, {bases}")
+            value = self._exp(value)
+            self.e.store(at, value, kind)
+            if left is not None and self.k.plain:
+                value = self.e.choose(self.e.mask_below(left), value, zero, kind)
+            return [f.let(f"fadd {vector} {carried[0]}, {value}")]
+
+        (total,) = self._walk(count, whole, [(vector, zero)], exponential)
+        name = f"llvm.vector.reduce.fadd.{intrinsic_suffix(kind, self.lanes)}"
+        f.declarations.add(f"declare {self.element} @{name}({self.element}, {vector})")
+        found = f.let(f"call reassoc {self.element} @{name}({self.element} {constant(kind, 0.0, 1)}, {vector} {total})")
+        f.line(f"store {self.element} {found}, ptr {self._row(self.new, row)}, align {self.bytes}")
+
+    def _factors(self, row: str, is_first: str, is_last: str) -> None:
+        """For some rows: the sum so far, and the factor of the result."""
+        f, kind, vector = self.f, self.k.type, self.e.type(self.k.type)
+        one, zero = (constant(kind, value, self.lanes) for value in (1.0, 0.0))
+        old = self._either(is_first, zero, self.e.load(self._row(self.sums, row), kind))
+        summed = multiply_add(
+            self.e, old, self.e.load(self._row(self.old, row), kind), self.e.load(self._row(self.new, row), kind), kind
+        )
+        empty = f.let(f"fcmp oeq {vector} {summed}, {zero}")
+        inverse = self.e.choose(empty, one, f.let(f"fdiv {vector} {one}, {summed}"), kind)
+        self.e.store(self._row(self.sums, row), summed, kind)
+        self.e.store(self._row(self.new, row), self._either(is_last, inverse, one), kind)
+
+    def _either(self, condition: str, yes: str, no: str) -> str:
+        vector = self.e.type(self.k.type)
+        return self.f.let(f"select i1 {condition}, {vector} {yes}, {vector} {no}")
+
+    def _exp(self, value: str) -> str:
+        x = accumulator(self.k.type)
+        (made,) = self.e.emit([exp_not_positive(x)], {x: value})
+        return made
+
+    def _walk(self, count: str, whole: str, carry: list[tuple[str, str]], body: _Body) -> list[str]:
+        """Along a row of scores, a vector at a time; the last one may be partly there."""
+        f = self.f
+        loop = f.loop(0, whole, self.lanes, carry)
+        values = f.end(loop, body(loop.index, loop.carry, None))
+        rest = f.loop(whole, count, self.lanes, [(kind, value) for (kind, _), value in zip(carry, values)])
+        return f.end(rest, body(rest.index, rest.carry, f.sub(count, rest.index)))
+
+    def _uniform(self, block: _Block, row: str) -> tuple[dict[Expr, str], list[str]]:
+        """What does not change along a row of scores: the query, operands that do not move; and where the others lie."""
+        f = self.f
+        known: dict[Expr, str] = {}
+        number = f.add(block.first, row)
+        known[query()] = self.e.splat(f.let(f"trunc i64 {number} to i32"), "i32")
+        pointers = []
+        for position, (moving, operand) in enumerate(zip(self.operands, self.k.operands)):
+            at = f.element(block.operands[position], memory_type(operand.type), f.mul(row, moving.strides[2]))
+            pointers.append(at)
+            if operand.inner == "zero":
+                known[load(position, operand.type)] = self.e.load_scalar(at, operand.type)
+        if self.k.banded:
+            place = f.add(number, block.shift)
+            if self.places:
+                place = f.min(place, f.sub(block.limit, 1))
+            low, high = f.sub(place, self.left), f.add(place, self.right)
+            for name, bound in (("low", low), ("high", high)):
+                held = self._max(f.min(bound, 0x7FFFFFFF), -0x7FFFFFFF)
+                known[Expr(name, "i32")] = self.e.splat(f.let(f"trunc i64 {held} to i32"), "i32")
+        return known, pointers
+
+    def _score(
+        self, at: str, uniform: dict[Expr, str], pointers: list[str], number: str, mask: str | None, left: str | None
+    ) -> str:
+        """The scores of some keys, out of their products."""
+        f, k = self.f, self.k
+        raw = self.e.load(at, k.type)
+        known = {**uniform, accumulator(k.type): f.let(f"fmul {self.e.type(k.type)} {raw}, {self.scale}")}
+        first = self.e.splat(f.let(f"trunc i64 {number} to i32"), "i32")
+        steps = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
+        known[key()] = f.let(f"add <{self.lanes} x i32> {first}, <{steps}>")
+        for position, operand in enumerate(k.operands):
+            if operand.inner == "zero":
+                continue
+            kind, stride = memory_type(operand.type), self.operands[position].strides[3]
+            node = load(position, operand.type)
+            if operand.inner == "unit":
+                known[node] = self.e.load(f.element(pointers[position], kind, number), operand.type, mask)
+            else:
+                pointer = f.element(pointers[position], kind, f.mul(number, stride))
+                known[node] = self.e.load_strided(pointer, stride, operand.type, left)
+        (value,) = self.e.emit([k.score], known)
+        if k.banded:
+            masks, places = self.e.type("bool"), f"<{self.lanes} x i32>"
+            after = f.let(f"icmp sge {places} {known[key()]}, {known[Expr('low', 'i32')]}")
+            before = f.let(f"icmp sle {places} {known[key()]}, {known[Expr('high', 'i32')]}")
+            seen = f.let(f"and {masks} {after}, {before}")
+            value = self.e.choose(seen, value, constant(k.type, float("-inf"), self.lanes), k.type)
+        return value
+
+    # Values
+
+    def _values(self, block: _Block, start: str, count: str, is_first: str) -> None:
+        f, k = self.f, self.k
+        rows = f.element(block.v, self.element, f.mul(start, self.v.strides[2]))
+        done = "0"
+        width = self.vectors
+        while width:
+            size = width * self.lanes
+            stop = f.add(done, f.mul(f.let(f"udiv i64 {f.sub(self.columns, done)}, {size}", "i"), size))
+            if k.columns is None or k.columns % (size * 2 if width < self.vectors else 1 << 30) >= size:
+                self._columns(block, rows, done, stop, width, count, is_first, None)
+            done = stop
+            width //= 2
+        if k.columns is None or k.columns % self.lanes:
+            self._columns(block, rows, done, self.columns, 1, count, is_first, f.sub(self.columns, done))
+
+    def _columns(
+        self, block: _Block, v: str, start: str, stop: str, width: int, count: str, is_first: str, left: str | None
+    ) -> None:
+        """The product with some columns of V."""
+        f = self.f
+        column = f.loop(start, stop, width * self.lanes)
+        parts, least, larger = self._parts(block.rows, 6)
+        tile = f.loop(0, parts)
+        row, height = self._part(tile.index, least, larger)
+        place = Place(
+            f.element(block.o, self.element, f.add(f.mul(row, self.o.strides[2]), column.index)),
+            f.mul(self.o.strides[2], self.bytes),
+            f.element(self.scores, self.element, f.mul(row, KEYS)),
+            str(KEYS * self.bytes),
+            f.element(v, self.element, column.index),
+            count,
+            f.mul(self.v.strides[2], self.bytes),
+        )
+        more = [] if left is None else [("i64", left)]
+        factors = [("ptr", f.element(base, self.element, row)) for base in (self.old, self.new)]
+        shape = Tile(self.k.type, self.lanes, 1, width, ragged=left is not None, joined=True)
+        self.tiles.call_any(shape, height, self.k.heights, place, *more, ("i1", is_first), *factors)
+        f.end(tile)
+        f.end(column)
+
+
+def _dots(kind: str, lanes: int) -> Function:
+    """A row times the rows of a matrix: `count` sums over the depth, written together with those that fill up a vector."""
+    element = memory_type(kind)
+    parameters = [("c", "ptr"), ("a", "ptr"), ("b", "ptr"), ("b_row", "i64"), ("depth", "i64"), ("count", "i64")]
+    f = Function(_DOTS, parameters, "nounwind noinline", "internal")
+    e = VectorEmitter(f, lanes)
+    vector, zero = e.type(kind), constant(kind, 0.0, lanes)
+    whole = f.let(f"and i64 %depth, {-lanes}", "i")
+    mask = e.mask_below(f.sub("%depth", whole))
+    block = f.loop(0, "%count", lanes)
+    last = f.sub(f.sub("%count", block.index), 1)
+    base = f.element("%b", element, f.mul(block.index, "%b_row"))
+    rows = [f.element(base, element, f.mul(f.min(lane, last), "%b_row")) for lane in range(lanes)]
+
+    def step(position: str, sums: list[str], some: str | None) -> list[str]:
+        a = e.load(f.element("%a", element, position), kind, some)
+        loaded = [e.load(f.element(pointer, element, position), kind, some) for pointer in rows]
+        return [multiply_add(e, a, b, total, kind) for b, total in zip(loaded, sums)]
+
+    loop = f.loop(0, whole, lanes, [(vector, zero)] * lanes)
+    sums = f.end(loop, step(loop.index, loop.carry, None))
+    rest = f.loop(whole, "%depth", lanes, [(vector, value) for value in sums])
+    sums = f.end(rest, step(rest.index, rest.carry, mask))
+    e.store(f.element("%c", element, block.index), fold(e, sums, kind), kind)
+    f.end(block)
+    return f

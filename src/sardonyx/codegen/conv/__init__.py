@@ -1,0 +1,1 @@
+"""Convolutions: how the kernels are emitted."""

@@ -1,0 +1,289 @@
+"""Convolution -> LLVM: register tiles of output channels times pixels.
+
+    for unit in begin .. end:              (set of output channels, image, plane, row, chunk of the row)
+      for tile of pixels in the chunk:
+        acc[v][p] = bias[v]
+        for turn, kernel plane and row (only those inside the image), kernel column:
+          for element of the run:
+            acc[v][p] += w[v] * x[p]       x in every lane
+        epilogue(acc)
+
+Tiles that lie inside the image read their pixels at constant distances. At the left and right border each pixel has a pointer
+of its own, which leads to a block of zeros where the kernel reaches outside: nothing is copied, and nothing outside is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
+from sardonyx.codegen.epilogue import EpilogueEmitter
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.target import Target
+from sardonyx.kernel.conv.conv import CONV_ARGUMENTS, POINTERS, ConvKernel
+
+_LATENCY = 4  # sums that are computed at the same time, at least
+_LINE = 16  # floats in a line of the cache
+_ROW_TILES = 3  # rows with several tiles fetch other lines each
+
+
+def emit_conv(kernel: ConvKernel, name: str, target: Target) -> Function:
+    """The function of a convolution kernel."""
+    function = Function(name, KERNEL_PARAMETERS)
+    _ConvEmitter(kernel, function, target).emit()
+    return function
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a unit of work lies: all as names of i64 values or pointers."""
+
+    image: str
+    block: str  # of output channels
+    plane: str
+    row: str
+    first_plane: str  # of the input
+    first_row: str
+    planes: tuple[str, str]  # the kernel planes and rows inside the image
+    rows: tuple[str, str]
+    source: str
+    weights: str
+    begin: str  # columns
+    end: str
+
+
+@dataclass(frozen=True)
+class _Set:
+    """Output channels that are computed together: so many vectors of so many lanes."""
+
+    vectors: int
+    lanes: int
+    tiles: TileStore
+
+    @property
+    def vector(self) -> str:
+        return f"<{self.lanes} x float>"
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+
+class _ConvEmitter:
+    def __init__(self, kernel: ConvKernel, function: Function, target: Target) -> None:
+        self.target = target
+        self.k = kernel
+        self.f = f = function
+        self.a = {
+            name: f.argument("%args", position, "ptr" if position < POINTERS else "i64")
+            for position, name in enumerate(CONV_ARGUMENTS)
+        }
+        self.operands = Operands(kernel.epilogue, f, len(CONV_ARGUMENTS), kernel.block if kernel.dense else None)
+        self.whole = self._set(kernel.vectors, kernel.block)
+        same = (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
+        self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)
+
+    def _set(self, vectors: int, lanes: int) -> _Set:
+        epilogue = EpilogueEmitter(self.k.epilogue, self.f, lanes, self.target)
+        return _Set(vectors, lanes, TileStore(epilogue, self.f, vectors, self.k.pixels))
+
+    def emit(self) -> None:
+        f, a, k = self.f, self.a, self.k
+        units = Counter(f, [a["chunks"], a["rows"], a["planes"], a["batch"], a["sets"]])
+        chunk, row, plane, image, number, group = units.indices
+        every_set = f.add(f.mul(group, a["sets"]), number)
+        first_plane = f.sub(f.mul(plane, a["plane_step"]), a["front"])
+        first_row = f.sub(f.mul(row, a["row_step"]), a["top"])
+        begin = f.mul(chunk, a["chunk"])
+        place = _Place(
+            image,
+            f.add(f.mul(group, a["blocks"]), f.mul(number, k.vectors)),
+            plane,
+            row,
+            first_plane,
+            first_row,
+            inside(f, first_plane, a["plane_spread"], a["depth"], a["kernel_planes"]),
+            inside(f, first_row, a["row_spread"], a["height"], a["kernel_rows"]),
+            f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(group, a["x_group"]))),
+            f.element(a["w"], "float", f.mul(every_set, a["w_set"])),
+            begin,
+            f.min(f.add(begin, a["chunk"]), a["columns"]),
+        )
+        if self.last is self.whole:
+            self._chunk(self.whole, place)
+        else:
+            whole, part, after = f.fresh("whole"), f.fresh("part"), f.fresh("after")
+            is_last = f.let(f"icmp eq i64 {f.add(number, 1)}, {a['sets']}", "c")
+            f.branch_if(is_last, part, whole)
+            for label, channels in ((whole, self.whole), (part, self.last)):
+                f.label(label)
+                self._chunk(channels, place)
+                f.branch(after)
+            f.label(after)
+        units.end()
+
+    def _chunk(self, channels: _Set, place: _Place) -> None:
+        """Whole tiles, then what is left of the row."""
+        f, k = self.f, self.k
+        count = f.sub(place.end, place.begin)
+        whole = f.let(f"sdiv i64 {count}, {k.pixels}", "i")
+        edge = f.add(place.begin, f.mul(whole, k.pixels))
+        loop = f.loop(place.begin, edge, k.pixels)
+        if k.borders:
+            inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
+            f.branch_if(self._is_inside(loop.index, k.pixels), inner, outer)
+            f.label(inner)
+            self._tile(channels, k.pixels, place, loop.index, checked=False, count=None)
+            f.branch(after)
+            f.label(outer)
+            self._tile(channels, k.pixels, place, loop.index, checked=True, count=None)
+            f.branch(after)
+            f.label(after)
+        else:
+            self._tile(channels, k.pixels, place, loop.index, checked=False, count=None)
+        f.end(loop)
+        if k.last_pixels == 0:
+            return
+        some, done = f.fresh("some"), f.fresh("done")
+        left = f.sub(place.end, edge)
+        f.branch_if(f.let(f"icmp sgt i64 {left}, 0", "c"), some, done)
+        f.label(some)
+        if k.last_pixels is None:
+            self._rest(channels, place, edge, left)
+        else:
+            self._tile(channels, k.last_pixels, place, edge, checked=k.borders, count=None)
+        f.branch(done)
+        f.label(done)
+
+    def _rest(self, channels: _Set, place: _Place, column: str, left: str) -> None:
+        """What is left of a row whose length is not known: half a tile if that is enough, or a whole one."""
+        f, k = self.f, self.k
+        half = k.pixels // 2
+        if not half:
+            self._tile(channels, k.pixels, place, column, checked=not k.roomy, count=left)
+            return
+        few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
+        f.branch_if(f.let(f"icmp sle i64 {left}, {half}", "c"), few, many)
+        for label, pixels in ((few, half), (many, k.pixels)):
+            f.label(label)
+            self._tile(channels, pixels, place, column, checked=not k.roomy, count=left)
+            f.branch(after)
+        f.label(after)
+
+    def _is_inside(self, column: str, pixels: int) -> str:
+        """Whether all kernel columns of a tile lie inside the image."""
+        f, a, k = self.f, self.a, self.k
+        first = f.sub(f.mul(column, k.stride), a["left"])
+        reach = f.mul(f.sub(a["kernel_columns"], "1"), a["column_spread"])
+        last = f.add(f.add(first, (pixels - 1) * k.stride), reach)
+        starts = f.let(f"icmp sge i64 {first}, 0", "c")
+        ends = f.let(f"icmp slt i64 {last}, {a['width']}", "c")
+        return f.let(f"and i1 {starts}, {ends}", "c")
+
+    def _tile(self, channels: _Set, pixels: int, place: _Place, column: str, *, checked: bool, count: str | None) -> None:
+        f, a, k, vectors = self.f, self.a, self.k, channels.vectors
+        bias = f.element(a["bias"], "float", f.mul(place.block, k.block))
+        start = [
+            f.let(f"load {channels.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)
+        ]
+        sums = [start[v] for v in range(vectors) for _ in range(pixels)]
+        chains = max(_LATENCY // len(sums), 1)
+        sums += ["zeroinitializer"] * (len(sums) * (chains - 1))
+        first = f.sub(f.mul(column, k.stride), a["left"])
+        taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
+        turn_weights = f.mul(taps, k.run * channels.width)
+        sums = self._turns(channels, pixels, place, first, "0", a["turns"], k.run, turn_weights, sums, checked)
+        if k.run_tail:
+            sums = self._turns(
+                channels, pixels, place, first, a["turns"], f.add(a["turns"], 1), k.run_tail, turn_weights, sums, checked
+            )
+        sums = self._joined(sums, vectors * pixels, channels.vector)
+        tile = [sums[v * pixels : (v + 1) * pixels] for v in range(vectors)]
+
+        def pointers(v: int) -> list[str]:
+            return self.operands.at(place.image, f.add(place.block, v), place.plane, place.row, column)
+
+        channels.tiles.store(tile, pointers, self.operands.columns, count)
+
+    def _joined(self, sums: list[str], count: int, vector: str) -> list[str]:
+        """Small tiles have several sums for each place, so that one product need not wait for the one before."""
+        while len(sums) > count:
+            half = len(sums) // 2
+            sums = [self.f.let(f"fadd {vector} {a}, {b}") for a, b in zip(sums[:half], sums[half:])]
+        return sums
+
+    def _turns(
+        self,
+        channels: _Set,
+        pixels: int,
+        place: _Place,
+        first: str,
+        begin: str,
+        end: str,
+        run: int,
+        turn_weights: str,
+        sums: list[str],
+        checked: bool,
+    ) -> list[str]:
+        """The sums after some turns. `first` is the input column of the tile's first pixel."""
+        f, a, k, vectors, vector = self.f, self.a, self.k, channels.vectors, channels.vector
+        row_weights = f.mul(a["kernel_columns"], run * channels.width)
+        plane_weights = f.mul(a["kernel_rows"], row_weights)
+        turn = f.loop(begin, end, carry=[(vector, value) for value in sums])
+        image = f.element(place.source, "float", f.mul(turn.index, a["x_turn"]))
+        weights = f.element(place.weights, "float", f.mul(turn.index, turn_weights))
+        deep = f.loop(*place.planes, carry=[(vector, value) for value in turn.carry])
+        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_spread"])), a["x_plane"])
+        plane = f.element(image, "float", at)
+        plane_taps = f.element(weights, "float", f.mul(deep.index, plane_weights))
+        high = f.loop(*place.rows, carry=[(vector, value) for value in deep.carry])
+        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_spread"])), a["x_row"])
+        source = f.element(plane, "float", at)
+        row = f.element(plane_taps, "float", f.mul(high.index, row_weights))
+        wide = f.loop(0, a["kernel_columns"], carry=[(vector, value) for value in high.carry])
+        taps = f.element(row, "float", f.mul(wide.index, run * channels.width))
+        at = f.add(first, f.mul(wide.index, a["column_spread"]))
+        if checked:
+            x = [self._checked_pixel(source, f.add(at, p * k.stride)) for p in range(pixels)]
+        else:
+            base = f.element(source, "float", f.mul(at, k.column))
+            x = [f.element(base, "float", p * k.stride * k.column) for p in range(pixels)]
+        if k.ahead and run == k.run:
+            self._fetch_ahead(taps, place, first, run * channels.width // _LINE)
+        values = list(wide.carry)
+        for step in range(run):
+            w = [
+                f.let(f"load {vector}, ptr {f.element(taps, 'float', step * channels.width + v * channels.lanes)}, align 4", "w")
+                for v in range(vectors)
+            ]
+            for p in range(pixels):
+                element = f.let(f"load float, ptr {f.element(x[p], 'float', step)}, align 4", "x")
+                one = f.let(f"insertelement {vector} poison, float {element}, i32 0")
+                wide_x = f.let(f"shufflevector {vector} {one}, {vector} poison, <{channels.lanes} x i32> zeroinitializer")
+                for v in range(vectors):
+                    number = (step * vectors * pixels + v * pixels + p) % len(values)
+                    values[number] = f.call(
+                        vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, wide_x), (vector, w[v]),
+                        (vector, values[number]),
+                    )  # fmt: skip
+        return f.end(turn, f.end(deep, f.end(high, f.end(wide, values))))
+
+    def _fetch_ahead(self, taps: str, place: _Place, first: str, lines: int) -> None:
+        """Fetch some lines of the next set's weights: other lines in every tile, so that all are there when it begins."""
+        f, a, k = self.f, self.a, self.k
+        f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        tile = f.let(f"sdiv i64 {f.add(first, a['left'])}, {k.pixels * k.stride}", "i")
+        number = f.mul(f.add(f.mul(place.row, _ROW_TILES), tile), k.ahead)
+        following = f.element(taps, "float", a["w_set"])
+        for line in range(k.ahead):
+            at = f.let(f"urem i64 {f.add(number, line)}, {lines}", "i")
+            address = f.element(following, "float", f.mul(at, _LINE))
+            f.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+
+    def _checked_pixel(self, source: str, column: str) -> str:
+        """Where a pixel lies, or zeros if it lies outside."""
+        f = self.f
+        inside = f.let(f"icmp ult i64 {column}, {self.a['width']}", "c")
+        at = f.element(source, "float", f.mul(column, self.k.column))
+        return f.let(f"select i1 {inside}, ptr {at}, ptr {self.a['zeros']}", "p")

@@ -1,0 +1,148 @@
+"""Parts that all kernels over blocked activations share: counting units, operands of epilogues, storing tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sardonyx.codegen.epilogue import EpilogueEmitter
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.vector import memory_type
+from sardonyx.kernel.conv.conv import EPILOGUE_ENTRIES
+from sardonyx.kernel.epilogue import Epilogue
+
+HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop over the tile instead of straight code
+
+
+class Operands:
+    """The operands of an epilogue over a blocked result: where each lies at a place of it."""
+
+    def __init__(self, epilogue: Epilogue, function: Function, first: int, dense: int | None) -> None:
+        """`first` is where they start in the argument array; `dense` how far stored pixels are apart, if that is known."""
+        self.f = function
+        self.types = [memory_type(operand.type) for operand in epilogue.operands]
+        self.bases: list[str] = []
+        self.strides: list[list[str]] = []
+        for number in range(len(epilogue.operands)):
+            at = first + number * EPILOGUE_ENTRIES
+            self.bases.append(function.argument("%args", at, "ptr"))
+            self.strides.append([function.argument("%args", at + 1 + axis) for axis in range(EPILOGUE_ENTRIES - 1)])
+        if dense is not None:
+            for number, _ in epilogue.stores:
+                self.strides[number][-1] = str(dense)
+
+    @property
+    def columns(self) -> list[str]:
+        """How they move from pixel to pixel."""
+        return [strides[-1] for strides in self.strides]
+
+    def at(self, *place: str) -> list[str]:
+        """Their addresses at an image, block, plane, row and column."""
+        found = []
+        for base, kind, strides in zip(self.bases, self.types, self.strides):
+            offset = "0"
+            for index, stride in zip(place, strides):
+                offset = self.f.add(offset, self.f.mul(index, stride))
+            found.append(self.f.element(base, kind, offset))
+        return found
+
+
+class TileStore:
+    """Runs an epilogue on a tile of vectors: straight code, or for long epilogues a loop over a copy of the tile on the stack."""
+
+    def __init__(self, emitter: EpilogueEmitter, function: Function, vectors: int, pixels: int) -> None:
+        self.emitter = emitter
+        self.f = function
+        self.lanes = emitter.e.lanes
+        self.heavy = emitter.epilogue.operations * vectors * pixels > HEAVY_TILE
+        self._stack = function.let(f"alloca [{vectors * pixels} x <{self.lanes} x float>], align 64") if self.heavy else ""
+
+    def store(
+        self, tile: Sequence[Sequence[str]], pointers: Callable[[int], list[str]], steps: list[str], count: str | None
+    ) -> None:
+        """`tile[v][p]` are the sums; `pointers(v)` the operands at pixel 0 of block v; `steps` how they move from pixel to pixel.
+
+        With `count`, only the first pixels exist.
+        """
+        if self.heavy:
+            self._loop(tile, pointers, steps, count)
+            return
+        f = self.f
+        pixels = len(tile[0])
+        bases = [pointers(v) for v in range(len(tile))]
+        for p in range(pixels):
+            after = ""
+            if count is not None and p:
+                inside, after = f.fresh("inside"), f.fresh("after")
+                f.branch_if(f.let(f"icmp sgt i64 {count}, {p}", "c"), inside, after)
+                f.label(inside)
+            for v, row in enumerate(tile):
+                self._vector(row[p], bases[v], steps, p)
+            if after:
+                f.branch(after)
+                f.label(after)
+
+    def _vector(self, sums: str, bases: list[str], steps: list[str], pixel: str | int) -> None:
+        f = self.f
+        operands = self.emitter.epilogue.operands
+        at = [
+            f.element(base, memory_type(operand.type), f.mul(pixel, step)) for base, operand, step in zip(bases, operands, steps)
+        ]
+        self.emitter.vector(sums, "f32", at, ["1"] * len(operands), 0)
+
+    def _loop(
+        self, tile: Sequence[Sequence[str]], pointers: Callable[[int], list[str]], steps: list[str], count: str | None
+    ) -> None:
+        f, pixels = self.f, len(tile[0])
+        kind = f"<{self.lanes} x float>"
+        for v, row in enumerate(tile):
+            for p, value in enumerate(row):
+                f.line(f"store {kind} {value}, ptr {f.element(self._stack, kind, v * pixels + p)}, align 64")
+        for v in range(len(tile)):
+            bases = pointers(v)
+            loop = f.loop(0, count if count is not None else pixels)
+            at = f.element(self._stack, kind, f.add(loop.index, v * pixels))
+            self._vector(f.let(f"load {kind}, ptr {at}, align 64"), bases, steps, loop.index)
+            f.end(loop)
+
+
+class Counter:
+    """A loop over units that keeps the index on every axis, so that only the first unit needs divisions.
+
+    Axes are given innermost first.
+    """
+
+    def __init__(self, function: Function, sizes: Sequence[str]) -> None:
+        self.f = function
+        self.sizes = list(sizes)
+        indices = []
+        rest = "%begin"
+        for size in self.sizes:
+            indices.append(function.let(f"urem i64 {rest}, {size}", "i"))
+            rest = function.let(f"udiv i64 {rest}, {size}", "i")
+        self._loop = function.loop("%begin", "%end", carry=[("i64", index) for index in (*indices, rest)])
+        self.indices = self._loop.carry  # one more than there are sizes: the outermost axis
+
+    def end(self) -> None:
+        """Go on with the next unit."""
+        f, following, carry = self.f, [], "true"
+        for index, size in zip(self.indices, self.sizes):
+            more = f.let(f"zext i1 {carry} to i64", "i")
+            next_index = f.add(index, more)
+            carry = f.let(f"icmp eq i64 {next_index}, {size}", "c")
+            following.append(f.let(f"select i1 {carry}, i64 0, i64 {next_index}", "i"))
+        following.append(f.add(self.indices[-1], f.let(f"zext i1 {carry} to i64", "i")))
+        f.end(self._loop, following)
+
+
+def maximum(f: Function, a: str, b: str | int) -> str:
+    """The larger of two integers."""
+    more = f.let(f"icmp sgt i64 {a}, {b}", "c")
+    return f.let(f"select i1 {more}, i64 {a}, i64 {b}", "i")
+
+
+def inside(f: Function, first: str, spread: str, size: str, count: str | int) -> tuple[str, str]:
+    """Which of `count` places first, first + spread, ... lie in 0 .. size: from one number up to another."""
+    less = f.sub(spread, "1")
+    low = maximum(f, f.let(f"sdiv i64 {f.sub(less, first)}, {spread}", "i"), 0)
+    high = f.min(f.let(f"sdiv i64 {f.add(f.sub(size, first), less)}, {spread}", "i"), count)
+    return low, maximum(f, high, low)

@@ -1,0 +1,322 @@
+"""Depthwise convolution, lane-grouped convolution and pools -> LLVM.
+
+for unit in begin .. end:                    (block, image, plane, row)
+  for tile of pixels in the row:
+    for kernel plane and row inside the image:
+      for input column of the tile:          loaded once
+        for pixel and tap that meet there:   acc[pixel] = acc[pixel] + w[tap] * column   (or the maximum, or the sum)
+    epilogue(acc)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeAlias, TypeVar
+
+from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
+from sardonyx.codegen.epilogue import EpilogueEmitter
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, constant
+from sardonyx.kernel.conv.window import GLOBAL_ARGUMENTS, WINDOW_ARGUMENTS, GlobalPoolKernel, NarrowKernel, Row, WindowKernel
+
+_POINTERS = 4
+_GLOBAL_SUMS = 8  # partial results of a global pool, so that one addition need not wait for the one before
+
+Inside: TypeAlias = frozenset[tuple[int, int]]  # (pixel, tap) pairs that lie inside the image
+
+
+def emit_window(kernel: WindowKernel, name: str, target: Target) -> Function:
+    """The function of a window kernel."""
+    function = Function(name, KERNEL_PARAMETERS)
+    _WindowEmitter(kernel, function, target).emit()
+    return function
+
+
+@dataclass(frozen=True)
+class TileRun:
+    """Neighbouring tiles of a row of known width that are alike: as many pixels, and the same of their taps inside."""
+
+    start: int  # first pixel of the first tile
+    count: int
+    pixels: int
+    inside: Inside
+
+
+def row_tiles(row: Row, pixels: int, taps: int, stride: int, spread: int) -> list[TileRun]:
+    """The tiles of a row, however long it is: a tap of a pixel is inside from one tile on up to another."""
+    whole = row.columns // pixels
+    edges = {0, whole}
+    for p in range(pixels):
+        for tap in range(taps):
+            before = row.left - p * stride - tap * spread  # columns from this tap of the first tile to the image
+            edges.update(min(max(-(-reach // (pixels * stride)), 0), whole) for reach in (before, before + row.width))
+
+    def run(start: int, count: int, own: int) -> TileRun:
+        columns = {(p, tap): (start + p) * stride - row.left + tap * spread for p in range(own) for tap in range(taps)}
+        return TileRun(start, count, own, frozenset(place for place, at in columns.items() if 0 <= at < row.width))
+
+    ordered = sorted(edges)
+    runs = [run(first * pixels, end - first, pixels) for first, end in pairwise(ordered)]
+    return [*runs, run(whole * pixels, 1, row.columns % pixels)] if row.columns % pixels else runs
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a unit of work lies: names of i64 values and a pointer."""
+
+    image: str
+    block: str
+    plane: str
+    row: str
+    first_plane: str
+    first_row: str
+    planes: tuple[str, str]
+    rows: tuple[str, str]
+    source: str
+
+
+K = TypeVar("K", WindowKernel, NarrowKernel)
+
+
+class RowEmitter(Generic[K]):
+    """Walks over rows of the result in tiles; how a tile is computed is up to `_tile`."""
+
+    def __init__(self, kernel: K, function: Function, target: Target) -> None:
+        self.k: K = kernel
+        self.f = f = function
+        self.vector = f"<{kernel.block} x float>"
+        self.e = VectorEmitter(f, kernel.block)
+        self.a = {
+            name: f.argument("%args", position, "ptr" if position < _POINTERS else "i64")
+            for position, name in enumerate(WINDOW_ARGUMENTS)
+        }
+        self.operands = Operands(kernel.epilogue, f, len(WINDOW_ARGUMENTS), kernel.block)
+        self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block, target), f, 1, kernel.pixels)
+
+    def emit(self) -> None:
+        f, a, k = self.f, self.a, self.k
+        units = Counter(f, [a["rows"], a["planes"], a["batch"]])
+        row, plane, image, block = units.indices
+        first_plane = f.sub(f.mul(plane, a["plane_step"]), a["front"])
+        first_row = f.sub(f.mul(row, a["row_step"]), a["top"])
+        place = Place(
+            image,
+            block,
+            plane,
+            row,
+            first_plane,
+            first_row,
+            inside(f, first_plane, a["plane_spread"], a["depth"], a["kernel_planes"]),
+            inside(f, first_row, a["row_spread"], a["height"], a["kernel_rows"]),
+            f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"]))),
+        )
+        if k.row is not None:
+            self._known_row(k.row, place)
+        else:
+            self._any_row(place)
+        units.end()
+
+    def _known_row(self, row: Row, place: Place) -> None:
+        k = self.k
+        for run in row_tiles(row, k.pixels, k.taps, k.stride, k.spread):
+            if run.count == 1:
+                self._tile(run.pixels, place, str(run.start), run.inside, None)
+            else:
+                loop = self.f.loop(run.start, run.start + run.count * k.pixels, k.pixels)
+                self._tile(run.pixels, place, loop.index, run.inside, None)
+                self.f.end(loop)
+
+    def _any_row(self, place: Place) -> None:
+        f, a, k = self.f, self.a, self.k
+        loop = f.loop(0, a["columns"], k.pixels)
+        first = f.sub(f.mul(loop.index, k.stride), a["left"])
+        last = f.add(first, (k.pixels - 1) * k.stride + (k.taps - 1) * k.spread)
+        left = f.sub(a["columns"], loop.index)
+        conditions = (
+            f.let(f"icmp sge i64 {first}, 0", "c"),
+            f.let(f"icmp slt i64 {last}, {a['width']}", "c"),
+            f.let(f"icmp sge i64 {left}, {k.pixels}", "c"),
+        )
+        within = f.let(f"and i1 {conditions[0]}, {conditions[1]}", "c")
+        within = f.let(f"and i1 {within}, {conditions[2]}", "c")
+        inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
+        f.branch_if(within, inner, outer)
+        f.label(inner)
+        everything = frozenset((p, tap) for p in range(k.pixels) for tap in range(k.taps))
+        self._tile(k.pixels, place, loop.index, everything, None)
+        f.branch(after)
+        f.label(outer)
+        self._tile(k.pixels, place, loop.index, None, f.min(left, k.pixels))
+        f.branch(after)
+        f.label(after)
+        f.end(loop)
+
+    def _tile(self, pixels: int, place: Place, column: str, within: Inside | None, count: str | None) -> None:
+        """A tile; without `within`, every pixel is looked at when the code runs. With `count`, only so many pixels exist."""
+        raise NotImplementedError
+
+    def _meetings(self, pixels: int, within: Inside | None) -> dict[int, list[tuple[int, int]]]:
+        """Which pixels and taps meet at each input column, counted from the first of the tile."""
+        k = self.k
+        meetings: dict[int, list[tuple[int, int]]] = {}
+        for p in range(pixels):
+            for tap in range(k.taps):
+                if within is None or (p, tap) in within:
+                    meetings.setdefault(p * k.stride + tap * k.spread, []).append((p, tap))
+        return dict(sorted(meetings.items()))
+
+    def _store(self, sums: list[str], place: Place, column: str, count: str | None) -> None:
+        def pointers(v: int) -> list[str]:
+            return self.operands.at(place.image, place.block, place.plane, place.row, column)
+
+        self.tiles.store([sums], pointers, self.operands.columns, count)
+
+
+class _WindowEmitter(RowEmitter[WindowKernel]):
+    def _tile(self, pixels: int, place: Place, column: str, within: Inside | None, count: str | None) -> None:
+        f, a, k = self.f, self.a, self.k
+        if k.kind == "depthwise":
+            at = f.element(a["bias"], "float", f.mul(place.block, k.block))
+            start = f.let(f"load {self.vector}, ptr {at}, align 4", "b")
+        else:
+            start = constant("f32", float("-inf") if k.kind == "max" else 0.0, k.block)
+        first = f.sub(f.mul(column, k.stride), a["left"])
+        deep = f.loop(*place.planes, carry=[(self.vector, start)] * pixels)
+        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_spread"])), a["x_plane"])
+        plane = f.element(place.source, "float", at)
+        high = f.loop(*place.rows, carry=[(self.vector, value) for value in deep.carry])
+        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_spread"])), a["x_row"])
+        source = f.element(plane, "float", at)
+        combine = self._combine(place, deep.index, high.index)
+        base = f.element(source, "float", f.mul(first, k.block))
+        sums = list(high.carry)
+        for offset, meeting in self._meetings(pixels, within).items():
+            at, valid = f.element(base, "float", offset * k.block), ""
+            if within is None:
+                valid = f.let(f"icmp ult i64 {f.add(first, offset)}, {a['width']}", "c")
+                at = f.let(f"select i1 {valid}, ptr {at}, ptr {a['zeros']}", "p")
+            x = f.let(f"load {self.vector}, ptr {at}, align 4", "x")
+            if valid and k.kind == "max":
+                lowest = constant("f32", float("-inf"), k.block)
+                x = f.let(f"select i1 {valid}, {self.vector} {x}, {self.vector} {lowest}", "x")
+            combine(x, meeting, sums)
+        sums = f.end(deep, f.end(high, sums))
+        if k.kind == "average":
+            sums = self._means(sums, place, column, within)
+        self._store(sums, place, column, count)
+
+    def _combine(self, place: Place, plane: str, row: str) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
+        """What a loaded column does to the sums of the pixels it belongs to."""
+        f, a, k = self.f, self.a, self.k
+        if k.kind == "average":
+
+            def add(x: str, meetings: list[tuple[int, int]], sums: list[str]) -> None:
+                for p, _ in meetings:
+                    sums[p] = f.let(f"fadd {self.vector} {sums[p]}, {x}")
+
+            return add
+        if k.kind == "max":
+
+            def largest(x: str, meetings: list[tuple[int, int]], sums: list[str]) -> None:
+                unknown = f.let(f"fcmp uno {self.vector} {x}, {x}")
+                for p, _ in meetings:
+                    # The machine's maximum keeps a NaN on its right side; one on the left is put in afterwards.
+                    more = f.let(f"fcmp ogt {self.vector} {x}, {sums[p]}")
+                    larger = self.e.choose(more, x, sums[p], "f32")
+                    sums[p] = self.e.choose(unknown, x, larger, "f32")
+
+            return largest
+        window = f.mul(f.add(f.mul(plane, a["kernel_rows"]), row), k.taps * k.group * k.block)
+        all_taps = f.mul(f.mul(a["kernel_planes"], a["kernel_rows"]), k.taps * k.group * k.block)
+        base = f.element(a["w"], "float", f.add(f.mul(place.block, all_taps), window))
+        w = [
+            f.let(f"load {self.vector}, ptr {f.element(base, 'float', number * k.block)}, align 4", "w")
+            for number in range(k.taps * k.group)
+        ]
+
+        def multiply(x: str, meetings: list[tuple[int, int]], sums: list[str]) -> None:
+            for lane in range(k.group):
+                spread = x
+                if k.group > 1:
+                    order = ", ".join(f"i32 {own - own % k.group + lane}" for own in range(k.block))
+                    spread = f.let(f"shufflevector {self.vector} {x}, {self.vector} poison, <{k.block} x i32> <{order}>")
+                for p, tap in meetings:
+                    sums[p] = f.call(
+                        self.vector, f"llvm.fmuladd.v{k.block}f32", (self.vector, spread),
+                        (self.vector, w[tap * k.group + lane]), (self.vector, sums[p]),
+                    )  # fmt: skip
+
+        return multiply
+
+    def _means(self, sums: list[str], place: Place, column: str, within: Inside | None) -> list[str]:
+        f, a, k = self.f, self.a, self.k
+        planes, rows = place.planes, place.rows
+        if k.padded:
+            front, top = f.add(place.first_plane, a["front"]), f.add(place.first_row, a["top"])
+            planes = inside(f, front, a["plane_spread"], a["padded_depth"], a["kernel_planes"])
+            rows = inside(f, top, a["row_spread"], a["padded_height"], a["kernel_rows"])
+        above = f.mul(f.sub(planes[1], planes[0]), f.sub(rows[1], rows[0]))
+        means = []
+        for p, total in enumerate(sums):
+            columns: str | int
+            if k.padded:
+                at = f.mul(f.add(column, p), k.stride)
+                columns = self._columns_inside(at, a["padded_width"])
+            elif within is None:
+                at = f.sub(f.mul(f.add(column, p), k.stride), a["left"])
+                columns = self._columns_inside(at, a["width"])
+            else:
+                columns = sum(1 for pixel, _ in within if pixel == p)
+            number = f.let(f"sitofp i64 {f.mul(above, columns)} to float")
+            means.append(f.let(f"fdiv {self.vector} {total}, {self.e.splat(number, 'float')}"))
+        return means
+
+    def _columns_inside(self, first: str, width: str) -> str:
+        low, high = inside(self.f, first, str(self.k.spread), width, self.k.taps)
+        return self.f.sub(high, low)
+
+
+def emit_global_pool(kernel: GlobalPoolKernel, name: str, target: Target) -> Function:
+    """The function of a global pool."""
+    f = Function(name, KERNEL_PARAMETERS)
+    vector = f"<{kernel.block} x float>"
+    e = VectorEmitter(f, kernel.block)
+    a = {name: f.argument("%args", at, "i64" if at else "ptr") for at, name in enumerate(GLOBAL_ARGUMENTS)}
+    operands = Operands(kernel.epilogue, f, len(GLOBAL_ARGUMENTS), kernel.block)
+    store = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block), f, 1, 1)
+    units = Counter(f, [a["blocks"]])
+    block, image = units.indices
+    source = f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"])))
+    start = constant("f32", float("-inf") if kernel.kind == "max" else 0.0, kernel.block)
+
+    def combine(total: str, x: str) -> str:
+        if kernel.kind == "average":
+            return f.let(f"fadd {vector} {total}, {x}")
+        return f.call(vector, f"llvm.maximum.v{kernel.block}f32", (vector, total), (vector, x))
+
+    def step(first: str, totals: list[str]) -> list[str]:
+        base = f.element(source, "float", f.mul(first, kernel.block))
+        loaded = [
+            f.let(f"load {vector}, ptr {f.element(base, 'float', number * kernel.block)}, align 4")
+            for number in range(len(totals))
+        ]
+        return [combine(total, x) for total, x in zip(totals, loaded)]
+
+    whole = f.mul(f.let(f"sdiv i64 {a['pixels']}, {_GLOBAL_SUMS}", "i"), _GLOBAL_SUMS)
+    loop = f.loop(0, whole, _GLOBAL_SUMS, carry=[(vector, start)] * _GLOBAL_SUMS)
+    totals = f.end(loop, step(loop.index, loop.carry))
+    while len(totals) > 1:
+        half = len(totals) // 2
+        totals = [combine(left, right) for left, right in zip(totals[:half], totals[half:])]
+    rest = f.loop(whole, a["pixels"], carry=[(vector, totals[0])])
+    (total,) = f.end(rest, step(rest.index, rest.carry))
+    if kernel.kind == "average":
+        number = f.let(f"sitofp i64 {a['pixels']} to float")
+        total = f.let(f"fdiv {vector} {total}, {e.splat(number, 'float')}")
+    store.store([[total]], lambda v: operands.at(image, block, "0", "0", "0"), operands.columns, None)
+    units.end()
+    return f

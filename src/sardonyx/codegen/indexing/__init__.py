@@ -1,0 +1,1 @@
+"""Moving and picking elements: how the kernels are emitted."""

@@ -1,0 +1,195 @@
+"""Gathers and scatters -> LLVM: every index is checked before its place is touched."""
+
+from __future__ import annotations
+
+from sardonyx.codegen.fault import report
+from sardonyx.codegen.function import Function, Loop
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
+from sardonyx.kernel.expr import BITS, Expr, binary, load
+from sardonyx.kernel.indexing.indexing import CHUNK, ROW_PIECE, IndexKernel
+
+_TOGETHER = 4  # places whose indices are checked at once
+_COLUMN = 1 << 40  # the first index of all places is looked at before the second: how far apart their positions count
+
+
+def emit_index_kernel(kernel: IndexKernel, name: str, target: Target) -> Function:
+    """The function of a gather or scatter."""
+    function = Function(name, KERNEL_PARAMETERS)
+    _IndexEmitter(kernel, function, target).emit()
+    return function
+
+
+class _IndexEmitter:
+    def __init__(self, kernel: IndexKernel, function: Function, target: Target) -> None:
+        self.k = kernel
+        self.f = f = function
+        self.target = target
+        self.element = memory_type(kernel.type)
+        at = iter(range(kernel.argument_count()))
+
+        def number() -> str:
+            return f.argument("%args", next(at))
+
+        def address() -> str:
+            return f.argument("%args", next(at), "ptr")
+
+        self.sizes = [number() for _ in range(kernel.axes)]
+        self.row = number() if kernel.rows else "1"
+        self.near, self.near_moves = address(), [number() for _ in range(kernel.axes)]
+        self.far, self.far_moves = address(), [number() for _ in range(kernel.axes)]
+        self.limits = [number() for _ in range(kernel.indices)]
+        self.moves = [number() for _ in range(kernel.indices)]
+        self.index: list[str] = []
+        self.index_moves: list[list[str]] = []
+        for _ in range(kernel.indices):
+            self.index.append(address())
+            self.index_moves.append([number() for _ in range(kernel.axes)])
+        self.record, self.code = address(), number()
+        self._use_known_strides()
+
+    def _use_known_strides(self) -> None:
+        last = self.k.parallel - 1
+        for moves, inner in zip((self.near_moves, self.far_moves, *self.index_moves), self.k.inner):
+            if inner != "any":
+                moves[last] = "1" if inner == "unit" else "0"
+        for number, unit in enumerate(self.k.unit_moves):
+            if unit:
+                self.moves[number] = "1"
+
+    def emit(self) -> None:
+        f, k = self.f, self.k
+        start, stop = "0", self.row
+        decoded = k.parallel - 1 if k.chunked else k.parallel
+        unit = f.loop("%begin", "%end")
+        rest = unit.index
+        if k.rows or k.chunked:
+            size, piece = (self.row, ROW_PIECE) if k.rows else (self.sizes[k.parallel - 1], CHUNK)
+            pieces = f.let(f"udiv i64 {f.add(size, piece - 1)}, {piece}", "i")
+            start = f.mul(f.let(f"urem i64 {rest}, {pieces}", "i"), piece)
+            stop = f.min(f.add(start, piece), size)
+            rest = f.let(f"udiv i64 {rest}, {pieces}", "i")
+        offsets = ["0"] * (2 + k.indices)  # of near, far and the indices
+        for axis in range(decoded - 1, -1, -1):
+            place = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.sizes[axis]}", "i")
+            if axis:
+                rest = f.let(f"udiv i64 {rest}, {self.sizes[axis]}", "i")
+            offsets = self._moved(offsets, axis, place)
+        if k.chunked:
+            self._chunk(offsets, start, stop)
+        else:
+            loops: list[Loop] = []
+            for axis in range(k.parallel, k.axes):
+                loops.append(f.loop(0, self.sizes[axis]))
+                offsets = self._moved(offsets, axis, loops[-1].index)
+            self._place(offsets, start, f.sub(stop, start))
+            for loop in reversed(loops):
+                f.end(loop)
+        f.end(unit)
+
+    def _place(self, offsets: list[str], start: str, count: str) -> None:
+        """Check the indices of one place and move what is there."""
+        f, k = self.f, self.k
+        skip = f.fresh("skip")
+        near, far = offsets[0], offsets[1]
+        for number in range(k.indices):
+            far = f.add(far, f.mul(self._checked(number, offsets[2 + number], skip), self.moves[number]))
+        if k.rows:
+            near, far = f.add(near, start), f.add(far, start)
+        self._move(f.element(self.near, self.element, near), f.element(self.far, self.element, far), count)
+        f.branch(skip)
+        f.label(skip)
+
+    def _chunk(self, offsets: list[str], start: str, stop: str) -> None:
+        """Places along the last parallel axis: a few at a time while all their indices are good, one by one otherwise."""
+        f, axis = self.f, self.k.parallel - 1
+        whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-_TOGETHER}", "i"))
+        kinds = [self.element, self.element, *(memory_type(self.k.index) for _ in self.index)]
+        moves = [self.near_moves[axis], self.far_moves[axis], *(own[axis] for own in self.index_moves)]
+        bases = [f.element(*parts) for parts in zip((self.near, self.far, *self.index), kinds, offsets)]
+        block = f.loop(start, whole, _TOGETHER)
+        fast, slow, done = f.fresh("fast"), f.fresh("slow"), f.fresh("moved")
+        first = [f.element(base, kind, f.mul(block.index, move)) for base, kind, move in zip(bases, kinds, moves)]
+        lanes = [
+            [f.element(pointer, kind, f.mul(number, move)) for pointer, kind, move in zip(first, kinds, moves)]
+            for number in range(_TOGETHER)
+        ]
+        good = ""
+        for column in range(self.k.indices):
+            for lane in lanes:
+                _, counted, inside = self._counted(column, lane[2 + column])
+                good = f.let(f"and i1 {good}, {inside}", "c") if good else inside
+                lane[1] = f.element(lane[1], self.element, f.mul(counted, self.moves[column]))
+        f.branch_if(good or "true", fast, slow)
+        f.label(fast)
+        for lane in lanes:
+            self._move(lane[0], lane[1], "1")
+        f.branch(done)
+        f.label(slow)
+        each = f.loop(block.index, f.add(block.index, _TOGETHER))
+        self._place(self._moved(offsets, axis, each.index), "0", "1")
+        f.end(each)
+        f.branch(done)
+        f.label(done)
+        f.end(block)
+        rest = f.loop(whole, stop)
+        self._place(self._moved(offsets, axis, rest.index), "0", "1")
+        f.end(rest)
+
+    def _moved(self, offsets: list[str], axis: int, place: str) -> list[str]:
+        moves = [self.near_moves[axis], self.far_moves[axis], *(moves[axis] for moves in self.index_moves)]
+        return [self.f.add(offset, self.f.mul(place, move)) for offset, move in zip(offsets, moves)]
+
+    def _checked(self, number: int, offset: str, skip: str) -> str:
+        """An index counted from the front; a bad one is reported and its place skipped."""
+        f, limit = self.f, self.limits[number]
+        found, counted, inside = self._counted(number, f.element(self.index[number], memory_type(self.k.index), offset))
+        good, bad = f.fresh("good"), f.fresh("bad")
+        f.branch_if(inside, good, bad)
+        f.label(bad)
+        report(f, self.record, self.code, f.add(offset, _COLUMN * number), found, limit)
+        f.branch(skip)
+        f.label(good)
+        return counted
+
+    def _counted(self, number: int, pointer: str) -> tuple[str, str, str]:
+        """An index as it is, counted from the front, and whether it is in range."""
+        f, limit = self.f, self.limits[number]
+        one = VectorEmitter(f, 1)
+        found = convert(one, one.load(pointer, self.k.index), self.k.index, "i64")
+        negative = f.let(f"icmp slt i64 {found}, 0", "c")
+        counted = f.let(f"select i1 {negative}, i64 {f.add(found, limit)}, i64 {found}", "i")
+        return found, counted, f.let(f"icmp ult i64 {counted}, {limit}", "c")
+
+    def _move(self, near: str, far: str, count: str) -> None:
+        source, target = (far, near) if self.k.direction == "gather" else (near, far)
+        if self.k.combine:
+            self._combine(source, target, count)
+        elif self.k.rows:
+            self._copy(source, target, count)
+        else:
+            one = VectorEmitter(self.f, 1)
+            one.store(target, one.load(source, self.k.type), self.k.type)
+
+    def _copy(self, source: str, target: str, count: str) -> None:
+        f, width = self.f, BITS[self.k.type] // 8
+        f.declarations.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        f.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {f.mul(count, width)}, i1 false)")
+
+    def _combine(self, source: str, target: str, count: str) -> None:
+        f, kind = self.f, self.k.type
+        value = binary(self.k.combine, load(0, kind), load(1, kind))
+        lanes = max(self.target.lanes * 32 // BITS[kind], 1) if self.k.rows else 1
+        edge = "0"
+        if lanes > 1:
+            edge = f.let(f"and i64 {count}, {-lanes}", "i")
+            self._combined(VectorEmitter(f, lanes), value, source, target, f.loop(0, edge, lanes))
+        self._combined(VectorEmitter(f, 1), value, source, target, f.loop(edge, count))
+
+    def _combined(self, e: VectorEmitter, value: Expr, source: str, target: str, loop: Loop) -> None:
+        at, into = (self.f.element(pointer, self.element, loop.index) for pointer in (source, target))
+        known = {load(0, self.k.type): e.load(into, self.k.type), load(1, self.k.type): e.load(at, self.k.type)}
+        (result,) = e.emit([value], known)
+        e.store(into, result, self.k.type)
+        self.f.end(loop)

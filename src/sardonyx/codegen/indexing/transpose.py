@@ -1,0 +1,83 @@
+"""Transpositions -> LLVM: squares of vectors are loaded, turned in registers and stored, block by block."""
+
+from __future__ import annotations
+
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.pack import transpose
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, memory_type
+from sardonyx.kernel.expr import BITS
+from sardonyx.kernel.indexing.transpose import BLOCK_COLUMNS, BLOCK_ROWS, TransposeKernel, square
+
+_NARROW = 16  # bytes of a vector up to which interleaving is one instruction
+
+
+def turned(e: VectorEmitter, rows: list[str], kind: str) -> list[str]:
+    """A square of vectors, mirrored at its diagonal."""
+    if e.lanes * BITS[kind] // 8 > _NARROW:
+        return transpose(e, rows, kind)
+    lanes, vector = e.lanes, e.type(kind)
+    low = ", ".join(f"i32 {lane // 2 + (lanes if lane % 2 else 0)}" for lane in range(lanes))
+    high = ", ".join(f"i32 {lanes // 2 + lane // 2 + (lanes if lane % 2 else 0)}" for lane in range(lanes))
+    turns = lanes.bit_length() - 1
+    for _ in range(turns):  # interleaving row i with row i + half doubles the runs that belong together
+        half = lanes // 2
+        mixed = []
+        for number in range(half):
+            pair = f"{vector} {rows[number]}, {vector} {rows[number + half]}"
+            mixed.append(e.f.let(f"shufflevector {pair}, <{lanes} x i32> <{low}>"))
+            mixed.append(e.f.let(f"shufflevector {pair}, <{lanes} x i32> <{high}>"))
+        rows = mixed
+    return rows
+
+
+def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) -> Function:
+    """The function of a transposition."""
+    f = Function(name, KERNEL_PARAMETERS)
+    side = square(BITS[kernel.type], target.lanes)
+    e = VectorEmitter(f, side)
+    element = memory_type(kernel.type)
+    at = iter(range(kernel.argument_count()))
+    outer = [f.argument("%args", next(at)) for _ in range(kernel.outer)]
+    rows, columns = f.argument("%args", next(at)), f.argument("%args", next(at))
+    source = f.argument("%args", next(at), "ptr")
+    source_outer = [f.argument("%args", next(at)) for _ in outer]
+    source_move = f.argument("%args", next(at))
+    result = f.argument("%args", next(at), "ptr")
+    result_outer = [f.argument("%args", next(at)) for _ in outer]
+    result_move = f.argument("%args", next(at))
+    row_blocks = f.let(f"udiv i64 {f.add(rows, BLOCK_ROWS - 1)}, {BLOCK_ROWS}", "i")
+    column_blocks = f.let(f"udiv i64 {f.add(columns, BLOCK_COLUMNS - 1)}, {BLOCK_COLUMNS}", "i")
+    last_row, last_column = f.sub(rows, side), f.sub(columns, side)
+
+    unit = f.loop("%begin", "%end")
+    column_block = f.let(f"urem i64 {unit.index}, {column_blocks}", "i")
+    rest = f.let(f"udiv i64 {unit.index}, {column_blocks}", "i")
+    row_block = f.let(f"urem i64 {rest}, {row_blocks}", "i")
+    rest = f.let(f"udiv i64 {rest}, {row_blocks}", "i")
+    read, written = "0", "0"
+    for axis in range(kernel.outer - 1, -1, -1):
+        index = rest if axis == 0 else f.let(f"urem i64 {rest}, {outer[axis]}", "i")
+        if axis:
+            rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
+        read = f.add(read, f.mul(index, source_outer[axis]))
+        written = f.add(written, f.mul(index, result_outer[axis]))
+    from_, to = f.element(source, element, read), f.element(result, element, written)
+    first_row, first_column = f.mul(row_block, BLOCK_ROWS), f.mul(column_block, BLOCK_COLUMNS)
+    row_stop = f.min(f.add(first_row, BLOCK_ROWS), rows)
+    column_stop = f.min(f.add(first_column, BLOCK_COLUMNS), columns)
+
+    across = f.loop(first_column, column_stop, side)
+    column = f.min(across.index, last_column)
+    down = f.loop(first_row, row_stop, side)
+    row = f.min(down.index, last_row)
+    read_at = f.element(from_, element, f.add(f.mul(column, source_move), row))
+    loaded = [e.load(f.element(read_at, element, f.mul(source_move, number)), kernel.type) for number in range(side)]
+    write_at = f.element(to, element, f.add(f.mul(row, result_move), column))
+    for number, value in enumerate(turned(e, loaded, kernel.type)):
+        e.store(f.element(write_at, element, f.mul(result_move, number)), value, kernel.type)
+    f.end(down)
+    f.end(across)
+    f.end(unit)
+    return f

@@ -1,0 +1,20 @@
+"""Kernels that write their arguments -> LLVM."""
+
+from __future__ import annotations
+
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
+from sardonyx.kernel.indexing.write import WriteKernel
+
+
+def emit_write_kernel(kernel: WriteKernel, name: str, target: Target) -> Function:
+    """The function of a kernel that writes its arguments."""
+    f = Function(name, KERNEL_PARAMETERS)
+    e = VectorEmitter(f, 1)
+    base = f.argument("%args", 0, "ptr")
+    for number in range(kernel.count):
+        value = convert(e, f.argument("%args", 1 + number), "i64", kernel.type)
+        e.store(f.element(base, memory_type(kernel.type), number), value, kernel.type)
+    return f

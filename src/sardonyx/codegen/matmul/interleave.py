@@ -1,0 +1,76 @@
+"""Interleavings -> LLVM: a vector of each column, mixed into vectors of rows; rows that fill no vector go one by one."""
+
+from __future__ import annotations
+
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, memory_type
+from sardonyx.kernel.expr import BITS
+from sardonyx.kernel.indexing.transpose import square
+from sardonyx.kernel.matmul.interleave import CHUNK, InterleaveKernel
+
+
+def interleaved(e: VectorEmitter, columns: list[str], kind: str) -> list[str]:
+    """The elements of several vectors in turn, as so many vectors."""
+    f, lanes, vector = e.f, e.lanes, e.type(kind)
+    count = len(columns)
+    results = []
+    for number in range(count):
+        places = [divmod(number * lanes + lane, count) for lane in range(lanes)]  # (row, column) of each lane
+        value = columns[0]
+        ready = 0
+        for column in range(1, count):
+            # Lanes of earlier columns are in place from the second turn on.
+            picks = []
+            for lane, (row, wanted) in enumerate(places):
+                mine = lane if ready else row
+                picks.append(f"i32 {lanes + row if wanted == column else mine if wanted < column else 'poison'}")
+            value = f.let(f"shufflevector {vector} {value}, {vector} {columns[column]}, <{lanes} x i32> <{', '.join(picks)}>")
+            ready = column
+        results.append(value)
+    return results
+
+
+def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) -> Function:
+    """The function of an interleaving."""
+    f = Function(name, KERNEL_PARAMETERS)
+    lanes = square(BITS[kernel.type], target.lanes)
+    e, one = VectorEmitter(f, lanes), VectorEmitter(f, 1)
+    element = memory_type(kernel.type)
+    at = iter(range(kernel.argument_count()))
+    outer = [f.argument("%args", next(at)) for _ in range(kernel.outer)]
+    rows = f.argument("%args", next(at))
+    source = f.argument("%args", next(at), "ptr")
+    source_outer = [f.argument("%args", next(at)) for _ in outer]
+    column_move = f.argument("%args", next(at))
+    result = f.argument("%args", next(at), "ptr")
+    result_outer = [f.argument("%args", next(at)) for _ in outer]
+    chunks = f.let(f"udiv i64 {f.add(rows, CHUNK - 1)}, {CHUNK}", "i")
+    unit = f.loop("%begin", "%end")
+    start = f.mul(f.let(f"urem i64 {unit.index}, {chunks}", "i"), CHUNK)
+    stop = f.min(f.add(start, CHUNK), rows)
+    rest = f.let(f"udiv i64 {unit.index}, {chunks}", "i")
+    read, written = "0", "0"
+    for axis in range(kernel.outer - 1, -1, -1):
+        index = rest if axis == 0 else f.let(f"urem i64 {rest}, {outer[axis]}", "i")
+        if axis:
+            rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
+        read = f.add(read, f.mul(index, source_outer[axis]))
+        written = f.add(written, f.mul(index, result_outer[axis]))
+    columns = [f.element(source, element, f.add(read, f.mul(column_move, number))) for number in range(kernel.count)]
+    to = f.element(result, element, written)
+    whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-lanes}", "i"))
+    block = f.loop(start, whole, lanes)
+    loaded = [e.load(f.element(column, element, block.index), kernel.type) for column in columns]
+    place = f.element(to, element, f.mul(block.index, kernel.count))
+    for number, value in enumerate(interleaved(e, loaded, kernel.type)):
+        e.store(f.element(place, element, number * lanes), value, kernel.type)
+    f.end(block)
+    row = f.loop(whole, stop)
+    place = f.element(to, element, f.mul(row.index, kernel.count))
+    for number, column in enumerate(columns):
+        one.store(f.element(place, element, number), one.load(f.element(column, element, row.index), kernel.type), kernel.type)
+    f.end(row)
+    f.end(unit)
+    return f

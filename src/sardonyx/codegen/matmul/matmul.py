@@ -1,0 +1,369 @@
+"""Matrix products -> LLVM: a tile of sums in registers, one row of B and one element of A at a time.
+
+    for tile in begin .. end:                 (batch, group of row blocks, strip, row block by division and remainder)
+      switch on its height:
+        for k, UNROLL at a time; then one at a time:
+          load a row of the strip; for each row of the tile: broadcast A[row, k], multiply and add
+      epilogue: in registers if it is short and the strip is full, else from a tile on the stack, by a function of its own
+
+Tiles too low to keep the multipliers busy sum even and odd k apart and join them at the end, always in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sardonyx.codegen.epilogue import EpilogueEmitter
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_suffix, memory_type
+from sardonyx.kernel.expr import BITS, FLOATS
+from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
+
+_UNROLL: Final = 4  # of low tiles
+_TALL: Final = 12  # sums from which on a tile takes one k at a time: with more, loads are moved up and sums leave their registers
+_SHORT: Final = 6  # operations up to which an epilogue is written out for every tile height
+_FEW_CONSTANTS: Final = 2  # that may take registers from the sums of a tile
+_CHAINS: Final = 8  # sums in flight that keep the multipliers busy
+_ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
+
+
+def emit_matmul_kernel(kernel: MatMulKernel, name: str, target: Target) -> Function:
+    """The function of a matrix product."""
+    function = Function(name, KERNEL_PARAMETERS)
+    _MatMulEmitter(kernel, function, target).emit()
+    return function
+
+
+def multiply_add(e: VectorEmitter, a: str, b: str, total: str, kind: str) -> str:
+    """total + a * b, in one instruction where the machine has it."""
+    vector = e.type(kind)
+    if kind not in FLOATS:
+        return e.f.let(f"add {vector} {total}, {e.f.let(f'mul {vector} {a}, {b}')}")
+    name = f"llvm.fmuladd.{intrinsic_suffix(kind, e.lanes)}"
+    return e.f.call(vector, name, (vector, a), (vector, b), (vector, total))
+
+
+class _MatMulEmitter:
+    def __init__(self, kernel: MatMulKernel, function: Function, target: Target) -> None:
+        self.k = kernel
+        self.f = f = function
+        self.target = target
+        self.lanes = vector_lanes(kernel.type, target.lanes)
+        self.e = VectorEmitter(f, self.lanes)
+        self.strip = kernel.vectors * self.lanes
+        self.short = kernel.epilogue.operations <= _SHORT and kernel.epilogue.constants <= _FEW_CONSTANTS
+        self.element = memory_type(kernel.type)
+        self.bytes = BITS[kernel.type] // 8
+        at = iter(range(kernel.argument_count()))
+
+        def number() -> str:
+            return f.argument("%args", next(at))
+
+        def address() -> str:
+            return f.argument("%args", next(at), "ptr")
+
+        self.batch = [number() for _ in range(kernel.batch)]
+        self.rows, self.columns, self.depth, self.group = number(), number(), number(), number()
+        self.a, self.a_batch, self.a_row, self.a_depth = address(), [number() for _ in self.batch], number(), number()
+        self.b, self.b_batch, self.b_move = address(), [number() for _ in self.batch], number()
+        self.bases: list[str] = []
+        self.batch_moves: list[list[str]] = []
+        self.row_moves: list[str] = []
+        self.column_moves: list[str] = []
+        for operand in kernel.epilogue.operands:
+            self.bases.append(address())
+            self.batch_moves.append([number() for _ in self.batch])
+            self.row_moves.append(number())
+            column = number()
+            self.column_moves.append({"unit": "1", "zero": "0"}.get(operand.inner, column))
+        self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
+        self.tile = f.let(f"alloca [{kernel.heights[-1] * self.strip} x {self.element}], align 64", "tile")
+        # Byte strides of A, once: the tiles add them up to addresses.
+        self.a_row_bytes = f.mul(self.a_row, self.bytes)
+        self.a_depth_bytes = str(self.bytes) if kernel.unit_depth else f.mul(self.a_depth, self.bytes)
+
+    def emit(self) -> None:
+        f = self.f
+        blocks = self._ceildiv(self.rows, self.k.rows)
+        strips = self._ceildiv(self.columns, self.strip)
+        base = f.let(f"udiv i64 {self.rows}, {blocks}", "i")
+        higher = f.let(f"urem i64 {self.rows}, {blocks}", "i")
+        group_tiles = f.mul(self.group, strips)
+        matrix_tiles = f.mul(blocks, strips)
+
+        unit = f.loop("%begin", "%end")
+        batch, within = self._decode(unit.index, matrix_tiles)
+        group = f.let(f"udiv i64 {within}, {group_tiles}", "i")
+        place = f.sub(within, f.mul(group, group_tiles))
+        first = f.mul(group, self.group)
+        in_group = f.min(f.sub(blocks, first), self.group)
+        strip = f.let(f"udiv i64 {place}, {in_group}", "i")
+        block = f.add(first, f.sub(place, f.mul(strip, in_group)))
+        row = f.add(f.mul(block, base), f.min(block, higher))
+        is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
+        height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
+        column = f.mul(strip, self.strip)
+        count = f.sub(self.columns, column)
+
+        a = f.element(self.a, self.element, self._dot(batch, self.a_batch, row, self.a_row))
+        b_start = f.mul(strip, self.b_move) if self.k.b == "packed" else column
+        b = f.element(self.b, memory_type(self.k.b_type), self._dot(batch, self.b_batch, b_start, "1"))
+        pointers = []
+        for number, operand in enumerate(self.k.epilogue.operands):
+            offset = self._dot(batch, self.batch_moves[number], row, self.row_moves[number])
+            offset = f.add(offset, f.mul(column, self.column_moves[number]))
+            pointers.append(f.element(self.bases[number], memory_type(operand.type), offset))
+
+        following, spilled = f.fresh("next"), f.fresh("spilled")
+        full = ""
+        if not self.k.whole:
+            full = f.let(f"icmp sge i64 {count}, {self.strip}", "c")
+        names = {height_: f.fresh(f"rows{height_}_") for height_ in self.k.heights}
+        self._switch(height, names)
+        for height_, name in names.items():
+            f.label(name)
+            self._tile(height_, height, a, b, count, full, pointers, following, spilled)
+        if not (self.short and self.k.whole and self._exact):
+            f.label(spilled)
+            self._rows(height, count, pointers)
+            f.branch(following)
+        f.label(following)
+        f.end(unit)
+
+    @property
+    def _exact(self) -> bool:
+        """Whether every height has a tile of its own."""
+        heights = self.k.heights
+        return list(heights) == list(range(heights[0], heights[-1] + 1))
+
+    def _ceildiv(self, size: str, by: int) -> str:
+        """At least 1: a matrix without elements has no tiles, and nothing may be divided by their number."""
+        f = self.f
+        parts = f.let(f"udiv i64 {f.add(size, by - 1)}, {by}", "i")
+        none = f.let(f"icmp eq i64 {parts}, 0", "c")
+        return f.let(f"select i1 {none}, i64 1, i64 {parts}", "i")
+
+    def _decode(self, unit: str, tiles: str) -> tuple[list[str], str]:
+        """The index on each batch axis, and the tile's number in its matrix."""
+        f = self.f
+        if not self.batch:
+            return [], unit
+        within = f.let(f"urem i64 {unit}, {tiles}", "i")
+        rest = f.let(f"udiv i64 {unit}, {tiles}", "i")
+        indices: list[str] = []
+        for size in reversed(self.batch[1:]):
+            indices.append(f.let(f"urem i64 {rest}, {size}", "i"))
+            rest = f.let(f"udiv i64 {rest}, {size}", "i")
+        return [rest, *reversed(indices)], within
+
+    def _dot(self, batch: list[str], moves: list[str], row: str, row_move: str) -> str:
+        offset = self.f.mul(row, row_move)
+        for index, move in zip(batch, moves):
+            offset = self.f.add(offset, self.f.mul(index, move))
+        return offset
+
+    def _switch(self, height: str, names: dict[int, str]) -> None:
+        """Go to the code for the height, or for the next one above."""
+        heights = list(names)
+        cases = []
+        for height_ in range(1, heights[-1]):
+            cases.append(f"i64 {height_}, label {names[next(h for h in heights if h >= height_)]}")
+        self.f.line(f"switch i64 {height}, label {names[heights[-1]]} [ {' '.join(cases)} ]")
+
+    # One tile
+
+    def _tile(
+        self,
+        height: int,
+        actual: str,
+        a: str,
+        b: str,
+        count: str,
+        full: str,
+        pointers: list[str],
+        following: str,
+        spilled: str,
+    ) -> None:
+        f = self.f
+        exact = height == 1 or height - 1 in self.k.heights or height == self.k.heights[0]
+        masked = self.k.b == "rows" and not self.k.whole
+        if masked:
+            ragged, plain = f.fresh("ragged"), f.fresh("plain")
+            f.branch_if(full, plain, ragged)
+            f.label(ragged)
+            self._spill(self._sums(height, actual, a, b, exact, count))
+            f.branch(spilled)
+            f.label(plain)
+        sums = self._sums(height, actual, a, b, exact, None)
+        in_registers = self.short and exact
+        if in_registers and not self.k.whole and not masked:
+            store, spill = f.fresh("store"), f.fresh("spill")
+            f.branch_if(full, store, spill)
+            f.label(spill)
+            self._spill(sums)
+            f.branch(spilled)
+            f.label(store)
+        if in_registers:
+            self._store(height, sums, pointers)
+            f.branch(following)
+        else:
+            self._spill(sums)
+            f.branch(spilled)
+
+    def _sums(self, height: int, actual: str, a: str, b: str, exact: bool, count: str | None) -> list[str]:
+        """The loop over the depth; the sums of the tile, row by row."""
+        f, vectors = self.f, self.k.vectors
+        size = height * vectors
+        unroll = 1 if size >= _TALL else _UNROLL
+        sets = 1
+        while sets < unroll and size * sets < _CHAINS:
+            sets *= 2
+        kind = self.e.type(self.k.type)
+        masks = None
+        if count is not None:
+            masks = [self.e.mask_below(f.sub(count, number * self.lanes)) for number in range(vectors)]
+        offsets, starts = self._row_pointers(height, actual, a, exact)
+        width = 1 + len(starts)
+        moving = [b, *starts]
+        sums = [constant(self.k.type, 0, self.lanes)] * (size * sets)
+        done = "0"
+        for steps in (unroll, 1) if unroll > 1 else (1,):
+            used = sets if steps > 1 else 1
+            stop = f.let(f"and i64 {self.depth}, {-steps}", "i") if steps > 1 else self.depth
+            values = [*(("ptr", pointer) for pointer in moving), *((kind, value) for value in sums[: size * used])]
+            loop = f.loop(done, stop, steps, values)
+            moving, now = loop.carry[:width], list(loop.carry[width:])
+            for step in range(steps):
+                at = (step % used) * size
+                moving, now[at : at + size] = self._step(moving, offsets, now[at : at + size], masks, step)
+            ended = f.end(loop, [*self._advance(moving, steps), *now])
+            moving, sums[: size * used] = ended[:width], ended[width:]
+            done = stop
+        add = "fadd" if self.k.type in FLOATS else "add"
+        while sets > 1:
+            sets //= 2
+            sums = [f.let(f"{add} {kind} {sums[n]}, {sums[n + sets * size]}") for n in range(sets * size)]
+        return sums
+
+    def _row_pointers(self, height: int, actual: str, a: str, exact: bool) -> tuple[list[tuple[int, str]], list[str]]:
+        """For each row of the tile which pointer reaches it, and how many bytes on; and those pointers."""
+        f = self.f
+        if not exact:  # rows beyond the last repeat it: their sums are not stored
+            last = f.sub(actual, 1)
+            starts = [f.element(a, "i8", f.mul(f.min(row, last), self.a_row_bytes)) for row in range(height)]
+            return [(row, "0") for row in range(height)], starts
+        steps = ["0", self.a_row_bytes, f.mul(self.a_row_bytes, 2)]
+        starts = [f.element(a, "i8", f.mul(self.a_row_bytes, row)) for row in range(0, height, _ROWS_A_POINTER)]
+        return [(row // _ROWS_A_POINTER, steps[row % _ROWS_A_POINTER]) for row in range(height)], starts
+
+    def _advance(self, moving: list[str], steps: int) -> list[str]:
+        """All pointers a number of k further; A that is not consecutive has moved already."""
+        f = self.f
+        b_type = memory_type(self.k.b_type)
+        if self.k.b == "packed":
+            b = f.element(moving[0], b_type, self.strip * steps)
+        else:
+            b = moving[0]  # moved step by step
+        if not self.k.unit_depth:
+            return [b, *moving[1:]]
+        return [b, *(f.element(pointer, "i8", self.bytes * steps) for pointer in moving[1:])]
+
+    def _step(
+        self, moving: list[str], offsets: list[tuple[int, str]], sums: list[str], masks: list[str] | None, step: int
+    ) -> tuple[list[str], list[str]]:
+        """One k: all products of a row of the strip with a column of A's tile."""
+        f, vectors = self.f, self.k.vectors
+        b_type = memory_type(self.k.b_type)
+        packed = self.k.b == "packed"
+        b_row = []
+        for number in range(vectors):
+            at = f.element(moving[0], b_type, (self.strip * step if packed else 0) + number * self.lanes)
+            mask = None if masks is None else masks[number]
+            b_row.append(convert(self.e, self.e.load(at, self.k.b_type, mask), self.k.b_type, self.k.type))
+        made = []
+        for row, (pointer, offset) in enumerate(offsets):
+            at = f.element(moving[1 + pointer], "i8", offset)
+            if self.k.unit_depth:
+                at = f.element(at, "i8", step * self.bytes)
+            value = self.e.load_scalar(at, self.k.type)
+            for number in range(vectors):
+                made.append(multiply_add(self.e, value, b_row[number], sums[row * vectors + number], self.k.type))
+        following = list(moving)
+        if not packed:
+            following[0] = f.element(moving[0], b_type, self.b_move)
+        if not self.k.unit_depth:
+            following[1:] = [f.element(pointer_, "i8", self.a_depth_bytes) for pointer_ in moving[1:]]
+        return following, made
+
+    # What becomes of the sums
+
+    def _store(self, height: int, sums: list[str], pointers: list[str]) -> None:
+        """The epilogue of a whole tile, in registers."""
+        vectors = self.k.vectors
+        moving = list(pointers)
+        for row in range(height):
+            known = self.epilogue.uniform(moving)
+            for number in range(vectors):
+                self.epilogue.vector(
+                    sums[row * vectors + number], self.k.type, moving, self.column_moves, number * self.lanes, known=known
+                )
+            if row + 1 < height:
+                moving = self._next_row(moving)
+
+    def _next_row(self, pointers: list[str]) -> list[str]:
+        return [
+            self.f.element(pointer, memory_type(operand.type), move)
+            for pointer, operand, move in zip(pointers, self.k.epilogue.operands, self.row_moves)
+        ]
+
+    def _spill(self, sums: list[str]) -> None:
+        """The tile to the stack, in the order of `sums`."""
+        for number, value in enumerate(sums):
+            at = self.f.element(self.tile, self.element, number * self.lanes)
+            self.e.store(at, value, self.k.type)
+
+    def _rows(self, height: str, count: str, pointers: list[str]) -> None:
+        """The epilogue of a tile on the stack: a function of its own, because constants of a long epilogue would otherwise be
+        kept in registers that the sums need."""
+        f, operands = self.f, self.k.epilogue.operands
+        called = f"{f.name}_rows"
+        values = [("ptr", self.tile), ("i64", height), ("i64", count)]
+        for pointer, row_move, column_move in zip(pointers, self.row_moves, self.column_moves):
+            values += [("ptr", pointer), ("i64", row_move), ("i64", column_move)]
+        f.line(f"call void @{called}({', '.join(f'{kind} {value}' for kind, value in values)})")
+        parameters = [("tile", "ptr"), ("height", "i64"), ("count", "i64")]
+        for number in range(len(operands)):
+            parameters += [(f"p{number}_base", "ptr"), (f"p{number}_row", "i64"), (f"p{number}_column", "i64")]
+        g = Function(called, parameters, "noinline nounwind")
+        f.companions.append(g)
+        moves = [{"unit": "1", "zero": "0"}.get(operand.inner, f"%p{number}_column") for number, operand in enumerate(operands)]
+        self._write_rows(g, [f"%p{number}_base" for number in range(len(operands))], moves)
+
+    def _write_rows(self, f: Function, pointers: list[str], moves: list[str]) -> None:
+        """Row by row, vector by vector; the last vector may be partly beyond the matrix."""
+        e, epilogue = VectorEmitter(f, self.lanes), EpilogueEmitter(self.k.epilogue, f, self.lanes, self.target)
+        limit = f.min("%count", self.strip)
+        whole = f.let(f"and i64 {limit}, {-self.lanes}", "i")
+        rest = f.sub(limit, whole)
+        row = f.loop(0, "%height", 1, [("ptr", pointer) for pointer in ["%tile", *pointers]])
+        tile, moving = row.carry[0], row.carry[1:]
+        known = epilogue.uniform(moving)
+        position = f.loop(0, whole, self.lanes)
+        sums = e.load(f.element(tile, self.element, position.index), self.k.type)
+        epilogue.vector(sums, self.k.type, moving, moves, position.index, known=known)
+        f.end(position)
+        if not self.k.whole:
+            some, after = f.fresh("tail"), f.fresh("after")
+            f.branch_if(f.let(f"icmp sgt i64 {rest}, 0", "c"), some, after)
+            f.label(some)
+            sums = e.load(f.element(tile, self.element, whole), self.k.type)
+            epilogue.vector(sums, self.k.type, moving, moves, whole, known=known, count=rest)
+            f.branch(after)
+            f.label(after)
+        following = [
+            f.element(pointer, memory_type(operand.type), f"%p{number}_row")
+            for number, (pointer, operand) in enumerate(zip(moving, self.k.epilogue.operands))
+        ]
+        f.end(row, [f.element(tile, self.element, self.strip), *following])

@@ -1,0 +1,1 @@
+"""Pooling: how the kernels are emitted."""

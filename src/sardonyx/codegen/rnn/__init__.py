@@ -1,0 +1,1 @@
+"""Recurrent cells: how the kernels are emitted."""

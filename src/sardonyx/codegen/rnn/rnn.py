@@ -1,0 +1,385 @@
+"""Recurrent layers -> LLVM.
+
+for direction:                                   (those this worker has rows of)
+  initial values into the state
+  for time step:
+    for pass:
+      for block of hidden units, tile of rows:
+        for k: load the weights of all gates at k, multiply with state[row, k], add    (sums go to a tile on the stack)
+        for row, block: gates and new states in registers
+  final values out of the state
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sardonyx.codegen.fault import report
+from sardonyx.codegen.function import Function, Loop
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.tile import Place, Tile, Tiles
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
+from sardonyx.kernel.expr import BITS, Expr, walk
+from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.kernel.rnn.rnn import Pass, RecurrentKernel, tile_sizes
+
+
+def emit_recurrent(kernel: RecurrentKernel, name: str, target: Target) -> Function:
+    """The function of a recurrent layer."""
+    function = Function(name, KERNEL_PARAMETERS)
+    _RecurrentEmitter(kernel, function, target).emit()
+    return function
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """Memory outside the kernel's own: an address and strides."""
+
+    base: str
+    strides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Where a pass stands: direction, its rows, time, and the planes of slot 0."""
+
+    direction: str
+    backwards: str  # i1
+    first: str  # of this worker's rows
+    rows: str
+    time: str
+    read: str  # plane of the hidden state that is read, at this direction
+    written: str
+
+
+class _RecurrentEmitter:
+    def __init__(self, kernel: RecurrentKernel, function: Function, target: Target) -> None:
+        self.k = kernel
+        self.f = f = function
+        self.lanes = vector_lanes(kernel.type, target.lanes)
+        self.target_lanes = target.lanes
+        self.e = VectorEmitter(f, self.lanes, target)
+        self.tiles = Tiles(f)
+        self.element = memory_type(kernel.type)
+        self.bytes = BITS[kernel.type] // 8
+        self.outer = memory_type(kernel.outside)
+        at = iter(range(kernel.argument_count()))
+
+        def number() -> str:
+            return f.argument("%args", next(at))
+
+        def address() -> str:
+            return f.argument("%args", next(at), "ptr")
+
+        def moving(count: int) -> _Moving:
+            return _Moving(address(), tuple(number() for _ in range(count)))
+
+        self.steps, self.rows, self.hidden, self.backwards = number(), number(), number(), number()
+        self.projected = moving(3)
+        self.state = moving(1)
+        self.weights = [address() for _ in kernel.passes]
+        self.vectors = [address() for _ in range(kernel.vectors)]
+        self.result = moving(3) if kernel.output else None
+        self.initial = [moving(2) if given else None for given in kernel.initial]
+        self.final = [moving(2) if wanted else None for wanted in kernel.final]
+        self.lengths, self.record, self.code = (address(), address(), number()) if kernel.ragged else ("", "", "")
+        self.time = number() if kernel.part != "all" else ""
+        self.blocks = f.let(f"udiv i64 {f.add(self.hidden, self.lanes - 1)}, {self.lanes}", "i")
+        self.width = f.mul(self.blocks, self.lanes)  # of a row of state
+        most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])
+        self.tile = f.let(f"alloca [{most} x {self.e.type(kernel.type)}], align 64", "tile")
+
+    def _sizes(self, one: Pass) -> tuple[int, int, int]:
+        alone, together, rows = tile_sizes(one.gates, self.target_lanes)
+        return alone, together, min(rows, self.k.rows)
+
+    def _max(self, a: str, b: str | int) -> str:
+        more = self.f.let(f"icmp sgt i64 {a}, {b}", "c")
+        return self.f.let(f"select i1 {more}, i64 {a}, i64 {b}", "i")
+
+    def _choose(self, condition: str, yes: str, no: str) -> str:
+        return self.f.let(f"select i1 {condition}, i64 {yes}, i64 {no}", "i")
+
+    def emit(self) -> None:
+        if self.k.part.isdigit():
+            self._emit_pass(int(self.k.part))
+            return
+        f = self.f
+        direction, low, high, planes = self._directions(self.rows)
+        if self.k.part in ("all", "enter"):
+            self._enter(direction.index, low, high, planes)
+        last = planes[0]
+        if self.k.part == "all":
+            time = f.loop(0, self.steps, 1, [("ptr", planes[0]), ("ptr", planes[1])])
+            read, written = time.carry
+            step = _Step(direction.index, self._turned(direction.index), low, f.sub(high, low), time.index, read, written)
+            for number, one in enumerate(self.k.passes):
+                self._pass(number, one, step, planes, "0", self.blocks)
+            last = f.end(time, [written, read])[0]
+        elif self.k.part == "leave":
+            last = self._plane_at(planes, 0)
+        if self.k.part in ("all", "leave"):
+            self._leave(direction.index, low, high, [last, *planes[2:]])
+        f.end(direction)
+
+    def _emit_pass(self, number: int) -> None:
+        """One pass at one time, for some blocks."""
+        direction, low, high, planes = self._directions(self.blocks)
+        read, written = self._plane_at(planes, 0), self._plane_at(planes, 1)
+        step = _Step(direction.index, self._turned(direction.index), "0", self.rows, self.time, read, written)
+        self._pass(number, self.k.passes[number], step, planes, low, high)
+        self.f.end(direction)
+
+    def _directions(self, size: str) -> tuple[Loop, str, str, list[str]]:
+        """Open a loop over directions of `size` units each: the loop, its units here, the planes of the state."""
+        f = self.f
+        units = self._max(size, 1)  # without rows there is nothing to do, and nothing to divide by
+        first = f.let(f"udiv i64 %begin, {units}", "i")
+        stop = f.let(f"udiv i64 {f.add('%end', f.sub(units, 1))}, {units}", "i")
+        direction = f.loop(first, stop)
+        start = f.mul(direction.index, size)
+        low = self._max(f.sub("%begin", start), 0)
+        high = f.min(f.sub("%end", start), size)
+        rows = f.mul(direction.index, self.rows)
+        return direction, low, high, [self._plane(number, rows) for number in range(self.k.slots + 1)]
+
+    def _turned(self, direction: str) -> str:
+        return self.f.let(f"icmp ne i64 {self.f.add(self.backwards, direction)}, 0", "c")
+
+    def _plane_at(self, planes: list[str], other: int) -> str:
+        """The plane of the hidden state that is read at this time, or the other one."""
+        odd = self.f.let(f"trunc i64 {self.time} to i1")
+        return self.f.let(f"select i1 {odd}, ptr {planes[1 - other]}, ptr {planes[other]}", "p")
+
+    def _plane(self, number: int, first_row: str) -> str:
+        f = self.f
+        offset = f.add(f.mul(self.state.strides[0], number), f.mul(first_row, self.width))
+        return f.element(self.state.base, self.element, offset)
+
+    # Values from and to the outside
+
+    def _enter(self, direction: str, low: str, high: str, planes: list[str]) -> None:
+        f = self.f
+        row = f.loop(low, high)
+        if self.lengths:
+            self._check_length(row.index)
+        block = f.loop(0, self.blocks)
+        column = f.mul(block.index, self.lanes)
+        mask = self.e.mask_below(f.sub(self.hidden, column))
+        for slot, given in enumerate(self.initial):
+            value = constant(self.k.type, 0.0, self.lanes)
+            if given is not None:
+                offset = f.add(f.add(f.mul(direction, given.strides[0]), f.mul(row.index, given.strides[1])), column)
+                loaded = self.e.load(f.element(given.base, self.outer, offset), self.k.outside, mask)
+                value = convert(self.e, loaded, self.k.outside, self.k.type)
+            plane = planes[0 if slot == 0 else slot + 1]
+            self.e.store(self._place(plane, row.index, column), value, self.k.type)
+        f.end(block)
+        f.end(row)
+
+    def _check_length(self, row: str) -> None:
+        f = self.f
+        length = self._length(row)
+        bad, good = f.fresh("bad"), f.fresh("good")
+        f.branch_if(f.let(f"icmp ugt i64 {length}, {self.steps}", "c"), bad, good)
+        f.label(bad)
+        report(f, self.record, self.code, row, length, self.steps)
+        f.branch(good)
+        f.label(good)
+
+    def _length(self, row: str) -> str:
+        stored = self.f.let(f"load i32, ptr {self.f.element(self.lengths, 'i32', row)}, align 4")
+        return self.f.let(f"sext i32 {stored} to i64")
+
+    def _leave(self, direction: str, low: str, high: str, slots: list[str]) -> None:
+        f = self.f
+        if not any(self.k.final):
+            return
+        row = f.loop(low, high)
+        block = f.loop(0, self.blocks)
+        column = f.mul(block.index, self.lanes)
+        count = f.sub(self.hidden, column)
+        for plane, wanted in zip(slots, self.final):
+            if wanted is not None:
+                value = self.e.load(self._place(plane, row.index, column), self.k.type)
+                offset = f.add(f.add(f.mul(direction, wanted.strides[0]), f.mul(row.index, wanted.strides[1])), column)
+                self._store_outside(f.element(wanted.base, self.outer, offset), value, count)
+        f.end(block)
+        f.end(row)
+
+    def _place(self, plane: str, row: str, column: str) -> str:
+        return self.f.element(plane, self.element, self.f.add(self.f.mul(row, self.width), column))
+
+    def _store_outside(self, pointer: str, value: str, count: str) -> None:
+        """A vector of which the first `count` lanes exist."""
+        f, k = self.f, self.k
+        value = convert(self.e, value, k.type, k.outside)
+        full, ragged, stored = f.fresh("full"), f.fresh("ragged"), f.fresh("stored")
+        f.branch_if(f.let(f"icmp sge i64 {count}, {self.lanes}", "c"), full, ragged)
+        f.label(full)
+        self.e.store(pointer, value, k.outside)
+        f.branch(stored)
+        f.label(ragged)
+        self.e.store(pointer, value, k.outside, self.e.mask_below(count))
+        f.branch(stored)
+        f.label(stored)
+
+    # One pass over the hidden units
+
+    def _pass(self, number: int, one: Pass, step: _Step, planes: list[str], low: str, high: str) -> None:
+        f = self.f
+        alone, together, most = self._sizes(one)
+        source = step.read if one.source == 0 else planes[one.source + 1]
+        strip = f.mul(self.hidden, one.gates * self.lanes)  # elements of a block's weights
+        weights = f.element(self.weights[number], self.element, f.mul(f.mul(step.direction, self.blocks), strip))
+        if self.k.rows == 1:
+            self._blocks(one, step, planes, source, weights, strip, (low, high), alone, 1)
+            return
+        single, several, done = f.fresh("single"), f.fresh("several"), f.fresh("passed")
+        f.branch_if(f.let(f"icmp eq i64 {step.rows}, 1", "c"), single, several)
+        f.label(single)
+        self._blocks(one, step, planes, source, weights, strip, (low, high), alone, 1)
+        f.branch(done)
+        f.label(several)
+        self._blocks(one, step, planes, source, weights, strip, (low, high), together, most)
+        f.branch(done)
+        f.label(done)
+
+    def _blocks(
+        self,
+        one: Pass,
+        step: _Step,
+        planes: list[str],
+        source: str,
+        weights: str,
+        strip: str,
+        blocks: tuple[str, str],
+        width: int,
+        most: int,
+    ) -> None:
+        """Blocks from one to another, `width` at a time, then those that are left one at a time."""
+        f = self.f
+        low, high = blocks
+        whole = f.add(low, f.mul(f.let(f"udiv i64 {f.sub(high, low)}, {width}", "i"), width))
+        for start, stop, count in ((low, whole, width), (whole, high, 1)) if width > 1 else ((low, high, 1),):
+            block = f.loop(start, stop, count)
+            at = f.element(weights, self.element, f.mul(block.index, strip))
+            self._row_tiles(one, step, planes, source, at, strip, block.index, count, most)
+            f.end(block)
+
+    def _row_tiles(
+        self,
+        one: Pass,
+        step: _Step,
+        planes: list[str],
+        source: str,
+        weights: str,
+        strip: str,
+        block: str,
+        count: int,
+        most: int,
+    ) -> None:
+        """Rows in tiles of nearly equal height."""
+        f = self.f
+        columns = one.gates * self.lanes
+        tile = Tile(self.k.type, self.lanes, 1, one.gates, count, columns)
+        row_bytes = f.mul(self.width, self.bytes)
+        place = Place(
+            self.tile,
+            str(columns * count * self.bytes),
+            "",
+            row_bytes,
+            weights,
+            self.hidden,
+            b_strip=f.mul(strip, self.bytes),
+        )
+        if most == 1:
+            at = f.element(source, "i8", f.mul(step.first, row_bytes))
+            self.tiles.call(tile, replace(place, a=at))
+            self._gates(one, step, planes, step.first, "1", block, count)
+            return
+        tiles = self._max(f.let(f"udiv i64 {f.add(step.rows, most - 1)}, {most}", "i"), 1)
+        least = f.let(f"udiv i64 {step.rows}, {tiles}", "i")
+        higher = f.let(f"urem i64 {step.rows}, {tiles}", "i")
+        loop = f.loop(0, tiles)
+        row = f.add(step.first, f.add(f.mul(loop.index, least), f.min(loop.index, higher)))
+        more = f.let(f"icmp slt i64 {loop.index}, {higher}", "c")
+        height = f.add(least, f.let(f"zext i1 {more} to i64", "i"))
+        at = f.element(source, "i8", f.mul(row, row_bytes))
+        self.tiles.call_any(tile, height, range(1, most + 1), replace(place, a=at))
+        self._gates(one, step, planes, row, height, block, count)
+        f.end(loop)
+
+    # What becomes of the sums
+
+    def _gates(self, one: Pass, step: _Step, planes: list[str], row: str, height: str, block: str, count: int) -> None:
+        f = self.f
+        kind = self.e.type(self.k.type)
+        rows = f.loop(0, height)
+        index = f.add(row, rows.index)
+        is_running, time = self._time(step, index)
+        blocks = f.loop(0, count) if count > 1 else None
+        number = f.mul(rows.index, count)
+        here = block
+        if blocks is not None:
+            number, here = f.add(number, blocks.index), f.add(block, blocks.index)
+        sums = f.element(self.tile, kind, f.mul(number, one.gates))
+        column = f.mul(here, self.lanes)
+        roots = [value for _, value in one.stores] + ([one.output] if one.output is not None else [])
+        known = self._known(roots, step, planes, index, column, sums, is_running, time)
+        made = self.e.emit(roots, known)
+        for (slot, _), value in zip(one.stores, made):
+            plane = step.written if slot == 0 else planes[slot + 1]
+            self.e.store(self._place(plane, index, column), value, self.k.type)
+        if one.output is not None and self.result is not None:
+            by_time, by_direction, by_row = self.result.strides
+            offset = f.add(f.mul(time, by_time), f.mul(step.direction, by_direction))
+            offset = f.add(f.add(offset, f.mul(index, by_row)), column)
+            self._store_outside(f.element(self.result.base, self.outer, offset), made[-1], f.sub(self.hidden, column))
+        if blocks is not None:
+            f.end(blocks)
+        f.end(rows)
+
+    def _time(self, step: _Step, row: str) -> tuple[str, str]:
+        """Whether a row's sequence goes on at this step, and which of its times it is."""
+        f = self.f
+        if not self.lengths:
+            other = f.sub(f.sub(self.steps, 1), step.time)
+            return "true", self._choose(step.backwards, other, step.time)
+        length = f.min(self._length(row), self.steps)
+        is_running = f.let(f"icmp slt i64 {step.time}, {length}", "c")
+        turned = f.let(f"and i1 {is_running}, {step.backwards}", "c")
+        return is_running, self._choose(turned, f.sub(f.sub(length, 1), step.time), step.time)
+
+    def _known(
+        self,
+        roots: list[Expr],
+        step: _Step,
+        planes: list[str],
+        row: str,
+        column: str,
+        sums: str,
+        is_running: str,
+        time: str,
+    ) -> dict[Expr, str]:
+        """The leaves of the expressions at a row and block."""
+        f, k, kind = self.f, self.k, self.k.type
+        by_time, by_row, by_direction = self.projected.strides
+        offset = f.add(f.add(f.mul(time, by_time), f.mul(row, by_row)), f.mul(step.direction, by_direction))
+        inputs = f.element(self.projected.base, self.element, f.add(offset, f.mul(column, k.gates)))
+        weights = f.add(f.mul(step.direction, self.width), column)
+        known: dict[Expr, str] = {}
+        for node in walk(roots):
+            if node.op == "total":
+                known[node] = self.e.load(f.element(sums, self.e.type(kind), node.param), kind)
+            elif node.op == "projected":
+                known[node] = self.e.load(f.element(inputs, self.element, node.param * self.lanes), kind)
+            elif node.op == "state":
+                plane = step.read if node.param == 0 else planes[node.param + 1]
+                known[node] = self.e.load(self._place(plane, row, column), kind)
+            elif node.op == "vector":
+                known[node] = self.e.load(f.element(self.vectors[node.param], self.element, weights), kind)
+            elif node.op == "running":
+                known[node] = self.e.splat(is_running, "i1")
+        return known

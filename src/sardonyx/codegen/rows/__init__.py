@@ -1,0 +1,1 @@
+"""Along rows: reductions, norms, sorting: how the kernels are emitted."""

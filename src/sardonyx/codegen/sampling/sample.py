@@ -1,0 +1,73 @@
+"""Samplings -> LLVM: vectors of points, whose elements are gathered; what lies outside is masked."""
+
+from __future__ import annotations
+
+from sardonyx.codegen.function import Function
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.target import Target
+from sardonyx.codegen.vector import VectorEmitter, convert, intrinsic_suffix, memory_type
+from sardonyx.kernel.expr import BITS
+from sardonyx.kernel.sampling.sample import CHUNK, SampleKernel
+
+
+def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Function:
+    """The function of a sampling."""
+    f = Function(name, KERNEL_PARAMETERS)
+    at = iter(range(kernel.argument_count()))
+    channels, points, elements, move = (f.argument("%args", next(at)) for _ in range(4))
+    source, places = (f.argument("%args", next(at), "ptr") for _ in range(2))
+    weights = f.argument("%args", next(at), "ptr") if kernel.weighted else ""
+    result = f.argument("%args", next(at), "ptr")
+    chunks = f.let(f"udiv i64 {f.add(points, CHUNK - 1)}, {CHUNK}", "i")
+    lanes = max(target.lanes // 2, 2)  # places are 64 bits wide
+    unit = f.loop("%begin", "%end")
+    first = f.mul(f.let(f"urem i64 {unit.index}, {chunks}", "i"), CHUNK)
+    plane = f.let(f"udiv i64 {unit.index}, {chunks}", "i")
+    image = f.let(f"udiv i64 {plane}, {channels}", "i")
+    stop = f.min(f.add(first, CHUNK), points)
+    element = memory_type(kernel.source)
+    channel = f.add(f.mul(image, move), f.sub(plane, f.mul(image, channels)))
+    pixels = f.element(source, element, f.mul(channel, elements))
+    row = f.element(result, element, f.mul(plane, points))
+    tables = f.mul(f.mul(image, kernel.taps), points)
+    whole = f.add(first, f.let(f"and i64 {f.sub(stop, first)}, {-lanes}", "i"))
+    for begin, end, width in ((first, whole, lanes), (whole, stop, 1)):
+        e = VectorEmitter(f, width)
+        loop = f.loop(begin, end, width)
+        total = ""
+        for tap in range(kernel.taps):
+            at_tap = f.add(f.add(tables, f.mul(points, tap)), loop.index)
+            value = _gathered(e, pixels, e.load(f.element(places, "i64", at_tap), "i64"), kernel.source)
+            if not kernel.weighted:
+                total = value
+                continue
+            weight = e.load(f.element(weights, memory_type(kernel.compute), at_tap), kernel.compute)
+            part = f.let(f"fmul {e.type(kernel.compute)} {convert(e, value, kernel.source, kernel.compute)}, {weight}")
+            total = f.let(f"fadd {e.type(kernel.compute)} {total}, {part}") if total else part
+        stored = convert(e, total, kernel.compute, kernel.source) if kernel.weighted else total
+        e.store(f.element(row, element, loop.index), stored, kernel.source)
+        f.end(loop)
+    f.end(unit)
+    return f
+
+
+def _gathered(e: VectorEmitter, base: str, places: str, kind: str) -> str:
+    """The elements at some places, 0 for those below zero."""
+    f, element, lanes = e.f, memory_type(kind), e.lanes
+    align = max(BITS[kind] // 8, 1)
+    if lanes > 1:
+        inside = f.let(f"icmp sge <{lanes} x i64> {places}, zeroinitializer", "m")
+        pointers = f.let(f"getelementptr {element}, ptr {base}, <{lanes} x i64> {places}", "p")
+        memory = f"<{lanes} x {element}>"
+        name = f"llvm.masked.gather.{intrinsic_suffix(kind, lanes)}.v{lanes}p0"
+        f.declarations.add(f"declare {memory} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {memory})")
+        given = f"<{lanes} x ptr> align {align} {pointers}, <{lanes} x i1> {inside}, {memory} zeroinitializer"
+        return f.let(f"call {memory} @{name}({given})")
+    found, there, after = f.block, f.fresh("there"), f.fresh("after")
+    f.branch_if(f.let(f"icmp sge i64 {places}, 0", "c"), there, after)
+    f.label(there)
+    value = f.let(f"load {element}, ptr {f.element(base, element, places)}, align {align}")
+    f.branch(after)
+    f.label(after)
+    zero = "0.0" if element in ("half", "float", "double") else "0"
+    return f.let(f"phi {element} [ {zero}, %{found} ], [ {value}, {there} ]")

@@ -1,0 +1,1 @@
+"""The way from a model to a program that runs."""

@@ -1,0 +1,357 @@
+"""Assembles a native program: groups, lowers, plans and compiles a graph; what has no kernel, the host computes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sardonyx import errors
+from sardonyx.codegen.library import KernelLibrary
+from sardonyx.codegen.object_cache import ObjectCache
+from sardonyx.codegen.target import host
+from sardonyx.forks import ForkSafeLock, held_off
+from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
+from sardonyx.ir.types import TensorType
+from sardonyx.lower.branches import flatten
+from sardonyx.lower.groups import Grouping, form_groups
+from sardonyx.lower.lowering import LoweringFailed, lower_graph
+from sardonyx.lower.shape_values import KnownValues
+from sardonyx.options import environment
+from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
+from sardonyx.plan.native import NativePlan, NativeSegment, plan_native
+from sardonyx.plan.plan import SubgraphRunner
+from sardonyx.plan.turns import Turns, turns_of
+from sardonyx.program.steps import HostNodeStep, KernelStep, Lowered
+from sardonyx.providers.reference import ReferenceProvider
+from sardonyx.runtime.executor import RunControl, run_body, run_step
+from sardonyx.runtime.fast_path import FastPath
+from sardonyx.runtime.native_core import ADDRESS_FIRST, SizeConflict
+from sardonyx.runtime.native_loop import NativeLoop
+from sardonyx.runtime.native_program import NativeProgram
+from sardonyx.runtime.pool import shared_pool, usable_cores
+from sardonyx.runtime.sized_path import SizedPath
+
+_log = logging.getLogger("sardonyx")
+
+
+_libraries: dict[Path | None, KernelLibrary] = {}
+_libraries_lock = ForkSafeLock()
+
+
+def library(cache_folder: Path | None) -> KernelLibrary:
+    """The kernels of this process; they stay loaded as long as it lives. A folder that others could write to is not even read."""
+    with held_off, _libraries_lock:
+        if cache_folder not in _libraries:
+            trusted = environment().cache_trusted
+            objects = None if cache_folder is None else ObjectCache(cache_folder, trusted=trusted)
+            if objects is not None and objects.problem():
+                objects = None
+            folder = None if objects is None else cache_folder
+            _libraries[cache_folder] = KernelLibrary(host(folder, trusted), objects)
+        return _libraries[cache_folder]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A native program with everything that led to it, for explaining."""
+
+    program: NativeProgram
+    grouping: Grouping
+    lowered: Lowered
+    plan: NativePlan
+
+
+@dataclass(frozen=True)
+class NativeSettings:
+    """What decides how a graph is compiled and on how many threads it runs."""
+
+    cache_folder: Path | None = None
+    workers: int = 0  # 0: as many as this process may use
+    spinning: bool = True
+    eager: bool = True  # pack weights now, not in the first run
+
+
+def compile_graph(
+    graph: Graph,
+    outputs: Sequence[Value],
+    nodes: Sequence[Node],
+    order: Order,
+    settings: NativeSettings,
+    inputs: Sequence[Value] | None = None,
+    release: Callable[[], None] | None = None,
+) -> Compiled:
+    """Group, lower, plan and compile nodes of a graph whose types are inferred.
+
+    `release` is called while weights are packed: pages of the file they come from may leave memory.
+
+    A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
+    """
+    kernels = library(settings.cache_folder)
+    fed = graph.inputs if inputs is None else inputs
+    failed: set[Node] = set()
+    whole: set[Node] = set()  # Ifs that are not taken apart
+    while True:
+        flat = flatten(nodes, order, whole | failed)
+        known = KnownValues(fed, flat.nodes)
+        grouping = form_groups(known.needed(flat.nodes, outputs), fed, frozenset(failed), flat.regions, flat.merges, known)
+        if grouping.unsuited:
+            whole |= grouping.unsuited
+            continue
+        try:
+            lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
+        except LoweringFailed as error:
+            _warn(error.nodes, error)
+            failed.update(error.nodes)
+            continue
+        if lowered.unsuited:
+            whole |= lowered.unsuited
+            continue
+        plan = plan_native(lowered)
+        cores = usable_cores()
+        workers = min(settings.workers or cores, cores)
+        kernels.prepare((step.kernel for step in lowered.steps if isinstance(step, KernelStep)), workers)
+        broken, addresses = _compile_kernels(kernels, lowered)
+        if broken is None:
+            break
+        if not broken or broken <= failed:
+            raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
+        failed |= broken
+    host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
+    pool = shared_pool(kernels.driver, settings.workers, settings.spinning)
+    program = NativeProgram(plan, addresses, pool, host_calls, release)
+    if settings.eager:
+        _ = program.constants
+    return Compiled(program, grouping, lowered, plan)
+
+
+def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node] | None, list[int]]:
+    """The entry points of all kernel steps; or, if one cannot be compiled, the nodes it was for."""
+    addresses: list[int] = []
+    for step, group in zip(lowered.steps, lowered.groups):
+        if not isinstance(step, KernelStep):
+            continue
+        try:
+            addresses.append(kernels.address(step.kernel))
+        except errors.EngineError as error:
+            nodes = group.nodes if group is not None else ()
+            _warn(nodes, error)
+            return set(nodes), []
+    return None, addresses
+
+
+def _warn(nodes: Sequence[Node], error: errors.EngineError) -> None:
+    names = ", ".join(node.label for node in nodes)
+    _log.warning("there is no kernel for %s, the host computes it: %s", names, error)
+
+
+class HostNode:
+    """Computes a node by its NumPy meaning; its bodies are native programs of their own."""
+
+    def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
+        graphs = {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
+        self._step = ReferenceProvider().step(node, range(len(node.inputs)), range(len(node.outputs)), {})
+        self._bodies = {name: Body(graph, order, settings) for name, graph in graphs.items()}
+        self._loop = LoopBody(node, order, settings)
+
+    def __call__(
+        self, inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> Sequence[Any]:
+        results = self._loop.run(inputs, values, sizes, control)
+        if results is not None:
+            return results
+        runners = {name: body.runner(values, sizes, control) for name, body in self._bodies.items()}
+        return run_step(self._step, inputs, runners, control)
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        self._loop.shrink()
+        for body in self._bodies.values():
+            body.shrink()
+
+
+class LoopBody:
+    """The body of a Loop or Scan, compiled for its turns to follow each other in native code, if it can be."""
+
+    def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
+        self._turns = turns_of(node)
+        self._label = node.label
+        self._order = order
+        self._settings = replace(settings, eager=False)  # weights are packed when it is clear that the shapes allow it
+        self._lock = ForkSafeLock()
+        self._loop: NativeLoop | None = None
+
+    def run(
+        self, inputs: Sequence[Any], outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+    ) -> tuple[Any, ...] | None:
+        """The node's outputs, or None if its turns need Python; `outer` and `sizes` are what is known around it."""
+        if self._turns is None:
+            return None
+        if self._loop is None:
+            with held_off, self._lock:
+                if self._loop is None and self._turns is not None:
+                    self._loop = self._compile(self._turns)
+                    self._turns = None if self._loop is None else self._turns
+            if self._loop is None:
+                return None
+        return self._loop.run(inputs, outer, sizes, control)
+
+    def _compile(self, turns: Turns) -> NativeLoop | None:
+        body = turns.body
+        nodes = needed_nodes(self._order(body), turns.made)
+        captured = captured_inputs(body)
+        inputs = [*body.inputs, *captured]
+        if any(node.subgraphs() for node in nodes if node.op_type != "If"):
+            return None
+        try:
+            compiled = compile_graph(body, turns.made, nodes, self._order, self._settings, inputs)
+        except errors.EngineError as error:
+            _log.warning("body %r cannot be compiled, NumPy runs it: %s", body.name, error)
+            return None
+        plan = compiled.plan
+        fits = (
+            all(isinstance(segment, NativeSegment) for segment in plan.segments)
+            and [view.buffer.value for view in plan.inputs] == inputs
+            and [view.buffer.value for view in plan.outputs] == turns.made
+        )
+        return NativeLoop(compiled.program.core, turns, captured, self._label) if fits else None
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        if self._loop is not None:
+            self._loop.shrink()
+
+
+class Body:
+    """A subgraph, compiled when it first runs: a branch that is never taken costs nothing.
+
+    The values it captures are inputs like its own. What the compiled program was made for may not hold in every turn (a loop
+    whose carried value changes its rank): then the reference plan takes over for that turn.
+    """
+
+    def __init__(self, graph: Graph, order: Order, settings: NativeSettings) -> None:
+        self._graph = graph
+        self._order = order
+        self._settings = settings
+        self._captured = captured_inputs(graph)
+        self._lock = ForkSafeLock()
+        self._compiled: Compiled | None = None
+        self._fast: FastPath | None = None
+        self._reference: BodyPlan | None = None
+
+    def runner(self, outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl) -> SubgraphRunner:
+        """The body as a function of its own inputs; `outer` and `sizes` are what is known around it."""
+        captured = {value: outer[value] for value in self._captured}
+
+        def run(*args: Any) -> list[Any]:
+            if len(args) != len(self._graph.inputs):
+                raise ValueError(f"body {self._graph.name!r} takes {len(self._graph.inputs)} inputs, was given {len(args)}")
+            try:
+                compiled = self._program()
+                if self._fast is not None and control.on_node is None:
+                    control.stop_if_asked()
+                    return self._fast.run_arrays([*args, *captured.values()])
+                given = {**captured, **dict(zip(self._graph.inputs, args))}
+                values = compiled.program.run(given, control, sizes)
+            except SizeConflict:
+                return self._run_reference(outer, args, control)
+            except errors.EngineError as error:
+                _log.warning("body %r cannot be compiled, NumPy runs it: %s", self._graph.name, error)
+                return self._run_reference(outer, args, control)
+            return [values[value] if value in values else constant_array(value) for value in self._graph.outputs]
+
+        run.input_types = tuple(value.type for value in self._graph.inputs)  # type: ignore[attr-defined]
+        run.output_types = self._graph.output_types  # type: ignore[attr-defined]
+        return run
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        with self._lock:
+            compiled, fast = self._compiled, self._fast
+        if compiled is not None:
+            compiled.program.shrink()
+        if fast is not None:
+            fast.shrink()
+
+    def _run_reference(self, outer: Mapping[Value, Any], args: Sequence[Any], control: RunControl) -> list[Any]:
+        body = self._reference_plan()
+        captured = [outer[value] if value in outer else constant_array(value) for value in body.captured]
+        return run_body(body.plan, captured, args, control)
+
+    def _program(self) -> Compiled:
+        if self._compiled is not None:
+            return self._compiled
+        with held_off, self._lock:
+            if self._compiled is None:
+                inputs = [*self._graph.inputs, *self._captured]
+                nodes = needed_nodes(self._order(self._graph), self._graph.outputs)
+                compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
+                ends = inputs, self._graph.outputs
+                self._fast = fast_path(compiled, *ends) or sized_path(compiled, *ends)
+                self._compiled = compiled  # last: who finds it does not ask for the lock
+        return self._compiled
+
+    def _reference_plan(self) -> BodyPlan:
+        if self._reference is None:
+            with held_off, self._lock:
+                self._reference = self._reference or build_body(self._graph, ReferenceProvider().step, self._order)
+        return self._reference
+
+
+def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> FastPath | None:
+    """The short way through a program, if there is one: all native, and outputs that are different values."""
+    fits = compiled.program.is_all_native and _has_plain_ends(compiled.plan, inputs, outputs)
+    return FastPath(compiled.program.core) if fits else None
+
+
+def sized_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> SizedPath | None:
+    """The short way through a program of which only kernels tell some sizes, if there is one."""
+    fits = compiled.program.is_without_host and _has_plain_ends(compiled.plan, inputs, outputs)
+    return SizedPath(compiled.program) if fits else None
+
+
+def _has_plain_ends(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]) -> bool:
+    """Whether native code reads all inputs and writes all outputs, in arrays as callers have them."""
+    return (
+        ADDRESS_FIRST
+        and [view.buffer.value for view in plan.inputs] == list(inputs)
+        and [view.buffer.value for view in plan.outputs] == list(outputs)
+        and all(value.constant is None for value in inputs)
+        and all(_is_plain(value) for value in outputs)
+    )
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a result is handed over as it is: a dense tensor of an element type that NumPy itself has."""
+    if isinstance(value.constant, SparseConstant):
+        return False
+    return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
+
+
+def captured_inputs(graph: Graph) -> list[Value]:
+    """The values of the graphs around that a subgraph must be given: all it reads but constants."""
+    return [value for value in captured_values(graph) if not is_fixed(value, graph)]
+
+
+def is_fixed(value: Value, graph: Graph) -> bool:
+    """Whether a value is a constant that no feed of the graphs around can replace."""
+    around: Graph | None = graph
+    while around is not None:
+        if value in around.inputs:
+            return False
+        around = around.parent_node.graph if around.parent_node is not None else None
+    return value.constant is not None
+
+
+def needed_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
+    """The nodes that some outputs depend on, in the given order."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.outputs):
+            kept.append(node)
+            wanted.update(value for value in node.inputs if value is not None)
+            wanted.update(value for graph in node.subgraphs() for value in captured_values(graph))
+    return kept[::-1]

@@ -1,0 +1,237 @@
+"""A compiled model: the face sessions see of native programs."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx import dtypes, errors
+from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, needed_nodes, sized_path
+from sardonyx.forks import ForkSafeLock, held_off
+from sardonyx.ir.graph import Graph, Model, Value, walk
+from sardonyx.ir.tensor import Tensor, release_pages
+from sardonyx.ir.types import TensorType
+from sardonyx.passes.fold_shape_values import infer_from_inputs
+from sardonyx.passes.pipeline import PipelineReport
+from sardonyx.plan.build import Order, constant_array, ports_of
+from sardonyx.plan.plan import ExecutionPlan
+from sardonyx.runtime.cases import Case, CaseTable
+from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
+from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.saved import Program as SavedProgram
+
+_log = logging.getLogger("sardonyx")
+_MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
+_MOST_SPECIAL: Final = 4  # cases that get a program of their own
+
+
+class NativeModel:
+    """A model as native programs.
+
+    The outputs are computed by the graph as the passes left it. Other values are fetched from the graph as it was read: each
+    set of them gets a program of its own, compiled when first asked for. Where actual sizes contradict the model (one name fed
+    with two sizes), NumPy does the run.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        original: Graph,
+        reference: Callable[[], Program],
+        order: Order,
+        settings: NativeSettings,
+        report: PipelineReport,
+        specialise: Callable[[Case], NativeModel] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.report = report  # what the passes did
+        self.inputs, self.outputs, self.overridable_initializers = ports_of(original)
+        self._original = original
+        self._make_reference = reference
+        self._reference: Program | None = None
+        self._order = order
+        self._settings = settings
+        self._values = named_values(original)
+        self._programs: dict[tuple[str, ...], Compiled] = {}
+        self._lock = ForkSafeLock()
+        self._names = tuple(value.name for value in graph.outputs)
+        weights = [value.constant for value in original.initializers.values() if isinstance(value.constant, Tensor)]
+        self._release = partial(release_pages, weights)
+        self._release()  # passes have read them
+        self.main = self._compile(graph, graph.outputs)
+        self._fast = fast_path(self.main, graph.inputs, graph.outputs)
+        self._short = self._fast or sized_path(self.main, graph.inputs, graph.outputs)  # what a case's runs take
+        self._release()  # what was packed lies in memory of its own now
+        # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
+        weakref.finalize(self, self._release).atexit = False
+        self._specialise = specialise if self._fast is None else None
+        self._cases = CaseTable(deciding_inputs(graph) if self._specialise is not None else ())
+        self._special: dict[Case, NativeModel] = {}
+        self.on_case: Callable[[Case, NativeModel], None] | None = None  # told when a case was compiled
+        self._typed = False  # whether the original's shapes are those that follow from the inputs
+
+    def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
+        unique = list(dict.fromkeys(outputs))
+        nodes = needed_nodes(self._order(graph), unique)
+        return compile_graph(graph, unique, nodes, self._order, self._settings, release=self._release)
+
+    @property
+    def reference(self) -> Program:
+        """The model as it was read, computed by NumPy."""
+        if self._reference is None:
+            with held_off, self._lock:
+                self._reference = self._reference or self._make_reference()
+        return self._reference
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes the model has, bodies not counted."""
+        return len(self._original)
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        """The plan by which NumPy runs the model: every node a step."""
+        return self.reference.plan
+
+    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """All outputs, if this run can go the short way; None if it needs `run`."""
+        return self._cases.run(feeds) if self._fast is None else self._fast.run(feeds)
+
+    def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
+        """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
+        control = control or RunControl()
+        names = tuple(fetches)
+        if any(name not in self._values for name in names):
+            return self.reference.run(feeds, fetches, control)  # says what is wrong
+        try:
+            if names == self._names:
+                if self._fast is not None and control.on_node is None:
+                    control.stop_if_asked()
+                    return self._fast.run_checked(feeds, control.targets)
+                special = self._specialised(feeds)
+                if special is not None:
+                    return special.run(feeds, fetches, control)
+                return _results(self.main, self.graph, self.graph.outputs, feeds, control)
+            compiled = self._for_fetches(names)
+            return _results(compiled, self._original, [self._values[name] for name in names], feeds, control)
+        except SizeConflict as conflict:
+            _log.info("sizes do not fit the compiled program, NumPy runs instead: %s", conflict)
+        except (MemoryError, OverflowError) as error:  # NumPy finds out which node asks for that much
+            _log.info("sizes are too large for the compiled program, NumPy runs instead: %s", error)
+        except errors.SardonyxError as error:
+            if not isinstance(error, errors.EngineError):
+                raise
+            _log.warning("%s cannot be compiled, NumPy computes them: %s", ", ".join(names), error)
+        except Exception as error:  # a defect, but no reason to fail: NumPy computes the run, or names the node that fails
+            _log.warning("the compiled program failed, NumPy runs instead: %s: %s", type(error).__name__, error)
+        return self.reference.run(feeds, fetches, control)
+
+    def _specialised(self, feeds: Mapping[str, Any]) -> NativeModel | None:
+        """The model compiled for the case of these feeds, if it is one of the first few.
+
+        Only for models that are not native as a whole: where branches depend on sizes, or sizes on data, numbers decide more than
+        names do. A case is compiled when it first comes, or never: another program adds up in another order, and equal feeds
+        shall have equal results, to the bit. A model that sees ever new cases stays as it is.
+        """
+        case = self._cases.case_of(feeds) if self._specialise is not None else None
+        if case is None:
+            return None
+        found = self._special.get(case)
+        if found is None and len(self._special) < _MOST_SPECIAL:
+            with held_off, self._lock:
+                found = self._special.get(case)
+                if found is None and len(self._special) < _MOST_SPECIAL:
+                    found = self._compile_case(case)
+        if found is not None and found._short is not None:
+            self._cases.put(case, found._short)  # the next run of this case takes the short way
+        return found
+
+    def _compile_case(self, case: Case) -> NativeModel:
+        assert self._specialise is not None
+        made = self._special[case] = self._specialise(case)
+        if self.on_case is not None:
+            self.on_case(case, made)
+        return made
+
+    @property
+    def deciding_inputs(self) -> tuple[str, ...]:
+        """The inputs whose numbers tell cases apart."""
+        return self._cases.deciding
+
+    def _for_fetches(self, names: tuple[str, ...]) -> Compiled:
+        found = self._programs.get(names)
+        if found is not None:
+            return found
+        with held_off, self._lock:
+            found = self._programs.get(names)
+            if found is None:
+                if not self._typed:
+                    infer_from_inputs(Model(self._original))
+                    self._typed = True
+                if len(self._programs) >= _MOST_PROGRAMS:
+                    self._programs.pop(next(iter(self._programs)))
+                found = self._programs[names] = self._compile(self._original, [self._values[name] for name in names])
+            return found
+
+    def saved_program(self) -> SavedProgram | None:
+        """The program as it can be saved, if all of it is native."""
+        if self._fast is None or not self._settings.eager:
+            return None
+        kernels = library(self._settings.cache_folder)
+        steps = self.main.plan.steps
+        objects = {step.kernel.key: kernels.object_of(step.kernel) for step in steps}
+        places = {key: number for number, key in enumerate(objects)}
+        numbers = [places[step.kernel.key] for step in steps]
+        return SavedProgram(self.main.program.core.image, list(objects.values()), numbers, kernels.driver_object())
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        with self._lock:
+            others, special = list(self._programs.values()), list(self._special.values())
+        for compiled in (self.main, *others):
+            compiled.program.shrink()
+        for model in special:
+            model.shrink()
+        if self._fast is not None:
+            self._fast.shrink()
+
+
+def _results(
+    compiled: Compiled, graph: Graph, outputs: Sequence[Value], feeds: Mapping[str, Any], control: RunControl
+) -> list[Any]:
+    given = {value: borrowed(feeds[value.name]) if value.name in feeds else constant_array(value) for value in graph.inputs}
+    with np.errstate(all="ignore"):
+        values = compiled.program.run(given, control)
+    return owned([values[value] if value in values else constant_array(value) for value in outputs])
+
+
+def named_values(graph: Graph) -> dict[str, Value]:
+    """The values of a graph by name, those of subgraphs left out."""
+    values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph.nodes for value in node.outputs)]
+    return {value.name: value for value in values if value.name}
+
+
+def deciding_inputs(graph: Graph) -> tuple[str, ...]:
+    """The inputs of one whole number or truth value that conditions of Ifs are computed from."""
+    inputs = {value for value in graph.inputs if _is_one_number(value)}
+    pending = [value for node in walk(graph) if node.op_type == "If" for value in node.inputs if value is not None]
+    seen: set[Value] = set()
+    while pending:
+        value = pending.pop()
+        if value not in seen:
+            seen.add(value)
+            if value.producer is not None:
+                pending.extend(each for each in value.producer.inputs if each is not None)
+    return tuple(value.name for value in graph.inputs if value in inputs & seen)
+
+
+def _is_one_number(value: Value) -> bool:
+    type = value.type
+    if not isinstance(type, TensorType) or type.shape is None or any(size != 1 for size in type.shape):
+        return False
+    return type.dtype.is_integer or type.dtype is dtypes.BOOL

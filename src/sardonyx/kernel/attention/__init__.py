@@ -1,0 +1,1 @@
+"""Attention: what the kernels are."""

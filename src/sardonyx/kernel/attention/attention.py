@@ -1,0 +1,108 @@
+"""Attention: softmax(score(Q * K^T)) * V for every batch entry and head, a block of queries at a time.
+
+    for a part of the keys:
+      S := Q * K^T                                 a block of scores, on the stack
+      S := exp(score(S) - the largest so far)      row by row; what was summed before is scaled to the new largest
+      O := O * (that scale) + S * V
+    O := O / (sum of the exponentials)
+
+`score` is an expression of the product (`accumulator`), of operands (masks, biases: loads with a stride for batch entry, head,
+query and key) and of the places `query()` and `key()`; minus infinity takes a key out. A row without any key gives zeros.
+Keys are also left out by numbers, and then never read: a query at place p sees keys from p - left to p + right, and only as many
+as there are for its batch entry. Its place is its number plus `offset`; if batch entries have lengths of their own, queries are
+the last ones of each, or stand where `places` say (those behind the end count as the last).
+
+K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. Query heads share key heads
+in groups.
+
+Arguments: batch, heads, queries, keys, depth, columns of V, heads of a group, offset, left, right, scale (bits of an f64);
+addresses with strides: Q (batch, head, query), K (batch, head; key if not packed), V (batch, head, key), O (batch, head, query);
+each operand (batch, head, query, key); the addresses of the lengths and of the places, if there are any. Strides count elements;
+all lie consecutively along depth or columns. The parallel range counts batch * heads * blocks of queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sardonyx.forks import cached_property
+from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import Expr, canonical
+from sardonyx.kernel.loops import Operand
+from sardonyx.kernel.matmul.matmul import registers_of
+
+QUERIES: Final = 24  # of a block, at most
+KEYS: Final = 256  # whose scores are held at once
+NO_LIMIT: Final = 1 << 40  # left or right: sees as far as there are keys
+
+
+def query() -> Expr:
+    """The number of the query, among those of this call."""
+    return Expr("query", "i32")
+
+
+def key() -> Expr:
+    """The number of the key."""
+    return Expr("key", "i32")
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """All that decides the code of an attention kernel."""
+
+    type: str
+    packed: bool  # K is in strips
+    score: Expr
+    operands: tuple[Operand, ...]
+    banded: bool  # queries see only some keys, by their numbers
+    lengths: str  # type of the lengths, "" if there are none
+    more: int  # what is added to a length
+    placed: bool  # the place of each batch entry's first query is given
+    queries: int | None  # how many, if known
+    columns: int | None  # of V, if known
+    keys: int | None  # how many take part in every block of queries, if known
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
+        keys = (self.banded, self.lengths, self.more, self.placed, self.keys)
+        fields = (self.type, self.packed, operands, *keys, self.heights, self.columns)
+        return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
+
+    @property
+    def heights(self) -> range:
+        """The heights of tiles that can occur."""
+        if self.queries is None:
+            return range(1, 7)
+        found: set[int] = set()
+        for rows in _divided(self.queries, QUERIES):
+            found |= set(_divided(rows, 6))
+        return range(min(found), max(found) + 1)
+
+    @property
+    def plain(self) -> bool:
+        """Whether a score is a product and nothing else."""
+        return self.score == accumulator(self.type) and not self.banded
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return 11 + 4 + (3 if self.packed else 4) + 4 + 4 + 5 * len(self.operands) + (1 if self.lengths else 0) + self.placed
+
+
+def _divided(count: int, most: int) -> tuple[int, ...]:
+    """The sizes of nearly equal parts."""
+    parts = max(-(-count // most), 1)
+    return (max(count // parts, 1), max(-(-count // parts), 1))
+
+
+def strip_vectors(lanes: int) -> int:
+    """Vectors of keys in a strip: what a tile of six rows has registers for."""
+    return 4 if registers_of(lanes) == 32 else 2
+
+
+def units(batch: Dim, heads: Dim, queries: Dim) -> Dim:
+    """How many blocks of queries there are."""
+    return product([batch, heads, ceildiv(queries, QUERIES)])

@@ -1,0 +1,1 @@
+"""Convolutions: what the kernels are."""

@@ -1,0 +1,1 @@
+"""Matrix products: what the kernels are."""

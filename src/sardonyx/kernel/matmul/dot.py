@@ -1,0 +1,50 @@
+"""Products of a few rows with a matrix that lies along its depth: every element of the result is one sum over the depth.
+
+    result[i, j] = sum over k of a[i, k] * b[j, k]          a and b consecutive along k
+
+The vectors run along k; as many columns as a vector has lanes are summed at once and then folded into one vector of results,
+which goes through the epilogue. b is read once for each row: right for a few rows, where `kernel.matmul` would have to
+transpose b first.
+
+Arguments: batch sizes, rows, columns, depth; for a its address, batch strides, row stride; for b its address, batch strides,
+column stride; for each operand of the epilogue its address, batch strides, row stride, column stride. Strides count elements.
+The parallel range counts pieces of VECTORS vectors of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sardonyx.forks import cached_property
+from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.kernel.matmul.matmul import vector_lanes
+
+VECTORS: Final = 4  # of columns that make one unit of work
+
+
+@dataclass(frozen=True)
+class DotKernel:
+    """All that decides the code of a product of rows with rows."""
+
+    type: str  # of the sums
+    a_type: str
+    b_type: str
+    batch: int  # axes
+    epilogue: Epilogue
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"dot|{self.type}|{self.a_type}|{self.b_type}|{self.batch}|{self.epilogue.key}"
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        return (self.batch + 3) + 2 * (self.batch + 2) + len(self.epilogue.operands) * (self.batch + 3)
+
+
+def units(kernel: DotKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, lanes: int) -> Dim:
+    """How many pieces the result has."""
+    return product([*batch, rows, ceildiv(columns, VECTORS * vector_lanes(kernel.type, lanes))])

@@ -1,0 +1,1 @@
+"""Pooling: what the kernels are."""

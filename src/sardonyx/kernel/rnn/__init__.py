@@ -1,0 +1,1 @@
+"""Recurrent cells: what the kernels are."""

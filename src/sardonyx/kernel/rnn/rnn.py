@@ -1,0 +1,125 @@
+"""Recurrent layers: all time steps of RNN, GRU or LSTM in one kernel.
+
+The products of the inputs with their weights are there already, for all times. Each time step makes one or two passes over the
+hidden units, a vector of them (a block) at a time:
+
+    total(g)   :=  state * recurrent weights, for every gate of the pass
+    slot       :=  expressions of total(g), projected(g), state(slot), vector(n), at this block
+
+Slot 0 is the hidden state; it has two planes, one that is read and one that is written, and they change places after every
+step. All other slots are read and written in place. Rows (sequences) do not depend on each other; the parallel range counts
+directions * rows, and a worker takes all its rows through a pass together, so that they share the weights.
+
+A layer with so few rows that workers would have nothing to do, but many hidden units, can be cut the other way: kernels that do
+one part each (values enter the state; one pass at one time; values leave). Then the parallel range of a pass counts directions *
+blocks, and that of the others directions * rows.
+
+Sums run over the depth in one order, whatever the number of rows: the result does not depend on how rows or blocks are divided.
+
+Layouts (lanes = elements of a vector; the last block is filled up):
+
+    projected   [.., direction, block, gate, lane] at a time and row
+    weights     of a pass: [direction, block, depth, gate, lane]
+    vectors     [direction, block, lane]
+    state       [plane, direction, row, block, lane], planes: hidden, hidden, slot 1, slot 2, ...
+
+Arguments: steps, rows, hidden, whether direction 0 runs backwards (direction 1 then does not exist, or is the other way);
+projected: address and its strides over time, row, direction; state: address and stride of a plane; for each pass the address of
+its weights; the address of each vector; then, as far as they exist, address and strides of the result (time, direction, row), of
+the initial and of the final values (direction, row); for lengths their address, where to report one that is too large, and the
+code to report. Strides count elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sardonyx.forks import cached_property
+from sardonyx.kernel.expr import Expr, canonical
+from sardonyx.kernel.matmul.matmul import registers_of
+
+MOST_SUMS: Final = 24  # vectors of sums in a tile: more gain nothing
+MOST_ROWS: Final = MOST_SUMS  # no tile is higher
+
+
+def total(gate: int, type: str) -> Expr:
+    """The product of the state with a gate's weights at this place."""
+    return Expr("total", type, (), gate)
+
+
+def projected(gate: int, type: str) -> Expr:
+    """The product of the inputs with a gate's weights, with the bias."""
+    return Expr("projected", type, (), gate)
+
+
+def state(slot: int, type: str) -> Expr:
+    """What a slot holds before this pass stores to it."""
+    return Expr("state", type, (), slot)
+
+
+def vector(number: int, type: str) -> Expr:
+    """A weight of this hidden unit."""
+    return Expr("vector", type, (), number)
+
+
+def running() -> Expr:
+    """Whether the sequence has not ended yet."""
+    return Expr("running", "bool")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over the hidden units."""
+
+    source: int  # slot whose product with the weights is taken
+    gates: int
+    stores: tuple[tuple[int, Expr], ...]  # slot := expression
+    output: Expr | None = None  # what the layer gives at this time
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for passes with the same code."""
+        roots = [value for _, value in self.stores]
+        output = "" if self.output is None else canonical([self.output])
+        return f"{self.source}:{self.gates}:{[slot for slot, _ in self.stores]}:{canonical(roots)}:{output}"
+
+
+@dataclass(frozen=True)
+class RecurrentKernel:
+    """All that decides the code of a recurrent layer."""
+
+    type: str  # of states and sums
+    outside: str  # of initial, final and resulting values in memory
+    gates: int  # in a projected row
+    vectors: int
+    slots: int
+    passes: tuple[Pass, ...]
+    initial: tuple[bool, ...]  # for each slot that lives on from step to step, whether values are given; else it starts with 0
+    final: tuple[bool, ...]  # for each of them, whether its last value is wanted
+    output: bool  # whether the values of all times are wanted
+    ragged: bool  # whether sequences have lengths
+    rows: int  # the most there can be, as far as it matters (at most MOST_ROWS): tiles are not higher
+    part: str = "all"  # or "enter", "leave", or the number of a pass: one more argument, the time (for "leave", after the last)
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        fields = (self.type, self.outside, self.gates, self.vectors, self.slots, self.initial, self.final)
+        flags = (self.output, self.ragged, self.rows, self.part)
+        return f"rnn|{'|'.join(map(str, (*fields, *flags)))}|{'|'.join(one.key for one in self.passes)}"
+
+    def argument_count(self) -> int:
+        """How many entries the argument array has."""
+        kept = 3 * (sum(self.initial) + sum(self.final))
+        return 4 + 4 + 2 + len(self.passes) + self.vectors + 4 * self.output + kept + 3 * self.ragged + (self.part != "all")
+
+
+def tile_sizes(gates: int, lanes: int) -> tuple[int, int, int]:
+    """(blocks at once for one row; blocks at once for more rows; the most rows of a tile) that registers have room for."""
+    registers = registers_of(lanes)
+    alone = max(8 // gates, 1)
+    together = 2 if gates == 1 else 1
+    vectors = gates * together
+    # Besides the sums a tile holds one row of weights, and an element of the state.
+    return alone, together, min((registers - 1 - vectors) // vectors, MOST_SUMS // vectors)

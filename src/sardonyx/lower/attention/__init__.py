@@ -1,0 +1,1 @@
+"""Attention: how the operators are lowered."""

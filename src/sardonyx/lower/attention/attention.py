@@ -1,0 +1,316 @@
+"""Attention: scores, mask, softmax and the product with V in one kernel for every block of queries."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Final
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel import math
+from sardonyx.kernel.attention.attention import NO_LIMIT, AttentionKernel, strip_vectors, units
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import BITS, FLOATS, Expr, const, load, select
+from sardonyx.kernel.loops import Inner, Operand
+from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.kernel.matmul.pack import PackKernel
+from sardonyx.kernel.matmul.pack import units as pack_units
+from sardonyx.lower.groups import Group
+from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
+from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.registry import template
+from sardonyx.lower.views import transposed
+from sardonyx.program.steps import Address, Argument, KernelStep, View
+
+_FEW: Final = 6  # queries from which on it pays to pack the keys
+
+
+@dataclass
+class Attend:
+    """An attention over views [batch, heads, time, size]; `score` is what becomes of a scaled product."""
+
+    q: View
+    k: View
+    v: View
+    result: View  # [batch, heads, queries, columns]
+    scale: float
+    score: Expr
+    operands: list[View] = field(default_factory=list)  # each broadcasts to [batch, heads, queries, keys]
+    keys: Dim | None = None  # how many take part, if not all
+    banded: bool = False
+    offset: Dim = 0
+    left: int = NO_LIMIT
+    right: int = NO_LIMIT
+    lengths: View | None = None
+    more: int = 0
+    places: View | None = None  # with lengths: where the first query of each batch entry stands (i64)
+
+
+def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
+    """The steps of an attention. Where the number of queries is known at run time only, they are there in two forms."""
+    kind = compute_type(given.q.buffer.dtype.name)
+    q, v = (_consecutive(ctx, view, kind, group) for view in (given.q, given.v))
+    batch, heads, queries, size = q.shape
+    key_heads, total = given.k.shape[1], given.k.shape[2]
+    for found, wanted in (
+        (given.k.shape[0], batch), (v.shape[0], batch), (v.shape[1], key_heads), (given.k.shape[3], size), (v.shape[2], total),
+        (floordiv(heads, dim_max(key_heads, 1)) * key_heads, heads),
+    ):  # fmt: skip
+        ctx.check_equal(found, wanted)
+    result = given.result
+    target = result
+    if result.buffer.dtype.name != kind:
+        target = transposed(ctx.scratch(dtypes.from_name(kind), [batch, queries, heads, v.shape[3]], "attended"), (0, 2, 1, 3))
+    many = dim_min(floordiv(queries, _FEW), 1)
+    if many != 0:
+        _step(ctx, group, given, q, _packed(ctx, group, given.k, kind, many), v, target, kind, many)
+    if many != 1:
+        _step(ctx, group, given, q, _consecutive(ctx, given.k, kind, group), v, target, kind, 1 - many)
+    if target is not result:
+        convert(ctx, group, target, result)
+
+
+def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: View, target: View, kind: str, share: Dim) -> None:
+    """The step of the kernel: K is packed (an axis of strips, depth, lanes more) or as it lies."""
+    batch, heads, queries, size = q.shape
+    packed = len(k.shape) == 5
+    keys = given.k.shape[2] if given.keys is None else given.keys
+    key_heads = given.k.shape[1]
+    shape = (batch, heads, queries, keys)
+    moves = [broadcast_strides(view, shape) for view in given.operands]
+    operands = tuple(Operand(view.buffer.dtype.name, _inner(move[-1])) for view, move in zip(given.operands, moves))
+    kernel = AttentionKernel(
+        kind,
+        packed,
+        given.score,
+        operands,
+        given.banded,
+        "" if given.lengths is None else given.lengths.buffer.dtype.name,
+        given.more,
+        given.places is not None,
+        queries if isinstance(queries, int) else None,
+        v.shape[3] if isinstance(v.shape[3], int) else None,
+        keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
+    )
+    (bits,) = struct.unpack("<q", struct.pack("<d", given.scale))
+    grouped = floordiv(heads, dim_max(key_heads, 1))
+    arguments: list[Argument] = [batch, heads, queries, keys, size, v.shape[3], grouped]
+    arguments += [given.offset, given.left, given.right, bits]
+    arguments += [_address(q), *q.strides[:3], _address(k), *k.strides[: 2 if packed else 3]]
+    arguments += [_address(v), *v.strides[:3], _address(target), *target.strides[:3]]
+    for view, move in zip(given.operands, moves):
+        arguments += [_address(view), *move]
+    extra = [view for view in (given.lengths, given.places) if view is not None]
+    arguments += [_address(view) for view in extra]
+    reads = [view.buffer for view in (q, k, v, *given.operands, *extra)]
+    work = product([batch, heads, queries, keys]) * ((size + v.shape[3]) * 11 + 600) // 1000
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            units(batch, heads, queries) * share,
+            work * share,
+            tuple(dict.fromkeys(reads)),
+            (target.buffer,),
+            group.label,
+            tuple(node.label for node in group.nodes),
+            flops=2 * product([batch, heads, queries, keys]) * (size + v.shape[3]),
+        )
+    )
+
+
+def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> View:
+    """K in strips [batch, heads, strip, depth, lane]."""
+    vectors = strip_vectors(ctx.lanes)
+    strip = vectors * vector_lanes(kind, ctx.lanes)
+    keys, size = k.shape[2], k.shape[3]
+    target = ctx.scratch(dtypes.from_name(kind), (*k.shape[:2], ceildiv(keys, strip), size, strip), "keys")
+    sizes, (reads, _) = merge_axes(k.shape[:2], [k.strides[:2], target.strides[:2]])
+    unit_keys, unit_depth = (k.strides[axis] == 1 or k.shape[axis] == 1 for axis in (2, 3))
+    kernel = PackKernel(
+        k.buffer.dtype.name, kind, len(sizes), vectors, "depth" if unit_depth else "columns" if unit_keys else "any"
+    )
+    arguments = (*sizes, keys, size, _address(k), *reads, k.strides[2], k.strides[3], Address(target.buffer))
+    label = f"pack for {group.label}"
+    ctx.step(
+        KernelStep(
+            kernel,
+            arguments,
+            pack_units(kernel, sizes, keys, size, ctx.lanes) * share,
+            product(list(k.shape)) * 100 // 1000 * share,
+            (k.buffer,),
+            (target.buffer,),
+            label,
+            tuple(node.label for node in group.nodes),
+        )
+    )
+    return target
+
+
+def _inner(stride: Dim) -> Inner:
+    return "unit" if stride == 1 else "zero" if stride == 0 else "any"
+
+
+def _address(view: View) -> Address:
+    return Address(view.buffer, view.offset * (BITS[view.buffer.dtype.name] // 8))
+
+
+def _consecutive(ctx: LowerContext, view: View, kind: str, group: Group) -> View:
+    """The view in the computing type, consecutive along its last axis."""
+    if view.buffer.dtype.name == kind and (view.strides[-1] == 1 or view.shape[-1] == 1):
+        return view
+    target = ctx.scratch(dtypes.from_name(kind), view.shape, "converted")
+    convert(ctx, group, view, target)
+    return target
+
+
+def convert(ctx: LowerContext, group: Group, source: View, target: View) -> None:
+    """Copy a view into another of the same shape and perhaps another type."""
+    types = [view.buffer.dtype.name for view in (source, target)]
+    value = load(0, types[0]).cast(compute_type(types[0])).cast(compute_type(types[1])).cast(types[1])
+    nodes = tuple(node.label for node in group.nodes)
+    ctx.step(loop_step(target.shape, [source, target], types, [(1, value)], lanes=ctx.lanes, label="convert", nodes=nodes))
+
+
+def split_heads(view: View, heads: int) -> View:
+    """[batch, time, heads * size] as [batch, heads, time, size]; a view with four axes has that form."""
+    if len(view.shape) == 4:
+        return view
+    size = floordiv(view.shape[2], heads)
+    batch, time, inner = view.strides
+    return View(view.buffer, (view.shape[0], heads, view.shape[1], size), (batch, inner * size, time, inner), view.offset)
+
+
+def joined(ctx: LowerContext, past: View | None, new: View, present: Value | None) -> View:
+    """Past and new keys (or values) one after the other along time; they are the value `present`, if that is used."""
+    if past is None:
+        if present is not None:
+            ctx.set_view(present, new)
+        return new
+    shape = (*new.shape[:2], past.shape[2] + new.shape[2], new.shape[3])
+    for axis in (0, 1, 3):
+        ctx.check_equal(past.shape[axis], new.shape[axis])
+    target = ctx.output(present) if present is not None else ctx.scratch(new.buffer.dtype, shape, "present")
+    ctx.check_equal(target.shape[2], shape[2])
+    ctx.copy(past, ctx.part(target, 2, 0, past.shape[2]), "past")
+    ctx.copy(new, ctx.part(target, 2, past.shape[2], new.shape[2]), "append")
+    return target
+
+
+def used_outputs(ctx: LowerContext, group: Group, node: Node) -> list[Value | None]:
+    """The outputs somebody reads, by position; four of them."""
+    escaping = set(ctx.escaping(group))
+    found = [value if value in escaping else None for value in node.outputs]
+    return found + [None] * (4 - len(found))
+
+
+def input_at(node: Node, position: int) -> Value | None:
+    """An input that may be left out."""
+    return node.inputs[position] if position < len(node.inputs) else None
+
+
+def float_kinds(node: Node, positions: Sequence[int]) -> set[str]:
+    """The element types of some inputs."""
+    values = [input_at(node, position) for position in positions]
+    return {value.type.dtype.name for value in values if value is not None and isinstance(value.type, TensorType)}
+
+
+def softcapped(score: Expr, cap: float | None) -> Expr:
+    """Scores pressed into -cap .. cap."""
+    return score if not cap else math.tanh(score / const(cap, score.type)) * cap
+
+
+def _accepts(node: Node) -> str:
+    attrs = attribute_values(node)
+    kinds = float_kinds(node, (0, 1, 2, 4, 5))
+    if len(kinds) != 1 or not kinds <= set(FLOATS):
+        return f"no kernel for {', '.join(sorted(kinds))}"
+    if len(node.outputs) > 3 and node.outputs[3].name:
+        return "the scores are an output"
+    precision = attrs.get("softmax_precision")
+    if precision is not None and dtypes.from_onnx(precision).name != compute_type(*kinds):
+        return "a softmax in another type"
+    if (input_at(node, 4) is None) != (input_at(node, 5) is None) or (
+        input_at(node, 6) is not None and input_at(node, 4) is not None
+    ):
+        return "inputs that do not belong together"
+    for position, heads in ((0, "q_num_heads"), (1, "kv_num_heads"), (2, "kv_num_heads")):
+        value = node.inputs[position]
+        shape = None if value is None else value.shape
+        if shape is None or len(shape) not in (3, 4) or (len(shape) == 3 and not attrs.get(heads)):
+            return "an input without heads"
+    q = node.inputs[0]
+    if attrs.get("scale") is None and not (q is not None and q.shape and isinstance(q.shape[-1], int)):
+        return "a scale that depends on a size known at run time only"
+    mask = input_at(node, 3)
+    if mask is not None and not 1 <= len(mask.shape or ()) <= 4:
+        return "a mask without axes, or with more than four"
+    return ""
+
+
+@template("Attention", accepts=_accepts)
+def attention(ctx: LowerContext, group: Group) -> None:
+    """The operator of ONNX."""
+    node = group.root
+    assert node is not None
+    attrs = attribute_values(node)
+    outputs = used_outputs(ctx, group, node)
+    q, k, v = (
+        split_heads(ctx.view(value), attrs.get(heads) or 0)
+        for value, heads in zip(node.inputs, ("q_num_heads", "kv_num_heads", "kv_num_heads"))
+        if value is not None
+    )
+    past_key, past_value = (input_at(node, position) for position in (4, 5))
+    keys = joined(ctx, None if past_key is None else ctx.view(past_key), k, outputs[1])
+    values = joined(ctx, None if past_value is None else ctx.view(past_value), v, outputs[2])
+    if outputs[0] is None:
+        return
+    kind = compute_type(q.buffer.dtype.name)
+    scale = attrs.get("scale")
+    size = q.shape[3] if isinstance(q.shape[3], int) else 1
+    score = softcapped(accumulator(kind), attrs.get("softcap"))
+    causal, left, right = bool(attrs.get("is_causal")), attrs.get("left_window_size"), attrs.get("right_window_size")
+    right = 0 if causal and (right is None or right < 0) else min(right, 0) if causal and right is not None else right
+    given = Attend(
+        q,
+        keys,
+        values,
+        split_heads(ctx.output(outputs[0]), attrs.get("q_num_heads") or 0),
+        1 / sqrt(max(size, 1)) if scale is None else float(scale),
+        score,
+        banded=causal or (left or -1) >= 0 or (right if right is not None else -1) >= 0,
+        offset=0 if past_key is None else ctx.shape(past_key)[2],
+        left=NO_LIMIT if left is None or left < 0 else left,
+        right=NO_LIMIT if right is None or right < 0 else right,
+    )
+    lengths = input_at(node, 6)
+    if lengths is not None:
+        given.lengths = ctx.contiguous(lengths)
+        ctx.check_equal(given.lengths.shape[0], q.shape[0])
+    mask = input_at(node, 3)
+    if mask is not None:
+        _add_mask(ctx, given, ctx.view(mask), kind)
+    attend(ctx, group, given)
+
+
+def _add_mask(ctx: LowerContext, given: Attend, mask: View, kind: str) -> None:
+    """A mask, boolean or added. Keys it says nothing about do not take part."""
+    total = given.k.shape[2]
+    reach = mask.shape[-1]
+    ctx.check_equal(dim_max(reach, total), total)
+    given.keys = dim_min(reach, total)
+    ctx.check_broadcast(mask.shape[:-1], given.q.shape[:3])
+    name = mask.buffer.dtype.name
+    value = load(0, name)
+    if name == "bool":
+        given.score = select(value, given.score, const(float("-inf"), kind))
+    else:
+        given.score = given.score + value.cast(compute_type(name)).cast(kind)
+    # One key that is masked is a mask of one key: it must not be read as one for all.
+    given.operands.append(View(mask.buffer, (*mask.shape[:-1], given.keys), mask.strides, mask.offset))

@@ -1,0 +1,262 @@
+"""Attention of com.microsoft: MultiHeadAttention, and Attention with its projection.
+
+Masks are added to the scores, with the filter value of the node where they forbid a key; see
+`ops/attention/contrib_attention.py`.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, Final
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, floordiv
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel.attention.attention import key
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import const, load, select
+from sardonyx.lower.attention.attention import Attend, attend, input_at, joined, split_heads, used_outputs
+from sardonyx.lower.epilogue import GroupEpilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.loop_builder import loop_step
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.matmul.matmul import product_into
+from sardonyx.lower.registry import template
+from sardonyx.lower.views import transposed, with_axes
+from sardonyx.program.steps import View
+
+MICROSOFT: Final = "com.microsoft"
+_MASK_FILTER: Final = -10000.0
+
+
+def only_f32(node: Node) -> str:
+    """Why the types of a node have no kernel, or ""."""
+    kinds = {
+        value.type.dtype.name
+        for value in (*node.inputs, *node.outputs)
+        if value is not None and isinstance(value.type, TensorType) and value.type.dtype.is_float
+    }
+    return "" if kinds == {"f32"} else f"no kernel for {', '.join(sorted(kinds))}"
+
+
+def _mask_fits(mask: Value | None, batch: Dim) -> str:
+    if mask is None:
+        return ""
+    shape = mask.shape or ()
+    if len(shape) == 1 and shape[0] != batch:
+        return "a mask that is not one length for each sequence"
+    return "" if 1 <= len(shape) <= 3 else "a mask with four axes"
+
+
+def _accepts_multi_head(node: Node) -> str:
+    query, keys, values = (input_at(node, position) for position in range(3))
+    assert query is not None
+    shape = query.shape or ()
+    if any(input_at(node, position) is not None for position in (8, 9)):
+        return "a past in a buffer with room, or beams"
+    if (input_at(node, 6) is None) != (input_at(node, 7) is None):
+        return "a past without keys or values"
+    if len(node.outputs) > 3 and node.outputs[3].name:
+        return "the scores are an output"
+    if len(shape) == 5:
+        fits = keys is None and values is None
+    elif len(shape) != 3 or keys is None:
+        fits = False
+    elif len(keys.shape or ()) == 5:
+        fits = values is None
+    else:
+        fits = values is not None and len(keys.shape or ()) == len(values.shape or ()) and len(keys.shape or ()) in (3, 4)
+    if not fits:
+        return "a packing without a kernel"
+    size = shape[4] if len(shape) == 5 else shape[2]
+    if not isinstance(size, int):
+        return "a head size that is known only at run time"
+    if attribute_values(node).get("unidirectional") and len(shape) == 3 and _key_length(node) != shape[1]:
+        return "a causal mask over other keys than those of the queries"
+    return only_f32(node) or _mask_fits(input_at(node, 4), shape[0])
+
+
+def _key_length(node: Node) -> Dim | None:
+    keys = input_at(node, 1)
+    shape = None if keys is None else keys.shape
+    return None if not shape else shape[2] if len(shape) == 4 else shape[1]
+
+
+@template("MultiHeadAttention", domain=MICROSOFT, accepts=_accepts_multi_head)
+def multi_head_attention(ctx: LowerContext, group: Group) -> None:
+    """Attention of queries, keys and values that come in any of several packings."""
+    node = group.root
+    assert node is not None
+    attrs = attribute_values(node)
+    heads = int(attrs["num_heads"])
+    outputs = used_outputs(ctx, group, node)
+    q, k, v = _with_bias(ctx, group, node, _parts(ctx, node, heads), heads)
+    past_key, past_value = (input_at(node, position) for position in (6, 7))
+    keys = joined(ctx, None if past_key is None else ctx.view(past_key), k, outputs[1])
+    values = joined(ctx, None if past_value is None else ctx.view(past_value), v, outputs[2])
+    if outputs[0] is None:
+        return
+    given = _plain(q, keys, values, split_heads(ctx.output(outputs[0]), heads), attrs)
+    given.offset = 0 if past_key is None else ctx.shape(past_key)[2]
+    given.banded, given.right = (True, 0) if attrs.get("unidirectional") else (False, given.right)
+    add_masks(ctx, given, input_at(node, 4), input_at(node, 5), attrs)
+    attend(ctx, group, given)
+
+
+def _plain(q: View, k: View, v: View, result: View, attrs: dict[str, Any]) -> Attend:
+    size = q.shape[3]
+    assert isinstance(size, int)
+    return Attend(q, k, v, result, float(attrs.get("scale") or 1 / sqrt(max(size, 1))), accumulator("f32"))
+
+
+def _parts(ctx: LowerContext, node: Node, heads: int) -> list[View]:
+    """Query, key and value as [batch, heads, time, size]."""
+    views = [ctx.view(value) for value in node.inputs[:3] if value is not None]
+    if len(views[0].shape) == 5:  # [batch, time, heads, 3, size]
+        return [transposed(ctx.at(views[0], 3, number), (0, 2, 1, 3)) for number in range(3)]
+    query = split_heads(views[0], heads)
+    if len(views[1].shape) == 5:  # [batch, time, heads, 2, size]
+        return [query, *(transposed(ctx.at(views[1], 3, number), (0, 2, 1, 3)) for number in range(2))]
+    return [query, *(split_heads(view, heads) for view in views[1:3])]
+
+
+def _with_bias(ctx: LowerContext, group: Group, node: Node, parts: list[View], heads: int) -> list[View]:
+    """The parts with their bias added, by a step for each; keys that come with four axes have none."""
+    value = input_at(node, 3)
+    if value is None:
+        return parts
+    bias = ctx.view(value)
+    keys = node.inputs[1] if len(node.inputs) > 1 else None
+    only_query = keys is not None and len(keys.shape or ()) == 4
+    made: list[View] = []
+    start: Dim = 0
+    for number, part in enumerate(parts):
+        size = part.shape[1] * part.shape[3]
+        if number and only_query:
+            made.append(part)
+            continue
+        rows = transposed(part, (0, 2, 1, 3))  # in the order in which it lies
+        piece = ctx.part(bias, 0, start, size)
+        added = View(piece.buffer, (heads, part.shape[3]), (piece.strides[0] * part.shape[3], piece.strides[0]), piece.offset)
+        target = ctx.scratch(part.buffer.dtype, rows.shape, "with bias")
+        ctx.step(
+            loop_step(
+                rows.shape,
+                [rows, added, target],
+                ["f32"] * 3,
+                [(2, load(0, "f32") + load(1, "f32"))],
+                lanes=ctx.lanes,
+                label="bias",
+                nodes=tuple(one.label for one in group.nodes),
+            )
+        )
+        made.append(transposed(target, (0, 2, 1, 3)))
+        start = start + size
+    if not only_query:
+        ctx.check_equal(bias.shape[0], start)
+    return made
+
+
+def add_masks(ctx: LowerContext, given: Attend, mask: Value | None, bias: Value | None, attrs: dict[str, Any]) -> None:
+    """What is added to the scores: a bias, and the filter value where a mask forbids a key."""
+    batch, _, queries, _ = given.q.shape
+    total = given.k.shape[2]
+    if bias is not None:
+        view = ctx.view(bias)
+        ctx.check_broadcast(view.shape, (batch, given.q.shape[1], queries, total))
+        given.operands.append(view)
+        given.score = given.score + load(len(given.operands) - 1, "f32")
+    if mask is None:
+        return
+    view = ctx.view(mask)
+    name = view.buffer.dtype.name
+    value = load(len(given.operands), name)
+    if len(view.shape) == 1:  # how many keys there are
+        given.operands.append(with_axes(view, (1, 2, 3)))
+        allowed = key().cast(name) < value
+    else:
+        spread = with_axes(view, (1, 2) if len(view.shape) == 2 else (1,))
+        for size, wanted in zip(view.shape, (batch, total) if len(view.shape) == 2 else (batch, queries, total)):
+            ctx.check_equal(size, wanted)
+        given.operands.append(View(spread.buffer, (*spread.shape[:-1], total), spread.strides, spread.offset))
+        allowed = value > 0
+    filtered = attrs.get("mask_filter_value")
+    filter_value = const(_MASK_FILTER if filtered is None else float(filtered), "f32")
+    given.score = given.score + select(allowed, const(0.0, "f32"), filter_value)
+
+
+def _accepts_packed(node: Node) -> str:
+    attrs = attribute_values(node)
+    source, weights = node.inputs[0], node.inputs[1]
+    assert source is not None
+    assert weights is not None
+    if attrs.get("do_rotary") or attrs.get("past_present_share_buffer") or input_at(node, 6) is not None:
+        return "a rotation, or a past in a buffer with room"
+    if len(source.shape or ()) != 3 or len(weights.shape or ()) != 2 or not isinstance((weights.shape or (None, None))[1], int):
+        return "a hidden size that is known only at run time"
+    sizes = attrs.get("qkv_hidden_sizes")
+    if sizes and (len(sizes) != 3 or sizes[0] != sizes[1] or sum(sizes) != weights.shape[1]):  # type: ignore[index]
+        return "hidden sizes that do not fit"
+    if sizes and sizes[2] != sizes[1] and (input_at(node, 4) is not None or (len(node.outputs) > 1 and node.outputs[1].name)):
+        return "a past with values of another size"
+    return only_f32(node) or _mask_fits(input_at(node, 3), (source.shape or (0,))[0])
+
+
+@template("Attention", domain=MICROSOFT, accepts=_accepts_packed)
+def packed_attention(ctx: LowerContext, group: Group) -> None:
+    """Attention of a tensor with itself: the projections to queries, keys and values are one product."""
+    node = group.root
+    assert node is not None
+    source, weights = node.inputs[0], node.inputs[1]
+    assert source is not None
+    assert weights is not None
+    attrs = attribute_values(node)
+    heads = int(attrs["num_heads"])
+    x, w = ctx.view(source), ctx.view(weights)
+    ctx.check_equal(x.shape[2], w.shape[0])
+    batch, queries = x.shape[:2]
+    shape = (batch, queries, w.shape[1])
+    target = ctx.scratch(dtypes.FLOAT32, shape, "projected")
+    value, views = accumulator("f32"), [target]
+    bias = input_at(node, 2)
+    if bias is not None:
+        value = value + load(0, "f32")
+        views.insert(0, ctx.view(bias))
+        ctx.check_equal(views[0].shape[0], w.shape[1])
+    product_into(ctx, group, x, w, GroupEpilogue(tuple(views), ((len(views) - 1, value),)), shape)
+    sizes = attrs.get("qkv_hidden_sizes") or (floordiv(w.shape[1], 3),) * 3
+    starts = (0, sizes[0], sizes[0] + sizes[1])
+    q, k, v = (split_heads(ctx.part(target, 2, start, size), heads) for start, size in zip(starts, sizes))
+    outputs = used_outputs(ctx, group, node)
+    past = input_at(node, 4)
+    before = None if past is None else ctx.view(past)
+    k, v = _with_present(ctx, before, [k, v], outputs[1])
+    if outputs[0] is None:
+        return
+    given = _plain(q, k, v, split_heads(ctx.output(outputs[0]), heads), attrs)
+    given.offset = 0 if before is None else before.shape[3]
+    given.banded, given.right = (True, 0) if attrs.get("unidirectional") else (False, given.right)
+    add_masks(ctx, given, input_at(node, 3), input_at(node, 5), attrs)
+    attend(ctx, group, given)
+
+
+def _with_present(ctx: LowerContext, past: View | None, new: list[View], present: Value | None) -> list[View]:
+    """Keys and values behind those of the past [2, batch, heads, time, size]; `present` has the same form."""
+    if past is None and present is None:
+        return new
+    both = None if present is None else ctx.output(present)
+    made = []
+    for number, part in enumerate(new):
+        length = 0 if past is None else past.shape[3]
+        shape = (*part.shape[:2], length + part.shape[2], part.shape[3])
+        target = ctx.scratch(part.buffer.dtype, shape, "present") if both is None else ctx.at(both, 0, number)
+        if past is not None:
+            before = ctx.at(past, 0, number)
+            for axis in (0, 1, 3):
+                ctx.check_equal(before.shape[axis], part.shape[axis])
+            ctx.copy(before, ctx.part(target, 2, 0, length), "past")
+        ctx.copy(part, ctx.part(target, 2, length, part.shape[2]), "append")
+        made.append(target)
+    return made

@@ -1,0 +1,214 @@
+"""GroupQueryAttention of com.microsoft: rotation, the cache of keys and values, and attention behind it.
+
+Every batch entry has its own length. New keys and values are written behind those of the past, which is a buffer with room.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, dim_min
+from sardonyx.ir.graph import Node, Value
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import Expr, const, index, load, select
+from sardonyx.lower.attention.attention import Attend, attend, input_at, softcapped, split_heads, used_outputs
+from sardonyx.lower.attention.contrib_attention import MICROSOFT, only_f32
+from sardonyx.lower.attention.rotary import angles_at, rotate
+from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.index_loops import index_tensor, indexed_loop
+from sardonyx.lower.indexing.indexing import FAR_AWAY, Place, index_step, take
+from sardonyx.lower.loop_builder import loop_step
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.registry import template
+from sardonyx.program.steps import Address, View
+
+_LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS = 5, 6, 7, 8, 9, 10
+
+
+def _accepts(node: Node) -> str:
+    attrs = attribute_values(node)
+    if any(input_at(node, position) is not None for position in range(11, 16)) or attrs.get("smooth_softmax") == 1:
+        return "sinks, quantized caches or normalized heads"
+    if attrs.get("sliding_window_cache") or attrs.get("kv_cache_bit_width") or attrs.get("qk_output"):
+        return "a sliding or quantized cache, or the scores as an output"
+    window = attrs.get("local_window_size")
+    if window is not None and window >= 0 and not attrs.get("causal"):
+        return "a window that is not causal"
+    query, key, value = (input_at(node, position) for position in range(3))
+    if query is None or (key is None) != (value is None) or (input_at(node, 3) is None) != (input_at(node, 4) is None):
+        return "inputs that do not belong together"
+    if input_at(node, 3) is not None and (len(node.outputs) < 2 or not node.outputs[1].shape):
+        return "a cache whose room is not known"
+    shape = query.shape or ()
+    if len(shape) != 3 or not isinstance(shape[2], int):
+        return "a hidden size that is known only at run time"
+    for other in (key, value):
+        if other is not None and (len(other.shape or ()) != 3 or (other.shape or ())[1] != shape[1]):
+            return "keys that are not as many as the queries"
+    if attrs.get("do_rotary") and (input_at(node, _COS) is None or input_at(node, _POSITIONS) is not None):
+        return "a rotation by positions of its own"
+    return only_f32(node)
+
+
+@template("GroupQueryAttention", domain=MICROSOFT, accepts=_accepts)
+def group_query_attention(ctx: LowerContext, group: Group) -> None:
+    """Attention of query heads that share key heads, behind a cache."""
+    assert group.root is not None
+    _Grouped(ctx, group, group.root).lower()
+
+
+class _Grouped:
+    def __init__(self, ctx: LowerContext, group: Group, node: Node) -> None:
+        self.ctx, self.group, self.node = ctx, group, node
+        self.attrs: dict[str, Any] = attribute_values(node)
+        self.heads, self.key_heads = int(self.attrs["num_heads"]), int(self.attrs["kv_num_heads"])
+        self.outputs = used_outputs(ctx, group, node)
+        self.q, self.k, self.v = self._parts()
+        self.batch, self.queries = self.q.shape[0], self.q.shape[2]
+        self.lengths = ctx.contiguous(self._input(_LENGTHS))
+        for size in self.lengths.shape[1:]:
+            ctx.check_equal(size, 1)
+        ctx.check_equal(self.lengths.shape[0], self.batch)
+
+    def _input(self, position: int) -> Value:
+        value = input_at(self.node, position)
+        assert value is not None
+        return value
+
+    def _parts(self) -> list[View]:
+        """Query, key and value as [batch, heads, time, size], out of three inputs or one that packs them."""
+        query, key, value = (input_at(self.node, position) for position in range(3))
+        assert query is not None
+        if key is not None and value is not None:
+            counts = (self.heads, self.key_heads, self.key_heads)
+            return [split_heads(self.ctx.view(one), count) for one, count in zip((query, key, value), counts)]
+        packed = split_heads(self.ctx.view(query), self.heads + 2 * self.key_heads)
+        starts = ((0, self.heads), (self.heads, self.key_heads), (self.heads + self.key_heads, self.key_heads))
+        return [self.ctx.part(packed, 1, start, count) for start, count in starts]
+
+    def lower(self) -> None:
+        """Places, rotation, cache, attention."""
+        ctx = self.ctx
+        places = self._places()
+        if input_at(self.node, 3) is None:  # then everything is a prompt
+            total = ctx.elements(self._input(_TOTAL))
+            ctx.check_equal(self.queries, total[0] if total else self.queries)
+        q, k = self.q, self.k
+        if self.attrs.get("do_rotary"):
+            positions = index_tensor(
+                ctx,
+                (self.batch, self.queries),
+                [View(places.buffer, (self.batch, 1), (1, 0), places.offset)],
+                load(0, "i64") + index(1),
+                "positions",
+            )
+            angles = angles_at(ctx, self.group, (self._input(_COS), self._input(_SIN)), positions)
+            q, k = (self._rotated(view, *angles) for view in (q, k))
+        keys = self._cached(input_at(self.node, 3), k, self.outputs[1], places)
+        values = self._cached(input_at(self.node, 4), self.v, self.outputs[2], places)
+        if self.outputs[0] is not None:
+            self._attend(q, keys, values, places)
+
+    def _places(self) -> View:
+        """Where the first query of each batch entry stands: behind its past, or at the start of a prompt."""
+        ctx = self.ctx
+        total = ctx.contiguous(self._input(_TOTAL))
+        past = input_at(self.node, 3)
+        limits = (0, self.queries) if past is None else (ctx.shape(past)[2], ctx.shape(self.node.outputs[1])[2])
+        sizes = ctx.sizes([self.queries, *limits], "sizes of the cache")
+        views = [
+            View(self.lengths.buffer, (self.batch,), (1,), self.lengths.offset),
+            View(total.buffer, (1,), (0,), total.offset),
+            *(View(sizes.buffer, (1,), (0,), sizes.offset + number) for number in range(3)),
+        ]
+        length, whole = (load(number, view.buffer.dtype.name).cast("i64") for number, view in enumerate(views[:2]))
+        queries, held, room = (load(number, "i64") for number in (2, 3, 4))
+        behind = length + 1 - queries
+        place = select(whole.eq(queries), const(0, "i64"), behind)
+        wrong = (length < 0) | (length >= room) | (place < 0) | ((place > held) & (queries > 0))  # nothing new needs no place
+        places = index_tensor(ctx, (self.batch,), views, select(wrong, const(FAR_AWAY, "i64"), place), "places")
+        # Where there is nothing to append, nobody else would look at the places.
+        nothing = ctx.scratch(dtypes.INT8, (self.batch,), "nothing")
+        one = ctx.literal(np.zeros(1, np.int8))
+        looked_at = index_tensor(ctx, (self.batch,), [places], select(load(0, "i64").eq(FAR_AWAY), load(0, "i64"), 0), "check")
+        take(ctx, one, 0, looked_at, nothing, self._fault(), "check")
+        return places
+
+    def _fault(self) -> tuple[Address, int]:
+        return self.ctx.fault(self.node, "seqlens_k does not fit the new positions, the past and the room the cache has")
+
+    def _rotated(self, view: View, cos: View, sin: View) -> View:
+        batch, heads, length, size = view.shape
+        lying = self.ctx.scratch(view.buffer.dtype, (batch, length, heads, size), "rotated")
+        target = View(lying.buffer, view.shape, (lying.strides[0], lying.strides[2], lying.strides[1], 1), lying.offset)
+        rotate(self.ctx, self.group, view, cos, sin, target, interleaved=bool(self.attrs.get("rotary_interleaved")))
+        return target
+
+    def _cached(self, past: Value | None, new: View, present: Value | None, places: View) -> View:
+        """All keys (or values) so far: those of the past, the new ones behind them, then zeros."""
+        ctx = self.ctx
+        if past is None:
+            if present is not None:
+                ctx.set_view(present, new)
+            return new
+        before = ctx.view(past)
+        held = before.shape[2]
+        for axis in (0, 1, 3):
+            ctx.check_equal(before.shape[axis], new.shape[axis])
+        shape: tuple[Dim, ...] = (*new.shape[:2], ctx.shape(self.node.outputs[1])[2], new.shape[3])
+        target = ctx.output(present) if present is not None else ctx.scratch(new.buffer.dtype, shape, "present")
+        start = View(places.buffer, (self.batch, 1, 1, 1), (1, 0, 0, 0), places.offset)
+        kept = select(index(2) < load(1, "i64"), load(0, "f32"), const(0.0, "f32"))
+        part = ctx.part(target, 2, 0, held)
+        indexed_loop(ctx, part.shape, [before, start], part, kept, "past")
+        if shape[2] != held:
+            beyond = ctx.part(target, 2, held, shape[2] - held)
+            zero: list[tuple[int, Expr]] = [(0, const(0.0, "f32"))]
+            ctx.step(loop_step(beyond.shape, [beyond], ["f32"], zero, lanes=ctx.lanes, label="zeros", nodes=("zeros",)))
+        rows = index_tensor(
+            ctx,
+            (self.batch, self.queries),
+            [View(places.buffer, (self.batch, 1), (1, 0), places.offset)],
+            load(0, "i64") + index(1),
+            "rows",
+        )
+        place = Place(rows, (rows.strides[0], 0, 1, 0), shape[2], target.strides[2])
+        fault = self._fault()
+        far = (target, (target.strides[0], target.strides[1], 0, target.strides[3]))
+        index_step(ctx, "scatter", new.shape, (new, new.strides), far, [place], fault, label="append")
+        return target
+
+    def _attend(self, q: View, keys: View, values: View, places: View) -> None:
+        ctx, attrs = self.ctx, self.attrs
+        size = q.shape[3]
+        assert isinstance(size, int)
+        assert self.outputs[0] is not None
+        given = Attend(
+            q,
+            keys,
+            values,
+            split_heads(ctx.output(self.outputs[0]), self.heads),
+            float(attrs.get("scale") or 1 / sqrt(max(size, 1))),
+            softcapped(accumulator("f32"), attrs.get("softcap")),
+            banded=bool(attrs.get("causal")),
+            lengths=self.lengths,
+            more=1,
+            places=places,
+        )
+        if attrs.get("causal"):
+            given.right = 0
+            window = attrs.get("local_window_size")
+            given.left = given.left if window is None or window < 0 else window - 1
+        bias = input_at(self.node, _BIAS)
+        if bias is not None:
+            view = ctx.view(bias)
+            given.keys = dim_min(view.shape[-1], keys.shape[2])
+            ctx.check_broadcast(view.shape[:-1], (self.batch, self.heads, self.queries))
+            given.operands.append(View(view.buffer, (*view.shape[:-1], given.keys), view.strides, view.offset))
+            given.score = given.score + load(0, "f32")
+        attend(ctx, self.group, given)

@@ -1,0 +1,1 @@
+"""Convolutions: how the operators are lowered."""

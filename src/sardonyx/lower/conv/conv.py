@@ -1,0 +1,272 @@
+"""Convolutions as steps.
+
+In the blocked layout a convolution is one step whose epilogue holds the elementwise nodes that follow; the algorithm is chosen
+by `choose_algorithm`. A plain Conv (one the layout pass left alone) is brought into blocks and back around the same kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, is_nonnegative
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.tensor import Tensor
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import load
+from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_moves, blocked_view, window_geometry
+from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
+from sardonyx.lower.derived import as_float32, is_fixed, numbers
+from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.layout import layout_step, misfit
+from sardonyx.lower.loop_builder import loop_step
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.registry import template
+from sardonyx.ops.indexing.layout import DOMAIN, fits_blocks
+from sardonyx.program.steps import View
+
+_LANE_SUM: Final = 10  # operations that add up the lanes of a vector
+_NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels instead
+_LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the code
+_KINDS: Final = ("f32", "f16", "bf16")  # half-precision floats are computed in float32
+
+
+def constant_tensor(node: Node, position: int) -> Tensor | None:
+    """The data of an input that is the same in every run."""
+    value = node.inputs[position] if position < len(node.inputs) else None
+    if value is None or not isinstance(value.constant, Tensor):
+        return None
+    graph = node.graph
+    while graph is not None:  # a default that may be replaced by what is fed is no constant
+        if value in graph.inputs:
+            return None
+        graph = graph.parent_node.graph if graph.parent_node is not None else None
+    return value.constant
+
+
+def _kinds(node: Node) -> set[str]:
+    return {value.type.dtype.name for value in node.inputs if value is not None and isinstance(value.type, TensorType)}
+
+
+def _accepts_plain(node: Node) -> str:
+    """Why a plain convolution has no kernel, or ""."""
+    weights = node.inputs[1]
+    kinds = _kinds(node)
+    if not kinds <= set(_KINDS):
+        return f"no kernel for convolutions of {', '.join(sorted(kinds - set(_KINDS)))}"
+    if weights is None or weights.shape is None or any(not isinstance(dim, int) for dim in weights.shape):
+        return "the size of the kernels is not known"
+    if len(weights.shape) > 5:
+        return f"{len(weights.shape) - 2} spatial axes: there are kernels for up to 3"
+    if 0 in weights.shape:
+        return "the kernels are empty"
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None:
+        return ""
+    outputs = weights.shape[0] if "Transpose" not in node.op_type else weights.shape[1] * (node.attr("group") or 1)
+    if bias.shape is None or len(bias.shape) != 1 or (isinstance(bias.shape[0], int) and bias.shape[0] != outputs):
+        return f"the bias does not have one value for each of {outputs} channels"
+    return ""
+
+
+def accepts_conv(node: Node) -> str:
+    """Why a blocked convolution has no kernel, or ""."""
+    reason = _accepts_plain(node)
+    if reason:
+        return reason
+    if constant_tensor(node, 1) is None:
+        return "the weights are no constant"
+    if len(node.inputs) > 2 and node.inputs[2] is not None and constant_tensor(node, 2) is None:
+        return "the bias is no constant"
+    return ""
+
+
+def _weights(ctx: LowerContext, node: Node, attrs: dict[str, Any]) -> tuple[Weights, tuple[int, ...]]:
+    """The weights of a Conv, and the shape of its kernels."""
+    value, bias = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+    assert value is not None
+    assert value.shape is not None
+    shape = tuple(int(str(dim)) for dim in value.shape)
+    kernel = shape[2:]
+    wide = (*shape[:2], *(1,) * (SPATIAL - len(kernel)), *kernel)
+    groups = int(attrs.get("group") or 1)
+    kernels = whole_view(as_float(ctx, ctx.view(value)), wide)
+    summands = None if bias is None else as_float(ctx, ctx.view(bias))
+    if summands is not None:
+        ctx.check_equal(summands.shape[0], shape[0])
+    return Weights(kernels, summands, groups, shape[0] // groups, shape[1]), kernel
+
+
+def as_float(ctx: LowerContext, view: View) -> View:
+    """A view in float32 without gaps; a copy if it is not that already."""
+    kind = view.buffer.dtype.name
+    if kind == "f32" and view.is_contiguous:
+        return view
+    if is_fixed(view):
+        return ctx.packed(as_float32, (view,), dtype=dtypes.FLOAT32, shape=numbers(view.shape))
+    scratch = ctx.scratch(dtypes.FLOAT32, view.shape)
+    convert(ctx, view, scratch)
+    return scratch
+
+
+def convert(ctx: LowerContext, source: View, target: View) -> None:
+    """Copy between element types."""
+    kinds = [view.buffer.dtype.name for view in (source, target)]
+    stores = [(1, load(0, kinds[0]).cast(kinds[1]))]
+    ctx.step(loop_step(target.shape, [source, target], kinds, stores, lanes=ctx.lanes, label="convert", nodes=("convert",)))
+
+
+def choose_algorithm(weights: Weights, place: Geometry, block: int, plain: bool) -> Algorithm:
+    """How a convolution is computed, by a simple count of vector operations for a pixel."""
+    if plain:
+        return "plain"
+    if weights.groups > 1 and weights.inputs == weights.outputs and block % weights.inputs == 0 and weights.inputs < block:
+        return "lanes"
+    if weights.groups > 1 or place.kernel[2] > _LONGEST_NARROW_ROW:
+        return "direct"
+    blocks = ceildiv_int(2 * weights.outputs, block) / 2
+    wide = blocks * weights.inputs * place.taps
+    narrow = weights.outputs * (ceildiv_int(weights.inputs, block) * place.taps + _LANE_SUM)
+    return "narrow" if weights.outputs <= _NARROW_OUTPUTS and narrow < wide else "direct"
+
+
+def _accepts_blocked(node: Node) -> str:
+    """Why a BlockedConv has no kernel, or ""."""
+    reason = accepts_conv(node)
+    if reason:
+        return reason
+    attrs, weights = attribute_values(node), node.inputs[1]
+    assert weights is not None
+    outputs, inputs = (int(str(dim)) for dim in (weights.shape or ())[:2])
+    groups, block = int(attrs.get("group") or 1), int(attrs["block"])
+    if attrs.get("plain"):
+        return "" if groups == 1 else "groups of a plain input"
+    if not fits_blocks(groups, inputs, outputs // groups, block):
+        return f"the groups do not lie in whole blocks of {block}"
+    return misfit(node.inputs[0], inputs * groups, block)
+
+
+@template("BlockedConv", domain=DOMAIN, accepts=_accepts_blocked, fuses=True)
+def blocked_conv(ctx: LowerContext, group: Group) -> None:
+    """A convolution whose result (and, unless `plain`, input) is blocked."""
+    node, source = root_of(group)
+    attrs = attribute_values(node)
+    weights, kernel = _weights(ctx, node, attrs)
+    epilogue = result_epilogue(ctx, group)
+    if not epilogue.stores:
+        return
+    x = ctx.view(source)
+    plain = bool(attrs.get("plain"))
+    if plain:
+        ctx.check_equal(x.shape[1], weights.inputs)
+    spatial = x.shape[2:] if plain else x.shape[2:-1]
+    place = window_geometry(ctx, spatial, kernel, attrs)
+    assert group.shape is not None
+    task = Task(
+        ctx=ctx,
+        group=group,
+        place=place,
+        block=int(attrs["block"]),
+        epilogue=epilogue,
+        moves=result_moves(epilogue, group.shape),
+        weights=weights,
+        x=x,
+    )
+    if not plain:
+        task = _lying(task)
+    task.lower(choose_algorithm(task.weights, task.place, task.block, plain))
+
+
+def _lying(task: Task) -> Task:
+    """A convolution of a column of pixels as one of a row: kernels work on several pixels of a row at once."""
+    place, kernels = task.place, task.weights.kernels
+    column = place.size[2] == place.out[2] == place.kernel[2] == 1 and place.before[2] == place.after[2] == 0
+    if not column or place.size[1] == 1 or not is_fixed(kernels):
+        return task
+
+    def turned(values: tuple[Any, ...], first: int = 1) -> tuple[Any, ...]:
+        return (*values[:first], values[first + 1], values[first], *values[first + 2 :])
+
+    view = blocked_view(task.x)
+    lying = View(kernels.buffer, turned(kernels.shape, 3), turned(kernels.strides, 3), kernels.offset)
+    return replace(
+        task,
+        place=Geometry(*(turned(getattr(place, each.name)) for each in fields(place))),
+        moves=[turned(move, 3) for move in task.moves],
+        weights=replace(task.weights, kernels=lying),
+        x=View(view.buffer, turned(view.shape, 3), turned(view.strides, 3), view.offset),
+    )
+
+
+def root_of(group: Group) -> tuple[Node, Value]:
+    """A template's node and its first input."""
+    node = group.root
+    assert node is not None
+    assert node.inputs[0] is not None
+    return node, node.inputs[0]
+
+
+def can_surround(place: Geometry) -> bool:
+    """Whether an image can be surrounded by the padding: there is none to cut off."""
+    return is_nonnegative(place.before[2])
+
+
+def result_epilogue(ctx: LowerContext, group: Group) -> GroupEpilogue:
+    """The elementwise nodes that follow; operands whose lanes do not lie together are brought together first."""
+    node, _ = root_of(group)
+    assert group.shape is not None
+    found = group_epilogue(ctx, group, lambda operand: {node.outputs[0]: accumulator("f32")})
+    views = list(found.views)
+    for number, (view, strides) in enumerate(zip(found.views, found.strides(group.shape))):
+        if strides and strides[-1] not in (0, 1):
+            views[number] = ctx.copy(view, ctx.scratch(view.buffer.dtype, view.shape), "copy")
+    return replace(found, views=tuple(views))
+
+
+def result_moves(epilogue: GroupEpilogue, shape: Sequence[Dim]) -> list[tuple[Dim, ...]]:
+    return [blocked_moves(strides) for strides in epilogue.strides(shape)]
+
+
+@template("Conv", accepts=_accepts_plain)
+def conv(ctx: LowerContext, group: Group) -> None:
+    """A convolution in plain order: every group of channels is brought into blocks of its own, and back."""
+    node, source = root_of(group)
+    attrs = attribute_values(node)
+    weights, kernel = _weights(ctx, node, attrs)
+    x = as_float(ctx, ctx.view(source))
+    final = ctx.output(node.outputs[0])
+    direct = final.is_contiguous and final.buffer.dtype is dtypes.FLOAT32
+    out = final if direct else ctx.scratch(dtypes.FLOAT32, final.shape)
+    batch, spatial = x.shape[0], x.shape[2:]
+    block, groups = ctx.lanes, weights.groups
+    place = window_geometry(ctx, spatial, kernel, attrs)
+    plain = weights.inputs < block // 2 and can_surround(place)
+    blocks = ceildiv_int(weights.outputs, block)
+    outer = out.shape[2:]
+    y = ctx.scratch(dtypes.FLOAT32, (batch, groups * blocks, *outer, block), "blocked result")
+    if not plain:
+        inputs = ceildiv_int(weights.inputs, block)
+        blocked = ctx.scratch(dtypes.FLOAT32, (batch * groups, inputs, *spatial, block), "blocked input")
+        layout_step(ctx, whole_view(x, (batch * groups, weights.inputs, *spatial)), blocked, "to", group.label)
+        x = whole_view(blocked, (batch, groups * inputs, *spatial, block))
+    epilogue = GroupEpilogue((y,), ((0, accumulator("f32")),))
+    task = Task(
+        ctx=ctx,
+        group=group,
+        place=place,
+        block=block,
+        epilogue=epilogue,
+        moves=result_moves(epilogue, y.shape),
+        weights=weights,
+        x=x,
+    )
+    task.lower("plain" if plain else "direct")
+    result = whole_view(y, (batch * groups, blocks, *outer, block))
+    layout_step(ctx, whole_view(out, (batch * groups, weights.outputs, *outer)), result, "from", group.label)
+    if not direct:
+        convert(ctx, out, final)

@@ -1,0 +1,99 @@
+"""Where the windows of a convolution or a pool lie, always in three spatial axes: planes, rows, columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sardonyx.ir.dims import Dim, dim_max, is_nonnegative
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.ops.conv.windows import extent, output_spatial, per_axis, resolve_pads
+from sardonyx.program.steps import View
+
+SPATIAL = 3
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes and steps of every spatial axis; fewer axes than three are the last ones, the others have size 1."""
+
+    size: tuple[Dim, ...]
+    out: tuple[Dim, ...]
+    kernel: tuple[int, ...]
+    step: tuple[int, ...]
+    spread: tuple[int, ...]
+    before: tuple[Dim, ...]  # padding
+    after: tuple[Dim, ...]
+
+    @property
+    def taps(self) -> int:
+        """How many places a kernel has."""
+        planes, rows, columns = self.kernel
+        return planes * rows * columns
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether every output pixel is made of the input pixel at the same place."""
+        return self.taps == 1 and set(self.step) == {1} and set(self.before) == {0} and self.size == self.out
+
+    @property
+    def known_row(self) -> bool:
+        """Whether the widths are numbers."""
+        return all(isinstance(dim, int) for dim in (self.size[-1], self.out[-1], self.before[-1], self.after[-1]))
+
+
+def _three(values: Sequence[Any], fill: Any) -> tuple[Any, ...]:
+    return (*(fill,) * (SPATIAL - len(values)), *values)
+
+
+def geometry(spatial: Sequence[Dim], kernel: Sequence[int], attrs: Mapping[str, Any]) -> Geometry:
+    """The geometry of windows over an image, from the attributes of a Conv or a pool."""
+    strides, dilations, pads, auto_pad = (attrs.get(name) for name in ("strides", "dilations", "pads", "auto_pad"))
+    rank = len(spatial)
+    begin, end = resolve_pads(spatial, kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    out = output_spatial(
+        spatial, kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, ceil_mode=attrs.get("ceil_mode")
+    )
+    return Geometry(
+        _three(spatial, 1),
+        _three(out, 1),
+        _three(kernel, 1),
+        _three(per_axis(strides, rank, "strides"), 1),
+        _three(per_axis(dilations, rank, "dilations"), 1),
+        _three(begin, 0),
+        _three(end, 0),
+    )
+
+
+def window_geometry(ctx: LowerContext, spatial: Sequence[Dim], kernel: Sequence[int], attrs: Mapping[str, Any]) -> Geometry:
+    """The geometry of a node's windows, with a check that they fit where sizes become known at run time only."""
+    place = geometry(spatial, kernel, attrs)
+    for size, before, after, width, spread in zip(place.size, place.before, place.after, place.kernel, place.spread):
+        padded, reach = before + size + after, extent(width, spread)
+        if not is_nonnegative(padded - reach):
+            ctx.check_equal(dim_max(padded, reach), padded)
+    return place
+
+
+def flattened(place: Geometry) -> Geometry:
+    """A pointwise geometry with all pixels in one row."""
+    pixels = place.size[0] * place.size[1] * place.size[2]
+    return replace(place, size=(1, 1, pixels), out=(1, 1, pixels))
+
+
+def blocked_view(view: View) -> View:
+    """A blocked tensor [N, blocks, spatial ..., block] with exactly three spatial axes."""
+    missing = SPATIAL + 3 - len(view.shape)
+    return View(
+        view.buffer,
+        (*view.shape[:2], *(1,) * missing, *view.shape[2:]),
+        (*view.strides[:2], *(0,) * missing, *view.strides[2:]),
+        view.offset,
+    )
+
+
+def blocked_moves(strides: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Strides over [N, blocks, spatial ..., block] with exactly three spatial axes."""
+    missing = SPATIAL + 3 - len(strides)
+    return (*strides[:2], *(0,) * missing, *strides[2:])

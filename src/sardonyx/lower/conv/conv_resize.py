@@ -1,0 +1,84 @@
+"""Resizing of blocked activations as steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import product
+from sardonyx.ir.graph import Node
+from sardonyx.kernel.sampling.resize import ResizeKernel
+from sardonyx.lower.conv.conv import result_epilogue, result_moves, root_of
+from sardonyx.lower.conv.conv_task import dense_blocks, operand_arguments, zeros
+from sardonyx.lower.groups import Group
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.registry import template
+from sardonyx.lower.sampling.resize_tables import known_table
+from sardonyx.ops.indexing.layout import DOMAIN, repeats, resize_axes
+from sardonyx.ops.sampling.resize import AxisPlan, Interpolation
+from sardonyx.program.steps import Address, Argument, KernelStep
+
+
+def _accepts(node: Node) -> str:
+    value = node.inputs[0]
+    if value is None or value.shape is None or len(value.shape) not in (4, 5):
+        return "resizing in blocks is there for 1 and 2 spatial axes"
+    attrs = attribute_values(node)
+    if attrs["mode"] not in ("nearest", "linear"):
+        return f"no blocked kernel for {attrs['mode']}"
+    known = all(isinstance(dim, int) for dim in value.shape[2:-1])
+    if not known and repeats(attrs) is None:
+        return "the sizes are not known and pixels are not simply repeated"
+    return ""
+
+
+@template("BlockedResize", domain=DOMAIN, accepts=_accepts, fuses=True)
+def blocked_resize(ctx: LowerContext, group: Group) -> None:
+    """Nearest pixels, or a blend of the four around."""
+    node, source = root_of(group)
+    attrs = attribute_values(node)
+    epilogue = result_epilogue(ctx, group)
+    if not epilogue.stores:
+        return
+    assert group.shape is not None
+    moves = result_moves(epilogue, group.shape)
+    x = dense_blocks(ctx, ctx.view(source))
+    block = x.shape[-1]
+    assert isinstance(block, int)
+    shape = tuple(source.shape or ())
+    spatial = [dim if isinstance(dim, int) else 1 for dim in shape[2:-1]]
+    blend = attrs["mode"] == "linear"
+    factors = repeats(attrs)
+    tables = [zeros(ctx, block)] * 4
+    if factors is not None:
+        factors = (1, *factors)[-2:]
+    else:
+        plans = resize_axes(spatial, attrs.get("scales"), attrs.get("sizes"))
+        if len(plans) == 1:  # a row of pixels is an image of one row
+            plans.insert(0, AxisPlan(0, 1, 1, np.float32(1), np.float32(0), np.float32(1)))
+        how = Interpolation(attrs["mode"], attrs["coordinate_transformation_mode"], attrs["nearest_mode"])
+        made = [known_table(ctx, plan, how, dtypes.FLOAT32, group.label) for plan in plans]  # of rows, then of columns
+        tables = [view for table in made for view in (table.places, table.weights or tables[0])]
+    kernel = ResizeKernel(block, blend, factors, epilogue.for_kernel([move[-1] for move in moves]))  # type: ignore[arg-type]
+    batch, blocks = group.shape[:2]
+    rows, columns = (1, *group.shape[2:-1])[-2:]
+    arguments: list[Argument] = [
+        Address(x.buffer, x.offset * 4),
+        *(Address(table.buffer) for table in tables),
+        batch, blocks, rows, columns, x.strides[0], x.strides[1], x.strides[3],
+        *operand_arguments(epilogue, moves, [0] * len(moves)),
+    ]  # fmt: skip
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            product([batch, blocks, rows]),
+            product([batch, blocks, rows, columns]) * (6 if blend else 2),
+            (x.buffer, *(table.buffer for table in tables), *epilogue.reads),
+            epilogue.writes,
+            group.label,
+            tuple(each.label for each in group.nodes),
+            epilogue.in_place(moves, [x.buffer]),
+        )
+    )

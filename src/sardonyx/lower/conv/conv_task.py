@@ -1,0 +1,474 @@
+"""Convolutions over blocked activations as steps: which kernel, which tile, and the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
+from sardonyx.kernel.conv.conv import ConvKernel
+from sardonyx.kernel.conv.layout import SurroundKernel
+from sardonyx.kernel.conv.window import NarrowKernel, Row, WindowKernel, WindowKind
+from sardonyx.kernel.expr import BITS
+from sardonyx.lower.conv import conv_weights
+from sardonyx.lower.conv.conv_geometry import Geometry, blocked_view, flattened
+from sardonyx.lower.derived import is_fixed
+from sardonyx.lower.epilogue import GroupEpilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View, whole
+
+Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow"]
+
+_FLOPS_PER_NS: Final = 80  # of one core, about
+_UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
+_ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
+_HALVED_BLOCK: Final = 16  # lanes of vectors that machines compute in two halves, or no faster than two of half the size
+_FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
+_LARGE_WEIGHTS: Final = 1 << 20  # bytes
+_NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
+_LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How many vectors of output channels and how many pixels a kernel works on at once."""
+
+    vectors: int
+    pixels: int
+
+
+def choose_tile(lanes: int, blocks: int, columns: Dim, *, borders: bool = False) -> Tile:
+    """The tile for rows of a length. Wide machines multiply straight from memory, so one vector of channels is enough.
+
+    Tiles at borders keep a pointer for every pixel: long ones run out of registers for those.
+    """
+    vectors = 1 if lanes >= 16 or blocks == 1 else 2
+    most, least = (11 if borders else 14, 5) if vectors == 1 and lanes >= 16 else (10, 5) if vectors == 1 else (6, 3)
+    if not isinstance(columns, int):
+        return Tile(vectors, min(_ANY_WIDTH_PIXELS, most))
+
+    def cost(pixels: int) -> tuple[float, int]:
+        # A tile takes a time for each pixel, but no less than the latency of its sums, and a little for itself.
+        tiles, rest = divmod(columns, pixels)
+        return tiles * (max(pixels, least) + 0.4) + ((max(rest, least) + 0.9) if rest else 0), -pixels
+
+    return Tile(vectors, min(range(1, max(min(most, columns), 1) + 1), key=cost))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The kernels of a convolution in float32, constant or computed (then without gaps)."""
+
+    kernels: View  # [O, I / groups, planes, rows, columns]
+    bias: View | None
+    groups: int
+    outputs: int  # channels of one group
+    inputs: int
+
+
+def operand_arguments(epilogue: GroupEpilogue, moves: Sequence[Sequence[Dim]], offsets: Sequence[Dim]) -> list[Argument]:
+    """The entries of an epilogue's operands in the argument array of a kernel over blocked results."""
+    arguments: list[Argument] = []
+    for view, move, offset in zip(epilogue.views, moves, offsets):
+        size = BITS[view.buffer.dtype.name] // 8
+        arguments += [Address(view.buffer, (view.offset + offset) * size), *move[:-1]]
+    return arguments
+
+
+def zeros(ctx: LowerContext, block: int) -> View:
+    """A block of zeros: what lies outside of an image."""
+    return ctx.literal(np.zeros(block, np.float32))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """A blocked result on its way to a step: where its windows lie and what its epilogue reads and stores."""
+
+    ctx: LowerContext
+    group: Group
+    place: Geometry
+    block: int
+    epilogue: GroupEpilogue
+    moves: list[tuple[Dim, ...]]  # of the epilogue's operands: batch, block, plane, row, column, lane
+    shift: tuple[Dim, ...] = (0, 0, 0)  # where the first pixel lies, in strides of the whole result
+    whole_moves: list[tuple[Dim, ...]] | None = None  # those strides, if `moves` are others
+
+    def operands(self, moves: list[tuple[Dim, ...]]) -> list[Argument]:
+        """The entries of the epilogue's operands in the argument array."""
+        offsets = [sum_of(at * stride for at, stride in zip(self.shift, move[2:5])) for move in self.whole_moves or self.moves]
+        return operand_arguments(self.epilogue, moves, offsets)
+
+    def in_place(self, elsewhere: View) -> tuple[tuple[Buffer, Buffer], ...]:
+        """Buffers that may share memory. Of a result that is written in several steps none may."""
+        return () if self.whole_moves is not None else self.epilogue.in_place(self.moves, [elsewhere.buffer])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Blocks):
+    """One convolution on its way to a step."""
+
+    weights: Weights
+    x: View
+
+    def lower(self, algorithm: Algorithm) -> None:
+        """Write the steps."""
+        if algorithm == "lanes":
+            self._lanes()
+        elif algorithm == "narrow":
+            self._narrow()
+        elif algorithm == "plain":
+            self._plain()
+        else:
+            self._direct()
+
+    # Kernels
+
+    def _direct(self) -> None:
+        x = self._blocked_input()
+        place, moves, strides = self.place, self.moves, x.strides
+        if place.pointwise and self._one_row(place, [strides, *moves]):
+            place = flattened(place)
+            strides = (*strides[:2], 0, 0, *strides[4:])
+            moves = [(*move[:2], 0, 0, *move[4:]) for move in moves]
+        weights, block = self.weights, self.block
+        blocks = -(-weights.outputs // block)
+        borders = not self._always_inside(place)
+        tile = choose_tile(self.ctx.lanes, blocks, place.out[2], borders=borders)
+        turns, tail = divmod(weights.inputs, block)
+        kernel = ConvKernel(
+            block,
+            tile.vectors,
+            blocks % tile.vectors or tile.vectors,
+            self._last_lanes(tile),
+            tile.pixels,
+            place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
+            place.step[2],
+            block,
+            block,
+            tail,
+            borders,
+            False,
+            self._dense(moves),
+            self._ahead(place, tile),
+            self.epilogue.for_kernel([move[-1] for move in moves]),
+        )
+        sets = self._sets(tile)
+        packed = self._packed(sets, block)
+        channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
+        self._conv_step(kernel, tile, place, moves, packed, x, (*channels, strides[2], strides[3]), turns)
+
+    def _plain(self) -> None:
+        """Few input channels in plain order: a turn is a channel, and every tap a run of its own.
+
+        Longer runs would read the same elements again for the next pixel, which the compiler keeps in registers it lacks.
+        """
+        weights, place, block = self.weights, self.place, self.block
+        blocks = -(-weights.outputs // block)
+        tile = choose_tile(self.ctx.lanes, blocks, place.out[2])
+        x = self._surrounded(tile)
+        kernel = ConvKernel(
+            block,
+            tile.vectors,
+            blocks % tile.vectors or tile.vectors,
+            self._last_lanes(tile),
+            tile.pixels,
+            place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
+            place.step[2],
+            1,
+            1,
+            0,
+            False,
+            True,
+            self._dense(self.moves),
+            0,
+            self.epilogue.for_kernel([move[-1] for move in self.moves]),
+        )
+        sets = self._sets(tile)
+        packed = self._packed(sets, 0)
+        strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
+        inner = replace(place, before=(*place.before[:2], 0))
+        self._conv_step(kernel, tile, inner, self.moves, packed, x, strides, weights.inputs)
+
+    def _lanes(self) -> None:
+        """Depthwise, or groups that fit a block: lanes stay apart."""
+        weights, place, block = self.weights, self.place, self.block
+        x = self._blocked_input()
+        channels = weights.groups * weights.outputs
+        blocks = -(-channels // block)
+        kernel = window_kernel(self, "depthwise", weights.inputs)
+        shape = (blocks, place.taps, weights.inputs, block)
+        packed = self.ctx.packed(conv_weights.pack_lanes, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
+        bias = self._bias(1, channels)
+        window_step(self, kernel, x, packed, bias, blocks)
+
+    def _narrow(self) -> None:
+        """Few output channels: lanes are input channels."""
+        weights, place, block = self.weights, self.place, self.block
+        turns, tail = divmod(weights.inputs, block)
+        pixels, row = row_tile(place, max(_NARROW_SUMS // weights.outputs, 1), weights.outputs)
+        kernel = NarrowKernel(
+            block,
+            weights.outputs,
+            tail,
+            pixels,
+            place.kernel[2],
+            place.step[2],
+            place.spread[2],
+            row,
+            self.epilogue.for_kernel([move[-1] for move in self.moves]),
+        )
+        shape = (ceildiv_int(weights.inputs, block), place.taps, weights.outputs, block)
+        packed = self.ctx.packed(conv_weights.pack_narrow, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
+        window_step(self, kernel, self._blocked_input(), packed, self._bias(1, weights.outputs), turns, 1)
+
+    # Parts of the steps
+
+    def _conv_step(
+        self,
+        kernel: ConvKernel,
+        tile: Tile,
+        place: Geometry,
+        moves: list[tuple[Dim, ...]],
+        packed: View,
+        x: View,
+        strides: tuple[Dim, ...],
+        turns: int,
+    ) -> None:
+        """`strides` of x: batch, group, turn, plane, row."""
+        weights = self.weights
+        blocks = -(-weights.outputs // self.block)
+        sets = ceildiv_int(blocks, tile.vectors)
+        columns = place.out[2]
+        cycles = max(place.taps * weights.inputs * tile.vectors, 1)
+        chunk = max(_UNIT_CYCLES // (cycles * tile.pixels), 1) * tile.pixels
+        chunks = ceildiv(columns, chunk)
+        batch = x.shape[0]
+        bias = self._bias(weights.groups, weights.outputs)
+        arguments: list[Argument] = [
+            Address(x.buffer, x.offset * 4),
+            Address(packed.buffer),
+            Address(bias.buffer),
+            Address(zeros(self.ctx, self.block).buffer),
+            batch, sets, blocks, place.out[0], place.out[1], columns, chunk, chunks,
+            *place.size, *place.before, place.step[0], place.step[1],
+            *place.spread, *place.kernel, turns,
+            *strides, packed.shape[1],
+            *self.operands(moves),
+        ]  # fmt: skip
+        outputs = product([batch, *place.out])
+        flops = outputs * (2 * weights.groups * blocks * self.block * weights.inputs * place.taps)
+        step = KernelStep(
+            kernel,
+            tuple(arguments),
+            product([weights.groups * sets, batch, place.out[0], place.out[1], chunks]),
+            flops // _FLOPS_PER_NS,
+            (x.buffer, packed.buffer, bias.buffer, zeros(self.ctx, self.block).buffer, *self.epilogue.reads),
+            self.epilogue.writes,
+            self.group.label,
+            tuple(node.label for node in self.group.nodes),
+            self.in_place(x),
+            flops=flops,
+        )
+        self.ctx.step(step)
+
+    def _packed(self, sets: conv_weights.Sets, block: int) -> View:
+        """The weights as the kernel reads them (block 0: for plain input): packed once, or by a step if they are computed."""
+        weights = self.weights
+        if not is_fixed(weights.kernels):
+            return conv_weights.pack_computed(self.ctx, weights.kernels, weights.groups, sets, block)
+        transform, sources = conv_weights.pack_direct if block else conv_weights.pack_plain, (weights.kernels,)
+        parameters = (weights.groups, sets, block) if block else (weights.groups, sets)
+        shape = (weights.groups * sets.count, self.place.taps * weights.inputs * sets.width)
+        return self.ctx.packed(transform, sources, *parameters, dtype=dtypes.FLOAT32, shape=shape)
+
+    def _bias(self, groups: int, outputs: int) -> View:
+        bias, block = self.weights.bias, self.block
+        blocks = -(-outputs // block)
+        if bias is not None and not is_fixed(bias):
+            padded = self.ctx.scratch(dtypes.FLOAT32, (groups, blocks * block), "bias")
+            target = View(padded.buffer, (groups, outputs), (blocks * block, 1))
+            self.ctx.copy(whole_view(bias, (groups, outputs)), target, "bias")
+            return padded
+        shape = (groups * blocks * block,)
+        return self.ctx.packed(conv_weights.pack_bias, (bias,), groups, outputs, block, dtype=dtypes.FLOAT32, shape=shape)
+
+    def _blocked_input(self) -> View:
+        """x with three spatial axes, its lanes and columns without gaps."""
+        return dense_blocks(self.ctx, self.x)
+
+    def _dense(self, moves: list[tuple[Dim, ...]]) -> bool:
+        return all(moves[number][4] == self.block for number in self.epilogue.written)
+
+    def _last_lanes(self, tile: Tile) -> int:
+        """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
+        left = self.weights.outputs % self.block
+        halves = tile.vectors == 1 and self.block >= _HALVED_BLOCK and 0 < left <= self.block // 2
+        return self.block // 2 if halves else self.block
+
+    def _sets(self, tile: Tile) -> conv_weights.Sets:
+        """How the output channels of a group are divided."""
+        blocks = ceildiv_int(self.weights.outputs, self.block)
+        last = (blocks % tile.vectors or tile.vectors) * self.block
+        lanes = self._last_lanes(tile)
+        return conv_weights.Sets(
+            ceildiv_int(blocks, tile.vectors), tile.vectors * self.block, last if lanes == self.block else lanes
+        )
+
+    def _ahead(self, place: Geometry, tile: Tile) -> int:
+        """Lines of weights to fetch ahead in every tap: large weights that are used for few tiles come from far away."""
+        weights = self.weights
+        tiles = product([place.out[0], place.out[1], ceildiv(place.out[2], tile.pixels)])
+        size = weights.groups * weights.outputs * weights.inputs * place.taps * 4
+        if not isinstance(tiles, int) or not 0 < tiles <= _FEW_TILES or size < _LARGE_WEIGHTS:
+            return 0
+        return min(ceildiv_int(self.block * tile.vectors * self.block // 16, tiles), 4)
+
+    def _one_row(self, place: Geometry, strides: list[tuple[Dim, ...]]) -> bool:
+        """Whether all tensors walk through all pixels as through one row."""
+        planes, rows, columns = place.out
+        return all(
+            (rows == 1 or move[3] == move[4] * columns) and (planes == 1 or move[2] == move[4] * columns * rows)
+            for move in strides
+        )
+
+    def _always_inside(self, place: Geometry) -> bool:
+        """Whether no window reaches past the left or right border: there is no padding and the last window ends inside."""
+        return place.before[2] == 0 and isinstance(place.after[2], int) and place.after[2] <= 0
+
+    def _surrounded(self, tile: Tile) -> View:
+        """Plain x with zeros left and right, wide enough for whole tiles."""
+        ctx, place = self.ctx, self.place
+        x = self.x
+        if not x.is_contiguous:
+            x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
+        missing = 5 - len(x.shape)
+        x = whole_view(x, (*x.shape[:2], *(1,) * missing, *x.shape[2:]))
+        pixels = place.out[2] if isinstance(place.out[2], int) else ceildiv(place.out[2], tile.pixels) * tile.pixels
+        reach = (pixels - 1) * place.step[2] + (place.kernel[2] - 1) * place.spread[2] + 1
+        left, width = place.before[2], place.size[2]
+        if left == 0 and isinstance(reach, int) and isinstance(width, int) and reach <= width:
+            return x
+        wide = dim_max(reach, left + width)
+        padded = ctx.scratch(dtypes.FLOAT32, (*x.shape[:4], wide), "surrounded")
+        rows = product(list(x.shape[:4]))
+        ctx.step(
+            KernelStep(
+                SurroundKernel(),
+                (
+                    Address(x.buffer, x.offset * 4), Address(padded.buffer),
+                    place.size[0], place.size[1], wide, *place.size, 0, 0, left,
+                ),
+                rows,
+                rows * wide // 8,
+                (x.buffer,),
+                (padded.buffer,),
+                "surround",
+                tuple(node.label for node in self.group.nodes[:1]),
+            )
+        )  # fmt: skip
+        return padded
+
+
+def ceildiv_int(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
+
+
+def sum_of(values: Iterable[Dim]) -> Dim:
+    """The sum of dimensions."""
+    total: Dim = 0
+    for value in values:
+        total = total + value
+    return total
+
+
+def whole_view(view: View, shape: Sequence[Dim]) -> View:
+    """A contiguous view in another shape."""
+    return replace(whole(view.buffer, shape), offset=view.offset)
+
+
+def dense_blocks(ctx: LowerContext, x: View) -> View:
+    """A blocked view with three spatial axes, whose columns and lanes lie without gaps."""
+    view = blocked_view(x)
+    block = view.shape[-1]
+    if view.strides[-1] == 1 and (view.strides[-2] == block or view.shape[-2] == 1):
+        return replace(view, strides=(*view.strides[:-2], block, 1))
+    return blocked_view(ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy"))
+
+
+def row_tile(place: Geometry, most: int, group: int) -> tuple[int, Row | None]:
+    """How many pixels a tile has whose taps are written out, and the row if its sizes are known."""
+    columns, taps = place.out[2], place.kernel[2]
+    most = max(min(most, _LANE_TAPS // (taps * group)), 1)
+    if not place.known_row:
+        return min(_ANY_WIDTH_PIXELS, most), None
+    width, out, left, right = (int(str(dim)) for dim in (place.size[2], columns, place.before[2], place.after[2]))
+    tiles = ceildiv_int(out, most) or 1
+    return max(ceildiv_int(out, tiles), 1), Row(width, out, left, left + width + right)
+
+
+def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool = False) -> WindowKernel:
+    """The kernel of a depthwise convolution or a pool."""
+    place = result.place
+    pixels, row = row_tile(place, 14 if result.ctx.lanes >= 16 else 8, group)
+    return WindowKernel(
+        kind,
+        result.block,
+        group,
+        pixels,
+        place.kernel[2],
+        place.step[2],
+        place.spread[2],
+        row,
+        padded,
+        result.epilogue.for_kernel([move[-1] for move in result.moves]),
+    )
+
+
+def window_step(
+    result: Blocks,
+    kernel: WindowKernel | NarrowKernel,
+    x: View,
+    packed: View,
+    bias: View,
+    blocks: Dim,
+    output_blocks: Dim | None = None,
+) -> None:
+    """The step of a window kernel over blocks of input, which are those of the output if nothing else is said."""
+    made = blocks if output_blocks is None else output_blocks
+    place, ctx = result.place, result.ctx
+    batch = x.shape[0]
+    nothing = zeros(ctx, result.block)
+    arguments: list[Argument] = [
+        Address(x.buffer, x.offset * 4),
+        Address(packed.buffer),
+        Address(bias.buffer),
+        Address(nothing.buffer),
+        batch, blocks, *place.out,
+        *place.size, *place.before, place.step[0], place.step[1], place.spread[0], place.spread[1],
+        place.kernel[0], place.kernel[1],
+        *(before + size + after for before, size, after in zip(place.before, place.size, place.after)),
+        *x.strides[:4],
+        *result.operands(result.moves),
+    ]  # fmt: skip
+    vectors = product([batch, blocks, *place.out])
+    reach = kernel.group if isinstance(kernel, WindowKernel) else kernel.outputs  # terms of each element, for each tap
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            product([made, batch, place.out[0], place.out[1]]),
+            vectors * (place.taps * reach + 2) // 2,
+            (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
+            result.epilogue.writes,
+            result.group.label,
+            tuple(node.label for node in result.group.nodes),
+            result.in_place(x),
+            flops=vectors * (2 * place.taps * reach * ctx.lanes),
+        )
+    )

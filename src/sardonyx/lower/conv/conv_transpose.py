@@ -1,0 +1,118 @@
+"""Transposed convolutions as steps: one convolution for each phase.
+
+With a stride of s, the output pixels whose place leaves the same remainder modulo s meet the same places of the kernel. They are
+an ordinary convolution with a stride of 1 over part of the kernel, turned around; its results lie s pixels apart.
+
+    s = 2, kernel [a b c], no padding:   y[0 2 4 ...] = conv(x, [c a]);   y[1 3 5 ...] = conv(x, [b])
+"""
+
+from __future__ import annotations
+
+from itertools import product as combinations
+from typing import Any
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, ceildiv
+from sardonyx.ir.graph import Node
+from sardonyx.lower.conv import conv_weights
+from sardonyx.lower.conv.conv import accepts_conv, as_float, result_epilogue, result_moves, root_of
+from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry
+from sardonyx.lower.conv.conv_task import Task, Weights, whole_view
+from sardonyx.lower.derived import numbers
+from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.layout import misfit
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.registry import template
+from sardonyx.ops.conv.conv_transpose import spread
+from sardonyx.ops.indexing.layout import DOMAIN, fits_blocks
+
+
+def _accepts(node: Node) -> str:
+    if any(step != 1 for step in node.attr("dilations") or ()):
+        return "a transposed convolution with dilations"
+    reason = accepts_conv(node)
+    if reason:
+        return reason
+    attrs, weights = attribute_values(node), node.inputs[1]
+    assert weights is not None
+    inputs, outputs = (int(str(dim)) for dim in (weights.shape or ())[:2])
+    groups, block = int(attrs.get("group") or 1), int(attrs["block"])
+    if not fits_blocks(groups, inputs // groups, outputs, block):
+        return f"the groups do not lie in whole blocks of {block}"
+    reason = misfit(node.inputs[0], inputs, block)
+    if reason:
+        return reason
+    where = _where(node)
+    return "" if all(isinstance(begin, int) for begin in where.begin) else "what is cut off depends on the size of the input"
+
+
+def _where(node: Node) -> Any:
+    attrs = attribute_values(node)
+    names = ("auto_pad", "dilations", "output_padding", "output_shape", "pads", "strides")
+    x, weights = node.inputs[0], node.inputs[1]
+    assert x is not None
+    assert weights is not None
+    assert x.shape is not None
+    assert weights.shape is not None
+    return spread(x.shape[2:-1], [int(str(dim)) for dim in weights.shape[2:]], **{name: attrs.get(name) for name in names})
+
+
+@template("BlockedConvTranspose", domain=DOMAIN, accepts=_accepts, fuses=True)
+def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
+    """A step for each phase."""
+    node, source = root_of(group)
+    attrs = attribute_values(node)
+    value, summands = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
+    assert value is not None
+    given = as_float(ctx, ctx.view(value))
+    inputs, outputs, *window = numbers(given.shape)
+    bias = None if summands is None else as_float(ctx, ctx.view(summands))
+    groups = int(attrs.get("group") or 1)
+    where = _where(node)
+    fill = SPATIAL - len(where.strides)
+    kernel = (*(1,) * fill, *window)
+    full = whole_view(given, (inputs, outputs, *kernel))
+    strides = (*(1,) * fill, *where.strides)
+    begin = (*(0,) * fill, *where.begin)
+    out: tuple[Dim, ...] = (*(1,) * fill, *where.out)
+    epilogue = result_epilogue(ctx, group)
+    if not epilogue.stores:
+        return
+    assert group.shape is not None
+    x = ctx.view(source)
+    size: tuple[Dim, ...] = (*(1,) * fill, *x.shape[2:-1])
+    moves = result_moves(epilogue, group.shape)
+    apart = [(*move[:2], *(step * stride for step, stride in zip(strides, move[2:5])), *move[5:]) for move in moves]
+    block = int(attrs["block"])
+    for phase in combinations(*(range(step) for step in strides)):
+        axes = [_phase(*each) for each in zip(phase, begin, strides, kernel)]
+        places = tuple(chosen for chosen, _ in axes)
+        shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in places))
+        part = ctx.packed(conv_weights.transposed_phase, (full,), groups, places, dtype=dtypes.FLOAT32, shape=shape)
+        weights = Weights(part, bias, groups, outputs, inputs // groups)
+        place = Geometry(
+            size,
+            tuple(ceildiv(length - at, step) for length, at, step in zip(out, phase, strides)),
+            tuple(len(chosen) for chosen in places),
+            (1,) * SPATIAL,
+            (1,) * SPATIAL,
+            tuple(before for _, before in axes),
+            (1,) * SPATIAL,  # whatever lies there is looked at pixel by pixel
+        )
+        task = Task(
+            ctx=ctx, group=group, place=place, block=block, epilogue=epilogue, moves=apart, shift=phase, whole_moves=moves,
+            weights=weights, x=x,
+        )  # fmt: skip
+        task.lower("direct")
+
+
+def _phase(phase: int, begin: int, step: int, kernel: int) -> tuple[tuple[int, ...], int]:
+    """The places of the kernel, last first, that a phase meets, and the padding before the first of them.
+
+    Output pixel step * q + phase is at step * q + phase + begin of the full result; place k of the kernel reaches it from
+    input (that - k) / step.
+    """
+    full = phase + begin
+    places = tuple(range(full % step, kernel, step))[::-1]
+    return places, len(places) - 1 - full // step

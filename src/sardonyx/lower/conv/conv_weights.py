@@ -1,0 +1,158 @@
+"""Weights of convolutions in the order kernels read them.
+
+Constants are packed by pure functions of arrays: what they make can be kept on disk. Computed weights are packed by copy steps
+of the program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir.dims import product
+from sardonyx.ir.tensor import Array
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.program.steps import View
+
+
+@dataclass(frozen=True)
+class Sets:
+    """How the output channels of a group are divided: `count` sets of `width`, the last one of `last` (padded) channels."""
+
+    count: int
+    width: int
+    last: int
+
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """(first set, end, width): whole sets, then one that is not."""
+        if self.last == self.width:
+            return [(0, self.count, self.width)]
+        whole = [(0, self.count - 1, self.width)] if self.count > 1 else []
+        return [*whole, (self.count - 1, self.count, self.last)]
+
+
+def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
+    """[O, I, planes, rows, columns] for blocked input.
+
+    One row for each group and set of output channels; in it [turn][tap][input lane][output channel of the set]. A last block of
+    input channels that is not full is a shorter turn; output channels past the last are zero.
+    """
+    inputs, taps = w.shape[1], int(np.prod(w.shape[2:]))
+    grouped = _grouped(w, groups, sets).reshape(groups, sets.count * sets.width, inputs, taps)
+    packed = np.empty((groups, sets.count, taps * inputs * sets.width), np.float32)
+    packed[:, -1, taps * inputs * sets.last :] = 0
+    whole = inputs // block * block
+    for first, end, width in sets.ranges():
+        start, count = first * sets.width, end - first
+        lanes = grouped[:, start : start + count * width].reshape(groups, count, width, inputs, taps)
+        turns = lanes[:, :, :, :whole].reshape(groups, count, width, inputs // block, block, taps)
+        tail = lanes[:, :, :, whole:]
+        edge, stop = taps * whole * width, taps * inputs * width
+        packed[:, first:end, :edge] = turns.transpose(0, 1, 3, 5, 4, 2).reshape(groups, count, edge)
+        packed[:, first:end, edge:stop] = tail.transpose(0, 1, 4, 3, 2).reshape(groups, count, stop - edge)
+    return packed.reshape(groups * sets.count, taps * inputs * sets.width)
+
+
+def pack_plain(w: Array, groups: int, sets: Sets) -> Array:
+    """[O, I, planes, rows, columns] for plain input: in a set [input channel][plane][row][column][output channel of the set]."""
+    inner = int(np.prod(w.shape[1:]))
+    grouped = _grouped(w, groups, sets)
+    packed = np.empty((groups, sets.count, inner * sets.width), np.float32)
+    packed[:, -1, inner * sets.last :] = 0
+    for first, end, width in sets.ranges():
+        start, count = first * sets.width, end - first
+        lanes = grouped[:, start : start + count * width].reshape(groups, count, width, inner)
+        packed[:, first:end, : inner * width] = lanes.transpose(0, 1, 3, 2).reshape(groups, count, inner * width)
+    return packed.reshape(groups * sets.count, inner * sets.width)
+
+
+def _grouped(w: Array, groups: int, sets: Sets) -> Array:
+    """The kernels by group and output channel, with zeros for channels that are not there."""
+    outputs, inner = w.shape[0] // groups, int(np.prod(w.shape[1:]))
+    if outputs == sets.count * sets.width:
+        return w.reshape(groups, outputs, inner)
+    grouped = np.zeros((groups, sets.count * sets.width, inner), np.float32)
+    grouped[:, :outputs] = w.reshape(groups, outputs, inner)
+    return grouped
+
+
+def pack_lanes(w: Array, block: int) -> Array:
+    """[C, group, planes, rows, columns] of a depthwise or lane-grouped convolution as [block][tap][group lane][lane]."""
+    channels, group = w.shape[:2]
+    blocks = -(-channels // block)
+    taps = int(np.prod(w.shape[2:]))
+    padded = np.zeros((blocks * block, group, taps), np.float32)
+    padded[:channels] = w.reshape(channels, group, taps)
+    return np.ascontiguousarray(padded.reshape(blocks, block, group, taps).transpose(0, 3, 2, 1))
+
+
+def pack_narrow(w: Array, block: int) -> Array:
+    """[O, I, planes, rows, columns] with input channels as lanes: [block][plane][row][column][output][lane]."""
+    outputs, inputs = w.shape[:2]
+    blocks = -(-inputs // block)
+    padded = np.zeros((outputs, blocks * block, int(np.prod(w.shape[2:]))), np.float32)
+    padded[:, :inputs] = w.reshape(outputs, inputs, -1)
+    return np.ascontiguousarray(padded.reshape(outputs, blocks, block, -1).transpose(1, 3, 0, 2))
+
+
+def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
+    """A bias for every lane: zero where there is no channel. `outputs` counts the channels of a group."""
+    blocks = -(-outputs // block)
+    packed = np.zeros((groups, blocks * block), np.float32)
+    if b is not None:
+        packed[:, :outputs] = b.reshape(groups, outputs)
+    return packed.reshape(-1)
+
+
+def transposed_phase(w: Array, groups: int, places: tuple[tuple[int, ...], ...]) -> Array:
+    """The kernels [O, I, ...] of one phase of a transposed convolution with weights [I, O / groups, ...]: the given places."""
+    inputs, outputs = w.shape[:2]
+    part = w
+    for axis, chosen in enumerate(places, 2):
+        part = part.take(np.array(chosen, np.int64), axis=axis)
+    grouped = part.reshape(groups, inputs // groups, outputs, *part.shape[2:]).swapaxes(1, 2)
+    return np.ascontiguousarray(grouped).reshape(groups * outputs, inputs // groups, *part.shape[2:])
+
+
+def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: int) -> View:
+    """What `pack_direct` (or, without a block, `pack_plain`) does, for weights that are computed.
+
+    Output channels past the last are not written: they end in lanes nobody reads.
+    """
+    outputs, inputs = (int(str(dim)) for dim in (w.shape[0], w.shape[1]))
+    outputs //= groups
+    taps = int(str(product(list(w.shape[2:]))))
+    size = taps * inputs * sets.width
+    packed = ctx.scratch(dtypes.FLOAT32, (groups * sets.count, size), "packed weights")
+    whole = inputs // block * block if block else 0
+    group = outputs * inputs * taps
+
+    def copy(first: int, count: int, width: int, lanes: int) -> None:
+        """Some sets, of which so many channels exist."""
+        source, target = first * sets.width * inputs * taps, first * size
+        kernel = inputs * taps
+        if whole:
+            shape = (groups, count, inputs // block, taps, block, lanes)
+            given = View(w.buffer, shape, (group, width * kernel, block * taps, 1, taps, kernel), w.offset + source)
+            made = (sets.count * size, size, taps * block * width, block * width, width, 1)
+            ctx.copy(given, View(packed.buffer, shape, made, target), "pack weights")
+        if block and inputs > whole:
+            tail = (groups, count, taps, inputs - whole, lanes)
+            given = View(w.buffer, tail, (group, width * kernel, 1, taps, kernel), w.offset + source + whole * taps)
+            moves = (sets.count * size, size, (inputs - whole) * width, width, 1)
+            ctx.copy(given, View(packed.buffer, tail, moves, target + taps * whole * width), "pack weights")
+        if not block:
+            plain = (groups, count, kernel, lanes)
+            given = View(w.buffer, plain, (group, width * kernel, 1, kernel), w.offset + source)
+            ctx.copy(given, View(packed.buffer, plain, (sets.count * size, size, width, 1), target), "pack weights")
+
+    for first, end, width in sets.ranges():
+        left = outputs - first * sets.width
+        full = min(end - first, left // width)
+        if full:
+            copy(first, full, width, width)
+        if full < end - first:
+            copy(first + full, 1, width, left - full * width)
+    return packed

@@ -1,0 +1,1 @@
+"""Making tensors: how the operators are lowered."""

@@ -1,0 +1,113 @@
+"""Tensors made from little: ranges, diagonals, one-hot rows, constants of a shape."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import product
+from sardonyx.ir.graph import Node
+from sardonyx.kernel.expr import Expr, const, index, load, select
+from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.index_loops import indexed_loop
+from sardonyx.lower.indexing.movement import first_input, root_of
+from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.registry import template, view
+from sardonyx.lower.views import expanded, reshaped, with_axes
+from sardonyx.ops.infer import normalize_axis
+from sardonyx.program.steps import View
+
+
+@view("ConstantOfShape")
+def constant_of_shape(ctx: LowerContext, node: Node) -> bool:
+    """One number, seen everywhere."""
+    value, output = attribute_values(node).get("value"), node.outputs[0]
+    dtype = ctx.dtype(output)
+    data = dtype.numpy.type(0) if value is None else value.reshape(-1)[0]
+    one = ctx.literal(np.asarray(data, dtype.numpy))
+    ctx.set_view(output, expanded(one, ctx.shape(output)))
+    return True
+
+
+def scalar_input(ctx: LowerContext, node: Node, position: int) -> View:
+    """An input of one element, whatever its rank."""
+    value = node.inputs[position]
+    assert value is not None
+    ctx.check_equal(product(list(ctx.shape(value))), 1)
+    found = reshaped(ctx.contiguous(value), ())
+    assert found is not None
+    return found
+
+
+@template("Range")
+def range_(ctx: LowerContext, group: Group) -> None:
+    """start + place * delta, rounded once."""
+    node = root_of(group)
+    output = node.outputs[0]
+    name = ctx.dtype(output).name
+    kind = compute_type(name)
+    views = [scalar_input(ctx, node, 0), scalar_input(ctx, node, 2)]
+    start, delta = (load(number, name).cast(kind) for number in (0, 1))
+    indexed_loop(ctx, ctx.shape(output), views, ctx.output(output), start + index(0).cast(kind) * delta, group.label)
+
+
+def _is_matrix(node: Node) -> str:
+    value = node.inputs[0]
+    return "" if value is not None and value.shape is not None and len(value.shape) == 2 else "the input is no matrix"
+
+
+@template("EyeLike", accepts=_is_matrix)
+def eye_like(ctx: LowerContext, group: Group) -> None:
+    node = root_of(group)
+    output = node.outputs[0]
+    name, offset = ctx.dtype(output).name, attribute_values(node).get("k") or 0
+    one = (index(1) - index(0)).eq(offset).cast(compute_type(name))
+    indexed_loop(ctx, ctx.shape(output), [], ctx.output(output), one, group.label)
+
+
+def _has_matrices(node: Node) -> str:
+    value = node.inputs[0]
+    return "" if value is not None and value.shape is not None and len(value.shape) >= 2 else "the input has no matrices"
+
+
+@template("Trilu", accepts=_has_matrices)
+def trilu(ctx: LowerContext, group: Group) -> None:
+    """Elements on one side of a diagonal; the diagonal may be data."""
+    node = root_of(group)
+    output = node.outputs[0]
+    shape, name = ctx.shape(output), ctx.dtype(output).name
+    views = [ctx.view(first_input(node))]
+    diagonal: Expr = const(0, "i64")
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        known = ctx.integers(node.inputs[1])
+        if known is None:
+            views.append(scalar_input(ctx, node, 1))
+            diagonal = load(1, "i64")
+        else:
+            diagonal = const(known[0], "i64")
+    distance = index(len(shape) - 1) - index(len(shape) - 2)
+    kept = distance >= diagonal if attribute_values(node).get("upper", 1) else distance <= diagonal
+    x = load(0, name)
+    zero = const(0, "f32").cast(name) if name in ("f16", "bf16") else const(0, name)
+    indexed_loop(ctx, shape, views, ctx.output(output), select(kept, x, zero), group.label)
+
+
+@template("OneHot")
+def one_hot(ctx: LowerContext, group: Group) -> None:
+    """Each index against each class; an index outside of -depth to depth - 1 has no class."""
+    node = root_of(group)
+    output = node.outputs[0]
+    shape, name = ctx.shape(output), ctx.dtype(output).name
+    axis = normalize_axis(attribute_values(node).get("axis", -1), len(shape))
+    indices = with_axes(ctx.view(first_input(node)), [axis])
+    values = node.inputs[2]
+    assert values is not None
+    both = ctx.contiguous(values)
+    ctx.check_equal(product(list(both.shape)), 2)
+    off, on = (View(both.buffer, (), (), both.offset + place) for place in (0, 1))
+    wanted = load(0, indices.buffer.dtype.name).cast("i64")
+    depth = ctx.sizes([shape[axis]], "depth")
+    wanted = select(wanted < 0, wanted + load(3, "i64"), wanted)
+    hot = select(wanted.eq(index(axis)), load(2, name), load(1, name))
+    views = [indices, off, on, View(depth.buffer, (), (), 0)]
+    indexed_loop(ctx, shape, views, ctx.output(output), hot, group.label)

@@ -1,0 +1,1 @@
+"""Element by element: how the operators are lowered."""

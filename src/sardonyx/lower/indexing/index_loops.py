@@ -1,0 +1,58 @@
+"""Loops whose expressions use the place they are at (`kernel.expr.index`): axes stay as they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx import dtypes
+from sardonyx.ir.dims import Dim, product
+from sardonyx.kernel.expr import BITS, Expr
+from sardonyx.kernel.loops import Inner, LoopKernel, Operand, units
+from sardonyx.lower.loop_builder import broadcast_strides, estimated_work, operand_sizes
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.program.steps import Address, Argument, KernelStep, View
+
+
+def inner_stride(stride: Dim) -> Inner:
+    """What a kernel may know of a stride."""
+    return "unit" if stride == 1 else "zero" if stride == 0 else "any"
+
+
+def indexed_loop(ctx: LowerContext, shape: Sequence[Dim], views: Sequence[View], target: View, value: Expr, label: str) -> None:
+    """target := value over a shape; operand k is `views[k]`, which broadcasts to the shape; `index(axis)` counts its axes."""
+    operands = [*views, target]
+    moves = [list(broadcast_strides(view, shape)) for view in operands]
+    sizes = list(shape)
+    if not sizes:
+        sizes, moves = [1], [[0] for _ in moves]
+    if sizes[-1] == 1:
+        moves[-1][-1] = 1  # one element: the result can be stored as a vector of it
+    types = [view.buffer.dtype.name for view in operands]
+    kernel = LoopKernel(
+        len(sizes),
+        tuple(Operand(kind, inner_stride(move[-1])) for kind, move in zip(types, moves)),
+        ((len(views), value.cast(types[-1])),),
+    )
+    arguments: list[Argument] = list(sizes)
+    for view, kind, move in zip(operands, types, moves):
+        arguments += [Address(view.buffer, view.offset * (BITS[kind] // 8)), *move]
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            units(kernel, sizes, ctx.lanes),
+            estimated_work(kernel, product(sizes)),
+            tuple(view.buffer for view in views),
+            (target.buffer,),
+            label,
+            (label,),
+            operand_sizes=operand_sizes(operands, shape),
+        )
+    )
+
+
+def index_tensor(ctx: LowerContext, shape: Sequence[Dim], views: Sequence[View], value: Expr, label: str) -> View:
+    """Indices computed by an expression."""
+    target = ctx.scratch(dtypes.INT64, shape, label)
+    indexed_loop(ctx, shape, views, target, value, label)
+    return target

@@ -1,0 +1,442 @@
+"""Gather and Scatter operators: steps that move elements to and from places that indices name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, dim_min, product
+from sardonyx.ir.graph import Node, Value
+from sardonyx.kernel.expr import BITS, const, index, load, select
+from sardonyx.kernel.indexing.indexing import Combine, Direction, IndexKernel, units
+from sardonyx.lower.copying import OF_WIDTH
+from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.index_loops import index_tensor, inner_stride
+from sardonyx.lower.loop_builder import loop_step, merge_axes
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.registry import template
+from sardonyx.ops.infer import normalize_axis
+from sardonyx.program.steps import Address, Argument, KernelStep, View
+
+_OUT_OF_RANGE: Final = "index {{found}} is out of range for axis {axis} of size {{limit}}: expected {{low}} to {{high}}"
+_SHORT: Final = 16  # places on an axis that are too few to walk along
+FAR_AWAY: Final = 1 << 62  # an index no axis has
+
+
+@dataclass(frozen=True)
+class Place:
+    """One index of every place: where it lies (strides over the axes of the iteration), and which axis it counts."""
+
+    view: View
+    strides: tuple[Dim, ...]
+    limit: Dim
+    move: Dim
+
+
+def index_step(
+    ctx: LowerContext,
+    direction: Direction,
+    sizes: Sequence[Dim],
+    near: tuple[View, Sequence[Dim]],
+    far: tuple[View, Sequence[Dim]],
+    places: Sequence[Place],
+    fault: tuple[Address, int],
+    *,
+    label: str,
+    ordered: Sequence[int] = (),
+    combine: Combine = "",
+    trusted: bool = False,
+) -> None:
+    """A gather or scatter over an iteration space; near and far are views with their strides over it.
+
+    The `ordered` axes are those on which different places may meet in one element of `far`. Where nothing is moved, no kernel
+    looks at the indices: NumPy does, since wrong ones are errors there, too, unless they are our own (`trusted`).
+    """
+    if places and not trusted and not any(0 in place.view.shape for place in places):
+        ctx.check_not_empty(size for axis, size in enumerate(sizes) if all(place.strides[axis] == 0 for place in places))
+    strides = [tuple(near[1]), tuple(far[1]), *(place.strides for place in places)]
+    free = [axis for axis in range(len(sizes)) if axis not in ordered]
+    parallel, moves = merge_axes([sizes[axis] for axis in free], [[one[axis] for axis in free] for one in strides])
+    if parallel == [1]:
+        parallel, moves = [], [[] for _ in strides]
+    row = _row_axis(moves)
+    row_size: list[Dim] = []
+    if row is not None:
+        row_size = [parallel.pop(row)]
+        for move in moves:
+            move.pop(row)
+    elif parallel and not ordered:
+        longest = _longest_axis(parallel)
+        for per_axis in (parallel, *moves):
+            per_axis.append(per_axis.pop(longest))
+    in_order, order_moves = merge_axes([sizes[axis] for axis in ordered], [[one[axis] for axis in ordered] for one in strides])
+    if in_order == [1]:
+        in_order, order_moves = [], [[] for _ in strides]
+    element = near[0].buffer.dtype.name
+    kind = element if combine else OF_WIDTH[BITS[element]]
+    index_type = places[0].view.buffer.dtype.name if places else "i64"
+    kernel = IndexKernel(
+        direction,
+        kind,
+        index_type,
+        len(places),
+        len(parallel),
+        len(in_order),
+        row is not None,
+        combine,
+        tuple(inner_stride(move[-1]) for move in moves) if parallel else (),
+        tuple(place.move == 1 for place in places),
+    )
+    width = BITS[kind] // 8
+    all_sizes = [*parallel, *in_order, *row_size]
+    all_moves = [[*first, *second] for first, second in zip(moves, order_moves)]
+    arguments: list[Argument] = list(all_sizes)
+    for (one, _), move in zip((near, far), all_moves):
+        arguments += [Address(one.buffer, one.offset * width), *move]
+    arguments += [*(place.limit for place in places), *(place.move for place in places)]
+    for place, move in zip(places, all_moves[2:]):
+        arguments += [Address(place.view.buffer, place.view.offset * (BITS[index_type] // 8)), *move]
+    arguments += fault
+    source, target = (far[0], near[0]) if direction == "gather" else (near[0], far[0])
+    per_thousand = max(60 * width, 100) if row is not None else 1500
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            units(kernel, all_sizes),
+            product(all_sizes) * per_thousand // 1000,
+            (source.buffer, *(place.view.buffer for place in places), *((target.buffer,) if combine else ())),
+            (target.buffer,),
+            label,
+            (label,),
+        )
+    )
+
+
+def _longest_axis(sizes: Sequence[Dim]) -> int:
+    """The axis to walk along without rows: the last one, unless it is short. A size that is not known counts as long enough."""
+    numbers = [size if isinstance(size, int) else _SHORT for size in sizes]
+    last = len(sizes) - 1
+    return last if numbers[last] >= _SHORT else max(range(len(sizes)), key=numbers.__getitem__)
+
+
+def _row_axis(moves: Sequence[Sequence[Dim]]) -> int | None:
+    """An axis along which both sides are consecutive and all indices stay."""
+    for axis, (near, far) in enumerate(zip(moves[0], moves[1])):
+        if near == 1 and far == 1 and all(place[axis] == 0 for place in moves[2:]):
+            return axis
+    return None
+
+
+def take(
+    ctx: LowerContext,
+    source: View,
+    axis: int,
+    indices: View,
+    target: View,
+    fault: tuple[Address, int],
+    label: str,
+    *,
+    trusted: bool = False,
+) -> None:
+    """target := source with the elements an index tensor names in place of an axis, as NumPy's take."""
+    rank = len(indices.shape)
+    sizes = (*source.shape[:axis], *indices.shape, *source.shape[axis + 1 :])
+    far = (*source.strides[:axis], *((0,) * rank), *source.strides[axis + 1 :])
+    places = (*((0,) * axis), *indices.strides, *((0,) * (len(source.shape) - axis - 1)))
+    place = Place(indices, places, source.shape[axis], source.strides[axis])
+    index_step(ctx, "gather", sizes, (target, target.strides), (source, far), [place], fault, label=label, trusted=trusted)
+
+
+def given(node: Node, position: int) -> Value:
+    """An input that must be there."""
+    value = node.inputs[position]
+    assert value is not None
+    return value
+
+
+def _root(group: Group) -> Node:
+    assert group.root is not None
+    return group.root
+
+
+def _out_of_range(ctx: LowerContext, node: Node, axis: int) -> tuple[Address, int]:
+    return ctx.fault(node, _OUT_OF_RANGE.format(axis=axis))
+
+
+@template("Gather")
+def gather(ctx: LowerContext, group: Group) -> None:
+    node = _root(group)
+    data, indices, output = given(node, 0), given(node, 1), node.outputs[0]
+    axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
+    if not _gathered_view(ctx, data, indices, output, axis):
+        fault = _out_of_range(ctx, node, axis)
+        take(ctx, ctx.view(data), axis, ctx.view(indices), ctx.output(output), fault, group.label)
+
+
+def _gathered_view(ctx: LowerContext, data: Value, indices: Value, output: Value, axis: int) -> bool:
+    """Indices known to be evenly spaced are a slice: nothing needs to move."""
+    numbers, rank = ctx.integers(indices), len(ctx.shape(indices))
+    if not numbers or rank > 1 or (numbers[0] < 0) != (numbers[-1] < 0):
+        return False
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    if step == 0 or any(second - first != step for first, second in pairwise(numbers)):
+        return False
+    source = ctx.view(data)
+    size = source.shape[axis]
+    needed = max(max(numbers) + 1, -min(numbers))
+    if isinstance(size, int):
+        if size < needed:
+            return False
+    else:
+        ctx.check_equal(dim_min(size, needed), needed)
+    first = numbers[0] if numbers[0] >= 0 else size + numbers[0]
+    found = ctx.at(source, axis, first) if rank == 0 else ctx.part(source, axis, first, len(numbers), step)
+    ctx.set_view(output, found)
+    return True
+
+
+def _elements_fit(node: Node) -> str:
+    """GatherElements and Scatter: the indices may not be larger than the data on other axes."""
+    data, indices = node.inputs[0], node.inputs[1]
+    if data is None or indices is None or data.shape is None or indices.shape is None:
+        return "an input is missing"
+    if len(data.shape) != len(indices.shape):
+        return "data and indices have different ranks"
+    axis = normalize_axis(attribute_values(node).get("axis") or 0, len(data.shape))
+    for place, (size, asked) in enumerate(zip(data.shape, indices.shape)):
+        if place != axis and isinstance(size, int) and isinstance(asked, int) and asked > size:
+            return "indices are larger than the data"
+    return "" if len(node.inputs) < 3 or _same_rank(indices, node.inputs[2]) else "updates and indices have different ranks"
+
+
+def _same_rank(value: Value, other: Value | None) -> bool:
+    return other is not None and value.shape is not None and other.shape is not None and len(value.shape) == len(other.shape)
+
+
+def _check_inside(ctx: LowerContext, data: Value, indices: Value, axis: int) -> None:
+    for place, (size, asked) in enumerate(zip(ctx.shape(data), ctx.shape(indices))):
+        if place != axis:
+            ctx.check_equal(dim_min(size, asked), asked)
+
+
+def _along(strides: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
+    """Strides of the far side when an index counts along an axis."""
+    return (*strides[:axis], 0, *strides[axis + 1 :])
+
+
+@template("GatherElements", accepts=_elements_fit)
+def gather_elements(ctx: LowerContext, group: Group) -> None:
+    node = _root(group)
+    data, indices = given(node, 0), given(node, 1)
+    axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
+    _check_inside(ctx, data, indices, axis)
+    source, places, target = ctx.view(data), ctx.view(indices), ctx.output(node.outputs[0])
+    place = Place(places, places.strides, source.shape[axis], source.strides[axis])
+    far = (source, _along(source.strides, axis))
+    fault = _out_of_range(ctx, node, axis)
+    index_step(ctx, "gather", places.shape, (target, target.strides), far, [place], fault, label=group.label)
+
+
+def _depth_known(node: Node) -> str:
+    indices, data = node.inputs[1], node.inputs[0]
+    if data is None or indices is None or not indices.shape or data.shape is None:
+        return "indices have no dimensions"
+    depth, batch = indices.shape[-1], attribute_values(node).get("batch_dims") or 0
+    if not isinstance(depth, int):
+        return "how many indices a place has is known only at run time"
+    return "" if depth + batch <= len(data.shape) and batch < len(indices.shape) else "more indices than axes"
+
+
+def _nd_places(far: View, indices: View, batch: int, rest: int) -> list[Place]:
+    """A place for each column of an index tensor, over [batch and index dims..., rest...]."""
+    depth = indices.shape[-1]
+    assert isinstance(depth, int)
+    strides = (*indices.strides[:-1], *((0,) * rest))
+    return [
+        Place(
+            View(indices.buffer, indices.shape[:-1], indices.strides[:-1], indices.offset + indices.strides[-1] * column),
+            strides,
+            far.shape[batch + column],
+            far.strides[batch + column],
+        )
+        for column in range(depth)
+    ]
+
+
+_ND_OUT_OF_RANGE: Final = "index {found} is out of range for an axis of size {limit}: expected {low} to {high}"
+
+
+@template("GatherND", accepts=_depth_known)
+def gather_nd(ctx: LowerContext, group: Group) -> None:
+    node = _root(group)
+    source, indices, target = ctx.view(given(node, 0)), ctx.view(given(node, 1)), ctx.output(node.outputs[0])
+    batch = attribute_values(node).get("batch_dims") or 0
+    for size, other in zip(source.shape[:batch], indices.shape[:batch]):
+        ctx.check_equal(size, other)
+    depth = indices.shape[-1]
+    assert isinstance(depth, int)
+    rest = len(source.shape) - batch - depth
+    places = _nd_places(source, indices, batch, rest)
+    middle = len(indices.shape) - 1 - batch
+    far = (*source.strides[:batch], *((0,) * middle), *source.strides[batch + depth :])
+    sizes = (*indices.shape[:-1], *source.shape[batch + depth :])
+    fault = ctx.fault(node, _ND_OUT_OF_RANGE)
+    index_step(ctx, "gather", sizes, (target, target.strides), (source, far), places, fault, label=group.label)
+
+
+_COMBINE: Final[dict[str, Combine]] = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
+_COMBINE_BOOL: Final[dict[str, Combine]] = {"add": "or", "mul": "and", "min": "and", "max": "or"}
+
+
+def _combine_of(ctx: LowerContext, node: Node) -> Combine:
+    reduction = attribute_values(node).get("reduction") or "none"
+    if reduction == "none":
+        return ""
+    return (_COMBINE_BOOL if ctx.dtype(node.outputs[0]) is dtypes.BOOL else _COMBINE)[reduction]
+
+
+def _known_reduction(node: Node) -> str:
+    reduction = attribute_values(node).get("reduction") or "none"
+    return "" if reduction in ("none", *_COMBINE) else f"reduction {reduction!r} is not known"
+
+
+class _Scattered:
+    """The result of a scatter in the making: a copy of the data, in f32 while halves are combined."""
+
+    def __init__(self, ctx: LowerContext, group: Group, combine: Combine) -> None:
+        node = _root(group)
+        self._ctx, self._label = ctx, group.label
+        self._result = ctx.output(node.outputs[0])
+        data = ctx.view(given(node, 0))
+        self._wide = bool(combine) and data.buffer.dtype in (dtypes.FLOAT16, dtypes.BFLOAT16)
+        if self._wide:
+            self.target = ctx.scratch(dtypes.FLOAT32, data.shape, "combined")
+            self._convert(data, self.target)
+        else:
+            self.target = ctx.copy(data, self._result, group.label)
+
+    def updates(self, value: Value) -> View:
+        """Updates in the type they are combined in."""
+        view = self._ctx.view(value)
+        if not self._wide:
+            return view
+        target = self._ctx.scratch(dtypes.FLOAT32, view.shape, "updates")
+        self._convert(view, target)
+        return target
+
+    def finish(self) -> None:
+        """Round the result once, after all updates."""
+        if self._wide:
+            self._convert(self.target, self._result)
+
+    def _convert(self, source: View, target: View) -> None:
+        types = [view.buffer.dtype.name for view in (source, target)]
+        value = load(0, types[0]).cast(types[1])
+        label = self._label
+        step = loop_step(source.shape, [source, target], types, [(1, value)], lanes=self._ctx.lanes, label=label, nodes=(label,))
+        self._ctx.step(step)
+
+
+@template("ScatterElements", "Scatter", accepts=lambda node: _elements_fit(node) or _known_reduction(node))
+def scatter_elements(ctx: LowerContext, group: Group) -> None:
+    """Places that differ on another axis never meet, so only the indexed axis is walked in order."""
+    node = _root(group)
+    data, indices, updates = given(node, 0), given(node, 1), given(node, 2)
+    axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
+    _check_inside(ctx, data, indices, axis)
+    for size, other in zip(ctx.shape(indices), ctx.shape(updates)):
+        ctx.check_equal(size, other)
+    combine = _combine_of(ctx, node)
+    result = _Scattered(ctx, group, combine)
+    near, places, far = result.updates(updates), ctx.view(indices), result.target
+    place = Place(places, places.strides, far.shape[axis], far.strides[axis])
+    index_step(
+        ctx,
+        "scatter",
+        places.shape,
+        (near, near.strides),
+        (far, _along(far.strides, axis)),
+        [place],
+        _out_of_range(ctx, node, axis),
+        label=group.label,
+        ordered=[axis],
+        combine=combine,
+    )
+    result.finish()
+
+
+@template("ScatterND", accepts=lambda node: _depth_known(node) or _known_reduction(node))
+def scatter_nd(ctx: LowerContext, group: Group) -> None:
+    """Updates of whole slices: within a slice places never meet, from slice to slice they may."""
+    node = _root(group)
+    indices = ctx.view(given(node, 1))
+    depth = indices.shape[-1]
+    assert isinstance(depth, int)
+    combine = _combine_of(ctx, node)
+    result = _Scattered(ctx, group, combine)
+    near, far = result.updates(given(node, 2)), result.target
+    sizes = (*indices.shape[:-1], *far.shape[depth:])
+    for size, other in zip(sizes, near.shape):
+        ctx.check_equal(size, other)
+    lead = len(indices.shape) - 1
+    index_step(
+        ctx,
+        "scatter",
+        sizes,
+        (near, near.strides),
+        (far, (*((0,) * lead), *far.strides[depth:])),
+        _nd_places(far, indices, 0, len(far.shape) - depth),
+        ctx.fault(node, _ND_OUT_OF_RANGE),
+        label=group.label,
+        ordered=range(lead),
+        combine=combine,
+    )
+    result.finish()
+
+
+def _tensor_scatter_fits(node: Node) -> str:
+    attrs = attribute_values(node)
+    cache, update = node.inputs[0], node.inputs[1]
+    if cache is None or update is None or cache.shape is None or update.shape is None or len(cache.shape) != len(update.shape):
+        return "cache and update have different ranks"
+    if len(cache.shape) < 2 or normalize_axis(attrs.get("axis", -2), len(cache.shape)) == 0:
+        return "axis is the batch axis"
+    return "" if attrs.get("mode") in ("linear", "circular") else "mode is not known"
+
+
+@template("TensorScatter", accepts=_tensor_scatter_fits)
+def tensor_scatter(ctx: LowerContext, group: Group) -> None:
+    """Each batch entry's update goes to consecutive steps from its own start on."""
+    node = _root(group)
+    attrs = attribute_values(node)
+    cache, update = ctx.view(given(node, 0)), ctx.view(given(node, 1))
+    axis = normalize_axis(attrs.get("axis", -2), len(cache.shape))
+    size, count, batch = cache.shape[axis], update.shape[axis], cache.shape[0]
+    for number, (mine, other) in enumerate(zip(cache.shape, update.shape)):
+        ctx.check_equal(dim_min(mine, other) if number == axis else mine, other)
+    far = ctx.copy(cache, ctx.output(node.outputs[0]), group.label)
+    starts = node.inputs[2] if len(node.inputs) > 2 else None
+    operands = [ctx.sizes([size], "steps")]
+    step = index(1)
+    if starts is not None:
+        begin = ctx.contiguous(starts)
+        ctx.check_equal(product(list(begin.shape)), batch)
+        operands.append(View(begin.buffer, (batch, 1), (1, 0), begin.offset))
+        step = step + load(1, begin.buffer.dtype.name).cast("i64")
+    limit = load(0, "i64")
+    if attrs.get("mode") == "circular":
+        step = step % limit
+        step = select(step < 0, step + limit, step)
+    else:
+        step = select(step < 0, const(FAR_AWAY, "i64"), step)
+    steps = index_tensor(ctx, (batch, count), operands, step, "steps")
+    inner = [0] * (len(cache.shape) - axis - 1)
+    place = Place(steps, (steps.strides[0], *([0] * (axis - 1)), 1, *inner), size, far.strides[axis])
+    text = f"write_indices plus the steps of the update leave axis {axis} of size {{limit}}"
+    near, strides = (update, update.strides), _along(far.strides, axis)
+    index_step(ctx, "scatter", update.shape, near, (far, strides), [place], ctx.fault(node, text), label=group.label)

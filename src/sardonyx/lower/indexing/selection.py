@@ -1,0 +1,112 @@
+"""TopK, and running sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, dim_min, product
+from sardonyx.ir.graph import Node
+from sardonyx.kernel.rows import scan, sort, topk
+from sardonyx.kernel.rows.scan import Operation, ScanKernel
+from sardonyx.kernel.rows.sort import SortKernel
+from sardonyx.kernel.rows.topk import TopKKernel
+from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.indexing import given
+from sardonyx.lower.indexing.movement import first_input, root_of
+from sardonyx.lower.loop_builder import merge_axes
+from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.registry import template, view
+from sardonyx.ops.infer import normalize_axis
+from sardonyx.program.steps import Argument, Kernel, KernelStep, View, element_count
+
+
+@template("TopK", accepts=lambda node: "" if node.outputs[0].shape else "the input has no axes", tells_sizes=True)
+def top_k(ctx: LowerContext, group: Group) -> None:
+    node = root_of(group)
+    source = ctx.view(first_input(node))
+    attrs = attribute_values(node)
+    axis = normalize_axis(attrs.get("axis", -1), len(source.shape))
+    values, places = (ctx.output(value) if value.name else None for value in node.outputs[:2])
+    shape = ctx.shape(node.outputs[0])
+    if node.version >= 10 and ctx.elements(node.inputs[1]) is None:
+        asked = ctx.view(given(node, 1))
+        ctx.check_equal(element_count(asked.shape), 1)
+        ctx.tell_sizes(asked, (shape[axis],), node)
+    # Both results are worked with, also if only one is asked for.
+    if values is None:
+        values = ctx.scratch(source.buffer.dtype, shape, "values")
+    if places is None:
+        places = ctx.scratch(ctx.dtype(node.outputs[1]), shape, "places")
+    length, wanted = source.shape[axis], shape[axis]
+    ctx.check_equal(dim_min(length, wanted), wanted)
+    others = [place for place in range(len(shape)) if place != axis]
+    sides = (source, values, places)
+    sizes, moves = merge_axes([shape[place] for place in others], [[one.strides[place] for place in others] for one in sides])
+    arguments: list[Argument] = [*sizes, length, wanted]
+    for one, move in zip(sides, moves):
+        arguments += [one.address, *move, one.strides[axis]]
+    largest = node.version < 11 or attrs.get("largest", 1) != 0
+    kind = source.buffer.dtype.name
+    if isinstance(wanted, int) and wanted <= topk.MOST:
+        selection = TopKKernel(kind, largest, len(sizes), source.strides[axis] == 1)
+        units, work = topk.units(sizes), product([*sizes, length]) * 2 + product([*sizes, wanted, wanted]) * 2
+        ctx.step(_row_step(group, node, selection, arguments, units, work, sides))
+        return
+    ctx.check_equal(dim_min(length, sort.LONGEST), length)
+    sorting = SortKernel(kind, largest, len(sizes))
+    scratch = ctx.scratch(dtypes.INT64, (sorting.scratch(sizes, length),), "words")
+    work = product([*sizes, length]) * sorting.bits // 4
+    step = _row_step(group, node, sorting, [*arguments, scratch.address], sort.units(sizes), work, (*sides, scratch))
+    ctx.step(step)
+
+
+def _row_step(
+    group: Group, node: Node, kernel: Kernel, arguments: Sequence[Argument], units: Dim, work: Dim, sides: Sequence[View]
+) -> KernelStep:
+    """A step that reads the first view and writes the others."""
+    reads, *writes = (one.buffer for one in sides)
+    return KernelStep(kernel, tuple(arguments), units, work, (reads,), tuple(writes), group.label, (node.label,))
+
+
+_RUNNING: Final[dict[str, Operation]] = {"CumSum": "add", "CumProd": "mul"}
+
+
+@view("CumSum", "CumProd")
+def cumulative(ctx: LowerContext, node: Node) -> bool:
+    """Backwards is forwards on views that run backwards. An axis that is data is left to the host."""
+    axes, value = ctx.integers(node.inputs[1]), first_input(node)
+    if not axes or len(axes) != 1 or not ctx.shape(value):
+        return False
+    attrs = attribute_values(node)
+    source, target = ctx.view(value), ctx.output(node.outputs[0])
+    axis = normalize_axis(axes[0], len(source.shape))
+    steps = source.shape[axis]
+    if attrs.get("reverse"):
+        source, target = (ctx.part(one, axis, steps - 1, steps, -1) for one in (source, target))
+    others = [place for place in range(len(source.shape)) if place != axis]
+    sides = (source, target)
+    sizes, moves = merge_axes(
+        [source.shape[place] for place in others], [[one.strides[place] for place in others] for one in sides]
+    )
+    inner: Dim = sizes.pop()
+    inner_moves = [move.pop() for move in moves]
+    kind = source.buffer.dtype.name
+    kernel = ScanKernel(
+        kind,
+        compute_type(kind),
+        _RUNNING[node.op_type],
+        bool(attrs.get("exclusive")),
+        len(sizes),
+        all(move == 1 for move in inner_moves),
+    )
+    arguments: list[Argument] = [*sizes, steps, inner]
+    for one, move, last in zip(sides, moves, inner_moves):
+        arguments += [one.address, *move, one.strides[axis], last]
+    elements = product([*sizes, steps, inner])
+    units, work = scan.units(kernel, sizes, inner, ctx.lanes), elements // 4 if kernel.vector else elements * 2
+    reads, writes = (source.buffer,), (target.buffer,)
+    ctx.step(KernelStep(kernel, tuple(arguments), units, work, reads, writes, node.op_type, (node.label,)))
+    return True

@@ -1,0 +1,1 @@
+"""Matrix products: how the operators are lowered."""

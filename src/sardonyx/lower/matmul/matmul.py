@@ -1,0 +1,433 @@
+"""Matrix products: MatMul, Gemm, FusedMatMul, FusedGemm, with the elementwise nodes that follow in their epilogue.
+
+A constant B is packed into strips when the program is made. A computed one is packed by a step of its own if enough rows use it,
+or used as it lies. Products that are only a few rows or columns wide and lie along their depth are sums over it: loop kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load
+from sardonyx.kernel.matmul.dot import DotKernel
+from sardonyx.kernel.matmul.dot import units as dot_units
+from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, heights, strip_vectors, tallest, units, vector_lanes
+from sardonyx.kernel.matmul.pack import Order, PackKernel, pack_strips
+from sardonyx.kernel.matmul.pack import units as pack_units
+from sardonyx.lower.derived import is_fixed, numbers
+from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
+from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.registry import template
+from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View
+
+SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
+_PACK_FROM: Final = 64  # rows of A from which on it pays to pack a computed B that could be used as it lies
+_GROUP_BYTES: Final = 512 << 10  # of A that stay in the cache while all strips pass by
+_PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: smaller ones stay in the cache as they are
+_FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
+
+
+def _accepts(node: Node) -> str:
+    kinds = {value.type.dtype.name for value in node.inputs if value is not None and isinstance(value.type, TensorType)}
+    if len(kinds) != 1 or not kinds <= SUMMED:
+        return f"no kernel for products of {', '.join(sorted(kinds))}"
+    integer = not kinds <= set(FLOATS)
+    attrs = attribute_values(node)
+    if integer and any(attrs.get(name, 1.0) not in (None, 1.0) for name in ("alpha", "beta")):
+        return "integers with a factor"
+    shapes = [value.shape for value in node.inputs[:2] if value is not None]
+    if any(not shape for shape in shapes):
+        return "an operand has no dimensions"
+    return ""
+
+
+def _accepts_fused_gemm(node: Node) -> str:
+    activation = attribute_values(node).get("activation")
+    if activation not in (None, "", "Relu"):
+        return f"no kernel for the activation {activation!r}"
+    return _accepts(node)
+
+
+@template("MatMul", accepts=_accepts, fuses=True)
+def matmul(ctx: LowerContext, group: Group) -> None:
+    """NumPy's product: the last two axes are matrices, the others are broadcast; a vector is a row or a column."""
+    node = group.root
+    assert node is not None
+    a, b = _input(node, 0), _input(node, 1)
+    lower_product(ctx, group, ctx.view(a), ctx.view(b), 1.0)
+
+
+@template("FusedMatMul", "TransposeMatMul", domain="com.microsoft", accepts=_accepts, fuses=True)
+def fused_matmul(ctx: LowerContext, group: Group) -> None:
+    """A product of transposed operands, times a factor."""
+    node = group.root
+    assert node is not None
+    a, b = _input(node, 0), _input(node, 1)
+    attrs = attribute_values(node)
+    views = []
+    for value, letter in ((a, "A"), (b, "B")):
+        view = ctx.view(value)
+        rank = len(view.shape)
+        axes = list(range(rank))
+        if attrs.get(f"transBatch{letter}") and rank > 2:  # the axis before the matrix was moved to the front
+            axes = [*axes[1:-1], 0, axes[-1]]
+        if attrs.get(f"trans{letter}") and rank > 1:
+            axes[-2:] = axes[:-3:-1]
+        views.append(_permuted(view, axes))
+    alpha = attrs.get("alpha")
+    lower_product(ctx, group, views[0], views[1], 1.0 if alpha is None else float(alpha))
+
+
+@template("Gemm", accepts=_accepts, fuses=True)
+def gemm(ctx: LowerContext, group: Group) -> None:
+    """alpha * A * B + beta * C."""
+    _gemm(ctx, group, None)
+
+
+@template("FusedGemm", domain="com.microsoft", accepts=_accepts_fused_gemm, fuses=True)
+def fused_gemm(ctx: LowerContext, group: Group) -> None:
+    """Gemm and an activation."""
+    assert group.root is not None
+    _gemm(ctx, group, attribute_values(group.root).get("activation"))
+
+
+def _gemm(ctx: LowerContext, group: Group, activation: str | None) -> None:
+    node = group.root
+    assert node is not None
+    attrs = attribute_values(node)
+    a, b = _input(node, 0), _input(node, 1)
+    c = node.inputs[2] if len(node.inputs) > 2 else None
+    views = [_permuted(ctx.view(value), [1, 0] if attrs.get(name) else [0, 1]) for value, name in ((a, "transA"), (b, "transB"))]
+    alpha, beta = (1.0 if attrs.get(name) is None else float(attrs[name]) for name in ("alpha", "beta"))
+    lower_product(ctx, group, views[0], views[1], alpha, c if beta != 0.0 else None, beta, relu=activation == "Relu")
+
+
+def _input(node: Node, position: int) -> Value:
+    value = node.inputs[position]
+    assert value is not None, node
+    return value
+
+
+def _permuted(view: View, axes: Sequence[int]) -> View:
+    return View(view.buffer, tuple(view.shape[a] for a in axes), tuple(view.strides[a] for a in axes), view.offset)
+
+
+def _inserted(view: View, axis: int) -> View:
+    """The view with one more axis, of size 1."""
+    at = len(view.shape) + 1 + axis
+    return View(view.buffer, (*view.shape[:at], 1, *view.shape[at:]), (*view.strides[:at], 0, *view.strides[at:]), view.offset)
+
+
+def lower_product(
+    ctx: LowerContext,
+    group: Group,
+    a: View,
+    b: View,
+    alpha: float,
+    c: Value | None = None,
+    beta: float = 1.0,
+    *,
+    relu: bool = False,
+) -> None:
+    """The steps of a product of views whose last two axes are matrices."""
+    node = group.root
+    assert node is not None
+    assert group.shape is not None
+    kind = compute_type(a.buffer.dtype.name)
+
+    def root(operand: Callable[[Value], int]) -> dict[Value, Expr]:
+        value = accumulator(kind) * const(alpha, kind)
+        if c is not None:
+            ctx.check_broadcast(ctx.shape(c), ctx.shape(node.outputs[0]))
+            value = value + load(operand(c), ctx.dtype(c).name).cast(kind) * const(beta, kind)
+        if relu:
+            value = clamp(value, 0, None)
+        return {node.outputs[0]: value}
+
+    epilogue = group_epilogue(ctx, group, root)
+    if not epilogue.stores:
+        return
+    shape = list(group.shape)
+    moves = [list(strides) for strides in epilogue.strides(shape)]
+    if len(a.shape) == 1:
+        a = _inserted(a, -2)
+        at = len(shape) - (1 if len(b.shape) > 1 else 0)
+        shape.insert(at, 1)
+        for strides in moves:
+            strides.insert(at, 0)
+    if len(b.shape) == 1:
+        b = _inserted(b, -1)
+        shape.append(1)
+        for strides in moves:
+            strides.append(0)
+    _Product(ctx, group, a, b, epilogue, shape, moves, kind).lower()
+
+
+def product_into(ctx: LowerContext, group: Group, a: View, b: View, epilogue: GroupEpilogue, shape: Sequence[Dim]) -> None:
+    """The steps of a product of views with an epilogue of its own; `shape` is [*batch, rows, columns]."""
+    moves = [list(strides) for strides in epilogue.strides(shape)]
+    _Product(ctx, group, a, b, epilogue, list(shape), moves, compute_type(a.buffer.dtype.name)).lower()
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """B as a kernel reads it."""
+
+    source: Source
+    view: View  # its batch axes only
+    type: str
+    move: Dim  # from strip to strip (packed) or from row to row
+    vectors: int
+
+
+class _Product:
+    """One product on its way to steps: shape is [*batch, rows, columns], `moves` are the epilogue's strides over it."""
+
+    def __init__(
+        self,
+        ctx: LowerContext,
+        group: Group,
+        a: View,
+        b: View,
+        epilogue: GroupEpilogue,
+        shape: list[Dim],
+        moves: list[list[Dim]],
+        kind: str,
+    ) -> None:
+        self.ctx, self.group, self.a, self.b = ctx, group, a, b
+        self.epilogue, self.shape, self.moves, self.kind = epilogue, shape, moves, kind
+        self.rows, self.columns = shape[-2], shape[-1]
+        self.depth = b.shape[-2] if isinstance(b.shape[-2], int) else a.shape[-1]
+        self.constant = is_fixed(b)
+        self.vectors = strip_vectors(self.columns, kind, ctx.lanes)
+        self.strip = self.vectors * vector_lanes(kind, ctx.lanes)
+
+    def lower(self) -> None:
+        """Choose a way and write its steps."""
+        ctx, a, b = self.ctx, self.a, self.b
+        for size, other in ((a.shape[-1], b.shape[-2]), (a.shape[-2], self.rows), (b.shape[-1], self.columns)):
+            ctx.check_equal(size, other)
+        for batch in (a.shape[:-2], b.shape[:-2]):
+            ctx.check_broadcast(batch, self.shape[:-2])
+        along_depth = _is_unit(self.a, -1) and (self.constant or _is_unit(self.b, -2))
+        if along_depth and isinstance(self.columns, int) and self.columns <= _FEW:
+            self._sums(1)
+        elif self.constant:
+            self._tiles(self._packed_constant(), 1)
+        elif not _is_unit(self.b, -1):
+            if not along_depth:
+                self._tiles(self._packed(1), 1)
+            else:
+                self._either(_FEW + 1, self._sums)
+        elif self._stays_near():
+            self._tiles(self._as_it_lies(), 1)
+        else:
+            self._either(_PACK_FROM, lambda share: self._tiles(self._as_it_lies(), share))
+
+    def _stays_near(self) -> bool:
+        """Whether a B consecutive along its columns is read as fast as a packed one.
+
+        Wide vectors take several cache lines of a row at once; a small B is in the cache anyway.
+        """
+        size = self.columns * self.depth
+        return self.ctx.lanes >= 16 or (isinstance(size, int) and self._bytes(size) < _PACK_BYTES)
+
+    def _either(self, least: int, otherwise: Callable[[Dim], None]) -> None:
+        """Pack B if it has at least so many rows of A to serve; else do something else.
+
+        If the rows are known only at run time, both ways are in the program: the one that does not fit has no units.
+        """
+        many = dim_min(floordiv(self.rows, least), 1)
+        if many != 0:
+            self._tiles(self._packed(many), many)
+        if many != 1:
+            otherwise(1 - many)
+
+    def _bytes(self, elements: int) -> int:
+        return elements * BITS[self.kind] // 8
+
+    # The ways B can be read
+
+    def _as_it_lies(self) -> _Columns:
+        b = self.b
+        return _Columns(
+            "rows", View(b.buffer, b.shape[:-2], b.strides[:-2], b.offset), b.buffer.dtype.name, b.strides[-2], self.vectors
+        )
+
+    def _packed_shape(self) -> tuple[Dim, ...]:
+        return (*self.b.shape[:-2], ceildiv(self.columns, self.strip), self.depth, self.strip)
+
+    def _packed_constant(self) -> _Columns:
+        b, strip = self.b, self.strip
+        shape = numbers(self._packed_shape())
+        view = self.ctx.packed(pack_strips, (b,), strip, dtype=b.buffer.dtype, shape=shape)
+        return _Columns("packed", _batch_of(view), b.buffer.dtype.name, self.depth * strip, self.vectors)
+
+    def _packed(self, share: Dim) -> _Columns:
+        """A step that packs B into scratch memory."""
+        ctx, b = self.ctx, self.b
+        target = ctx.scratch(dtypes.from_name(self.kind), self._packed_shape(), "strips")
+        batch = _batch_of(target)
+        sizes: list[Dim] = []
+        moves: list[list[Dim]] = [[]]
+        if batch.shape:
+            sizes, moves = merge_axes(b.shape[:-2], [b.strides[:-2], batch.strides])
+        order: Order = "columns" if _is_unit(b, -1) else "depth" if _is_unit(b, -2) else "any"
+        kernel = PackKernel(b.buffer.dtype.name, self.kind, len(sizes), self.vectors, order)
+        arguments = (
+            *sizes,
+            self.columns,
+            self.depth,
+            _address(b),
+            *moves[0],
+            b.strides[-1],
+            b.strides[-2],
+            Address(target.buffer),
+        )
+        elements = product([*sizes, self.columns, self.depth])
+        label = f"pack for {self.group.label}"
+        ctx.step(
+            KernelStep(
+                kernel,
+                arguments,
+                pack_units(kernel, sizes, self.columns, self.depth, ctx.lanes) * share,
+                elements * (200 if order == "any" else 100) // 1000 * share,
+                (b.buffer,),
+                (target.buffer,),
+                label,
+                tuple(node.label for node in self.group.nodes),
+            )
+        )
+        return _Columns("packed", batch, self.kind, self.depth * self.strip, self.vectors)
+
+    # The steps
+
+    def _tiles(self, b: _Columns, share: Dim) -> None:
+        """A product in tiles."""
+        ctx, a = self.ctx, self._summable_a()
+        a_moves = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
+        b_moves = (*broadcast_strides(b.view, self.shape[:-2]), 0, 0)
+        sizes, moves = merge_axes(self.shape, [a_moves, b_moves, *self.moves], 1)
+        if len(sizes) < 2 or moves[1][-2] != 0:  # the axis of rows has size 1 and was dropped
+            sizes.insert(len(sizes) - 1, 1)
+            for move in moves:
+                move.insert(len(move) - 1, 0)
+        *batch, rows, columns = sizes
+        epilogue = self.epilogue.for_kernel([move[-1] for move in moves[2:]])
+        most = tallest(ctx.lanes, b.vectors)
+        whole = isinstance(columns, int) and columns % self.strip == 0
+        kernel = MatMulKernel(
+            self.kind, b.type, b.source, len(batch), b.vectors, most, heights(rows, most), _is_unit(a, -1), whole, epilogue
+        )
+        group = dim_max(floordiv(_GROUP_BYTES, dim_max(self.depth, 1) * self._bytes(most)), 1)
+        arguments: list[Argument] = [*batch, rows, columns, self.depth, group]
+        arguments += [_address(a), *moves[0][:-1], a.strides[-1], _address(b.view), *moves[1][:-2], b.move]
+        for view, move in zip(self.epilogue.views, moves[2:]):
+            arguments += [_address(view), *move]
+        tiles = units(kernel, batch, rows, columns, ctx.lanes)
+        self._step(kernel, arguments, tiles * share, self._work(epilogue.operations) * share, a, b.view)
+
+    def _work(self, operations: int) -> Dim:
+        """Nanoseconds: a multiply-add in 1/60, fewer rows than 4 wait for B to come; a vector operation in 1/40 per element."""
+        results = product(self.shape)
+        slots = dim_max(self.rows, 4) * product([*self.shape[:-2], self.columns]) * self.depth
+        return slots * (36 if self.kind == "f64" else 18) // 1000 + results * operations * 25 // 1000
+
+    def _summable_a(self) -> View:
+        """A in the type of the sums: halves are converted once, by a step of their own."""
+        a = self.a
+        if a.buffer.dtype.name == self.kind:
+            return a
+        target = self.ctx.scratch(dtypes.from_name(self.kind), a.shape, "converted")
+        name = a.buffer.dtype.name
+        self.ctx.step(
+            loop_step(
+                a.shape,
+                [a, target],
+                [name, self.kind],
+                [(1, load(0, name).cast(self.kind))],
+                lanes=self.ctx.lanes,
+                label="convert",
+                nodes=("convert",),
+            )
+        )
+        self.a = target
+        return target
+
+    def _sums(self, share: Dim) -> None:
+        """Every element of the result is one sum along the depth. The vectors of results run along its longer side."""
+        ctx, b = self.ctx, self._lying_along_depth()
+        first, second, shape, moves = self.a, b, self.shape, self.moves
+        if isinstance(self.columns, int) and self.columns <= _FEW and self.rows != 1:
+            first, second = b, self.a
+            shape = [*shape[:-2], shape[-1], shape[-2]]
+            moves = [[*move[:-2], move[-1], move[-2]] for move in moves]
+        *batch, rows, columns = shape
+        first_moves = (*broadcast_strides(View(first.buffer, first.shape[:-1], first.strides[:-1]), shape[:-1]), 0)
+        second_moves = broadcast_strides(View(second.buffer, second.shape[:-2], second.strides[:-2]), batch)
+        sizes, merged = merge_axes(shape, [first_moves, (*second_moves, 0, 0), *moves], 2)
+        *batch, rows, columns = sizes
+        epilogue = self.epilogue.for_kernel([move[-1] for move in merged[2:]])
+        kernel = DotKernel(self.kind, first.buffer.dtype.name, second.buffer.dtype.name, len(batch), epilogue)
+        arguments: list[Argument] = [*batch, rows, columns, self.depth]
+        arguments += [_address(first), *merged[0][:-1], _address(second), *merged[1][:-2], second.strides[-2]]
+        for view, move in zip(self.epilogue.views, merged[2:]):
+            arguments += [_address(view), *move]
+        work = product([*sizes, self.depth]) * (100 if self.kind == "f64" else 50) // 1000
+        self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.lanes) * share, work * share, first, second)
+
+    def _lying_along_depth(self) -> View:
+        """B with its last two axes exchanged, consecutive along the depth; a constant is turned beforehand if it must be."""
+        b = self.b
+        if not self.constant or _is_unit(b, -2):
+            return _permuted(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])
+        shape = numbers((*b.shape[:-2], b.shape[-1], b.shape[-2]))
+        return self.ctx.packed(_transposed, (b,), dtype=b.buffer.dtype, shape=shape)
+
+    def _step(self, kernel: Kernel, arguments: Sequence[Argument], units_: Dim, work: Dim, a: View, b: View) -> None:
+        self.ctx.step(
+            KernelStep(
+                kernel,
+                tuple(arguments),
+                units_,
+                work,
+                (a.buffer, b.buffer, *self.epilogue.reads),
+                self.epilogue.writes,
+                self.group.label,
+                tuple(node.label for node in self.group.nodes),
+                self.epilogue.in_place(self.moves, (a.buffer, b.buffer)),
+                flops=2 * product([*self.shape, self.depth]),
+            )
+        )
+
+
+def _is_unit(view: View, axis: int) -> bool:
+    """Whether the view is consecutive along an axis."""
+    return view.strides[axis] == 1 or view.shape[axis] == 1
+
+
+def _address(view: View) -> Address:
+    return Address(view.buffer, view.offset * (view.buffer.dtype.bits // 8))
+
+
+def _batch_of(packed: View) -> View:
+    """Strips as a tensor of their batch axes."""
+    return View(packed.buffer, packed.shape[:-3], packed.strides[:-3], packed.offset)
+
+
+def _transposed(matrices: Array) -> Array:
+    """Transform: the last two axes exchanged."""
+    return np.ascontiguousarray(np.swapaxes(matrices, -1, -2))

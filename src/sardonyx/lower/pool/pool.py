@@ -1,0 +1,224 @@
+"""Pools over images in their plain layout; they mean what `ops/pool/pool.py` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Final
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, dim_max, product
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import FLOATS, Expr, const, load, sqrt, unary
+from sardonyx.kernel.pool.pool import MaxPlacesKernel, PoolKernel, PoolKind, row_reach
+from sardonyx.lower.conv.conv_geometry import Geometry, window_geometry
+from sardonyx.lower.elementwise.elementwise import pow_
+from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.loop_builder import loop_step
+from sardonyx.lower.lowering import LowerContext, compute_type, lower_loop
+from sardonyx.lower.registry import template
+from sardonyx.lower.rows.rows import Made, Rows, lower_rows
+from sardonyx.ops.conv.windows import per_axis
+from sardonyx.program.steps import Argument, KernelStep, View
+
+_MOST_ROWS: Final = 256  # of a window, over all its planes
+_MOST_COLUMNS: Final = 256
+_MOST_REACH: Final = 1 << 14  # elements of a row on the stack
+_KINDS: Final[dict[str, PoolKind]] = {"MaxPool": "max", "AveragePool": "average", "LpPool": "sum"}
+
+
+def _accepts(node: Node) -> str:
+    source = node.inputs[0]
+    shape = None if source is None else source.shape
+    if source is None or shape is None or not isinstance(source.type, TensorType):
+        return "an input of unknown rank"
+    if not 3 <= len(shape) <= 5:
+        return f"{len(shape) - 2} spatial axes: there are kernels for 1 to 3"
+    if source.type.dtype.name not in (*FLOATS, "i8", "u8"):
+        return f"no kernel for {source.type.dtype.name}"
+    attrs = attribute_values(node)
+    if len(attrs.get("kernel_shape") or ()) != len(shape) - 2 or any(pad < 0 for pad in attrs.get("pads") or ()):
+        return "attributes that are not valid"
+    if attrs.get("p") is not None and not attrs["p"] > 0:
+        return f"p is {attrs['p']}"
+    return too_large(attrs, len(shape) - 2)
+
+
+def too_large(attrs: Mapping[str, Any], rank: int) -> str:
+    """Why windows are too large for the kernels, which are unrolled over their places and keep a row of them on the stack."""
+    *outer, columns = attrs["kernel_shape"]
+    step, spread = (per_axis(attrs.get(name), rank, name)[-1] for name in ("strides", "dilations"))
+    most = _MOST_COLUMNS if step <= 2 else _MOST_COLUMNS // 4  # far steps take a load for every lane
+    if prod(outer) > _MOST_ROWS or columns > most:
+        return f"windows of {prod(outer)} rows and {columns} columns: the kernel has room for {_MOST_ROWS} and {most}"
+    return "windows that reach too far" if row_reach(columns, step, spread) > _MOST_REACH else ""
+
+
+@template("MaxPool", "AveragePool", "LpPool", accepts=_accepts, fuses=True)
+def pool(ctx: LowerContext, group: Group) -> None:
+    """The maximum, mean or norm of every window."""
+    node = group.root
+    assert node is not None
+    source = node.inputs[0]
+    assert source is not None
+    assert group.shape is not None
+    attrs = attribute_values(node)
+    place = window_geometry(ctx, ctx.shape(source)[2:], attrs["kernel_shape"], attrs)
+    for size, expected in zip(group.shape[2:], place.out[3 - len(group.shape[2:]) :]):
+        ctx.check_equal(size, expected)
+    if len(node.outputs) > 1 and node.outputs[1].name:
+        _with_places(ctx, group, node, place)
+        return
+    kind: PoolKind = _KINDS[node.op_type]
+    type_ = compute_type(ctx.dtype(source).name)
+    result = accumulator(type_)
+    if kind == "sum":
+        result = _root(result, attrs["p"])
+    epilogue = group_epilogue(ctx, group, lambda operand: {node.outputs[0]: result})
+    if not epilogue.stores:
+        return
+    x = _powers(ctx, group, source, attrs["p"]) if kind == "sum" else _consecutive(ctx, source)
+    padded = kind == "average" and bool(attrs.get("count_include_pad"))
+    whole = not attrs.get("ceil_mode") and (padded or all(pad == 0 for pad in (*place.before, *place.after)))
+    pool_step(ctx, group, kind, x, place, epilogue, group.shape, padded=padded, whole=whole)
+
+
+def pool_step(
+    ctx: LowerContext,
+    group: Group,
+    kind: PoolKind,
+    x: View,
+    place: Geometry,
+    epilogue: GroupEpilogue,
+    shape: Sequence[Dim],
+    *,
+    padded: bool = False,
+    whole: bool = False,
+) -> None:
+    """The windows of an image whose columns are consecutive; `shape` is the result's. `padded` and `whole` are for means."""
+    moves = [_five(strides) for strides in epilogue.strides(shape)]
+    kernel = PoolKernel(
+        kind,
+        x.buffer.dtype.name,
+        compute_type(x.buffer.dtype.name),
+        _numbers(place.kernel),
+        _numbers(place.step),
+        _numbers(place.spread),
+        padded,
+        whole,
+        epilogue.for_kernel([move[4] for move in moves]),
+    )
+    arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.before]
+    arguments += [*_padded(place), x.address, *_five(x.strides)[:4]]
+    for view, move in zip(epilogue.views, moves):
+        arguments += [view.address, *move]
+    rows = product([*x.shape[:2], *place.out[:2]])
+    operations = place.kernel[0] * place.kernel[1] * place.step[2] + 2 * place.kernel[2] + kernel.epilogue.operations
+    ctx.step(
+        KernelStep(
+            kernel,
+            tuple(arguments),
+            rows,
+            rows * place.out[2] * operations * 60 // 1000,
+            (x.buffer, *epilogue.reads),
+            epilogue.writes,
+            group.label,
+            tuple(one.label for one in group.nodes),
+        )
+    )
+
+
+def _power(x: Expr, p: float) -> Expr:
+    return pow_(unary("abs", x) if p != 2 else x, const(float(p), x.type))
+
+
+def _root(total: Expr, p: float) -> Expr:
+    return sqrt(total) if p == 2 else pow_(total, const(1 / p, total.type))
+
+
+def _powers(ctx: LowerContext, group: Group, source: Value, p: float) -> View:
+    """|x| ** p, in the type it is added in."""
+    x, kind = ctx.straight(source), ctx.dtype(source).name
+    wide = compute_type(kind)
+    target = ctx.scratch(dtypes.from_name(wide), x.shape, "powers")
+    stores = [(1, _power(load(0, kind).cast(wide), p))]
+    ctx.step(loop_step(x.shape, [x, target], [kind, wide], stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,)))
+    return target
+
+
+def _with_places(ctx: LowerContext, group: Group, node: Node, place: Geometry) -> None:
+    """Maxima and where they are; what else is in the group is computed from both afterwards."""
+    source = node.inputs[0]
+    assert source is not None
+    x, (values, places) = ctx.view(source), (ctx.output(value) for value in node.outputs[:2])
+    name = x.buffer.dtype.name
+    kernel = MaxPlacesKernel(name, compute_type(name), *(_numbers(sizes) for sizes in (place.kernel, place.step, place.spread)))
+    depth, height, width = place.size
+    numbering: tuple[Dim, ...] = (height * width, width, 1)
+    if attribute_values(node).get("storage_order"):  # the first axis that is really there is numbered fastest
+        numbering = (1, depth, depth * height)
+    arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.before, *_padded(place), *numbering]
+    arguments += [x.address, *_five(x.strides), values.address, places.address]
+    rows = product([*x.shape[:2], *place.out[:2]])
+    work = rows * place.out[2] * (10 + 2 * place.taps)
+    writes = (values.buffer, places.buffer)
+    ctx.step(KernelStep(kernel, tuple(arguments), rows, work, (x.buffer,), writes, group.label, (node.label,)))
+    if group.after:
+        lower_loop(ctx, replace(group, kind="loop", root=None, template=None, nodes=group.after))
+
+
+def _numbers(values: tuple[int, ...]) -> tuple[int, int, int]:
+    planes, rows, columns = values
+    return planes, rows, columns
+
+
+def _five(strides: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Strides over [N, C, spatial ...] with exactly three spatial axes."""
+    return (*strides[:2], *(0,) * (5 - len(strides)), *strides[2:])
+
+
+def _padded(place: Geometry) -> list[Dim]:
+    return [before + size + after for before, size, after in zip(place.before, place.size, place.after)]
+
+
+def _consecutive(ctx: LowerContext, value: Value) -> View:
+    """The image with columns that are consecutive."""
+    view = ctx.view(value)
+    return view if view.strides[-1] == 1 or view.shape[-1] == 1 else ctx.contiguous(value)
+
+
+def _has_pixels(node: Node) -> str:
+    source = node.inputs[0]
+    shape = None if source is None else source.shape
+    if shape is None or len(shape) < 3:
+        return "an input without spatial axes"
+    if 0 in shape[2:]:
+        return "an image without pixels"
+    p = attribute_values(node).get("p")
+    return "" if p is None or p > 0 else f"p is {p}"
+
+
+@template("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", accepts=_has_pixels, fuses=True, absorbs=True)
+def global_pool(ctx: LowerContext, group: Group) -> None:
+    """The maximum, mean or norm of every channel."""
+    node = group.root
+    assert node is not None
+    assert node.inputs[0] is not None
+    rank = len(ctx.shape(node.inputs[0]))
+    for size in ctx.shape(node.inputs[0])[2:]:
+        ctx.check_equal(dim_max(size, 1), size)
+    p = float(attribute_values(node).get("p") or 0)  # only norms have one
+
+    def rule(rows: Rows) -> Made:
+        if node.op_type == "GlobalLpPool":
+            value = _root(rows.total("sum", _power(rows.x, p)), p)
+        else:
+            value = rows.mean(rows.x) if node.op_type == "GlobalAveragePool" else rows.total("max", rows.x)
+        return Made(results={rows.output: value})
+
+    lower_rows(ctx, group, rule, tuple(range(2, rank)))

@@ -1,0 +1,1 @@
+"""Recurrent cells: how the operators are lowered."""

@@ -1,0 +1,488 @@
+"""RNN, GRU, LSTM: one matrix product for the inputs of all times, then one kernel for the whole loop over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.forks import cached_property
+from sardonyx.ir.dims import Dim, product
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel import math
+from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.expr import BITS, Expr, clamp, const, load, select, unary
+from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.kernel.rnn.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, total, vector
+from sardonyx.lower.derived import is_fixed, numbers
+from sardonyx.lower.epilogue import GroupEpilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.loop_builder import loop_step
+from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.matmul.matmul import product_into
+from sardonyx.lower.registry import template
+from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View
+
+_GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DIRECTIONS: Final = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}
+_FUNCTIONS: Final = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_KEPT: Final = {"RNN": 1, "GRU": 1, "LSTM": 2}  # states that live on from step to step
+
+_SHARED_FROM: Final = 190_000  # multiply-adds of a pass from which on workers share them: less is over before they have met
+_MOST_STEPS: Final = 256  # times that may become steps of the program
+_AWAKE: Final = 8  # how much less it costs to share work with workers that are not asleep
+
+Activation = Callable[[Expr], Expr]
+
+# name -> expression of (x, alpha, beta), default alpha, default beta (None: the function takes none)
+_ACTIVATIONS: Final[dict[str, tuple[Callable[[Expr, Any, Any], Expr], float | None, float | None]]] = {
+    "relu": (lambda x, a, b: clamp(x, 0.0, None), None, None),
+    "tanh": (lambda x, a, b: math.tanh(x), None, None),
+    "sigmoid": (lambda x, a, b: math.sigmoid(x), None, None),
+    "affine": (lambda x, a, b: x * a + b, 1.0, 0.0),
+    "leakyrelu": (lambda x, a, b: select(x >= 0.0, x, x * a), 0.01, None),
+    "thresholdedrelu": (lambda x, a, b: select(x >= a, x, const(0.0, x.type)), 1.0, None),
+    "scaledtanh": (lambda x, a, b: math.tanh(x * b) * a, 1.0, 1.0),
+    "hardsigmoid": (lambda x, a, b: clamp(x * a + b, 0.0, 1.0), 0.2, 0.5),
+    "elu": (lambda x, a, b: select(x >= 0.0, x, math.expm1(x) * a), 1.0, None),
+    "softsign": (lambda x, a, b: x / (unary("abs", x) + 1.0), None, None),
+    "softplus": (lambda x, a, b: math.softplus(x), None, None),
+}
+
+
+def _accepts(node: Node) -> str:
+    attrs = attribute_values(node)
+    directions = _DIRECTIONS.get(attrs.get("direction") or "forward")
+    names = attrs.get("activations")
+    if directions is None or (names and len(names) < directions * len(_FUNCTIONS[node.op_type])):
+        return "attributes that are not valid"
+    if any(name.lower() not in _ACTIVATIONS for name in names or ()):
+        return "an activation without a kernel"
+    types = {value.type.dtype.name for value in _floats(node) if value is not None and isinstance(value.type, TensorType)}
+    if len(types) != 1 or not types <= {"f32", "f64", "f16", "bf16"}:
+        return f"no kernel for {', '.join(sorted(types))}"
+    recurrent = node.inputs[2]
+    if recurrent is None or recurrent.shape is None or len(recurrent.shape) != 3 or not isinstance(recurrent.shape[2], int):
+        return "a hidden size that is known only at run time"
+    if _input(node, 4) is not None and _input(node, 4).type.dtype.name != "i32":  # type: ignore[union-attr]
+        return "lengths that are not i32"
+    for value, expected in _shapes(node):
+        shape = value.shape or ()
+        if len(shape) != len(expected) or any(
+            isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, expected)
+        ):
+            return f"{value.name!r} has a shape that does not fit"
+    return ""
+
+
+def _input(node: Node, position: int) -> Value | None:
+    return node.inputs[position] if position < len(node.inputs) else None
+
+
+def _floats(node: Node) -> list[Value | None]:
+    return [value for position, value in enumerate(node.inputs) if position != 4]
+
+
+def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
+    """Every input and output but X with the shape it must have."""
+    attrs = attribute_values(node)
+    layout = attrs.get("layout")
+    x, r = node.inputs[0], node.inputs[2]
+    assert x is not None
+    assert x.shape is not None
+    assert r is not None
+    assert r.shape is not None
+    if len(x.shape) != 3:
+        return [(x, (0,))]
+    steps, batch = (x.shape[1], x.shape[0]) if layout else x.shape[:2]
+    hidden, gates = r.shape[2], _GATES[node.op_type]
+    directions = _DIRECTIONS[attrs.get("direction") or "forward"]
+    kept: tuple[Dim, ...] = (batch, directions, hidden) if layout else (directions, batch, hidden)
+    expected: list[tuple[Dim, ...]] = [
+        (directions, gates * hidden, x.shape[2]),
+        (directions, gates * hidden, hidden),
+        (directions, 2 * gates * hidden),
+        (batch,),
+        kept,
+        kept,
+        (directions, 3 * hidden),
+    ]
+    results: list[tuple[Dim, ...]] = [
+        (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden),
+        kept,
+        kept,
+    ]
+    pairs = [(_input(node, position + 1), shape) for position, shape in enumerate(expected)]
+    return [(value, shape) for value, shape in [*pairs, *zip(node.outputs, results)] if value is not None]
+
+
+@template("RNN", "GRU", "LSTM", accepts=_accepts)
+def recurrent(ctx: LowerContext, group: Group) -> None:
+    """A recurrent layer, in one or two directions."""
+    assert group.root is not None
+    _Layer(ctx, group, group.root).lower()
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What one direction computes."""
+
+    passes: tuple[Pass, ...]
+    gates: tuple[range, ...]  # whose weights each pass needs
+    slots: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Weights [direction, gate, hidden, depth] (several: their sum) that go to some gates of an arrangement."""
+
+    first: int  # gate
+    views: tuple[View, ...]
+
+
+class _Layer:
+    def __init__(self, ctx: LowerContext, group: Group, node: Node) -> None:
+        self.ctx, self.group, self.node = ctx, group, node
+        self.attrs = attribute_values(node)
+        self.op = node.op_type
+        self.gates = _GATES[self.op]
+        x, w, r = (ctx.view(value) for value in node.inputs[:3] if value is not None)
+        self.x, self.w, self.r = x, w, r
+        self.type = compute_type(x.buffer.dtype.name)
+        self.lanes = vector_lanes(self.type, ctx.lanes)
+        self.layout = bool(self.attrs.get("layout"))
+        self.steps, self.batch = (x.shape[1], x.shape[0]) if self.layout else x.shape[:2]
+        hidden, directions = r.shape[2], _DIRECTIONS[self.attrs.get("direction") or "forward"]
+        assert isinstance(hidden, int)
+        self.hidden, self.directions = hidden, directions
+        self.blocks = -(-hidden // self.lanes)
+        self.width = self.blocks * self.lanes
+        self.linear = self.op == "GRU" and bool(self.attrs.get("linear_before_reset"))
+        self.lengths = _input(node, 4)
+        escaping = set(ctx.escaping(group))
+        self.outputs = [value if value in escaping else None for value in node.outputs]
+
+    def lower(self) -> None:
+        """The product with the inputs, then the loop over time."""
+        if not any(self.outputs):
+            return
+        for value, expected in _shapes(self.node):
+            for size, wanted in zip(self.ctx.shape(value), expected):
+                self.ctx.check_equal(size, wanted)
+        inputs = self._projection()
+        cells = self._cells()
+        if all(cell == cells[0] for cell in cells):
+            self._loop(cells[0], inputs, 0, self.directions)
+        else:
+            for direction, cell in enumerate(cells):
+                self._loop(cell, inputs, direction, 1)
+
+    # The cells as expressions
+
+    def _cells(self) -> list[_Cell]:
+        """What each direction computes; alphas and betas go, in order, to the functions that take them."""
+        defaults = _FUNCTIONS[self.op]
+        names = list(self.attrs.get("activations") or defaults * self.directions)
+        alphas, betas = iter(self.attrs.get("activation_alpha") or ()), iter(self.attrs.get("activation_beta") or ())
+        functions: list[Activation] = []
+        for name in names:
+            function, alpha, beta = _ACTIVATIONS[name.lower()]
+            if alpha is not None:
+                alpha = next(alphas, alpha)
+            if beta is not None:
+                beta = next(betas, beta)
+            functions.append(self._bounded(function, alpha, beta))
+        count = len(defaults)
+        makers: dict[str, Callable[..., _Cell]] = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}
+        return [makers[self.op](*functions[start : start + count]) for start in range(0, count * self.directions, count)]
+
+    def _bounded(self, function: Callable[[Expr, Any, Any], Expr], alpha: float | None, beta: float | None) -> Activation:
+        return lambda x: function(x, alpha, beta)
+
+    def _clip(self, x: Expr) -> Expr:
+        limit = self.attrs.get("clip")
+        return x if limit is None or limit <= 0 else clamp(x, -limit, limit)
+
+    def _sum(self, gate: int, total_gate: int | None = None) -> Expr:
+        return projected(gate, self.type) + total(gate if total_gate is None else total_gate, self.type)
+
+    def _kept(self, values: Sequence[tuple[int, Expr]], hidden: Expr) -> tuple[tuple[tuple[int, Expr], ...], Expr]:
+        """New states, and what is given out: a sequence that has ended keeps its states and gives 0."""
+        if self.lengths is None:
+            return tuple(values), hidden
+        kept = tuple((slot, select(running(), value, state(slot, self.type))) for slot, value in values)
+        return kept, select(running(), hidden, const(0.0, self.type))
+
+    def _rnn(self, activate: Activation) -> _Cell:
+        new = activate(self._clip(self._sum(0)))
+        stores, output = self._kept([(0, new)], new)
+        return _Cell((Pass(0, 1, stores, output),), (range(1),), 1)
+
+    def _gru(self, gate: Activation, candidate: Activation) -> _Cell:
+        h, one = state(0, self.type), const(1.0, self.type)
+        update, reset = gate(self._clip(self._sum(0))), gate(self._clip(self._sum(1)))
+        if self.linear:
+            inner = total(2, self.type)
+            if _input(self.node, 3) is not None:
+                inner = inner + vector(0, self.type)
+            new = candidate(self._clip(projected(2, self.type) + reset * inner))
+            mixed = (one - update) * new + update * h
+            stores, output = self._kept([(0, mixed)], mixed)
+            return _Cell((Pass(0, 3, stores, output),), (range(3),), 1)
+        opening = Pass(0, 2, ((1, update), (2, reset * h)))
+        update = state(1, self.type)
+        new = candidate(self._clip(self._sum(2, 0)))
+        mixed = (one - update) * new + update * h
+        stores, output = self._kept([(0, mixed)], mixed)
+        return _Cell((opening, Pass(2, 1, stores, output)), (range(2), range(2, 3)), 3)
+
+    def _lstm(self, gate: Activation, candidate: Activation, squash: Activation) -> _Cell:
+        c, one = state(1, self.type), const(1.0, self.type)
+        peeps = [vector(number, self.type) for number in range(3)] if _input(self.node, 7) is not None else None
+        enter = gate(self._clip(self._sum(0) + peeps[0] * c if peeps else self._sum(0)))
+        if self.attrs.get("input_forget"):
+            keep = one - enter
+        else:
+            keep = gate(self._clip(self._sum(2) + peeps[2] * c if peeps else self._sum(2)))
+        cell = keep * c + enter * candidate(self._clip(self._sum(3)))
+        leave = gate(self._clip(self._sum(1) + peeps[1] * cell if peeps else self._sum(1)))
+        hidden = leave * squash(cell)
+        stores, output = self._kept([(0, hidden), (1, cell)], hidden)
+        return _Cell((Pass(0, 4, stores, output),), (range(4),), 2)
+
+    # Weights in the order of the kernel
+
+    def _gates_of(self, view: View, gates: range, start: int = 0) -> View:
+        """Gates of weights [direction, gates * hidden, ...] as [direction, gate, hidden, depth]; the first are skipped."""
+        depth, move = (view.shape[2], view.strides[2]) if len(view.shape) == 3 else (1, 1)
+        row = view.strides[1]
+        offset = view.offset + (start + gates.start) * self.hidden * row
+        return View(
+            view.buffer,
+            (self.directions, len(gates), self.hidden, depth),
+            (view.strides[0], row * self.hidden, row, move),
+            offset,
+        )
+
+    def _arranged(self, label: str, gates: int, depth_first: bool, parts: Sequence[_Part]) -> View:
+        """Weights as [direction, block, depth, gate, lane], or with the depth as the first axis."""
+        depth = parts[0].views[0].shape[3]
+        shape: tuple[Dim, ...] = (self.directions, self.blocks, depth, gates, self.lanes)
+        if depth_first:
+            shape = (depth, self.directions, self.blocks, gates, self.lanes)
+        sources = [view for part in parts for view in part.views]
+        if all(is_fixed(view) for view in sources):
+            first_gates = tuple((part.first, len(part.views)) for part in parts)
+            dtype = dtypes.from_name(self.type)
+            return self.ctx.packed(
+                _arrange_gates, sources, first_gates, gates, self.lanes, depth_first, dtype, dtype=dtype, shape=numbers(shape)
+            )
+        target = self.ctx.scratch(dtypes.from_name(self.type), shape, label)
+        axes = (1, 2, 3, 4, 0) if depth_first else (0, 1, 3, 4, 2)
+        strides = tuple(target.strides[axis] for axis in axes)  # of direction, block, gate, lane, depth
+        for part in parts:
+            self._fill(target, strides, part)
+        return target
+
+    def _fill(self, target: View, strides: tuple[Dim, ...], part: _Part) -> None:
+        """Steps that put weights in their place: whole blocks, then the last one. What fills it up does not matter."""
+        whole, rest = divmod(self.hidden, self.lanes)
+        count, depth = part.views[0].shape[1], part.views[0].shape[3]
+        direction, block, gate, lane, deep = strides
+        for blocks, lanes, start in ((whole, self.lanes, 0), (1, rest, whole)):
+            if not blocks or not lanes:
+                continue
+            shape = (self.directions, blocks, count, lanes, depth)
+            views = []
+            for view in part.views:
+                by_direction, by_gate, by_row, by_depth = view.strides
+                offset = view.offset + start * self.lanes * by_row
+                views.append(View(view.buffer, shape, (by_direction, by_row * self.lanes, by_gate, by_row, by_depth), offset))
+            at = target.offset + gate * part.first + block * start
+            views.append(View(target.buffer, shape, (direction, block, gate, lane, deep), at))
+            types = [view.buffer.dtype.name for view in views]
+            value = load(0, types[0]).cast(self.type)
+            for number in range(1, len(part.views)):
+                value = value + load(number, types[number]).cast(self.type)
+            self.ctx.step(
+                loop_step(
+                    shape, views, types, [(len(part.views), value)], lanes=self.ctx.lanes, label="weights", nodes=self._labels
+                )
+            )
+
+    def _bias(self) -> View | None:
+        """The bias of all gates; in a linear GRU without the recurrent part of the hidden gate."""
+        value = _input(self.node, 3)
+        if value is None:
+            return None
+        view = self.ctx.view(value)
+        parts = [_Part(0, (self._gates_of(view, range(self.gates)), self._gates_of(view, range(self.gates), self.gates)))]
+        if self.linear:
+            parts = [
+                _Part(0, (self._gates_of(view, range(2)), self._gates_of(view, range(2), 3))),
+                _Part(2, (self._gates_of(view, range(2, 3)),)),
+            ]
+        return self._arranged("bias", self.gates, False, parts)
+
+    def _rows(self, value: Value) -> View:
+        """A value whose last axis lies in consecutive elements: the kernel loads vectors of it."""
+        view = self.ctx.view(value)
+        return view if view.strides[-1] == 1 or view.shape[-1] == 1 else self.ctx.contiguous(value)
+
+    def _vectors(self) -> list[View]:
+        """Weights of single hidden units: peepholes, or the recurrent bias of a linear GRU's hidden gate."""
+        if self.op == "LSTM" and (value := _input(self.node, 7)) is not None:
+            view = self.ctx.view(value)
+            return [self._arranged("peephole", 1, False, [_Part(0, (self._gates_of(view, range(n, n + 1)),))]) for n in range(3)]
+        if self.linear and (value := _input(self.node, 3)) is not None:
+            return [self._arranged("bias", 1, False, [_Part(0, (self._gates_of(self.ctx.view(value), range(2, 3), 3),))])]
+        return []
+
+    # Steps
+
+    @cached_property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(node.label for node in self.group.nodes)
+
+    def _projection(self) -> View:
+        """The inputs times their weights: [time, row, direction * block * gate * lane], in the order of X's axes."""
+        columns = self.directions * self.blocks * self.gates * self.lanes
+        gates = self._gates_of(self.w, range(self.gates))
+        weights = self._arranged("input weights", self.gates, True, [_Part(0, (gates,))])
+        matrix = View(weights.buffer, (weights.shape[0], columns), (columns, 1), weights.offset)
+        shape = (*self.x.shape[:2], columns)
+        target = self.ctx.scratch(dtypes.from_name(self.type), shape, "projected")
+        value, views = accumulator(self.type), [target]
+        bias = self._bias()
+        if bias is not None:
+            value = value + load(0, self.type)
+            views.insert(0, View(bias.buffer, (columns,), (1,), bias.offset))
+        product_into(self.ctx, self.group, self.x, matrix, GroupEpilogue(tuple(views), ((len(views) - 1, value),)), shape)
+        return target
+
+    def _loop(self, cell: _Cell, inputs: View, first: int, count: int) -> None:
+        """The step that walks through time, for some of the directions."""
+        ctx, node = self.ctx, self.node
+        kept = _KEPT[self.op]
+        states = [_input(node, position) for position in (5, 6)[:kept]]
+        finals = [self.outputs[position] if position < len(self.outputs) else None for position in (1, 2)[:kept]]
+        weights = [
+            self._arranged("weights", len(gates), False, [_Part(0, (self._gates_of(self.r, gates),))]) for gates in cell.gates
+        ]
+        vectors = self._vectors()
+        kernel = RecurrentKernel(
+            self.type,
+            self.x.buffer.dtype.name,
+            self.gates,
+            len(vectors),
+            cell.slots,
+            cell.passes,
+            tuple(value is not None for value in states),
+            tuple(value is not None for value in finals),
+            self.outputs[0] is not None,
+            self.lengths is not None,
+            min(max(self.batch, 1), MOST_ROWS) if isinstance(self.batch, int) else MOST_ROWS,
+        )
+        memory = ctx.scratch(dtypes.from_name(self.type), (cell.slots + 1, self.directions, self.batch, self.width), "states")
+        size = BITS[self.type] // 8
+        backwards = 1 if self.attrs.get("direction") == "reverse" else first
+        by_time, by_row = (inputs.strides[1], inputs.strides[0]) if self.layout else inputs.strides[:2]
+        by_direction = self.blocks * self.gates * self.lanes
+        arguments: list[Argument] = [self.steps, self.batch, self.hidden, backwards]
+        arguments += [Address(inputs.buffer, (inputs.offset + first * by_direction) * size), by_time, by_row, by_direction]
+        arguments += [Address(memory.buffer, memory.strides[1] * (first * size)), memory.strides[0]]
+        arguments += [Address(view.buffer, (view.offset + view.strides[0] * first) * size) for view in (*weights, *vectors)]
+        reads, writes = [inputs.buffer, *(view.buffer for view in (*weights, *vectors))], [memory.buffer]
+        if self.outputs[0] is not None:
+            view = ctx.output(self.outputs[0])
+            row, time, turn = (0, 1, 2) if self.layout else (2, 0, 1)
+            arguments += [_address(view, first * view.strides[turn]), *(view.strides[axis] for axis in (time, turn, row))]
+            writes.append(view.buffer)
+        for values, buffers, look in ((states, reads, self._rows), (finals, writes, ctx.output)):
+            for value in values:
+                if value is not None:
+                    view = look(value)
+                    turn, row = (1, 0) if self.layout else (0, 1)
+                    arguments += [_address(view, first * view.strides[turn]), view.strides[turn], view.strides[row]]
+                    buffers.append(view.buffer)
+        if self.lengths is not None:
+            view = ctx.contiguous(self.lengths)
+            arguments += [_address(view), *ctx.fault(node, "sequence_lens holds {found}: expected lengths from 0 to {limit}")]
+            reads.append(view.buffer)
+        operations = self.gates * self.hidden * self.hidden
+        if self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
+            self._steps(kernel, arguments, count, reads, writes, memory.buffer)
+            return
+        work = product([self.steps, count, operations]) * (self.batch + 3) * 25 // 1000
+        flops = 2 * product([self.steps, self.batch, count, operations])
+        self._step(kernel, arguments, self.batch * count, work, reads, writes, flops)
+
+    def _step(
+        self,
+        kernel: RecurrentKernel,
+        arguments: Sequence[Argument],
+        units: Dim,
+        work: Dim,
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+        flops: Dim = 0,
+    ) -> None:
+        label, nodes, places = self.group.label, self._labels, (_distinct(reads), _distinct(writes))
+        self.ctx.step(KernelStep(kernel, tuple(arguments), units, work, *places, label, nodes, flops=flops))
+
+    def _is_stepwise(self, operations: int) -> bool:
+        """Whether workers had better share the hidden units of one sequence, step by step."""
+        one = self.directions == 1 and self.batch == 1
+        return one and isinstance(self.steps, int) and 2 <= self.steps <= _MOST_STEPS and operations >= _SHARED_FROM
+
+    def _steps(
+        self,
+        kernel: RecurrentKernel,
+        arguments: list[Argument],
+        count: int,
+        reads: list[Buffer],
+        writes: list[Buffer],
+        memory: Buffer,
+    ) -> None:
+        """A step for every pass at every time."""
+        assert isinstance(self.steps, int)
+        self._step(replace(kernel, part="enter"), [*arguments, 0], count, self.hidden, reads, [memory])
+        for time in range(self.steps):
+            for number, one in enumerate(kernel.passes):
+                # Workers are awake between these steps: they are worth sharing from far less work on than others.
+                products = one.gates * self.hidden * self.hidden
+                step, work = replace(kernel, part=str(number)), products * _AWAKE // 25
+                self._step(step, [*arguments, time], count * self.blocks, work, [*reads, memory], writes, 2 * count * products)
+        if any(kernel.final):
+            self._step(replace(kernel, part="leave"), [*arguments, self.steps], count, self.hidden, [memory], writes)
+
+
+def _address(view: View, offset: Dim = 0) -> Address:
+    return Address(view.buffer, (view.offset + offset) * (BITS[view.buffer.dtype.name] // 8))
+
+
+def _distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    return tuple(dict.fromkeys(buffers))
+
+
+def _arrange_gates(*arguments: Any) -> Array:
+    """Transform: weights [direction, gate, hidden, depth] as [direction, block, depth, gate, lane], or with the depth first.
+
+    Of each part `parts` gives the first gate it fills and how many of the arrays are summed up for it.
+    """
+    *arrays, parts, gates, lanes, depth_first, dtype = arguments
+    directions, _, hidden, depth = arrays[0].shape
+    blocks = -(-hidden // lanes)
+    filled = np.zeros((directions, gates, blocks * lanes, depth), dtype.numpy)
+    left = iter(arrays)
+    for first, count in parts:
+        summands = [next(left).astype(dtype.numpy) for _ in range(count)]
+        filled[:, first : first + summands[0].shape[1], :hidden] = sum(summands[1:], summands[0])
+    split = filled.reshape(directions, gates, blocks, lanes, depth)
+    return np.ascontiguousarray(split.transpose(4, 0, 2, 1, 3) if depth_first else split.transpose(0, 2, 4, 1, 3))

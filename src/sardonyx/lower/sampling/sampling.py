@@ -1,0 +1,348 @@
+"""GridSample, AffineGrid and RoiAlign; they mean what `ops/sampling/sampling.py` and `ops/sampling/vision.py` say.
+
+A GridSample first writes, for every point of the grid, the places of the elements it is made of and their weights; they are the
+same for all channels. The expressions are those of the definition, operation by operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sardonyx import dtypes
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, dim_max
+from sardonyx.ir.graph import Node
+from sardonyx.ir.types import TensorType
+from sardonyx.kernel.expr import FLOATS, Expr, clamp, const, index, load, maximum, minimum, select, unary
+from sardonyx.kernel.sampling import sample
+from sardonyx.kernel.sampling.sample import SampleKernel
+from sardonyx.lower.copying import OF_WIDTH
+from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.index_loops import index_tensor, indexed_loop
+from sardonyx.lower.indexing.indexing import FAR_AWAY, given, take
+from sardonyx.lower.indexing.movement import root_of
+from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.registry import template
+from sardonyx.lower.views import reshaped
+from sardonyx.program.steps import KernelStep, View, element_count
+
+_FARTHEST: Final = 2.0**30  # coordinates are cut to this before they become integers
+_TAP_BITS: Final = {"nearest": 0, "linear": 1, "cubic": 2}  # of an axis: two to this power are its taps
+_MODES: Final = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
+
+
+def _kind(node: Node, position: int) -> str:
+    value = node.inputs[position]
+    return value.type.dtype.name if value is not None and isinstance(value.type, TensorType) else ""
+
+
+def _accepts_grid(node: Node) -> str:
+    attrs = attribute_values(node)
+    shapes = [(value.shape if value is not None else None) or () for value in node.inputs[:2]]
+    rank = len(shapes[0]) - 2
+    if not 1 <= rank <= 3 or len(shapes[1]) != len(shapes[0]) or shapes[1][-1] != rank:
+        return "image and grid do not fit, or more than 3 spatial axes"
+    if attrs.get("mode") not in _MODES or attrs.get("padding_mode") not in ("zeros", "border", "reflection"):
+        return "a mode that is not known"
+    kinds = [_kind(node, position) for position in (0, 1)]
+    if _MODES[attrs["mode"]] == "nearest":
+        return ""
+    fits = kinds[0] in FLOATS and compute_type(kinds[0]) == compute_type(kinds[1])
+    return "" if fits else f"no kernel for values between elements of {kinds[0]} with a grid of {kinds[1]}"
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """How points are looked up: loads 0 ... rank - 1 are the coordinates of a point, the next ones the sizes of the image."""
+
+    rank: int
+    kind: str  # the coordinates are computed in this type
+    source: str  # and stored in this one
+    mode: str
+    padding: str
+    corners: bool
+
+    def size(self, axis: int) -> Expr:
+        return load(self.rank + axis, "i64")
+
+    def coordinate(self, axis: int) -> Expr:
+        """Where a point lies on an axis, in elements."""
+        x, size = load(axis, self.source).cast(self.kind), self.size(axis)
+        if self.corners:
+            return (x + 1.0) * ((size - 1).cast(self.kind) * 0.5)
+        return ((x + 1.0) * size.cast(self.kind) - 1.0) * 0.5
+
+    def step(self, axis: int) -> Expr:
+        """Which tap of an axis we are at."""
+        bits = _TAP_BITS[self.mode]
+        return (index(1) >> (bits * (self.rank - 1 - axis))) & ((1 << bits) - 1)
+
+    def place(self) -> Expr:
+        """The element of an image's channel, or -1 outside."""
+        position: Expr = const(0, "i64")
+        inside: Expr | None = None
+        for axis in range(self.rank):
+            x, size = self.coordinate(axis), self.size(axis)
+            finite = select(unary("isnan", x), -_FARTHEST, clamp(x, -_FARTHEST, _FARTHEST))
+            if self.mode == "nearest":
+                tap = unary("round", finite).cast("i64")
+            else:
+                tap = unary("floor", finite).cast("i64") + self.step(axis) - (1 if self.mode == "cubic" else 0)
+            if self.padding == "reflection":
+                resolved = self._reflected(tap, size)
+            else:
+                resolved = clamp(tap, 0, size - 1)
+            if self.padding == "zeros":
+                within = (tap >= 0) & (tap < size)
+                inside = within if inside is None else inside & within
+            position = position * size + resolved
+        return position if inside is None else select(inside, position, -1)
+
+    def _reflected(self, tap: Expr, size: Expr) -> Expr:
+        if self.corners:
+            double = (size - 1) * 2
+            folded = unary("abs", tap) % double
+            return select(size > 1, minimum(folded, double - folded), 0)
+        double = size * 2
+        rest = tap % double
+        folded = select(rest < 0, rest + double, rest)
+        return minimum(folded, double - 1 - folded)
+
+    def weight(self) -> Expr:
+        """How much of an element a point has."""
+        total: Expr | None = None
+        for axis in range(self.rank):
+            x, step = self.coordinate(axis), self.step(axis)
+            part = x - unary("floor", x)
+            if self.mode == "linear":
+                share = select(step.eq(0), 1.0 - part, part)
+            else:
+                share = _cubic((step - 1).cast(self.kind) - part)
+            total = share if total is None else total * share
+        assert total is not None
+        return total
+
+
+def _cubic(distance: Expr) -> Expr:
+    """The cubic convolution kernel."""
+    a = -0.75
+    t = unary("abs", distance)
+    inner = (t * (a + 2) - (a + 3)) * t * t + 1.0
+    outer = ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
+    return select(t <= 1.0, inner, select(t < 2.0, outer, 0.0))
+
+
+@template("GridSample", accepts=_accepts_grid)
+def grid_sample(ctx: LowerContext, group: Group) -> None:
+    node = root_of(group)
+    attrs = attribute_values(node)
+    image, points = ctx.contiguous(given(node, 0)), ctx.contiguous(given(node, 1))
+    batch, channels, *spatial = image.shape
+    rank = len(spatial)
+    ctx.check_equal(batch, points.shape[0])
+    for size in spatial:
+        ctx.check_equal(dim_max(size, 1), size)
+    count = element_count(points.shape[1:-1])
+    name = points.buffer.dtype.name
+    grid = _Grid(rank, compute_type(name), name, _MODES[attrs["mode"]], attrs["padding_mode"], bool(attrs.get("align_corners")))
+    # The grid lists coordinates from the last axis to the first.
+    places_of = [
+        View(points.buffer, (batch, 1, count), (count * rank, 0, rank), points.offset + rank - 1 - axis) for axis in range(rank)
+    ]
+    sizes = ctx.sizes(spatial, "spatial")
+    views = [*places_of, *(View(sizes.buffer, (), (), axis) for axis in range(rank))]
+    taps = 1 << (_TAP_BITS[grid.mode] * rank)
+    shape: tuple[Dim, ...] = (batch, taps, count)
+    tables = [ctx.scratch(dtypes.INT64, shape, "places")]
+    indexed_loop(ctx, shape, views, tables[0], grid.place(), group.label)
+    if grid.mode != "nearest":
+        tables.append(ctx.scratch(dtypes.from_name(compute_type(image.buffer.dtype.name)), shape, "weights"))
+        indexed_loop(ctx, shape, views, tables[1], grid.weight(), group.label)
+    _sampled(ctx, group, image, tables, ctx.output(node.outputs[0]), channels)
+
+
+def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View], target: View, move: Dim) -> None:
+    """The elements at places [n, taps, points], with weights if there are any; `move` leads from n to n + 1 in channels."""
+    _, channels, *spatial = image.shape
+    batch, taps, count = tables[0].shape
+    assert isinstance(taps, int)
+    weighted = len(tables) > 1
+    kind = image.buffer.dtype.name if weighted else OF_WIDTH[image.buffer.dtype.bits]
+    sources = (image, *tables)
+    ctx.step(
+        KernelStep(
+            SampleKernel(kind, compute_type(kind), taps, weighted),
+            (channels, count, element_count(spatial), move, *(view.address for view in (*sources, target))),
+            sample.units(batch, channels, count),
+            batch * channels * count * taps,
+            tuple(view.buffer for view in sources),
+            (target.buffer,),
+            group.label,
+            (group.label,),
+        )
+    )
+
+
+def _accepts_theta(node: Node) -> str:
+    shape, result = node.inputs[0].shape if node.inputs[0] is not None else None, node.outputs[0].shape
+    if shape is None or result is None or len(shape) != 3 or _kind(node, 0) not in FLOATS:
+        return "theta is no batch of matrices of floats"
+    rank = len(result) - 2
+    return "" if tuple(shape[1:]) == (rank, rank + 1) else "theta does not fit the size"
+
+
+@template("AffineGrid", accepts=_accepts_theta)
+def affine_grid(ctx: LowerContext, group: Group) -> None:
+    """Coordinates of all places of an image, times a matrix."""
+    node = root_of(group)
+    theta, target = ctx.view(given(node, 0)), ctx.output(node.outputs[0])
+    shape = ctx.shape(node.outputs[0])
+    spatial, rank = shape[1:-1], len(shape) - 2
+    ctx.check_equal(shape[0], theta.shape[0])
+    kind = theta.buffer.dtype.name
+    wide = compute_type(kind)
+    sizes = ctx.sizes(list(spatial), "spatial")
+    batch, row, column = theta.strides
+    ones = (1,) * rank
+    views = [
+        View(theta.buffer, (shape[0], *ones, rank), (batch, *(0,) * rank, row), theta.offset + column * place)
+        for place in range(rank + 1)
+    ]
+    views += [View(sizes.buffer, (), (), axis) for axis in range(rank)]
+    corners = bool(attribute_values(node).get("align_corners"))
+    # The first column of the matrix belongs to the last axis.
+    places = [_normalized(1 + axis, load(rank + 1 + axis, "i64"), corners).cast(wide) for axis in reversed(range(rank))]
+    factors = [load(place, kind).cast(wide) for place in range(rank + 1)]
+    total = _dot(places, factors) + factors[-1]
+    indexed_loop(ctx, shape, views, target, total, group.label)
+
+
+def _dot(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
+    total = a[0] * b[0]
+    for x, y in zip(a[1:], b[1:]):
+        total = total + x * y
+    return total
+
+
+def _normalized(axis: int, length: Expr, corners: bool) -> Expr:
+    """Where a place lies between -1 and 1: those are the centres of the outermost elements, or their borders."""
+    step = index(axis).cast("f64") * 2.0
+    if corners:
+        return step / select(length > 1, length - 1, 1).cast("f64") - 1.0
+    return (step + 1.0) / length.cast("f64") - 1.0
+
+
+_MOST_SAMPLES: Final = 4  # of a bin along an axis: all samples of a bin are in the code
+
+
+def _accepts_regions(node: Node) -> str:
+    attrs = attribute_values(node)
+    shapes = [(value.shape if value is not None else None) or () for value in node.inputs[:3]]
+    if [len(shape) for shape in shapes] != [4, 2, 1] or shapes[1][1] != 4:
+        return "images, regions and indices do not fit"
+    if {_kind(node, 0), _kind(node, 1)} != {"f32"}:
+        return "not f32"
+    if attrs.get("mode") != "avg":
+        return "the largest share of a bin"
+    ratio = attrs.get("sampling_ratio") or 0
+    return "" if 1 <= ratio <= _MOST_SAMPLES else "how many samples a bin has depends on the regions"
+
+
+@template("RoiAlign", accepts=_accepts_regions)
+def roi_align(ctx: LowerContext, group: Group) -> None:
+    """The mean of a few points of every bin of a region, each between four elements: a weighted sum for every bin."""
+    node = root_of(group)
+    attrs = attribute_values(node)
+    image, regions = ctx.contiguous(given(node, 0)), ctx.view(given(node, 1))
+    images, channels, *spatial = image.shape
+    count, bins, ratio = regions.shape[0], (attrs["output_height"], attrs["output_width"]), attrs["sampling_ratio"]
+    ctx.check_equal(count, ctx.shape(given(node, 2))[0])
+    for size in (images, *spatial):
+        ctx.check_equal(dim_max(size, 1), size)
+    sizes = ctx.sizes([images, channels, *spatial], "image")
+    numbers = _image_numbers(ctx, group, node, images)
+    row, column = regions.strides
+    # Loads: left, top, right, bottom of a region; its image; images, channels, height, width.
+    views = [View(regions.buffer, (count, 1, 1, 1), (row, 0, 0, 0), regions.offset + column * place) for place in range(4)]
+    views.append(View(numbers.buffer, (count, 1, 1, 1), (1, 0, 0, 0)))
+    views += [View(sizes.buffer, (), (), place) for place in range(4)]
+    taps = 4 * ratio * ratio
+    axes = [_RegionAxis(axis, bins[axis], ratio, attrs) for axis in (0, 1)]
+    length = [load(7 + axis, "i64") for axis in (0, 1)]
+    first = clamp(load(4, "i64"), 0, load(5, "i64") - 1) * load(6, "i64")  # the channels of the images before
+    place = (first * length[0] + axes[0].place()) * length[1] + axes[1].place()
+    weight = axes[0].weight() * axes[1].weight() * (1.0 / (ratio * ratio))
+    tables = []
+    for kind, value in ((dtypes.INT64, place), (dtypes.FLOAT32, weight)):
+        table = ctx.scratch(kind, (count, taps, *bins), "places" if kind is dtypes.INT64 else "weights")
+        indexed_loop(ctx, table.shape, views, table, value, group.label)
+        flat = reshaped(table, (count, taps, bins[0] * bins[1]))
+        assert flat is not None
+        tables.append(flat)
+    _sampled(ctx, group, image, tables, ctx.output(node.outputs[0]), 0)
+
+
+def _image_numbers(ctx: LowerContext, group: Group, node: Node, images: Dim) -> View:
+    """The image of each region, checked."""
+    given_numbers = ctx.view(given(node, 2))
+    wanted = load(0, given_numbers.buffer.dtype.name).cast("i64")
+    checked = index_tensor(ctx, given_numbers.shape, [given_numbers], select(wanted < 0, FAR_AWAY, wanted), group.label)
+    all_images = index_tensor(ctx, (images,), [], index(0), group.label)
+    target = ctx.scratch(dtypes.INT64, given_numbers.shape, "images")
+    fault = ctx.fault(node, "batch_indices names an image that is not there: X has {limit} images")
+    take(ctx, all_images, 0, checked, target, fault, group.label)
+    return target
+
+
+@dataclass(frozen=True)
+class _RegionAxis:
+    """One side of the regions: rows (axis 0) or columns (1).
+
+    Taps count the samples of a bin, row by row, and the four elements around each.
+    """
+
+    axis: int
+    bins: int
+    ratio: int
+    attrs: Mapping[str, Any]
+
+    @property
+    def _upper(self) -> Expr:
+        """Whether we are at the element behind a point."""
+        return ((index(1) >> (1 - self.axis)) & 1).ne(0)
+
+    @property
+    def _sample(self) -> Expr:
+        samples = index(1) >> 2
+        number: Expr = const(0, "i64")
+        for step in range(1, self.ratio):  # samples // ratio or samples % ratio, for a handful of them
+            number = select(samples >= step * self.ratio, step, number)
+        return number if self.axis == 0 else samples - number * self.ratio
+
+    def _point(self) -> tuple[Expr, Expr]:
+        """Where a sample lies, limited to the image; whether it was inside."""
+        half = self.attrs.get("coordinate_transformation_mode") == "half_pixel"
+        scale, shift = self.attrs["spatial_scale"], 0.5 if half else 0.0
+        start, end = (load(place, "f32") * scale - shift for place in (1 - self.axis, 3 - self.axis))
+        length = end - start
+        if not half:
+            length = maximum(length, 1.0)
+        width = length / float(self.bins)
+        inner = (self._sample.cast("f64") + 0.5) * (width / float(self.ratio)).cast("f64")
+        point = (start.cast("f64") + index(2 + self.axis).cast("f64") * width.cast("f64") + inner).cast("f32")
+        size = load(7 + self.axis, "i64").cast("f32")
+        inside = (point >= -1.0) & (point <= size)
+        return clamp(select(inside, point, 0.0), 0.0, size - 1.0), inside
+
+    def place(self) -> Expr:
+        """The element before or behind a point."""
+        low = self._point()[0].cast("i64")
+        return select(self._upper, minimum(low + 1, load(7 + self.axis, "i64") - 1), low)
+
+    def weight(self) -> Expr:
+        """How much of it a point has."""
+        point, inside = self._point()
+        share = point - unary("floor", point)
+        return select(inside, select(self._upper, share, 1.0 - share), 0.0)

@@ -1,0 +1,1 @@
+"""Control flow and sequences: what the operators mean."""

@@ -1,0 +1,1 @@
+"""Element by element: what the operators mean."""

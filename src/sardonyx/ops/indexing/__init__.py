@@ -1,0 +1,1 @@
+"""Moving and picking elements: what the operators mean."""

@@ -1,0 +1,1 @@
+"""Quantized arithmetic: what the operators mean."""

@@ -1,0 +1,1 @@
+"""Along rows: reductions, norms, sorting: what the operators mean."""

@@ -1,0 +1,1 @@
+"""Resizing and sampling images and signals: what the operators mean."""

@@ -1,0 +1,1 @@
+"""Strings: what the operators mean."""

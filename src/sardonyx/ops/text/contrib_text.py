@@ -1,0 +1,241 @@
+"""Operators of com.microsoft on text and tokens: Tokenizer, MurmurHash3, NGramRepeatBlock, BifurcationDetector and others.
+
+Regular expressions have the syntax of RE2; of several matches at one place the longest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.types import TensorType
+from sardonyx.ops.attention.contrib_attention import MICROSOFT
+from sardonyx.ops.infer import InferContext, InferResult, same_as
+from sardonyx.ops.interruption import stop_if_asked
+from sardonyx.ops.registry import op
+from sardonyx.ops.text.re2 import compile_re2
+
+_START, _END = "\x02", "\x03"
+
+
+def _split(text: str, separators: tuple[str, ...], least: int) -> list[str]:
+    """The text cut at every match of each separator in turn; pieces shorter than `least` are dropped."""
+    pieces = [text]
+    for pattern in map(compile_re2, separators):
+        cut: list[str] = []
+        for piece in pieces:
+            find, start = pattern.finder(piece), 0
+            while start <= len(piece):
+                stop_if_asked()
+                match = find(start)
+                end = len(piece) if match is None else match.start
+                if end - start >= least:
+                    cut.append(piece[start:end])
+                if match is None:
+                    break
+                start = max(match.end, match.start + 1)  # an empty match moves on by a character
+        pieces = cut
+    return pieces
+
+
+def _matches(text: str, expression: str, least: int) -> Iterator[str]:
+    """The parts of the text that match; after one shorter than `least` the search goes on a character later."""
+    if len(text) < least:
+        return
+    find, start = compile_re2(expression).finder(text), 0
+    while start <= len(text):
+        stop_if_asked()
+        match = find(start)
+        if match is None:
+            return
+        if match.end - match.start >= least:
+            yield text[match.start : match.end]
+            start = match.end
+        else:
+            start = match.start + 1
+
+
+def _tokenizer(
+    x: Array, *, mark: int, mincharnum: int, pad_value: str, separators: tuple[str, ...] | None, tokenexp: str | None
+) -> Array:
+    """Each string as a row of tokens, padded to the longest row; `mark` puts a start and an end marker around them."""
+    if mincharnum < 1:
+        raise ValueError(f"mincharnum is {mincharnum}; expected at least 1")
+    if x.ndim not in (1, 2):
+        raise ValueError(f"X is {x.shape}, expected one or two axes")
+    if not separators and not tokenexp:
+        raise ValueError("one of separators and tokenexp is required")
+    characters = separators == ("",) if separators else tokenexp == "."
+    if characters and mincharnum > 1:
+        raise ValueError(f"mincharnum is {mincharnum}, but single characters are the tokens")
+    rows: list[list[str]] = []
+    for text in x.reshape(-1):
+        if characters:
+            rows.append(list(text))
+        elif separators:
+            rows.append(_split(text, separators, mincharnum))
+        else:
+            rows.append(list(_matches(text, tokenexp or "", mincharnum)))
+    longest = max(map(len, rows), default=0)
+    if longest == 0:
+        return np.empty((*x.shape, 0), object)
+    if mark:
+        rows = [[_START, *row, _END] for row in rows]
+        longest += 2
+    result = np.full((len(rows), longest), pad_value, object)
+    for target, row in zip(result, rows, strict=True):
+        target[: len(row)] = row
+    return result.reshape(*x.shape, longest)
+
+
+def _infer_tokenizer(ctx: InferContext) -> InferResult:
+    shape = ctx.shape(0)
+    return None if shape is None else (*shape, ctx.fresh("tokens"))
+
+
+TOKENIZER = op("Tokenizer", domain=MICROSOFT, eval=_tokenizer, infer=_infer_tokenizer)
+
+_FIRST: Final = np.uint32(0xCC9E2D51)
+_SECOND: Final = np.uint32(0x1B873593)
+
+
+def _rotated(x: Array, by: int) -> Array:
+    return (x << np.uint32(by)) | (x >> np.uint32(32 - by))
+
+
+def _scrambled(block: Array) -> Array:
+    return _rotated(block * _FIRST, 15) * _SECOND
+
+
+def _hashed(blocks: Array, tail: Array | None, length: int, seed: int) -> Array:
+    """MurmurHash3 (x86, 32 bit) of many keys of one length: [keys, length // 4] words and the last bytes as a word each."""
+    with np.errstate(over="ignore"):
+        state = np.full(blocks.shape[0], seed & 0xFFFFFFFF, np.uint32)
+        for column in range(blocks.shape[1]):
+            state = _rotated(state ^ _scrambled(blocks[:, column]), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        if tail is not None:
+            state = state ^ _scrambled(tail)
+        state = state ^ np.uint32(length)
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+            state = (state ^ (state >> np.uint32(shift))) * np.uint32(factor)
+        return state ^ (state >> np.uint32(16))
+
+
+def _hashed_text(text: str, seed: int) -> Array:
+    data = text.encode()
+    whole = len(data) // 4 * 4
+    rest = int.from_bytes(data[whole:], "little")
+    tail = np.array([rest], np.uint32) if whole < len(data) else None
+    return _hashed(np.frombuffer(data[:whole], "<u4")[None, :], tail, len(data), seed)
+
+
+def _murmur_hash(x: Array, *, positive: int, seed: int) -> Array:
+    if x.dtype == object:
+        hashes = np.array([_hashed_text(text, seed)[0] for text in x.reshape(-1)], np.uint32)
+    else:
+        words = np.ascontiguousarray(x).reshape(-1).view("<u4").reshape(x.size, x.dtype.itemsize // 4)
+        hashes = _hashed(words, None, x.dtype.itemsize, seed)
+    return hashes.reshape(x.shape) if positive else hashes.reshape(x.shape).view(np.int32)
+
+
+def _infer_murmur_hash(ctx: InferContext) -> InferResult:
+    return TensorType(dtypes.UINT32 if ctx.attr("positive") else dtypes.INT32, ctx.shape(0))
+
+
+MURMUR_HASH = op("MurmurHash3", domain=MICROSOFT, eval=_murmur_hash, infer=_infer_murmur_hash)
+
+
+def _ngram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> Array:
+    """Scores with minus infinity for every token that would complete an n-gram the sequence has already."""
+    batch, length = input_ids.shape
+    if scores.shape[0] != batch or scores.ndim != 2:
+        raise ValueError(f"input_ids is {input_ids.shape} and scores {scores.shape}: expected one row of scores per sequence")
+    result = scores.copy()
+    if ngram_size < 1 or length < ngram_size:
+        return result
+    ngrams = np.lib.stride_tricks.sliding_window_view(input_ids, ngram_size, axis=1)  # [B, places, n]
+    suffix = input_ids[:, length - ngram_size + 1 :]
+    sequence, place = np.nonzero((ngrams[:, :, :-1] == suffix[:, None, :]).all(axis=-1))
+    banned = ngrams[sequence, place, -1]
+    if banned.size and (banned.min() < 0 or banned.max() >= scores.shape[1]):
+        raise ValueError(f"input_ids holds tokens outside 0 to {scores.shape[1] - 1}, the ones scores has")
+    result[sequence, banned] = -np.inf
+    return result
+
+
+NGRAM_REPEAT_BLOCK = op("NGramRepeatBlock", domain=MICROSOFT, eval=_ngram_repeat_block, infer=same_as(1))
+
+
+def _bifurcation_detector(
+    src_tokens: Array,
+    cur_tokens: Array,
+    prev_suffix_match_idx: Array,
+    pred_tokens: Array | None = None,
+    *,
+    max_ngram_size: int,
+    min_ngram_size: int,
+) -> tuple[Array, Array]:
+    """Tokens accepted so far with the predicted ones that agree with the source, and where their last n-gram ends in it."""
+    tokens = cur_tokens
+    if pred_tokens is not None:
+        matched = int(prev_suffix_match_idx.reshape(-1)[0])
+        expected = src_tokens.size + 1 - matched
+        if matched < 0 or pred_tokens.size != expected:
+            raise ValueError(
+                f"pred_tokens has {pred_tokens.size} elements, expected {expected}: the source from {matched} on and one more"
+            )
+        agrees = pred_tokens[:-1] == src_tokens[matched:]
+        accepted = int(np.argmin(agrees)) if not agrees.all() else agrees.size
+        tokens = np.concatenate([cur_tokens, pred_tokens[: accepted + 1]])
+    suffix = -1
+    for size in range(min_ngram_size, max_ngram_size + 1):
+        if size > min(tokens.size, src_tokens.size):
+            break
+        windows = np.lib.stride_tricks.sliding_window_view(src_tokens, size)
+        found = np.flatnonzero((windows == tokens[tokens.size - size :]).all(axis=1))
+        if found.size == 0:
+            break
+        suffix = int(found[0]) + size
+        if suffix >= src_tokens.size:
+            break
+        if found.size > 1:
+            suffix = -1
+    return tokens.copy(), np.full(prev_suffix_match_idx.shape, suffix, np.int64)
+
+
+BIFURCATION_DETECTOR = op(
+    "BifurcationDetector",
+    domain=MICROSOFT,
+    eval=_bifurcation_detector,
+    infer=lambda ctx: [(ctx.fresh("tokens"),) if ctx.has(3) else ctx.shape(1), ctx.shape(2)],
+)
+
+
+def _word_conv_embedding(sequence: Array, w: Array, b: Array, c: Array) -> Array:
+    """Words as character numbers [S, L]: embedded, convolved, tanh, and the maximum over each word's characters."""
+    if sequence.ndim != 2 or w.ndim != 4 or w.shape[2] > sequence.shape[1] or w.shape[3] != c.shape[1]:
+        raise ValueError(
+            f"Sequence is {sequence.shape}, W {w.shape}, C {c.shape}: the window must fit a word, the sizes each other"
+        )
+    filters, width = w.shape[0], w.shape[2]
+    lengths = np.where(sequence[:, 0] > 0, np.count_nonzero(sequence > 0, axis=1), 0)
+    reach = np.maximum(lengths, width)
+    known = (sequence >= 0) & (sequence < c.shape[0]) & (np.arange(sequence.shape[1]) < reach[:, None])
+    characters = np.where(known[..., None], c[np.where(known, sequence, 0)], np.float32(0))
+    windows = np.lib.stride_tricks.sliding_window_view(characters, width, axis=1)  # [S, places, E, width]
+    places = np.matmul(windows.swapaxes(-1, -2).reshape(*windows.shape[:2], -1), w.reshape(filters, -1).T) + b
+    inside = np.arange(windows.shape[1]) < (reach - width + 1)[:, None]
+    best = np.where(inside[..., None], np.tanh(places), np.float32(-np.inf)).max(axis=1, initial=-np.inf)
+    return np.where(lengths[:, None] > 0, best, np.float32(0)).astype(np.float32)
+
+
+def _infer_word_conv_embedding(ctx: InferContext) -> InferResult:
+    sequence, w = ctx.shape(0, least=1), ctx.shape(1, least=1)
+    return None if sequence is None or w is None else (sequence[0], w[0])
+
+
+WORD_CONV_EMBEDDING = op("WordConvEmbedding", domain=MICROSOFT, eval=_word_conv_embedding, infer=_infer_word_conv_embedding)

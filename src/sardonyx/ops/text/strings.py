@@ -1,0 +1,209 @@
+"""Operators on text: normalizing, matching, joining, splitting, and counting n-grams.
+
+A string tensor is an array of Python `str` objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sardonyx.ir.dims import dim_max
+from sardonyx.ops.infer import InferContext, InferResult, broadcast, same_as
+from sardonyx.ops.registry import EvalContext, Trait, op
+from sardonyx.ops.text.re2 import compile_re2
+
+Array = NDArray[Any]
+
+
+def _text_array(items: list[str], shape: tuple[int, ...]) -> Array:
+    result = np.empty(len(items), object)
+    result[:] = items
+    return result.reshape(shape)
+
+
+def _lower(text: str) -> str:
+    """Lower case, letter by letter: a letter whose lower case is several letters stays."""
+    return text.lower() if text.isascii() else "".join(low if len(low := char.lower()) == 1 else char for char in text)
+
+
+def _upper(text: str) -> str:
+    return text.upper() if text.isascii() else "".join(high if len(high := char.upper()) == 1 else char for char in text)
+
+
+_CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": _lower, "UPPER": _upper}
+
+
+def _string_normalizer(x: Array, *, case_change_action: str, is_case_sensitive: int, stopwords: tuple[str, ...] | None) -> Array:
+    if not (x.ndim == 1 or (x.ndim == 2 and x.shape[0] == 1)):
+        raise ValueError(f"the input has shape {x.shape}; expected [C] or [1, C]")
+    if case_change_action not in _CASES:
+        raise ValueError(f"case_change_action is {case_change_action!r}; expected {', '.join(_CASES)}")
+    change = _CASES[case_change_action]
+    compare = str if is_case_sensitive else _lower
+    stopped = {compare(word) for word in stopwords or ()}
+    kept = [change(text) for text in x.reshape(-1) if compare(text) not in stopped] or [""]
+    return _text_array(kept, (len(kept),) if x.ndim == 1 else (1, len(kept)))
+
+
+def _infer_string_normalizer(ctx: InferContext) -> InferResult:
+    shape = ctx.shape(0)
+    if shape is None:
+        return None
+    if len(shape) not in (1, 2) or (len(shape) == 2 and isinstance(shape[0], int) and shape[0] != 1):
+        raise ValueError(f"the input has rank {len(shape)}; expected [C] or [1, C]")
+    count = ctx.fresh() if ctx.attr("stopwords") else dim_max(shape[-1], 1)
+    return (count,) if len(shape) == 1 else (1, count)
+
+
+op("StringNormalizer", since=10, eval=_string_normalizer, infer=_infer_string_normalizer)
+
+
+def _regex_full_match(x: Array, *, pattern: str) -> Array:
+    matches = compile_re2(pattern or "").fullmatch
+    return np.fromiter(map(matches, x.reshape(-1)), np.bool_, x.size).reshape(x.shape)
+
+
+op("RegexFullMatch", since=20, eval=_regex_full_match, infer=same_as(0), traits=Trait.ELEMENTWISE)
+op("StringConcat", since=20, eval=lambda x, y: np.asarray(x + y, object), infer=broadcast, traits=Trait.ELEMENTWISE)
+
+
+def _string_split(x: Array, *, delimiter: str | None, maxsplit: int | None) -> tuple[Array, Array]:
+    limit = -1 if maxsplit is None else maxsplit
+    # Without a delimiter white space at the end is dropped even where the limit leaves the rest unsplit.
+    parts = [text.split(delimiter, limit) if delimiter else text.rstrip().split(None, limit) for text in x.reshape(-1)]
+    counts = np.fromiter(map(len, parts), np.int64, x.size).reshape(x.shape)
+    width = int(counts.max(initial=0))
+    padded = [text for row in parts for text in row + [""] * (width - len(row))]
+    return _text_array(padded, (*x.shape, width)), counts
+
+
+def _infer_string_split(ctx: InferContext) -> InferResult:
+    shape = ctx.shape(0)
+    return [None, None] if shape is None else [(*shape, ctx.fresh("parts")), shape]
+
+
+op("StringSplit", since=20, eval=_string_split, infer=_infer_string_split)
+
+
+@dataclass(frozen=True)
+class _Grams:
+    """The pool of one n-gram length, as tables that find all n-grams of a text at once.
+
+    Tokens have numbers from 1 (0: not in the pool). Step k numbers the pairs (number of the first k tokens, token k) that occur
+    in the pool; the number of all n tokens gives the n-gram.
+    """
+
+    steps: tuple[NDArray[np.int64], ...]  # sorted keys: number of the prefix * vocabulary + token
+    columns: NDArray[np.int64]  # output column of the last step's numbers
+
+
+@dataclass(frozen=True)
+class _Pool:
+    tokens: dict[Any, int]
+    grams: dict[int, _Grams]  # by length
+    width: int
+    weights: NDArray[np.float32]  # by output column
+
+
+def _build_pool(
+    ngram_counts: tuple[int, ...],
+    ngram_indexes: tuple[int, ...],
+    pool: tuple[Any, ...],
+    weights: tuple[float, ...] | None,
+) -> _Pool:
+    tokens = {token: number for number, token in enumerate(dict.fromkeys(pool), 1)}
+    numbers = np.array([tokens[token] for token in pool], np.int64)
+    width = max(ngram_indexes, default=-1) + 1
+    by_column = np.ones(width, np.float32)
+    if weights is not None:
+        if len(weights) != len(ngram_indexes):
+            raise ValueError(f"weights has {len(weights)} entries and ngram_indexes {len(ngram_indexes)}: they must agree")
+        by_column[list(ngram_indexes)] = weights
+    grams: dict[int, _Grams] = {}
+    first_gram = 0
+    for length, (start, stop) in enumerate(zip(ngram_counts, (*ngram_counts[1:], len(pool)), strict=True), 1):
+        if not 0 <= start <= stop <= len(pool) or (stop - start) % length:
+            raise ValueError(f"ngram_counts gives {length}-grams the places {start} to {stop} in a pool of {len(pool)}")
+        matrix = numbers[start:stop].reshape(-1, length)
+        columns = np.array(ngram_indexes[first_gram : first_gram + len(matrix)], np.int64)
+        if len(columns) != len(matrix):
+            raise ValueError(f"the pool has more n-grams than ngram_indexes, which has {len(ngram_indexes)}")
+        first_gram += len(matrix)
+        prefix = np.zeros(len(matrix), np.int64)
+        steps = []
+        for position in range(length):
+            keys, prefix = np.unique(prefix * (len(tokens) + 1) + matrix[:, position], return_inverse=True)
+            steps.append(keys)
+        places = np.zeros(len(steps[-1]), np.int64)
+        places[prefix] = columns
+        grams[length] = _Grams(tuple(steps), places)
+    return _Pool(tokens, grams, width, by_column)
+
+
+def _count(pool: _Pool, numbers: NDArray[np.int64], length: int, stride: int, counts: NDArray[np.int64]) -> None:
+    """Add to `counts` the n-grams of this length in the rows of `numbers` whose tokens are `stride` apart."""
+    places = numbers.shape[1] - (length - 1) * stride
+    grams = pool.grams[length]
+    if places <= 0 or not len(grams.columns):
+        return
+    prefix = np.zeros((numbers.shape[0], places), np.int64)
+    found = np.ones(prefix.shape, np.bool_)
+    for position, keys in enumerate(grams.steps):
+        token = numbers[:, position * stride : position * stride + places]
+        wanted = prefix * (len(pool.tokens) + 1) + token
+        prefix = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        found &= (keys[prefix] == wanted) & (token > 0)
+    rows, _ = np.nonzero(found)
+    np.add.at(counts, (rows, grams.columns[prefix[found]]), 1)
+
+
+def _tfidf_vectorizer(
+    x: Array,
+    *,
+    max_gram_length: int,
+    max_skip_count: int,
+    min_gram_length: int,
+    mode: str,
+    ngram_counts: tuple[int, ...],
+    ngram_indexes: tuple[int, ...],
+    pool_int64s: tuple[int, ...] | None,
+    pool_strings: tuple[str, ...] | None,
+    weights: tuple[float, ...] | None,
+    ctx: EvalContext,
+) -> Array:
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise ValueError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
+    if x.ndim not in (1, 2):
+        raise ValueError(f"the input has shape {x.shape}; expected [C] or [N, C]")
+    given = pool_strings if x.dtype == object else pool_int64s
+    if given is None:
+        kind = "strings but there is no pool_strings" if x.dtype == object else "integers but there is no pool_int64s"
+        raise ValueError(f"the input holds {kind}")
+    if "pool" not in ctx.state:
+        ctx.state["pool"] = _build_pool(ngram_counts, ngram_indexes, given, weights)
+    pool: _Pool = ctx.state["pool"]
+    rows = x.reshape(-1, x.shape[-1]) if x.size else np.empty((x.shape[0] if x.ndim == 2 else 1, 0), x.dtype)
+    numbers = np.fromiter((pool.tokens.get(token, 0) for token in rows.reshape(-1).tolist()), np.int64, rows.size)
+    counts = np.zeros((rows.shape[0], pool.width), np.int64)
+    for length in range(max(min_gram_length, 1), max_gram_length + 1):
+        if length in pool.grams:
+            for skip in range(max_skip_count + 1 if length > 1 else 1):
+                _count(pool, numbers.reshape(rows.shape), length, skip + 1, counts)
+    result = np.minimum(counts, 1).astype(np.float32) if mode == "IDF" else counts.astype(np.float32)
+    if mode != "TF":
+        result *= pool.weights
+    return result if x.ndim == 2 else result[0]
+
+
+def _infer_tfidf_vectorizer(ctx: InferContext) -> InferResult:
+    shape = ctx.shape(0)
+    width = max(ctx.attr("ngram_indexes"), default=-1) + 1
+    return None if shape is None else (*shape[:-1], width)
+
+
+op("TfIdfVectorizer", since=9, eval=_tfidf_vectorizer, infer=_infer_tfidf_vectorizer)

@@ -1,0 +1,1 @@
+"""What is run: steps over buffers, and the tables they become."""

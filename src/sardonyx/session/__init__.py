@@ -1,0 +1,1 @@
+"""Sessions: from a model to an object with ONNX Runtime's methods."""

@@ -1,0 +1,142 @@
+"""A session's program out of the model file: read, compiled, described, and saved for the next session."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import weakref
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+from sardonyx import errors
+from sardonyx.compile.compiler import compile_model
+from sardonyx.compile.native_model import NativeModel
+from sardonyx.compile_options import CompileOptions
+from sardonyx.formats.onnx import load, save
+from sardonyx.ir.dims import Expr
+from sardonyx.ir.graph import Graph, Model
+from sardonyx.options import EXTERNAL_FOLDER_KEY, ExecutionMode, GraphOptimizationLevel, SessionOptions
+from sardonyx.runtime import saved
+from sardonyx.runtime.cases import Case
+from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type
+from sardonyx.runtime.profile import Profiler
+from sardonyx.session.opened import CompiledModel, Opened, ProviderSettings
+
+if TYPE_CHECKING:
+    from sardonyx.session.opening import Opening, Place
+
+_EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
+_EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
+_DENOTATION: Final = "onnx.denotation."
+
+
+def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, place: Place | None) -> Opened:
+    """Read and compile the model; `place` is where its program may be saved."""
+    profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
+    folder = options.config_entries.get(EXTERNAL_FOLDER_KEY) or opening.folder
+    with _span(profiler, "model_loading_uri" if isinstance(opening.source, str) else "model_loading_array"):
+        replaced = options.replaced_initializers
+        model = load(opening.source, base_dir=folder, external_files=options.external_files or None, replaced=replaced)
+    if opening.reads_config_from_model:
+        apply_model_config(options, model.metadata.get("ort_config", ""))
+        if options.enable_profiling and profiler is None:
+            profiler = Profiler(options.profile_file_prefix)
+    opening.stop_if_cancelled()
+    metadata = ModelMetadata.of(model)
+    declared = {value.name: value.type for value in model.graph.outputs}
+    written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
+    beside = saved.Beside(opening.data_folder(options), model.looked_at)
+    compile_options = CompileOptions.of(options, providers, opening.disabled_optimizers, model.graph.initializers)
+    named = _dimensions_by_denotation(model.graph, compile_options.free_dimension_denotations)
+    if named:
+        sizes = {**named, **compile_options.free_dimension_overrides}
+        compile_options = dataclasses.replace(compile_options, free_dimension_overrides=sizes)
+
+    def save_if_asked(optimised: Model) -> None:
+        if options.optimized_model_filepath:
+            save_optimized(optimised, options)
+
+    with _span(profiler, "session_initialization"):
+        program = compile_model(model, compile_options, save_if_asked)
+    opening.stop_if_cancelled()
+    description = ModelDescription(
+        inputs=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.inputs],
+        outputs=[
+            NodeArg.of(port.name, declared_type(declared.get(port.name), port.type), written.get(port.name))
+            for port in program.outputs
+        ],
+        overridable=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.overridable_initializers],
+        metadata=metadata,
+    )
+    if place is not None:
+        _save(place, program, description, beside)
+    opened = Opened(options, providers, program, lambda: description, profiler)
+    if profiler is not None:
+        weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same
+    return opened
+
+
+def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
+    return nullcontext() if profiler is None else profiler.span(name)
+
+
+def _save(place: Place, program: CompiledModel, description: ModelDescription, beside: saved.Beside) -> None:
+    """Keep a compiled program for the next session of this model, or those of its cases as they come to be compiled."""
+    if not isinstance(program, NativeModel):
+        return
+    folder, key = place
+    described = pickle.dumps(((program.inputs, program.outputs, program.overridable_initializers), description))
+    code = program.saved_program()
+    if code is not None:
+        saved.save(folder, key, saved.Record(code, program.node_count, (), described, beside), program.main.program.constants)
+        return
+
+    node_count = program.node_count  # not the program: it would refer to itself, and keep its memory when it is dropped
+
+    def save_case(case: Case, special: NativeModel) -> None:
+        code = special.saved_program()
+        if code is not None:
+            record = saved.Record(code, node_count, (), b"", beside)
+            saved.save(folder, saved.case_key(key, case), record, special.main.program.constants)
+
+    saved.save(folder, key, saved.Record(None, node_count, program.deciding_inputs, described, beside), {})
+    program.on_case = save_case
+
+
+def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The names of the input dimensions that have one of these denotations, with the size they shall have."""
+    found: dict[str, int] = {}
+    for value in graph.inputs if sizes else ():
+        for axis, dim in enumerate(value.shape or ()):
+            size = sizes.get(value.metadata.get(f"{_DENOTATION}{axis}", ""))
+            if size is not None and isinstance(dim, Expr) and dim.is_symbol:
+                found[str(dim)] = size
+    return found
+
+
+def apply_model_config(options: SessionOptions, text: str) -> None:
+    """Set the options a model carries in its metadata: {"session_options": {"intra_op_num_threads": 2, ...}}."""
+    if not text:
+        return
+    try:
+        settings = json.loads(text)["session_options"]
+        for key, value in settings.items():
+            if key in ("intra_op_num_threads", "inter_op_num_threads"):
+                setattr(options, key, value)
+            elif key == "execution_mode":
+                options.execution_mode = ExecutionMode(value)
+            elif key == "graph_optimization_level":
+                options.graph_optimization_level = GraphOptimizationLevel(value)
+            elif key == "enable_profiling":
+                options.enable_profiling = bool(value)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise errors.Fail(f"the model's metadata entry 'ort_config' cannot be used: {type(error).__name__}: {error}") from error
+
+
+def save_optimized(model: Model, options: SessionOptions) -> None:
+    """Write the model as the passes left it to `optimized_model_filepath`."""
+    external = options.config_entries.get(_EXTERNAL_FILE) or None
+    threshold = int(options.config_entries.get(_EXTERNAL_MIN, "1024"))
+    save(model, options.optimized_model_filepath, external_data=external, external_threshold=threshold)

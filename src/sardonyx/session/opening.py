@@ -1,0 +1,134 @@
+"""How a session comes by its program: read from the cache of saved programs, or compiled.
+
+Nothing of the compiler is imported here: a model that was saved as a program opens without it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Final
+
+from sardonyx import errors
+from sardonyx.forks import held_off, importing
+from sardonyx.options import AVAILABLE_PROVIDERS, CPU_PROVIDER, EXTERNAL_FOLDER_KEY, KNOWN_PROVIDERS, SessionOptions, environment
+from sardonyx.runtime import saved
+from sardonyx.runtime.pool import usable_cores
+from sardonyx.session.opened import Opened, ProviderSettings
+
+Place = tuple[str, str]  # folder and key of a saved program
+
+_INFO: Final = 1  # the severity of what is logged here
+_SPINNING: Final = "session.intra_op.allow_spinning"
+
+
+class Opening:
+    """All that a session was asked to open. It can be done again, for other providers."""
+
+    def __init__(
+        self, source: Any, options: SessionOptions, disabled_optimizers: frozenset[str], reads_config_from_model: bool
+    ) -> None:
+        self.source = model_source(source)
+        self.options = options
+        self.disabled_optimizers = disabled_optimizers
+        self.reads_config_from_model = reads_config_from_model
+        self.folder = None if isinstance(self.source, str) else _current_folder()  # where external data is looked for
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "options": self.options.copy()}
+
+    def open(self, providers: ProviderSettings, strict: bool, use_saved: bool = True) -> Opened:
+        """Open the model for some providers; with `strict` an unknown one is an error."""
+        unknown = [name for name in providers if name not in KNOWN_PROVIDERS]
+        if unknown and strict:
+            raise RuntimeError(f"Unknown Provider Type: {unknown[0]}")
+        options = self.options.copy()
+        options.require_one_pool()
+        self.stop_if_cancelled()
+        wanted = providers or dict(options.provider_settings)
+        chosen = {name: wanted[name] for name in wanted if name in AVAILABLE_PROVIDERS}
+        chosen.setdefault(CPU_PROVIDER, {})
+        with importing:
+            place = self._saved_place(options, chosen)
+            opened = self._open_saved(place, options, chosen) if place is not None and use_saved else None
+        if opened is None:
+            with held_off:
+                from sardonyx.session.full_opening import open_fully  # lazy: it brings the whole compiler
+
+                opened = open_fully(self, options, chosen, place)
+        self._log(opened)
+        return opened
+
+    def data_folder(self, options: SessionOptions) -> str:
+        """Where the model's external data is looked for; "" where there is no such place."""
+        chosen = options.config_entries.get(EXTERNAL_FOLDER_KEY) or self.folder
+        if chosen is None and isinstance(self.source, str):
+            return os.path.dirname(self.source)
+        return os.path.abspath(chosen) if chosen else ""
+
+    def stop_if_cancelled(self) -> None:
+        """Raise if the options say that loading shall stop."""
+        if self.options.load_cancelled:
+            raise errors.ModelLoadCanceled("loading the model was canceled due to user request.")
+
+    def _saved_place(self, options: SessionOptions, providers: ProviderSettings) -> Place | None:
+        """Where the saved program of this model and these options is; None if it may not be saved, or not be used."""
+        folder = environment().cache_folder
+        plain = not (options.enable_profiling or options.optimized_model_filepath or options.replaced_initializers)
+        if folder is None or not plain or options.external_files or self.reads_config_from_model:
+            return None
+        if next(iter(providers)) != CPU_PROVIDER or not saved.programs(folder).is_used():
+            return None
+        settings = f"{options.identity()}|{sorted(self.disabled_optimizers)}|{sorted(providers.items())}"
+        key = saved.identity(self.source, settings)
+        return None if key is None else (folder, key)
+
+    def _open_saved(self, place: Place, options: SessionOptions, providers: ProviderSettings) -> Opened | None:
+        spinning = options.config_entries.get(_SPINNING, "1") != "0"
+        workers = options.thread_counts()[0] or usable_cores()
+        program = saved.open_saved(
+            *place,
+            self.data_folder(options),
+            workers,
+            spinning,
+            lambda: self.open(providers, strict=False, use_saved=False).program,
+        )
+        if program is None:
+            return None
+        return Opened(options, providers, program, lambda: program.described[1])
+
+    def _log(self, opened: Opened) -> None:
+        options = opened.options
+        if options.log_severity_level > _INFO or (options.log_severity_level < 0 and "logging" not in sys.modules):
+            return  # nobody can have asked for the line
+        with held_off:
+            from sardonyx.runtime.logs import log  # lazy: most programs listen to nothing
+
+        where = self.source if isinstance(self.source, str) else "memory"
+        facts = (where, opened.program.node_count, ", ".join(opened.providers))
+        text = "model from %s: %d nodes, providers %s"
+        log(_INFO, text, *facts, threshold=options.log_severity_level, logid=options.logid)
+
+
+def model_source(given: Any) -> str | bytes:
+    """A path, or bytes that can be read again."""
+    if isinstance(given, (str, os.PathLike)):
+        return os.path.abspath(os.fspath(given))
+    if isinstance(given, bytes):
+        return given
+    if isinstance(given, (bytearray, memoryview)):
+        return bytes(given)
+    for reader in ("SerializeToString", "read"):
+        if callable(getattr(given, reader, None)):
+            content = getattr(given, reader)()
+            if isinstance(content, bytes):
+                return content
+    raise TypeError(f"Unable to load from type '{type(given)}'")
+
+
+def _current_folder() -> str | None:
+    """Where the external data of a model without a path is looked for."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return None

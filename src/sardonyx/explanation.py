@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from sardonyx import errors
 from sardonyx.compile.assemble import Compiled
-from sardonyx.compile.compiler import compile_model
+from sardonyx.compile.compiler import compile_model, optimise
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
 from sardonyx.inspection import Source, load_model
@@ -23,9 +23,8 @@ from sardonyx.ir.dims import Dim, evaluate, symbols_of
 from sardonyx.ir.graph import Model, Node, walk
 from sardonyx.lower.groups import Group
 from sardonyx.options import SessionOptions
-from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
-from sardonyx.passes.pipeline import run_stage, stages_for
+from sardonyx.passes.pipeline import PassReport
 from sardonyx.plan.memory import Lifetime, lower_bound, owners, plan_offsets
 from sardonyx.plan.native import NativePlan
 from sardonyx.program.image import PARALLEL_FROM
@@ -157,27 +156,29 @@ def _size(dim: Dim, sizes: Mapping[str, int]) -> int | None:
 
 def _trace(model: Model, options: CompileOptions) -> tuple[tuple[PassExplanation, ...], dict[str, tuple[str, ...]]]:
     """Run the passes one by one over a copy and see what each did; by the label of a node, who made or changed it."""
-    infer_from_inputs(model)
     original = {node.label for node in walk(model.graph)}
     changes: dict[str, int] = {}
     removed: dict[str, list[str]] = {}
     reasons: dict[str, tuple[str, ...]] = {}
     touched: dict[str, tuple[str, ...]] = {}
     before = _snapshot(model)
-    for stage in stages_for(options):
-        for report in run_stage(stage, model, options.verify):
-            changes[report.name] = changes.get(report.name, 0) + report.changes
-            reasons[report.name] = report.refusals
-            if not report.changes:
-                continue
-            after = _snapshot(model)
-            gone = (node.label for node in before if node not in after)
-            removed.setdefault(report.name, []).extend(label for label in gone if label in original)
-            for node, form in after.items():
-                if before.get(node) != form:
-                    known = touched.get(node.label, ())
-                    touched[node.label] = known if report.name in known else (*known, report.name)
-            before = after
+
+    def see(report: PassReport) -> None:
+        nonlocal before
+        changes[report.name] = changes.get(report.name, 0) + report.changes
+        reasons[report.name] = report.refusals
+        if not report.changes:
+            return
+        after = _snapshot(model)
+        gone = (node.label for node in before if node not in after)
+        removed.setdefault(report.name, []).extend(label for label in gone if label in original)
+        for node, form in after.items():
+            if before.get(node) != form:
+                known = touched.get(node.label, ())
+                touched[node.label] = known if report.name in known else (*known, report.name)
+        before = after
+
+    optimise(model, options, on_pass=see)
     explained = (PassExplanation(name, changes[name], tuple(removed.get(name, ())), reasons[name]) for name in changes)
     return tuple(explained), touched
 

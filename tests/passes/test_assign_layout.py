@@ -238,5 +238,5 @@ def test_bodies_of_branches_are_rewritten_too() -> None:
 
 
 def test_the_pass_has_a_name_of_its_own_and_onnxruntimes() -> None:
-    assert AssignLayout(8).name == "assign-layout"
+    assert AssignLayout(8).name == "AssignLayout"
     assert "NchwcTransformer" in AssignLayout(8).ort_names

@@ -309,3 +309,40 @@ def test_operators_that_passes_introduce_run_natively(domain: str, name: str, ve
     assert node is not None
     found = (lowering.elementwise_rule(node), lowering.template_rule(node), lowering.view_rule(node))
     assert any(rule is not None for rule in found)
+
+
+CONVOLUTION = """graph main(x: f32[N,3,8,8]) -> (y: f32[N,8,8,8]) {
+  const w: f32[8,3,1,1] = <96 bytes, sha256 0000000000000000>
+  c = Conv(x, w) @22
+  y = Relu(c) @22
+}"""
+
+
+def test_the_layout_is_assigned_by_the_last_pass_and_after_the_model_was_portable() -> None:
+    model = model_of(CONVOLUTION)
+    seen: list[list[str]] = []
+    report = run_passes(model, options(), 16, on_portable=lambda portable: seen.append(operators(portable)))
+    assert ALL[-1].name == "AssignLayout"
+    assert report.passes[-1].name == "AssignLayout"
+    assert report.changes()["AssignLayout"] == 2
+    assert seen == [["Conv", "Relu"]]
+    assert operators(model) == ["BlockedConv", "Relu", "FromBlocked"]
+    assert next(iter(model.graph.nodes)).attr("block") == 16
+
+
+def test_the_layout_stays_as_it_is_below_its_level_without_a_machine_or_if_it_is_switched_off() -> None:
+    for chosen, lanes in (
+        (options(GraphOptimizationLevel.ORT_ENABLE_EXTENDED), 8),
+        (options(), None),
+        (options(GraphOptimizationLevel.ORT_ENABLE_ALL, "NchwcTransformer"), 8),
+    ):
+        model = model_of(CONVOLUTION)
+        report = run_passes(model, chosen, lanes)
+        assert operators(model) == ["Conv", "Relu"]
+        assert "AssignLayout" in report.disabled
+
+
+def test_layout_assignment_is_verified_like_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sardonyx.passes.layout_region.Region.give_back", lambda region: None)
+    with pytest.raises(EngineError, match="pass AssignLayout left the graph inconsistent"):
+        run_passes(model_of(CONVOLUTION), options(), 8)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,8 +30,6 @@ from sardonyx.passes.apply_overrides import (
     override_initializers,
     settle_initializers,
 )
-from sardonyx.passes.assign_layout import AssignLayout
-from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import PassReport, PipelineReport, run_passes
 from sardonyx.passes.rewriter import all_graphs
@@ -79,9 +76,8 @@ def compile_model(
         if on_optimised is not None:
             on_optimised(model)
         return reference()
-    folder = environment().cache_folder
     settings = NativeSettings(
-        None if folder is None else Path(folder),
+        _cache_folder(),
         options.intra_op_num_threads,
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
         # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
@@ -99,10 +95,10 @@ def compile_model(
             if number is not None:
                 data = np.full(shape, number, value.type.dtype.numpy)
                 special.graph.replace_uses(value, special.graph.add_initializer(f"{value.name} is {number}", from_numpy(data)))
-        return NativeModel(special.graph, original, reference, order, settings, _optimise(special, options, settings))
+        return NativeModel(special.graph, original, reference, order, settings, optimise(special, options))
 
     try:
-        report = _optimise(model, options, settings, on_optimised)
+        report = optimise(model, options, on_optimised)
         return NativeModel(model.graph, original, reference, order, settings, report, specialised)
     except errors.SardonyxError as error:
         if not isinstance(error, errors.EngineError):
@@ -113,21 +109,18 @@ def compile_model(
     return reference()
 
 
-def _optimise(
-    model: Model, options: CompileOptions, settings: NativeSettings, on_optimised: Callable[[Model], None] | None = None
+def optimise(
+    model: Model,
+    options: CompileOptions,
+    on_portable: Callable[[Model], None] | None = None,
+    on_pass: Callable[[PassReport], None] | None = None,
 ) -> PipelineReport:
-    """Run the passes of the level; afterwards all types follow from those of the inputs."""
-    report = run_passes(model, options)
-    if not report.passes:
-        infer_from_inputs(model)
-    if on_optimised is not None:
-        on_optimised(model)
-    wanted = options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT
-    if wanted and not options.disabled_optimizers.intersection((AssignLayout.name, *AssignLayout.ort_names)):
-        start = time.perf_counter()
-        layout = AssignLayout(library(settings.cache_folder).target.lanes).run(model)
-        spent = time.perf_counter() - start
-        level = GraphOptimizationLevel.ORT_ENABLE_LAYOUT
-        done = PassReport(AssignLayout.name, level, 0, int(layout.modified), layout.reasons, spent)
-        report = dataclasses.replace(report, passes=(*report.passes, done))
-    return report
+    """Run the passes of the level, for this machine; afterwards all types follow from those of the inputs."""
+    for_machine = options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT
+    lanes = library(_cache_folder()).target.lanes if for_machine else None
+    return run_passes(model, options, lanes, on_portable, on_pass)
+
+
+def _cache_folder() -> Path | None:
+    folder = environment().cache_folder
+    return None if folder is None else Path(folder)

@@ -43,8 +43,8 @@ _POOL_ATTRS: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations",
 class AssignLayout:
     """Blocks of as many channels as a vector has lanes."""
 
-    lanes: int
-    name: ClassVar[str] = "assign-layout"
+    lanes: int = 8  # of float32; the pipeline sets it to what the target has
+    name: ClassVar[str] = "AssignLayout"
     ort_names: ClassVar[tuple[str, ...]] = ("NchwcTransformer",)
 
     def run(self, model: Model) -> PassResult:

@@ -3,12 +3,15 @@
 A level holds everything the one before holds. Within a level the passes run in order, again and again while one of them changes
 something (a few times at most); the passes of the next level start from there. What a name in `disabled_optimizers` means: the
 `name` of a pass, or one of the names ONNX Runtime has for the same thing.
+
+The last stage serves one machine (`Stage.portable` is false): its operators are our own. Before it the model is made of operators
+that other engines know.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +21,7 @@ from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
 from sardonyx.options import GraphOptimizationLevel
+from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
@@ -85,8 +89,9 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     MultiplyByInverse(),  # late: the patterns above know divisions
     RemoveUnused(),
 )
-# The layout of convolutions is chosen after all this, when the target is known: see `assign_layout`.
-_LAYOUT: Final[tuple[Optimization, ...]] = ()
+_LAYOUT: Final[tuple[Optimization, ...]] = (
+    AssignLayout(),  # last: the patterns above know standard convolutions
+)
 
 BASIC: Final = (*_PREPARE, *_SIMPLIFY)
 EXTENDED: Final = (*BASIC, *_FUSE)
@@ -101,13 +106,14 @@ class Stage:
     level: GraphOptimizationLevel  # the lowest that has them
     passes: tuple[Optimization, ...]
     rounds: int
+    portable: bool = True  # leaves operators that other engines know; else it serves the target alone
 
 
 _STAGES: Final = (
     Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _PREPARE, 1),
     Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _SIMPLIFY, 4),
     Stage(GraphOptimizationLevel.ORT_ENABLE_EXTENDED, _FUSE, 3),
-    Stage(GraphOptimizationLevel.ORT_ENABLE_LAYOUT, _LAYOUT, 1),
+    Stage(GraphOptimizationLevel.ORT_ENABLE_LAYOUT, _LAYOUT, 1, portable=False),
 )
 
 
@@ -153,46 +159,67 @@ class PipelineReport:
         return counts
 
 
-def stages_for(options: CompileOptions) -> tuple[Stage, ...]:
-    """The stages that the options ask for, configured."""
-    limit = options.config.get(FOLDING_LIMIT_KEY)
+def stages_for(options: CompileOptions, lanes: int | None = None) -> tuple[Stage, ...]:
+    """The stages that the options ask for, configured: for vectors of so many lanes, or for no machine in particular."""
     stages = []
     for stage in _STAGES:
         if stage.level > options.optimization_level:
             break
+        if lanes is None and not stage.portable:
+            continue
         chosen = [each for each in stage.passes if not options.disabled_optimizers.intersection((each.name, *each.ort_names))]
-        if limit is not None:
-            chosen = [_limited(each, limit) for each in chosen]
-        stages.append(replace(stage, passes=tuple(chosen)))
+        stages.append(replace(stage, passes=tuple(_configured(each, options, lanes) for each in chosen)))
     return tuple(stages)
 
 
-def _limited(pass_: Optimization, limit: str) -> Optimization:
-    if not isinstance(pass_, FoldConstants):
-        return pass_
-    if not limit.strip().isdigit():
-        raise errors.InvalidArgument(f"{FOLDING_LIMIT_KEY} is {limit!r}: expected a number of bytes, 0 for no limit")
-    return replace(pass_, limit=int(limit))
+def _configured(pass_: Optimization, options: CompileOptions, lanes: int | None) -> Optimization:
+    """The pass with those of its fields set that options or target decide."""
+    if isinstance(pass_, AssignLayout) and lanes is not None:
+        return replace(pass_, lanes=lanes)
+    limit = options.config.get(FOLDING_LIMIT_KEY)
+    if isinstance(pass_, FoldConstants) and limit is not None:
+        if not limit.strip().isdigit():
+            raise errors.InvalidArgument(f"{FOLDING_LIMIT_KEY} is {limit!r}: expected a number of bytes, 0 for no limit")
+        return replace(pass_, limit=int(limit))
+    return pass_
 
 
-def run_passes(model: Model, options: CompileOptions) -> PipelineReport:
+def run_passes(
+    model: Model,
+    options: CompileOptions,
+    lanes: int | None = None,
+    on_portable: Callable[[Model], None] | None = None,
+    on_pass: Callable[[PassReport], None] | None = None,
+) -> PipelineReport:
     """Rewrite a model, in place, as far as the optimization level allows.
 
     Functions must have been inlined, and the model must have been checked. Afterwards all values have types that follow from the
-    inputs alone. At ORT_DISABLE_ALL nothing is changed.
+    inputs alone. At ORT_DISABLE_ALL nothing but types is changed. Stages that serve one machine need the `lanes` of its vectors, and
+    are left out without. `on_portable` sees the model before them, `on_pass` what every pass did, with the model as it left it.
     """
-    stages = stages_for(options)
-    if not stages:
-        return PipelineReport()
-    disabled = {each.name for each in ALL} - {each.name for stage in stages for each in stage.passes}
-    if FoldShapeValues.name in disabled:
+    stages = stages_for(options, lanes)
+    chosen = {each.name for stage in stages for each in stage.passes}
+    disabled = frozenset(each.name for each in ALL if each.name not in chosen) if stages else frozenset()
+    if FoldShapeValues.name not in chosen:
         infer_from_inputs(model)
-    reports = [report for stage in stages for report in run_stage(stage, model, options.verify)]
-    report = PipelineReport(tuple(reports), frozenset(disabled))
-    if report.modified and _has_anonymous_sizes(model):
+    reports: list[PassReport] = []
+
+    def run(portable: bool) -> None:
+        for stage in stages:
+            if stage.portable is portable:
+                for report in run_stage(stage, model, options.verify):
+                    reports.append(report)
+                    if on_pass is not None:
+                        on_pass(report)
+
+    run(portable=True)
+    if any(each.changes for each in reports) and _has_anonymous_sizes(model):
         # Two values that became one had a name each for a size nobody named; readers may know it by the lost one.
         infer_from_inputs(model)
-    return report
+    if on_portable is not None:
+        on_portable(model)
+    run(portable=False)
+    return PipelineReport(tuple(reports), disabled)
 
 
 def _has_anonymous_sizes(model: Model) -> bool:

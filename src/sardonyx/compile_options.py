@@ -43,7 +43,8 @@ class CompileOptions:
     memory_reuse: bool = True
     config: Mapping[str, str] = field(default_factory=_empty)
     initializer_overrides: Mapping[str, NDArray[Any]] = field(default_factory=_empty)
-    verify: bool = False
+    parameters: frozenset[str] = frozenset()  # initializers that change between runs (training): inputs, nothing is made of them
+    verify: bool = field(default_factory=lambda: environment().verify)  # look at the graph after every pass
 
     @classmethod
     def of(
@@ -73,5 +74,4 @@ class CompileOptions:
             memory_reuse=options.enable_mem_reuse,
             config=MappingProxyType(dict(options.config_entries)),
             initializer_overrides=options.initializers_for(initializers),
-            verify=environment().verify,
         )

@@ -13,7 +13,7 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
 from sardonyx.forks import ForkSafeLock, held_off
-from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
+from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values, is_constant
 from sardonyx.ir.types import TensorType
 from sardonyx.lower.branches import flatten
 from sardonyx.lower.groups import Grouping, form_groups
@@ -332,17 +332,7 @@ def _is_plain(value: Value) -> bool:
 
 def captured_inputs(graph: Graph) -> list[Value]:
     """The values of the graphs around that a subgraph must be given: all it reads but constants."""
-    return [value for value in captured_values(graph) if not is_fixed(value, graph)]
-
-
-def is_fixed(value: Value, graph: Graph) -> bool:
-    """Whether a value is a constant that no feed of the graphs around can replace."""
-    around: Graph | None = graph
-    while around is not None:
-        if value in around.inputs:
-            return False
-        around = around.parent_node.graph if around.parent_node is not None else None
-    return value.constant is not None
+    return [value for value in captured_values(graph) if not is_constant(value, graph)]
 
 
 def needed_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:

@@ -25,13 +25,14 @@ from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.options import REFERENCE_PROVIDER, GraphOptimizationLevel, environment
 from sardonyx.passes.apply_overrides import (
+    free_parameters,
     free_sequence_elements,
     override_dimensions,
     override_initializers,
     settle_initializers,
 )
 from sardonyx.passes.inline_functions import InlineFunctions
-from sardonyx.passes.pipeline import PassReport, PipelineReport, run_passes
+from sardonyx.passes.pipeline import InconsistentGraph, PassReport, PipelineReport, run_passes
 from sardonyx.passes.rewriter import all_graphs
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
@@ -54,6 +55,7 @@ def compile_model(
     settle_initializers(model)
     free_sequence_elements(model.graph)
     override_initializers(model.graph, options.initializer_overrides)
+    free_parameters(model.graph, options.parameters)
     override_dimensions(model.graph, options.free_dimension_overrides)
     problems = [problem for problem in check_model(model, infer_shapes(model)) if problem.severity == "error"]
     if problems:
@@ -99,9 +101,9 @@ def compile_model(
 
     try:
         report = optimise(model, options, on_optimised)
-        return NativeModel(model.graph, original, reference, order, settings, report, specialised)
+        return NativeModel(model.graph, original, reference, order, settings, report, None if options.parameters else specialised)
     except errors.SardonyxError as error:
-        if not isinstance(error, errors.EngineError):
+        if isinstance(error, InconsistentGraph) or not isinstance(error, errors.EngineError):
             raise
         _log.warning("the model cannot be compiled, NumPy runs it: %s", error)
     except Exception as error:  # sizes nobody can have meant, attributes that make no sense: the run names the node

@@ -17,7 +17,7 @@ from sardonyx.ir.graph import Graph, Model, Value, walk
 from sardonyx.ir.tensor import Tensor, release_pages
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs
-from sardonyx.passes.pipeline import PipelineReport
+from sardonyx.passes.pipeline import InconsistentGraph, PipelineReport
 from sardonyx.plan.build import Order, constant_array, ports_of
 from sardonyx.plan.plan import ExecutionPlan
 from sardonyx.runtime.cases import Case, CaseTable
@@ -124,7 +124,7 @@ class NativeModel:
         except (MemoryError, OverflowError) as error:  # NumPy finds out which node asks for that much
             _log.info("sizes are too large for the compiled program, NumPy runs instead: %s", error)
         except errors.SardonyxError as error:
-            if not isinstance(error, errors.EngineError):
+            if isinstance(error, InconsistentGraph) or not isinstance(error, errors.EngineError):
                 raise
             _log.warning("%s cannot be compiled, NumPy computes them: %s", ", ".join(names), error)
         except Exception as error:  # a defect, but no reason to fail: NumPy computes the run, or names the node that fails

@@ -372,6 +372,15 @@ def captured_values(graph: Graph) -> list[Value]:
     return [value for value in used if value not in inside]
 
 
+def is_constant(value: Value, graph: Graph | None) -> bool:
+    """Whether a value, read in a graph, is a constant that no feed of it or of the graphs around it can replace."""
+    while graph is not None:
+        if value in graph.inputs:
+            return False
+        graph = graph.parent_node.graph if graph.parent_node is not None else None
+    return value.constant is not None
+
+
 @dataclass
 class Function:
     """A model-local function: a graph whose nodes may refer to the function's attributes."""

@@ -1,6 +1,7 @@
 """Put in what the user fixed when opening the model: data of initializers, sizes of free dimensions.
 
     w: f32[3,2] (initializer) + {"w": array}     =>   w with the array's data
+    w: f32[3,2] (initializer), a parameter       =>   an input w: f32[3,2]; its data stay with the caller
     x: f32[N,3] + {"N": 8}                       =>   x: f32[8,3], everywhere N stands
 
 Runs first, so that every later stage sees the final model. Refuses data whose type or shape is not the initializer's.
@@ -8,7 +9,7 @@ Runs first, so that every later stage sees the final model. Refuses data whose t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -60,6 +61,23 @@ def override_initializers(graph: Graph, arrays: Mapping[str, np.ndarray[Any, Any
                 )
         value.constant = tensor.from_numpy(array, name)
         value.type = TensorType(*found)
+
+
+def free_parameters(graph: Graph, names: Collection[str]) -> None:
+    """Make initializers plain inputs: nothing that is compiled can depend on what they hold now."""
+    unknown = sorted(set(names) - graph.initializers.keys())
+    if unknown:
+        raise errors.InvalidArgument(
+            f"no initializer of the model is called {', '.join(map(repr, unknown))}, so it cannot be a parameter"
+        )
+    for name in [name for name in graph.initializers if name in names]:
+        value = graph.initializers.pop(name)
+        held = value.constant
+        if not isinstance(held, tensor.Tensor):
+            raise errors.NotImplemented(f"the sparse initializer {name!r} cannot be a parameter: expected a dense one")
+        value.type, value.constant = TensorType(held.dtype, held.shape), None
+        if value not in graph.inputs:
+            graph.inputs.append(value)
 
 
 def override_dimensions(graph: Graph, sizes: Mapping[str, int]) -> None:

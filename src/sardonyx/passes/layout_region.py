@@ -9,7 +9,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir.builder import make_attr
-from sardonyx.ir.graph import Graph, Node, Value, walk
+from sardonyx.ir.graph import Graph, Node, Value, is_constant, walk
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, to_blocked
@@ -174,8 +174,8 @@ def is_float(value: Value | None) -> bool:
 
 
 def constant_data(graph: Graph, value: Value | None) -> Tensor | None:
-    """The data of a constant."""
-    if value is None or not isinstance(value.constant, Tensor) or value in graph.inputs:
+    """The data of a constant that no feed can replace."""
+    if value is None or not isinstance(value.constant, Tensor) or not is_constant(value, graph):
         return None
     return value.constant
 

@@ -117,6 +117,10 @@ _STAGES: Final = (
 )
 
 
+class InconsistentGraph(errors.EngineError):
+    """A pass has broken the graph. Found only if `CompileOptions.verify` asks for it, and then never covered up by NumPy."""
+
+
 @dataclass(frozen=True, slots=True)
 class PassReport:
     """What one run of one pass did."""
@@ -194,8 +198,8 @@ def run_passes(
     """Rewrite a model, in place, as far as the optimization level allows.
 
     Functions must have been inlined, and the model must have been checked. Afterwards all values have types that follow from the
-    inputs alone. At ORT_DISABLE_ALL nothing but types is changed. Stages that serve one machine need the `lanes` of its vectors, and
-    are left out without. `on_portable` sees the model before them, `on_pass` what every pass did, with the model as it left it.
+    inputs alone. At ORT_DISABLE_ALL nothing but types is changed. Stages that serve one machine need the `lanes` of its vectors,
+    and are left out without. `on_portable` sees the model before them, `on_pass` what each pass did, and the model as it is then.
     """
     stages = stages_for(options, lanes)
     chosen = {each.name for stage in stages for each in stage.passes}
@@ -264,5 +268,5 @@ def _run(pass_: Optimization, model: Model, level: GraphOptimizationLevel, numbe
     if check:
         problems = verify(model)
         if problems:
-            raise errors.EngineError(f"pass {pass_.name} left the graph inconsistent:\n" + "\n".join(problems))
+            raise InconsistentGraph(f"pass {pass_.name} left the graph inconsistent:\n" + "\n".join(problems))
     return PassReport(pass_.name, level, number, result.changes, result.reasons, seconds)

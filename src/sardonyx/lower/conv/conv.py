@@ -13,7 +13,7 @@ from typing import Any, Final
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, is_nonnegative
-from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.graph import Node, Value, is_constant
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
@@ -39,13 +39,8 @@ _KINDS: Final = ("f32", "f16", "bf16")  # half-precision floats are computed in 
 def constant_tensor(node: Node, position: int) -> Tensor | None:
     """The data of an input that is the same in every run."""
     value = node.inputs[position] if position < len(node.inputs) else None
-    if value is None or not isinstance(value.constant, Tensor):
+    if value is None or not isinstance(value.constant, Tensor) or not is_constant(value, node.graph):
         return None
-    graph = node.graph
-    while graph is not None:  # a default that may be replaced by what is fed is no constant
-        if value in graph.inputs:
-            return None
-        graph = graph.parent_node.graph if graph.parent_node is not None else None
     return value.constant
 
 

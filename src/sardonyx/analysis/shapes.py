@@ -24,7 +24,7 @@ from sardonyx.analysis.node_faults import node_faults
 from sardonyx.analysis.problems import Problem, Severity
 from sardonyx.analysis.values import ValueTable
 from sardonyx.errors import InvalidGraph
-from sardonyx.ir.dims import Dim, Expr
+from sardonyx.ir.dims import Dim, Expectation, Expr
 from sardonyx.ir.graph import Attr, Function, Graph, Model, Node, SparseConstant, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Shape, SparseTensorType, TensorType, Type
@@ -44,6 +44,7 @@ class ShapeReport:
     types: dict[Value, Type | None] = field(repr=False)
     values: ValueTable = field(repr=False)
     refusals: dict[Node, str] = field(default_factory=dict, repr=False)  # nodes whose inputs contradict each other
+    expectations: dict[Node, list[Expectation]] = field(default_factory=dict, repr=False)  # what the others state of sizes
 
     @property
     def problems(self) -> list[str]:
@@ -77,7 +78,7 @@ def report_shapes(model: Model | Graph, input_types: Mapping[str, Type] | None =
     inference.run_graph(graph, [(input_types or {}).get(value.name) for value in graph.inputs])
     for value in graph.outputs:
         inference.types[value] = _as_declared(value.type, inference.type_of(value))
-    return ShapeReport(inference.findings, inference.types, inference.values, inference.refusals)
+    return ShapeReport(inference.findings, inference.types, inference.values, inference.refusals, inference.expectations)
 
 
 @dataclass
@@ -105,6 +106,7 @@ class _Inference:
         self._effort = effort or _Effort()
         self._findings: dict[Node | Value, list[Problem]] = {}
         self.refusals: dict[Node, str] = {}
+        self.expectations: dict[Node, list[Expectation]] = {}
         self._walked: set[Graph] = set()  # subgraphs of the node at hand that its rule has asked for
 
     @property
@@ -136,6 +138,7 @@ class _Inference:
     def _run_node(self, node: Node) -> None:
         self._findings.pop(node, None)
         self.refusals.pop(node, None)
+        self.expectations.pop(node, None)
         self.values.forget(node)
         inputs = [None if value is None else self.type_of(value) for value in node.inputs]
         function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
@@ -193,7 +196,10 @@ class _Inference:
             self._refuse(node, faults)
             return by_signature
         try:
-            return _normalise(definition.infer(context), by_signature, node)
+            found = _normalise(definition.infer(context), by_signature, node)
+            if context.expectations:
+                self.expectations[node] = context.expectations
+            return found
         except ValueError as error:
             self._refuse(node, [str(error)])
         except Exception as error:  # a rule that fails is no reason to refuse the model: it may well run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +14,11 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.codegen.target import host
 from sardonyx.forks import ForkSafeLock, held_off
-from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values, is_constant
+from sardonyx.ir.dims import Expectation
+from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values, is_constant, needed_nodes
 from sardonyx.ir.types import TensorType
 from sardonyx.lower.branches import flatten
+from sardonyx.lower.contracts import left_behind, still_open
 from sardonyx.lower.groups import Grouping, form_groups
 from sardonyx.lower.lowering import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
@@ -96,12 +99,15 @@ def compile_graph(
     while True:
         flat = flatten(nodes, order, whole | failed)
         known = KnownValues(fed, flat.nodes)
-        grouping = form_groups(known.needed(flat.nodes, outputs), fed, frozenset(failed), flat.regions, flat.merges, known)
-        if grouping.unsuited:
-            whole |= grouping.unsuited
+        kept, left = _kept_nodes(flat.nodes, outputs, known)
+        grouping = form_groups(kept, fed, frozenset(failed), flat.regions, flat.merges, known)
+        unsuited = {flat.regions[node][0][0] for node in left if node in flat.regions} | grouping.unsuited
+        if unsuited:
+            whole |= unsuited
             continue
+        expected = [*still_open(graph.size_checks, known.told_sizes(())), *itertools.chain(*left.values())]
         try:
-            lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed)
+            lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed, expected)
         except LoweringFailed as error:
             _warn(error.nodes, error)
             failed.update(error.nodes)
@@ -125,6 +131,27 @@ def compile_graph(
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan)
+
+
+def _kept_nodes(
+    nodes: Sequence[Node], outputs: Sequence[Value], known: KnownValues
+) -> tuple[list[Node], dict[Node, list[Expectation]]]:
+    """The nodes to compute, and what the others expect of sizes, those of which only the shapes are read.
+
+    Those whose expectations are about sizes that nobody tells are computed all the same: only their run says whether they fit.
+    """
+    kept = known.needed(nodes, outputs)
+    dropped = known.dropped(nodes, set(kept))
+    if not dropped:
+        return kept, {}
+    sizes = known.told_sizes(set(kept))
+    left = {node: left_behind(node, known, sizes) for node in dropped}
+    unstated = [value for node, found in left.items() if found is None for value in node.outputs]
+    if unstated:
+        kept = known.needed(nodes, [*outputs, *unstated])
+        for node in kept:
+            left.pop(node, None)
+    return kept, {node: found for node, found in left.items() if found}
 
 
 def _compile_kernels(kernels: KernelLibrary, lowered: Lowered) -> tuple[set[Node] | None, list[int]]:
@@ -333,15 +360,3 @@ def _is_plain(value: Value) -> bool:
 def captured_inputs(graph: Graph) -> list[Value]:
     """The values of the graphs around that a subgraph must be given: all it reads but constants."""
     return [value for value in captured_values(graph) if not is_constant(value, graph)]
-
-
-def needed_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
-    """The nodes that some outputs depend on, in the given order."""
-    wanted = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if wanted.intersection(node.outputs):
-            kept.append(node)
-            wanted.update(value for value in node.inputs if value is not None)
-            wanted.update(value for graph in node.subgraphs() for value in captured_values(graph))
-    return kept[::-1]

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx import dtypes, errors
-from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, needed_nodes, sized_path
+from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, sized_path
 from sardonyx.forks import ForkSafeLock, held_off
-from sardonyx.ir.graph import Graph, Model, Value, walk
+from sardonyx.ir.graph import Graph, Model, Value, needed_nodes, walk
 from sardonyx.ir.tensor import Tensor, release_pages
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs

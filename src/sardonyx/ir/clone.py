@@ -73,7 +73,7 @@ class Cloner:
         new = Graph(old.name)
         new.doc = old.doc
         new.metadata = dict(old.metadata)
-        new.stated_outputs = old.stated_outputs
+        new.stated_outputs, new.size_checks = old.stated_outputs, old.size_checks
         new.inputs = [self.value(value) for value in old.inputs]
         for value in old.initializers.values():
             copy = self.value(value)

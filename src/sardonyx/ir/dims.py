@@ -20,9 +20,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias, Union
+from typing import Any, Final, Literal, TypeAlias, Union
 
 Dim: TypeAlias = Union[int, "Expr"]
+# What must hold of two sizes. broadcast: the first is 1, or as large as the second; filled: it is at least as large as the second
+Expectation: TypeAlias = tuple[Literal["equal", "broadcast", "filled"], Dim, Dim]
 _Monomial: TypeAlias = tuple["Atom", ...]  # a product of atoms, sorted; () is the constant
 
 _LONGEST_TEXT: Final = 400  # characters of an atom

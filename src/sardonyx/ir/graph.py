@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.ir.dims import Expectation
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import Shape, TensorType, Type
 from sardonyx.mapped_file import FileIdentity
@@ -218,6 +219,7 @@ class Graph:
         self.metadata: dict[str, str] = {}
         self.parent_node: Node | None = None  # the node this is a subgraph of
         self.stated_outputs: tuple[Type | None, ...] = ()  # see `output_types`
+        self.size_checks: tuple[Expectation, ...] = ()  # of sizes of its inputs: what nodes expected that are gone
         self._first: Node | None = None
         self._last: Node | None = None
         self._count = 0
@@ -379,6 +381,18 @@ def is_constant(value: Value, graph: Graph | None) -> bool:
             return False
         graph = graph.parent_node.graph if graph.parent_node is not None else None
     return value.constant is not None
+
+
+def needed_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
+    """The nodes that some outputs depend on, in the given order."""
+    wanted = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if wanted.intersection(node.outputs):
+            kept.append(node)
+            wanted.update(value for value in node.inputs if value is not None)
+            wanted.update(value for graph in node.subgraphs() for value in captured_values(graph))
+    return kept[::-1]
 
 
 @dataclass

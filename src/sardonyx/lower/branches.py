@@ -71,7 +71,7 @@ def _is_small_if(node: Node) -> bool:
     if condition.type.dtype.name != "bool" or any(size != 1 for size in condition.shape or ()):
         return False
     graphs = [graph for _, graph in sides(node)]
-    if any(graph.inputs or len(graph.outputs) != len(node.outputs) for graph in graphs):
+    if any(graph.inputs or graph.size_checks or len(graph.outputs) != len(node.outputs) for graph in graphs):
         return False
     for results in zip(node.outputs, *(graph.outputs for graph in graphs)):
         if not all(is_native(value) for value in results) or len({_kind(value) for value in results}) != 1:

@@ -17,13 +17,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from sardonyx.ir.dims import Expr, symbols_of
+from sardonyx.ir.dims import Expectation, Expr, symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.lower import registry
 from sardonyx.lower.contracts import expectations
 from sardonyx.lower.registry import Template
-from sardonyx.ops.infer import Expectation
 
 if TYPE_CHECKING:
     from sardonyx.lower.shape_values import KnownValues

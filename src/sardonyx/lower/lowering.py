@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative
+from sardonyx.ir.dims import Dim, Expectation, dim_max, dim_min, is_nonnegative
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
@@ -31,7 +31,6 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.switches import insert_switches
 from sardonyx.lower.views import sliced, without_axes
-from sardonyx.ops.infer import Expectation
 from sardonyx.program.steps import (
     FAULT_ENTRIES,
     Address,
@@ -456,9 +455,11 @@ def lower_graph(
     lanes: int,
     known: KnownValues | None = None,
     inputs: Sequence[Value] | None = None,
+    expected: Iterable[Expectation] = (),
 ) -> Lowered:
-    """The steps that compute some values of a graph whose nodes were grouped."""
+    """The steps that compute some values of a graph whose nodes were grouped; `expected` must hold besides what they state."""
     ctx = LowerContext(graph, outputs, lanes, known, grouping.group_of, inputs)
+    ctx.check_expectations(expected)
     for value in ctx.inputs:
         if is_native(value):
             ctx.lowered.inputs.append(ctx.view(value))

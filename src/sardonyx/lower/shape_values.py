@@ -8,7 +8,7 @@ elements, `LowerContext.view` makes memory for them: a constant, or a step that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.analysis.values import ValueTable
@@ -67,6 +67,14 @@ class KnownValues:
                 for graph in node.subgraphs():  # the results of a side whose nodes are in the list, too
                     self._want(wanted, [*captured_values(graph), *graph.outputs])
         return kept[::-1]
+
+    def dropped(self, nodes: Sequence[Node], kept: Collection[Node]) -> list[Node]:
+        """The nodes that are not kept and whose contents are not known either: only their shapes are."""
+        return [node for node in nodes if node not in kept and not all(map(self.is_known, node.outputs))]
+
+    def told_sizes(self, kept: Collection[Node]) -> set[str]:
+        """The sizes that the inputs tell, and nodes that are kept."""
+        return {name for name, value in self._binders.items() if value is None or value.producer in kept}
 
     def _want(self, wanted: set[Value], values: Sequence[Value]) -> None:
         """Add the values that must be computed so that these are there: for known ones, those that tell sizes in them."""

@@ -11,15 +11,15 @@ nothing else about the sizes of its inputs, and checks all of it before it runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeAlias, Union
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.dtypes import DType
 from sardonyx.ir import dims
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, Expectation
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.types import OptionalType, SequenceType, Shape, TensorType, Type, format_shape
 from sardonyx.ops.signature import signature
@@ -27,9 +27,7 @@ from sardonyx.ops.signature import signature
 InferOne: TypeAlias = Union[Shape, Type, None]
 InferResult: TypeAlias = Union[InferOne, list[InferOne]]
 Rule: TypeAlias = Callable[["InferContext"], InferResult]
-# broadcast: the first size is 1, or as large as the second; filled: it is at least as large as the second
-Expectation: TypeAlias = tuple[Literal["equal", "broadcast", "filled"], Dim, Dim]
-_NEVER: Final[Expectation] = ("equal", 1, 0)  # what no sizes make up for: another number of axes
+NEVER: Final[Expectation] = ("equal", 1, 0)  # what no sizes make up for: another number of axes
 
 
 class InferContext:
@@ -70,7 +68,7 @@ class InferContext:
             return
         wanted = next((each for each in shapes if len(each) == len(shape)), None)
         if wanted is None:
-            self.expectations.append(_NEVER)
+            self.expectations.append(NEVER)
         for size, other in zip(shape, wanted or ()):
             self.expect_equal(size, other)
 
@@ -90,7 +88,7 @@ class InferContext:
 
     def expect_broadcast(self, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
         """State that a shape must broadcast to another, which keeps its own."""
-        self.expectations += [_NEVER] * (len(shape) > len(target))
+        self.expectations += [NEVER] * (len(shape) > len(target))
         for size, wanted in zip(reversed(shape), reversed(target)):
             if size not in (wanted, 1):
                 self.expectations.append(("broadcast", size, wanted))
@@ -169,6 +167,13 @@ class InferContext:
         return self._infer_graph(graph, inputs)
 
 
+def not_negative(shape: Shape | None) -> Iterator[Expectation]:
+    """That none of these sizes turns out negative, as that of a window larger than what it slides over."""
+    for dim in shape or ():
+        if not dims.is_nonnegative(dim):
+            yield "equal", dims.dim_max(dim, 0), dim
+
+
 def normalize_axis(axis: int, rank: int) -> int:
     """A negative axis counted from the end; ValueError if it is out of range."""
     if not -rank <= axis < rank:
@@ -209,7 +214,16 @@ def broadcast_shapes(*shapes: Shape | None) -> Shape | None:
 
 def broadcast(ctx: InferContext) -> InferResult:
     """The output has the shape all inputs broadcast to."""
-    return broadcast_shapes(*(ctx.shape(index) for index in range(len(ctx.inputs)) if ctx.has(index)))
+    return broadcast_inputs(ctx, *(index for index in range(len(ctx.inputs)) if ctx.has(index)))
+
+
+def broadcast_inputs(ctx: InferContext, *indices: int) -> Shape | None:
+    """The shape that some inputs broadcast to, each of which is expected to do so; None if one is unknown."""
+    shapes = [ctx.shape(index) for index in indices]
+    result = broadcast_shapes(*shapes)
+    for shape in shapes if result is not None else ():
+        ctx.expect_broadcast(shape or (), result or ())
+    return result
 
 
 def merge_shapes(a: Shape | None, b: Shape | None) -> Shape | None:

@@ -11,7 +11,7 @@ wrong and is not relied on by any pass. Elements that are expressions of sizes s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 import numpy as np
@@ -50,10 +50,11 @@ class FoldShapeValues:
 
     name: ClassVar[str] = "FoldShapeValues"
     ort_names: ClassVar[tuple[str, ...]] = ("ReshapeFusion",)
+    report: ShapeReport | None = field(default=None, compare=False, repr=False)  # of the model as it is; None: not inferred yet
 
     def run(self, model: Model) -> PassResult:
         """Change all graphs; bodies of loops too, where what is known holds for every iteration."""
-        report = infer_from_inputs(model)
+        report = self.report or infer_from_inputs(model)
         g = Rewriter(model)
         changes = 0
         reasons: list[str] = []

@@ -42,6 +42,7 @@ from sardonyx.passes.remove_unused import RemoveUnused
 from sardonyx.passes.rewriter import all_graphs
 from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
+from sardonyx.passes.size_contract import SizeContract
 
 FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
 
@@ -204,8 +205,10 @@ def run_passes(
     stages = stages_for(options, lanes)
     chosen = {each.name for stage in stages for each in stage.passes}
     disabled = frozenset(each.name for each in ALL if each.name not in chosen) if stages else frozenset()
-    if FoldShapeValues.name not in chosen:
-        infer_from_inputs(model)
+    inferred = infer_from_inputs(model)
+    contract = SizeContract.of(model, inferred)
+    first = FoldShapeValues(inferred)
+    stages = tuple(replace(stage, passes=tuple(first if each == first else each for each in stage.passes)) for stage in stages)
     reports: list[PassReport] = []
 
     def run(portable: bool) -> None:
@@ -223,6 +226,7 @@ def run_passes(
     if on_portable is not None:
         on_portable(model)
     run(portable=False)
+    contract.leave_checks()
     return PipelineReport(tuple(reports), disabled)
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sardonyx.ir.dims import fresh
+from sardonyx.ir.dims import Dim, fresh
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
-from sardonyx.ops.conv.windows import Windows, output_spatial, windows
+from sardonyx.ops.conv.windows import Windows, expect_windows, output_spatial, windows
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul.matmul import exact_float
@@ -181,7 +181,18 @@ def expect_channels(ctx: InferContext, kernels: int, bias: int) -> None:
 def infer_conv(ctx: InferContext) -> InferResult:
     """The shape of a convolution's result, from a node's inputs and attributes."""
     expect_channels(ctx, 1, 2)
-    return conv_shape(ctx.shape(0), ctx.shape(1), **conv_attributes(ctx))
+    return convolved_shape(ctx, 1)
+
+
+def convolved_shape(ctx: InferContext, kernels: int) -> Shape | None:
+    """The shape of what a node's kernels (an input) make of its first input; that they fit into the image is expected."""
+    x, w = ctx.shape(0), ctx.shape(kernels)
+    made = conv_shape(x, w, **conv_attributes(ctx))
+    kernel: Sequence[Dim] = ctx.attr("kernel_shape") or (() if w is None else w[2:])
+    widths = [width for width in kernel if isinstance(width, int)]
+    if x is not None and len(widths) == len(x) - 2:
+        expect_windows(ctx, x[2:], widths)
+    return made
 
 
 def _conv(

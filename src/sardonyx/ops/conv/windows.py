@@ -20,6 +20,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.infer import InferContext
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -122,6 +123,18 @@ def output_spatial(
                 count = dim_min(count, (size + begin[axis] - 1) // step + 1)
         result.append(count)
     return tuple(result)
+
+
+def expect_windows(ctx: InferContext, spatial: Sequence[Dim], kernel: Sequence[int]) -> None:
+    """State that windows, as the attributes of a node describe them, are not larger than the padded image."""
+    rank = len(spatial)
+    mode, dilations = _checked_auto_pad(ctx.attr("auto_pad")), per_axis(ctx.attr("dilations"), rank, "dilations")
+    if mode.startswith("SAME"):
+        return
+    begin, end = pad_pairs(ctx.attr("pads") if mode == "NOTSET" else None, rank)
+    for size, width, dilation, before, after in zip(spatial, kernel, dilations, begin, end, strict=True):
+        if not isinstance(size, int):
+            ctx.expect_at_most(extent(width, dilation), before + size + after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,8 +221,15 @@ def _parametric_relu_by_channel(x: Array, slope: Array) -> Array:
     return _parametric_relu(x, slope.reshape((-1,) + (1,) * max(x.ndim - 2, 0)))
 
 
+def _infer_parametric_relu(ctx: InferContext) -> InferResult:
+    x, slope = ctx.shape(0), ctx.shape(1)
+    if x is not None and slope is not None:
+        ctx.expect_broadcast(slope, x)
+    return x
+
+
 PRELU_1 = op("PRelu", eval=_parametric_relu_by_channel, infer=same_as(0), traits=_ELEMENTWISE)
-PRELU = op("PRelu", eval=_parametric_relu, infer=same_as(0), traits=_ELEMENTWISE, since=7)
+PRELU = op("PRelu", eval=_parametric_relu, infer=_infer_parametric_relu, traits=_ELEMENTWISE, since=7)
 
 
 def infer_identity(ctx: InferContext) -> InferResult:

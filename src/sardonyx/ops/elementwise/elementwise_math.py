@@ -13,7 +13,7 @@ import numpy as np
 
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.elementwise.special import erf, sigmoid, softplus
-from sardonyx.ops.infer import same_as
+from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import rounded_once
 from sardonyx.ops.registry import OpDef, Trait, op
 
@@ -139,4 +139,11 @@ HARD_SIGMOID = _activation("HardSigmoid", _hard_sigmoid)
 SHRINK = _activation("Shrink", _shrink, 9)
 GELU = _activation("Gelu", _gelu, 20)
 SWISH = _activation("Swish", _swish, 24)
-SWIGLU = _activation("SwiGLU", _swiglu, 28)
+
+
+def _infer_swiglu(ctx: InferContext) -> InferResult:
+    ctx.expect_shape(1, *(ctx.shape(0) or ctx.shape(1) or ()))
+    return ctx.shape(0)
+
+
+SWIGLU = op("SwiGLU", eval=_swiglu, infer=_infer_swiglu, traits=Trait.ELEMENTWISE, since=28)

@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
-from sardonyx.ops.conv.windows import Windows, output_spatial, pad_pairs, per_axis, windows
+from sardonyx.ops.conv.windows import Windows, expect_windows, output_spatial, pad_pairs, per_axis, windows
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import EvalContext, op
@@ -144,6 +144,7 @@ def pooled_shape(ctx: InferContext) -> Shape | None:
         auto_pad=ctx.attr("auto_pad"),
         ceil_mode=ctx.attr("ceil_mode"),
     )
+    expect_windows(ctx, x[2:], ctx.attr("kernel_shape"))
     return (x[0], x[1], *spatial)
 
 

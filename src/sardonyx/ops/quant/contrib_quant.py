@@ -18,7 +18,7 @@ from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.conv.conv import conv_attributes, conv_shape
 from sardonyx.ops.elementwise.special import sigmoid
 from sardonyx.ops.indexing.contrib_layout import channels_back, channels_first, infer_channels_last
-from sardonyx.ops.infer import InferContext, InferResult, broadcast_shapes, normalize_axis, same_as
+from sardonyx.ops.infer import InferContext, InferResult, broadcast_inputs, normalize_axis, same_as
 from sardonyx.ops.pool.pool import mean_of_windows, pool_windows, pooled_shape
 from sardonyx.ops.quant.quant import QLINEAR_CONV as STANDARD_QLINEAR_CONV
 from sardonyx.ops.quant.quant import dequantize, quantize
@@ -73,7 +73,7 @@ def _binary(name: str, function: Callable[[Array, Array], Any]) -> None:
         name,
         domain=MICROSOFT,
         eval=evaluate,
-        infer=lambda ctx: broadcast_shapes(ctx.shape(0), ctx.shape(3)),
+        infer=lambda ctx: broadcast_inputs(ctx, 0, 3),
         traits=Trait.ELEMENTWISE,
     )
 
@@ -138,7 +138,7 @@ QLINEAR_WHERE = op(
     "QLinearWhere",
     domain=MICROSOFT,
     eval=_qlinear_where,
-    infer=lambda ctx: broadcast_shapes(ctx.shape(0), ctx.shape(1), ctx.shape(4)),
+    infer=lambda ctx: broadcast_inputs(ctx, 0, 1, 4),
     traits=Trait.ELEMENTWISE,
 )
 

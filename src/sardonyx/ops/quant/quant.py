@@ -20,7 +20,7 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import ceildiv, product
 from sardonyx.ir.types import TensorType
-from sardonyx.ops.conv.conv import CONV, conv_attributes, conv_core, conv_shape, expect_channels
+from sardonyx.ops.conv.conv import CONV, conv_core, convolved_shape, expect_channels
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.matmul.matmul import expect_product, integer_matmul
 from sardonyx.ops.registry import op
@@ -423,7 +423,7 @@ def _infer_conv(ctx: InferContext, kernels: int, ones: Sequence[int], per_kernel
             ctx.expect_equal(product(parameter), 1)
         elif parameter is not None and w:
             ctx.expect_broadcast(parameter, w[:1])
-    return conv_shape(ctx.shape(0), ctx.shape(kernels), **conv_attributes(ctx))
+    return convolved_shape(ctx, kernels)
 
 
 op("ConvInteger", since=10, eval=_conv_integer, infer=lambda ctx: _infer_conv(ctx, 1, (2,), (3,), 99), keywords=CONV.attr_names)

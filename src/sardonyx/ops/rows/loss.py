@@ -68,9 +68,12 @@ def _softmax_cross_entropy_loss(
 
 
 def _loss_shape(ctx: InferContext) -> Shape | None:
+    scores, target = ctx.shape(0), ctx.shape(1)
+    if scores is not None and len(scores) > 1:
+        ctx.expect_shape(1, scores[0], *scores[2:])
+        ctx.expect_shape(2, scores[1])
     if ctx.attr("reduction") != "none":
         return ()
-    scores, target = ctx.shape(0), ctx.shape(1)
     return target if scores is None else (scores[0], *scores[2:])
 
 

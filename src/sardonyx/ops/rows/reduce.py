@@ -149,7 +149,10 @@ def _arg_extremum(find: Callable[..., Any]) -> Callable[..., Array]:
 
 
 def infer_arg_extremum(ctx: InferContext) -> InferResult:
-    """One axis becomes 1 or goes."""
+    """One axis becomes 1 or goes; without elements it has no extremum."""
+    shape = ctx.shape(0)
+    if shape:
+        ctx.expect_filled(shape[normalize_axis(ctx.attr("axis"), len(shape))])
     return _reduced_shape(ctx, (ctx.attr("axis"),), 0) if ctx.rank(0) else ctx.shape(0)
 
 

@@ -7,6 +7,7 @@ memory can hold. Sizes between, which memory might hold after a long time, are l
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,15 +77,25 @@ def numbers(dtype: DType, shape: tuple[int, ...], choose: random.Random) -> Any:
     return array.reshape(shape)
 
 
-def hostile_case(definition: OpDef, sig: Signature, choose: random.Random) -> HostileCase | None:
-    """One node of this operator; None if it needs values that are no tensors."""
+def drawn_attributes(
+    sig: Signature, choose: random.Random, choices: Mapping[AttrKind, Sequence[Any]] = ATTRIBUTES
+) -> list[Attr] | None:
+    """All required attributes of an operator and some of the others; None if one is required that there is no choice for."""
     attrs = []
     for name, formal in sig.attributes.items():
-        if formal.kind not in ATTRIBUTES:
+        if formal.kind not in choices:
             if formal.required:
                 return None
         elif formal.required or choose.random() < 0.4:
-            attrs.append(Attr(name, formal.kind, choose.choice(ATTRIBUTES[formal.kind])))
+            attrs.append(Attr(name, formal.kind, choose.choice(choices[formal.kind])))
+    return attrs
+
+
+def hostile_case(definition: OpDef, sig: Signature, choose: random.Random) -> HostileCase | None:
+    """One node of this operator; None if it needs values that are no tensors."""
+    attrs = drawn_attributes(sig, choose)
+    if attrs is None:
+        return None
     graph = Graph("hostile")
     bound: dict[str, str] = {}
     feeds: dict[str, Any] = {}

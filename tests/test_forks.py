@@ -7,7 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,26 +36,41 @@ def test_a_child_forked_while_others_compile_opens_and_runs_a_session(seed: int)
     assert result.returncode == 0, result.stderr
 
 
-def test_a_fork_waits_for_who_holds_it_off() -> None:
-    inside, leave = threading.Event(), threading.Event()
-    left = []
+@contextmanager
+def held_by_a_thread(
+    lock: AbstractContextManager[Any], leave: threading.Event, last: Callable[[], object] = int
+) -> Iterator[None]:
+    """Another thread is inside a lock until `leave` is set, and does something last of all."""
+    inside = threading.Event()
 
     def hold() -> None:
-        with held_off:
+        with lock:
             inside.set()
             leave.wait(60)
-            time.sleep(0.05)
-            left.append(True)
+            last()
 
     thread = threading.Thread(target=hold)
     thread.start()
-    inside.wait(60)
-    threading.Timer(0.05, leave.set).start()
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if left else 1)
-    assert exit_code(pid) == 0
+    assert inside.wait(60)
+    yield
+    leave.set()
     thread.join(60)
+
+
+def test_a_fork_waits_for_who_holds_it_off() -> None:
+    left: list[bool] = []
+
+    def leave_late() -> None:
+        time.sleep(0.05)
+        left.append(True)
+
+    leave = threading.Event()
+    with held_by_a_thread(held_off, leave, leave_late):
+        threading.Timer(0.05, leave.set).start()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if left else 1)
+        assert exit_code(pid) == 0
 
 
 def test_nobody_enters_while_a_fork_waits() -> None:
@@ -121,24 +139,14 @@ os.waitpid(pid, 0)
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_child_finds_locks_open(reentrant: bool) -> None:
-    lock = ForkSafeLock(reentrant=reentrant)
-    held, leave = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with lock:
-            held.set()
-            leave.wait(60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait(60)
-    pid = os.fork()
-    if pid == 0:
-        with lock:
-            os._exit(0)
-    leave.set()
-    assert exit_code(pid) == 0
-    thread.join(60)
+    lock, leave = ForkSafeLock(reentrant=reentrant), threading.Event()
+    with held_by_a_thread(lock, leave):
+        pid = os.fork()
+        if pid == 0:
+            with lock:
+                os._exit(0)
+        leave.set()
+        assert exit_code(pid) == 0
 
 
 class Thing:

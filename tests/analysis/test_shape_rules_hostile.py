@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hostile_nodes import drawn_attributes
 from sardonyx import dtypes
 from sardonyx.analysis.shapes import report_shapes
 from sardonyx.ir import dims, tensor
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import Attr, AttrKind, Graph, Model, Node, Value
+from sardonyx.ir.graph import AttrKind, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.ops import registry, signature
 from sardonyx.ops.registry import OpDef
@@ -35,13 +36,9 @@ PYTHONS_OWN = ("shape inference failed", "unpack", "zip()", "index out of range"
 
 def node_of(definition: OpDef, sig: Signature, choose: random.Random) -> Graph | None:
     """A graph with one node of this operator and what it may be given; None if it needs graphs or values that are no tensors."""
-    attrs = []
-    for name, formal in sig.attributes.items():
-        if formal.kind not in ATTRIBUTES:
-            if formal.required:
-                return None
-        elif formal.required or choose.random() < 0.4:
-            attrs.append(Attr(name, formal.kind, choose.choice(ATTRIBUTES[formal.kind])))
+    attrs = drawn_attributes(sig, choose, ATTRIBUTES)
+    if attrs is None:
+        return None
     graph = Graph("rules")
     bound: dict[str, str] = {}
     inputs: list[Value | None] = []

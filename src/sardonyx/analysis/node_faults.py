@@ -77,12 +77,9 @@ def _window(ctx: InferContext, weights: int | None = None) -> Iterator[str]:
 
 def _conv(ctx: InferContext, weights: int = 1, bias: int = 2) -> Iterator[str]:
     yield from _window(ctx, weights)
-    x, w, b = ctx.shape(0), ctx.shape(weights), ctx.shape(bias)
-    group = ctx.attr("group") or 1
-    if group < 1:
-        yield f"group is {group}, expected a number from 1 up"
-        return
-    if w is None:
+    yield from _no_groups(ctx)
+    x, w, b, group = ctx.shape(0), ctx.shape(weights), ctx.shape(bias), ctx.attr("group") or 1
+    if w is None or group < 1:
         return
     if isinstance(w[0], int) and w[0] % group:
         yield f"W makes {w[0]} channels, which do not divide into {group} groups"
@@ -93,18 +90,22 @@ def _conv(ctx: InferContext, weights: int = 1, bias: int = 2) -> Iterator[str]:
 
 def _conv_transpose(ctx: InferContext) -> Iterator[str]:
     yield from _window(ctx, 1)
-    x, w, b = ctx.shape(0), ctx.shape(1), ctx.shape(2)
-    group = ctx.attr("group") or 1
-    if group < 1:
-        yield f"group is {group}, expected a number from 1 up"
-        return
-    if w is None:
+    yield from _no_groups(ctx)
+    x, w, b, group = ctx.shape(0), ctx.shape(1), ctx.shape(2), ctx.attr("group") or 1
+    if w is None or group < 1:
         return
     if x is not None and isinstance(x[1], int) and isinstance(w[0], int) and x[1] != w[0]:
         yield f"X has {x[1]} channels, but W is made for {w[0]}"
     elif isinstance(w[0], int) and w[0] % group:
         yield f"X has {w[0]} channels, which do not divide into {group} groups"
     yield from _wrong_count("B", b, w[1] * group)
+
+
+def _no_groups(ctx: InferContext) -> Iterator[str]:
+    """A number of groups that cannot be."""
+    group = ctx.attr("group") or 1
+    if group < 1:
+        yield f"group is {group}, expected a number from 1 up"
 
 
 def _wrong_count(name: str, shape: Sequence[Dim] | None, count: Dim) -> Iterator[str]:

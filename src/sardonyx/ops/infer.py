@@ -221,8 +221,9 @@ def broadcast_inputs(ctx: InferContext, *indices: int) -> Shape | None:
     """The shape that some inputs broadcast to, each of which is expected to do so; None if one is unknown."""
     shapes = [ctx.shape(index) for index in indices]
     result = broadcast_shapes(*shapes)
-    for shape in shapes if result is not None else ():
-        ctx.expect_broadcast(shape or (), result or ())
+    for shape in shapes:
+        if result is not None and shape is not None and shape != result:
+            ctx.expect_broadcast(shape, result)
     return result
 
 

@@ -26,6 +26,7 @@ from sardonyx.plan.build import build_plan
 from sardonyx.program.steps import Address, Buffer, KernelStep, Lowered
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import Program
+from sardonyx.runtime.weight_store import WeightStore
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -119,8 +120,8 @@ def run_guarded(lowered: Lowered, feeds: Mapping[str, Array], kernels: KernelLib
             if buffer.kind == "input":
                 assert buffer.value is not None
                 array[...] = feeds[buffer.value.name].reshape(-1)
-            elif buffer.load is not None:
-                array[...] = np.asarray(buffer.load()).reshape(-1)
+            elif buffer.constant is not None:
+                array[...] = WeightStore().array(buffer.constant).reshape(-1)
             elif array.dtype.kind == "f":
                 array[...] = np.nan  # what nobody wrote must not matter
             places[buffer] = memory, array

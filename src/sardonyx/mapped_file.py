@@ -1,7 +1,7 @@
 """Files mapped into memory without keeping a file descriptor, and what tells that a file is still the same.
 
 Python's `mmap` keeps a descriptor for each mapping (until 3.13 always), and a process has 1024 of them, or 256. Whoever holds a
-part of the memory holds the mapping: it ends with the last view.
+part of the memory holds the mapping: it ends with the last view. Those who map the same unchanged file share one mapping.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import ctypes
 import mmap
 import os
 import sys
+import time
+import weakref
 from typing import Any, Final
 
 import numpy as np
@@ -42,32 +44,49 @@ def identity_at(path: str) -> FileIdentity | None:
 
 
 class Mapping:
-    """The memory of a mapped file; arrays over it keep it."""
+    """The memory of a mapped file; arrays over it keep it. `identity` is None if a change of the file might go unnoticed."""
 
-    __slots__ = ("__weakref__", "_address", "_size")
+    __slots__ = ("__weakref__", "_address", "_size", "identity")
 
-    def __init__(self, descriptor: int, size: int) -> None:
-        self._size = 0  # for __del__, if what follows fails
+    def __init__(self, descriptor: int, size: int, identity: FileIdentity | None) -> None:
         address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
         if address == _FAILED:
             error = ctypes.get_errno()
             raise OSError(error, f"{os.strerror(error)}: a file of {size} bytes cannot be mapped")
         self._address: int = address
         self._size = size
+        self.identity = identity
+        # Not __del__: while that runs, somebody may still get the object from `_mappings`. When Python ends, threads that read
+        # the memory may still be running; the system unmaps it afterwards.
+        weakref.finalize(self, _libc.munmap, address, size).atexit = False
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return {"shape": (self._size,), "typestr": "|u1", "data": (self._address, True), "version": 3}
 
-    def release_pages(self) -> None:
-        """Tell the system that the content is not needed in memory now; it is read again on use."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            _libc.madvise(self._address, self._size, mmap.MADV_DONTNEED)
+    def offset_of(self, address: int) -> int:
+        """Where in the file the byte at an address of the mapping lies."""
+        return address - self._address
 
-    def __del__(self) -> None:
-        # When Python ends, threads that read the memory may still be running; the system unmaps it afterwards.
-        if self._size and not sys.is_finalizing():
-            _libc.munmap(self._address, self._size)
+    def release_pages(self, offset: int = 0, length: int | None = None) -> None:
+        """Tell the system that the content, or a part of it, is not needed in memory now; it is read again on use."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+            end = self._size if length is None else min(offset + length, self._size)
+            _libc.madvise(self._address + start, end - start, mmap.MADV_DONTNEED)
+
+
+_mappings: weakref.WeakValueDictionary[tuple[FileIdentity, int], Mapping] = weakref.WeakValueDictionary()
+_CLOCK_TICK: Final = 20_000_000  # nanoseconds: two changes of a file closer to each other may leave it with the same times
+
+
+def _lasting_identity(descriptor: int) -> FileIdentity | None:
+    """The identity of an open file; None if it changed so lately that another change would leave it the same."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:  # mapping it says what is wrong
+        return None
+    return identity_of(status) if time.time_ns() - status.st_ctime_ns > _CLOCK_TICK else None
 
 
 def map_file(descriptor: int, size: int) -> memoryview:
@@ -76,10 +95,30 @@ def map_file(descriptor: int, size: int) -> memoryview:
         return memoryview(b"")
     if sys.platform == "win32":  # where a mapping holds a handle, of which there are enough
         return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
-    return np.asarray(Mapping(descriptor, size)).data
+    identity = _lasting_identity(descriptor)
+    if identity is None:
+        return np.asarray(Mapping(descriptor, size, None)).data
+    found = _mappings.get((identity, size))
+    if found is None:
+        found = _mappings[identity, size] = Mapping(descriptor, size, identity)
+    return np.asarray(found).data
 
 
 def mapping_of(view: memoryview) -> Mapping | None:
     """The mapping a view of `map_file`, or a part of one, belongs to."""
     owner = view.obj
     return owner.base if isinstance(owner, np.ndarray) and isinstance(owner.base, Mapping) else None
+
+
+def mapped_range(array: np.ndarray[Any, Any]) -> tuple[Mapping, int, int] | None:
+    """The mapping an array lies in, and the first byte and the count of bytes it spans there; None if it lies elsewhere."""
+    owner: Any = array
+    while not isinstance(owner, Mapping):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj if isinstance(owner, memoryview) else None
+        if owner is None:
+            return None
+    if array.size == 0:
+        return owner, 0, 0
+    ends = [(size - 1) * stride for size, stride in zip(array.shape, array.strides)]
+    low, high = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + array.itemsize
+    return owner, owner.offset_of(array.ctypes.data) + low, high - low

@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 import sardonyx
 from native_support import assert_native_agrees, compile_native
 from sardonyx.ir.tensor import Array
-from sardonyx.lower.derived import Derived, exact
+from sardonyx.program.constants import Transform, exact
 from session_agreement import REFERENCE, session
 
 F32 = np.float32
@@ -170,9 +170,9 @@ def test_a_transform_takes_nothing_from_around_it() -> None:
         return np.pad(data, width)
 
     with pytest.raises(TypeError, match="depends on more than its arguments"):
-        Derived(padded, (), ())
+        Transform("padded", 1, padded)
     with pytest.raises(TypeError, match="depends on more than its arguments"):
-        Derived(np.zeros, (), (3,))
+        Transform("zeros", 1, np.zeros)
 
 
 def test_parameters_are_equal_only_if_they_are_identical() -> None:

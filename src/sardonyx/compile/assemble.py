@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.native_program import NativeProgram
 from sardonyx.runtime.pool import shared_pool, usable_cores
 from sardonyx.runtime.sized_path import SizedPath
+from sardonyx.runtime.weight_store import WeightStore, shared_store
 
 _log = logging.getLogger("sardonyx")
 
@@ -75,6 +76,7 @@ class NativeSettings:
     workers: int = 0  # 0: as many as this process may use
     spinning: bool = True
     eager: bool = True  # pack weights now, not in the first run
+    weights: WeightStore = field(default_factory=shared_store, compare=False)  # who packs them, and for whom
 
 
 def compile_graph(
@@ -84,11 +86,8 @@ def compile_graph(
     order: Order,
     settings: NativeSettings,
     inputs: Sequence[Value] | None = None,
-    release: Callable[[], None] | None = None,
 ) -> Compiled:
     """Group, lower, plan and compile nodes of a graph whose types are inferred.
-
-    `release` is called while weights are packed: pages of the file they come from may leave memory.
 
     A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
     """
@@ -127,7 +126,7 @@ def compile_graph(
         failed |= broken
     host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
     pool = shared_pool(kernels.driver, settings.workers, settings.spinning)
-    program = NativeProgram(plan, addresses, pool, host_calls, release)
+    program = NativeProgram(plan, addresses, pool, host_calls, settings.weights)
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan)

@@ -78,7 +78,7 @@ class NativeModel:
     def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
         unique = list(dict.fromkeys(outputs))
         nodes = needed_nodes(self._order(graph), unique)
-        return compile_graph(graph, unique, nodes, self._order, self._settings, release=self._release)
+        return compile_graph(graph, unique, nodes, self._order, self._settings)
 
     @property
     def reference(self) -> Program:

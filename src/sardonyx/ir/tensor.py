@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
-from sardonyx.mapped_file import mapping_of
+from sardonyx.mapped_file import mapped_range, mapping_of
 
 Array = NDArray[Any]
+
+OBJECT: Final = "object:"  # begins an identity that holds as long as the process: another session's is another
+_DIGESTED_AT_ONCE: Final = 1 << 24  # bytes
+_serial_numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +40,11 @@ class Tensor:
     """A constant: element type, shape and a way to its bytes.
 
     `load` returns the packed little-endian bytes as a buffer (for strings: a sequence of `str`). It is called each time the
-    data is wanted and must be cheap: slicing a mapped file, not reading it.
+    data is wanted and must be cheap: slicing a mapped file, not reading it. `origin` names how a pass made it of other
+    constants (see `origin_of`).
     """
 
-    __slots__ = ("_load", "dtype", "external", "name", "shape")
+    __slots__ = ("_digest", "_identity", "_load", "dtype", "external", "name", "shape")
 
     def __init__(
         self,
@@ -48,12 +54,45 @@ class Tensor:
         *,
         name: str = "",
         external: ExternalLocation | None = None,
+        origin: str = "",
     ) -> None:
         self.dtype = dtype
         self.shape = tuple(shape)
         self._load = load
         self.name = name
         self.external = external
+        self._identity = origin
+        self._digest = ""
+
+    @property
+    def identity(self) -> str:
+        """Equal for constants with the same bytes, found without reading them; equal bytes may have several identities.
+
+        A range of an unchanged file, how it was made of such, or else the number of this object.
+        """
+        if not self._identity:
+            place = None if self.dtype is dtypes.STRING else mapped_range(np.frombuffer(self.raw(), np.uint8))
+            if place is None or place[0].identity is None:
+                self._identity = f"{OBJECT}{next(_serial_numbers)}"
+            else:
+                mapping, offset, length = place
+                self._identity = f"file:{mapping.identity}+{offset}+{length}"
+        return self._identity
+
+    @property
+    def digest(self) -> str:
+        """A digest of the bytes, which tells what they are in any process; computed once, and their pages leave memory."""
+        if not self._digest:
+            from hashlib import blake2b  # lazy: few programs need it
+
+            found = blake2b(digest_size=20)
+            raw = self.raw()
+            for start in range(0, len(raw), _DIGESTED_AT_ONCE):
+                part = raw[start : start + _DIGESTED_AT_ONCE]
+                found.update(part)
+                release_range(np.frombuffer(part, np.uint8))
+            self._digest = found.hexdigest()
+        return self._digest
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.dtype.name}[{','.join(map(str, self.shape))}])"
@@ -88,7 +127,7 @@ class Tensor:
         return np.frombuffer(raw, self.dtype.numpy, count=self.size).reshape(self.shape)
 
 
-def from_numpy(array: Any, name: str = "") -> Tensor:
+def from_numpy(array: Any, name: str = "", origin: str = "") -> Tensor:
     """A constant that holds this array (not a copy, if it is contiguous and little-endian)."""
     array = np.asarray(array)
     dtype = dtypes.from_numpy(array.dtype)
@@ -100,9 +139,30 @@ def from_numpy(array: Any, name: str = "") -> Tensor:
     contiguous = np.ascontiguousarray(array).reshape(array.shape)
     if dtype.is_packed:
         packed = pack(contiguous, dtype)
-        return Tensor(dtype, array.shape, lambda: packed.data, name=name)
+        return Tensor(dtype, array.shape, lambda: packed.data, name=name, origin=origin)
     flat = contiguous.reshape(-1)
-    return Tensor(dtype, array.shape, lambda: flat.view(np.uint8).data, name=name)
+    return Tensor(dtype, array.shape, lambda: flat.view(np.uint8).data, name=name, origin=origin)
+
+
+def origin_of(computation: str, sources: Iterable[Tensor | None], parameters: Sequence[Any]) -> str:
+    """The identity of what a pure computation makes of constants and of parameters, which `repr` tells apart (bytes for arrays).
+
+    A pass that makes a large constant names its origin: so the same pass over the same weights, in another session or for a
+    specialisation, makes the same constant, and what kernels make of it is shared.
+    """
+    from hashlib import blake2b  # lazy: few constants have one
+
+    identities = ["" if each is None else f"{each.identity} {each.dtype.name}{list(each.shape)}" for each in sources]
+    content = repr((computation, identities, parameters)).encode("utf-8", "surrogatepass")
+    kind = OBJECT if any(each.startswith(OBJECT) for each in identities) else "made:"
+    return kind + blake2b(content, digest_size=20).hexdigest()
+
+
+def release_range(array: Array) -> None:
+    """Tell the system that the part of a mapped file behind an array is not needed in memory now; it is read again on use."""
+    place = mapped_range(array)
+    if place is not None:
+        place[0].release_pages(*place[1:])
 
 
 def release_pages(tensors: Iterable[Tensor]) -> None:

@@ -6,7 +6,7 @@ Values nobody asks for never get memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,20 +17,21 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, Expectation, dim_max, dim_min, is_nonnegative
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
-from sardonyx.ir.tensor import Array, Tensor
+from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
 from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.lower import registry
 from sardonyx.lower.branches import sides
 from sardonyx.lower.copying import copy_steps, is_turned
-from sardonyx.lower.derived import Derived, literal
+from sardonyx.lower.derived import label_of, part_of
 from sardonyx.lower.destinations import place_results
 from sardonyx.lower.groups import Group, Grouping, Region, is_native
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.switches import insert_switches
 from sardonyx.lower.views import sliced, without_axes
+from sardonyx.program.constants import Derived, Transform, literal
 from sardonyx.program.steps import (
     FAULT_ENTRIES,
     Address,
@@ -74,7 +75,7 @@ class LowerContext:
         self.inputs = list(graph.inputs if inputs is None else inputs)  # with those a body takes from around it
         self._inputs = set(self.inputs)
         self._outputs = set(outputs)
-        self._packed: dict[Hashable, View] = {}
+        self._packed: dict[Derived, View] = {}
         self._contiguous: dict[tuple[Value, Region], View] = {}
         self._region: Region | None = None  # where steps belong that are not made for the group's own nodes
         self._kept: set[Value] = set()  # results of the sides of Ifs
@@ -135,8 +136,8 @@ class LowerContext:
 
     def _existing(self, value: Value) -> View:
         if value.constant is not None and value not in self._inputs:
-            constant = value.constant
-            buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, constant.numpy, value)
+            constant = value.constant if isinstance(value.constant, Tensor) else from_numpy(value.constant.numpy())
+            buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, constant, value)
             return whole(buffer, self.shape(value))
         if value not in self._inputs and self.known.is_known(value):
             return self._known_view(value)
@@ -150,7 +151,7 @@ class LowerContext:
         shape, dtype = self.shape(value), self.dtype(value)
         data = self.known.array(value)
         if data is not None:
-            return whole(Buffer("constant", dtype, data.size, value.name, lambda: data, value), shape)
+            return whole(Buffer("constant", dtype, data.size, value.name, from_numpy(data), value), shape)
         elements = self.known.elements(value)
         assert elements is not None, value
         view = self.scratch(dtype, shape, value.name) if self.region else self.output(value)
@@ -205,20 +206,19 @@ class LowerContext:
 
     def packed(
         self,
-        transform: Callable[..., Array],
+        transform: Transform,
         sources: Sequence[View | None],
         *parameters: Any,
         dtype: DType,
         shape: Sequence[int],
     ) -> View:
-        """What a pure function makes of constants and parameters, of this type and shape: made once (see `derived`)."""
-        derived = Derived(transform, tuple(sources), parameters)
-        key = derived.key
-        found = self._packed.get(key)
+        """What a transform makes of constants and parameters, of this type and shape: made once (see `program.constants`)."""
+        parts = tuple(None if view is None else part_of(view) for view in sources)
+        derived = Derived(transform, parts, parameters, dtype, tuple(shape), f"{self.lanes} lanes")
+        found = self._packed.get(derived)
         if found is None:
-            buffer = Buffer("constant", dtype, element_count(tuple(shape)), derived.label, derived.make)
-            found = self._packed[key] = whole(buffer, tuple(shape))
-        assert found.buffer.dtype is dtype and found.shape == tuple(shape), derived  # noqa: PT018
+            buffer = Buffer("constant", dtype, element_count(derived.shape), label_of(derived, sources), derived)
+            found = self._packed[derived] = whole(buffer, derived.shape)
         return found
 
     def literal(self, array: Array) -> View:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.tensor import Array
+from sardonyx.ir.tensor import Array, origin_of
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
 
@@ -91,7 +91,10 @@ class _FoldAfter(Rule[_Affine]):
         product, node = found.product, g.anchor
         inputs = list(product.inputs)
         if weights is not None:
-            inputs[1] = g.constant(weights, inputs[1].name if inputs[1] is not None else "weights")
+            assert found.scale is not None
+            facts = (product.op_type, product.attr("group", 1), product.attr("transB", 0), found.scale.tobytes())
+            origin = origin_of("scale output channels", [g.constant_of(inputs[1])], facts)
+            inputs[1] = g.constant(weights, inputs[1].name if inputs[1] is not None else "weights", origin)
         if bias is not None:
             inputs[2:] = [g.constant(bias, "bias")]
         changes = {"beta": 1.0} if product.op_type == "Gemm" and bias is not None and "beta" in product.attrs else {}
@@ -325,7 +328,9 @@ class FoldInputScale(Rule[_InputScale]):
     def rewrite(self, g: Rewriter, found: _InputScale, facts: Any) -> None:
         node = found.product
         weights = node.inputs[1]
-        constant = g.constant(facts, weights.name if weights is not None else "weights")
+        parameters = (node.op_type, node.attr("group", 1), node.attr("transB", 0), found.factor.tobytes())
+        origin = origin_of("scale input channels", [g.constant_of(weights)], parameters)
+        constant = g.constant(facts, weights.name if weights is not None else "weights", origin)
         g.replace(node.outputs[0], g.clone(node, [found.source, constant, *node.inputs[2:]])[0])
 
 

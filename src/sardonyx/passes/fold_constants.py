@@ -30,6 +30,7 @@ from sardonyx.passes.rewriter import MICROSOFT, Rewriter
 
 LIMIT: Final = 1 << 30  # bytes of one result, as in ONNX Runtime
 _SMALL: Final = 1 << 20  # bytes up to which a result may be larger than what it is made of
+_LARGE: Final = 1 << 12  # bytes from which on it pays to share what kernels make of a result
 _GROWTH: Final = 4  # times the constants it reads: a Cast of bytes to float32
 _TOTAL: Final = 256 << 20  # bytes by which a model may grow in all
 # Results whose size depends on the data, but cannot exceed that of the inputs by much.
@@ -169,12 +170,29 @@ def _replace(g: Rewriter, node: Node, results: list[Array | None]) -> int:
         if data is None or not _is_needed(g, value):
             continue
         # A result may be a view of a large constant, or of data the file owns: both are fine, it is never written to.
-        held = tensor.from_numpy(data)
+        held = tensor.from_numpy(data, origin=_origin(g, node, value, data))
         if held.dtype is not dtypes.STRING:
             added += held.nbytes
         g.replace(value, g.constant(held, value.name or node.op_type))
     g.discard(node)
     return added
+
+
+def _origin(g: Rewriter, node: Node, value: Value, data: Array) -> str:
+    """What a large result was computed from; "" if nobody is going to ask, or its attributes are more than plain numbers."""
+    if data.nbytes < _LARGE:
+        return ""
+    attrs = sorted((name, attr.value) for name, attr in node.attrs.items())
+    if not all(_is_plain(each) for _, each in attrs):
+        return ""
+    operator = (node.domain, node.op_type, node.version, node.outputs.index(value), attrs)
+    return tensor.origin_of("fold", [g.constant_of(each) for each in node.inputs], operator)
+
+
+def _is_plain(attribute: object) -> bool:
+    if isinstance(attribute, (list, tuple)):
+        return all(_is_plain(each) for each in attribute)
+    return attribute is None or isinstance(attribute, (bool, int, float, str, bytes))
 
 
 def _inline_branch(g: Rewriter, node: Node) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sardonyx.ir.graph import Graph, Model, Node, Value
-from sardonyx.ir.tensor import Array
+from sardonyx.ir.tensor import Array, origin_of
 from sardonyx.passes.protocol import PassResult, is_standard
 from sardonyx.passes.rewriter import Rewriter
 
@@ -96,7 +96,8 @@ def _merge(g: Rewriter, siblings: list[Node]) -> None:
     if weights is None or (addend is None and len(first.inputs) > 2 and first.inputs[2] is not None):
         return
     sizes = np.array([_columns(node, node.inputs[1].shape) for node in siblings], np.int64)  # type: ignore[union-attr, arg-type]
-    inputs: list[Value | None] = [first.inputs[0], g.constant(weights, "weights")]
+    origin = origin_of("join", [g.constant_of(node.inputs[1]) for node in siblings], (axis,))
+    inputs: list[Value | None] = [first.inputs[0], g.constant(weights, "weights", origin)]
     if addend is not None:
         inputs.append(g.constant(addend, "bias"))
     joined = g.clone(first, inputs)[0]

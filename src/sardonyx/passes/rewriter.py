@@ -163,9 +163,9 @@ class Rewriter:
         self._names.add(name)
         return name
 
-    def constant(self, data: Array | Tensor, hint: str = "constant") -> Value:
-        """A new initializer."""
-        held = data if isinstance(data, Tensor) else tensor.from_numpy(np.asarray(data))
+    def constant(self, data: Array | Tensor, hint: str = "constant", origin: str = "") -> Value:
+        """A new initializer; `origin` tells what a large one was made of (see `tensor.origin_of`)."""
+        held = data if isinstance(data, Tensor) else tensor.from_numpy(np.asarray(data), origin=origin)
         return self.graph.add_initializer(self.fresh_name(hint), held)
 
     def op(self, op_type: str, *inputs: Value | None, domain: str = "", **attrs: Any) -> Value:

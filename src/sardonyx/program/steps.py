@@ -6,13 +6,14 @@ or expressions, evaluated when the sizes of a run are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, Union
 
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
+from sardonyx.program.constants import Constant
 
 BufferKind: TypeAlias = Literal["arena", "input", "output", "constant", "host", "fault"]
 FAULT_ENTRIES = 5  # 64-bit numbers of a fault record: lock, code, position, what was found, what was allowed
@@ -27,13 +28,13 @@ class Kernel(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """A piece of memory. `size` counts elements; `source` tells where constants come from."""
+    """A piece of memory. `size` counts elements."""
 
     kind: BufferKind
     dtype: DType
     size: Dim
     label: str = ""
-    load: Callable[[], Any] | None = None  # constant: makes the array (packed weights are made once and shared)
+    constant: Constant | None = None  # what it holds, if that is the same in every run
     value: Value | None = None  # input, output, host: the graph value that lives here
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -27,9 +27,9 @@ from sardonyx.program.steps import Buffer, HostNodeStep, KernelStep, SizeStep
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of, new_array
 from sardonyx.runtime.pool import Pool
+from sardonyx.runtime.weight_store import WeightStore
 
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
-_RELEASED_AT_ONCE = 16 << 20  # bytes of constants
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
 _READ: Final = 0x100  # PyBUF_READ
@@ -75,18 +75,9 @@ class _Frame:
         self.symbols: list[int] = []
 
 
-def _load_constants(plan: NativePlan, release: Callable[[], None] | None) -> dict[int, Array]:
-    loaded: dict[int, Array] = {}
-    unreleased = 0
-    for number, buffer in enumerate(plan.buffers):
-        if buffer.kind != "constant" or buffer.load is None:
-            continue
-        array = loaded[number] = np.ascontiguousarray(buffer.load())
-        unreleased += array.nbytes
-        if release is not None and unreleased > _RELEASED_AT_ONCE:
-            release()
-            unreleased = 0
-    return loaded
+def _load_constants(plan: NativePlan, weights: WeightStore) -> dict[int, Array]:
+    numbered = ((number, buffer.constant) for number, buffer in enumerate(plan.buffers))
+    return weights.load((number, constant) for number, constant in numbered if constant is not None)
 
 
 class NativeProgram:
@@ -98,14 +89,13 @@ class NativeProgram:
         addresses: Sequence[int],
         pool: Pool,
         host_calls: Mapping[HostNodeStep, HostCall],
-        release: Callable[[], None] | None = None,
+        weights: WeightStore,
     ) -> None:
-        """`release` is called now and then while constants are loaded: what was read so far is not needed again."""
         self.plan = plan
         self.pool = pool
         self._host_calls = host_calls
         # Not a method of this program: it would refer to itself, and keep its memory when it is dropped.
-        self.core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, release))
+        self.core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, weights))
         self._free: list[_Frame] = []
         self._host_constants: dict[Value, Array] = {}
 

@@ -1,7 +1,7 @@
 """Weights of convolutions in the order kernels read them.
 
-Constants are packed by pure functions of arrays: what they make can be kept on disk. Computed weights are packed by copy steps
-of the program.
+Constants are packed by transforms (see `program.constants`): what they make is shared and can be kept on disk. Computed weights
+are packed by copy steps of the program.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import product
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.lowering import LowerContext
+from sardonyx.program.constants import transform
 from sardonyx.program.steps import View
 
 
@@ -33,6 +34,7 @@ class Sets:
         return [*whole, (self.count - 1, self.count, self.last)]
 
 
+@transform("pack_conv_direct", 1)
 def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
     """[O, I, planes, rows, columns] for blocked input.
 
@@ -55,6 +57,7 @@ def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
     return packed.reshape(groups * sets.count, taps * inputs * sets.width)
 
 
+@transform("pack_conv_plain", 1)
 def pack_plain(w: Array, groups: int, sets: Sets) -> Array:
     """[O, I, planes, rows, columns] for plain input: in a set [input channel][plane][row][column][output channel of the set]."""
     inner = int(np.prod(w.shape[1:]))
@@ -78,6 +81,7 @@ def _grouped(w: Array, groups: int, sets: Sets) -> Array:
     return grouped
 
 
+@transform("pack_conv_lanes", 1)
 def pack_lanes(w: Array, block: int) -> Array:
     """[C, group, planes, rows, columns] of a depthwise or lane-grouped convolution as [block][tap][group lane][lane]."""
     channels, group = w.shape[:2]
@@ -88,6 +92,7 @@ def pack_lanes(w: Array, block: int) -> Array:
     return np.ascontiguousarray(padded.reshape(blocks, block, group, taps).transpose(0, 3, 2, 1))
 
 
+@transform("pack_conv_narrow", 1)
 def pack_narrow(w: Array, block: int) -> Array:
     """[O, I, planes, rows, columns] with input channels as lanes: [block][plane][row][column][output][lane]."""
     outputs, inputs = w.shape[:2]
@@ -97,6 +102,7 @@ def pack_narrow(w: Array, block: int) -> Array:
     return np.ascontiguousarray(padded.reshape(outputs, blocks, block, -1).transpose(1, 3, 0, 2))
 
 
+@transform("pack_conv_bias", 1)
 def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
     """A bias for every lane: zero where there is no channel. `outputs` counts the channels of a group."""
     blocks = -(-outputs // block)
@@ -106,6 +112,7 @@ def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
     return packed.reshape(-1)
 
 
+@transform("conv_transpose_phase", 1)
 def transposed_phase(w: Array, groups: int, places: tuple[tuple[int, ...], ...]) -> Array:
     """The kernels [O, I, ...] of one phase of a transposed convolution with weights [I, O / groups, ...]: the given places."""
     inputs, outputs = w.shape[:2]

@@ -10,26 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
 from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load
 from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.dot import units as dot_units
 from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, heights, strip_vectors, tallest, units, vector_lanes
-from sardonyx.kernel.matmul.pack import Order, PackKernel, pack_strips
+from sardonyx.kernel.matmul.pack import Order, PackKernel
 from sardonyx.kernel.matmul.pack import units as pack_units
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
+from sardonyx.lower.matmul.weights import pack_strips, transposed
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View
 
@@ -395,7 +393,7 @@ class _Product:
         if not self.constant or _is_unit(b, -2):
             return _permuted(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])
         shape = numbers((*b.shape[:-2], b.shape[-1], b.shape[-2]))
-        return self.ctx.packed(_transposed, (b,), dtype=b.buffer.dtype, shape=shape)
+        return self.ctx.packed(transposed, (b,), dtype=b.buffer.dtype, shape=shape)
 
     def _step(self, kernel: Kernel, arguments: Sequence[Argument], units_: Dim, work: Dim, a: View, b: View) -> None:
         self.ctx.step(
@@ -426,8 +424,3 @@ def _address(view: View) -> Address:
 def _batch_of(packed: View) -> View:
     """Strips as a tensor of their batch axes."""
     return View(packed.buffer, packed.shape[:-3], packed.strides[:-3], packed.offset)
-
-
-def _transposed(matrices: Array) -> Array:
-    """Transform: the last two axes exchanged."""
-    return np.ascontiguousarray(np.swapaxes(matrices, -1, -2))

@@ -24,6 +24,7 @@ from sardonyx.lower.matmul.matmul import lower_product, product_into
 from sardonyx.lower.quant.quant import saturated
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import with_axes
+from sardonyx.program.constants import transform
 from sardonyx.program.steps import View
 
 
@@ -88,8 +89,9 @@ def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
         product_into(ctx, group, a, b, epilogue, group.shape)
 
 
+@transform("centre_on_zero_point", 1)
 def _distances(elements: Array, origin: Array | None, axis: int) -> Array:
-    """Transform: the distances of elements to one zero point, or to one for each place of an axis."""
+    """The distances of elements to one zero point, or to one for each place of an axis."""
     if origin is None:
         return elements.astype(np.int32)
     shape = [1] * elements.ndim

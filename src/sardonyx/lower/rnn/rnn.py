@@ -27,6 +27,7 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
+from sardonyx.program.constants import transform
 from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View
 
 _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -471,8 +472,9 @@ def _distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(buffers))
 
 
+@transform("arrange_gates", 1)
 def _arrange_gates(*arguments: Any) -> Array:
-    """Transform: weights [direction, gate, hidden, depth] as [direction, block, depth, gate, lane], or with the depth first.
+    """Weights [direction, gate, hidden, depth] as [direction, block, depth, gate, lane], or with the depth first.
 
     Of each part `parts` gives the first gate it fills and how many of the arrays are summed up for it.
     """

@@ -1,0 +1,205 @@
+"""Packed weights, each made once and shared by all who need it.
+
+One store serves every program of the process: those of a session (its bodies, specialisations and sets of fetched values) and
+other sessions of the same file. An array is found by the key of its constant (`program.constants`): a hit skips the packing, not
+only the memory. Arrays are read-only; a store does not keep them: an array ends with the last program that uses it.
+
+    shared_store()                  sources are told apart by place in an unchanged file: costs nothing
+    WeightStore(by_content=True)    also shares equal weights of different files: their bytes are digested once
+    WeightStore(keeps=True)         keeps what was made, for sessions to come
+    WeightStore(levels=[folder])    asks other places (a file of packed weights) before it packs, and hands them what it packed
+
+Packing is streamed: a large source is packed in blocks, and its pages leave memory behind it. Saved programs hand in the arrays
+of their file (`offer`), so that compiling the same model for another set of fetched values packs nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from sardonyx.forks import ForkSafeLock
+
+if TYPE_CHECKING:
+    from sardonyx.program.constants import Constant, Derived
+
+Array = np.ndarray[Any, Any]
+
+_BLOCK: Final = 1 << 22  # bytes of a source that are packed, and released, at once
+_ALIGNMENT: Final = 64
+_OBJECT: Final = "object:"  # begins a key that says nothing to another session
+
+
+class Level(Protocol):
+    """A further place for packed arrays, as a file beside the model. Keys are digests of contents, target and transform."""
+
+    def get(self, key: str) -> Array | None:
+        """The array kept under a key; None if there is none, or if it is damaged."""
+
+    def put(self, key: str, array: Array) -> None:
+        """Keep an array, if the place takes any."""
+
+
+class WeightStore:
+    """Arrays of constants, by key."""
+
+    def __init__(self, *, by_content: bool = False, keeps: bool = False, levels: Sequence[Level] = ()) -> None:
+        self._by_content = by_content or bool(levels)
+        self._kept: dict[str, Array] | None = {} if keeps else None
+        self._levels = tuple(levels)
+        self._arrays: weakref.WeakValueDictionary[str, Array] = weakref.WeakValueDictionary()
+        self._locks: weakref.WeakValueDictionary[str, ForkSafeLock] = weakref.WeakValueDictionary()  # of keys being made
+        self._lock = ForkSafeLock()
+        self.made = 0  # how many arrays were packed here
+
+    def load(self, constants: Iterable[tuple[int, Constant]]) -> dict[int, Array]:
+        """The arrays of numbered constants, without gaps and read-only."""
+        packing = _Packing()
+        loaded = {number: self._array(constant, packing) for number, constant in constants}
+        packing.release()
+        return loaded
+
+    def array(self, constant: Constant) -> Array:
+        """The array of one constant."""
+        return self.load([(0, constant)])[0]
+
+    def offer(self, key: str, array: Array) -> None:
+        """Let others use an array that exists: one that lies in a mapped file."""
+        with self._lock:
+            self._arrays.setdefault(key, array)
+
+    def _array(self, constant: Constant, packing: _Packing) -> Array:
+        from sardonyx.program.constants import (  # lazy: a start from a saved program packs nothing
+            Derived,
+            by_content,
+            by_identity,
+        )
+
+        if not isinstance(constant, Derived):
+            return np.ascontiguousarray(constant.numpy())
+        if not constant.sources:  # there is nothing to pack
+            return packing.make(constant, self)
+        key = constant.key(by_identity)
+        found = self._arrays.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            lock = self._locks.get(key)
+            if lock is None:
+                lock = self._locks[key] = ForkSafeLock()
+        with lock:  # another thread may be packing the same
+            found = self._arrays.get(key)
+            if found is None:
+                lasting = constant.key(by_content) if self._by_content else ""
+                found = self._elsewhere(constant, lasting)
+                if found is None:
+                    found = packing.make(constant, self)
+                    self._count()
+                    for level in self._levels:
+                        level.put(lasting, found)
+                self._keep(key, found)
+                if lasting:
+                    self._keep(lasting, found)
+        return found
+
+    def _count(self) -> None:
+        with self._lock:
+            self.made += 1
+
+    def _elsewhere(self, constant: Derived, lasting: str) -> Array | None:
+        """What was packed from equal bytes that lie elsewhere."""
+        if not lasting:
+            return None
+        found = self._arrays.get(lasting)
+        for level in self._levels:
+            if found is not None:
+                break
+            given = level.get(lasting)
+            fits = given is not None and given.shape == constant.shape and given.dtype == constant.dtype.numpy
+            found = given if fits and given is not None and given.flags.c_contiguous and not given.flags.writeable else None
+        return found
+
+    def _keep(self, key: str, array: Array) -> None:
+        with self._lock:
+            self._arrays[key] = array
+            if self._kept is not None and not key.startswith(_OBJECT):  # a key of another session would never be asked for
+                self._kept[key] = array
+
+
+class _Packing:
+    """Makes arrays one after the other; pages of files that were read for it leave memory behind it."""
+
+    def __init__(self) -> None:
+        self._read: list[Array] = []  # whose pages are still in memory
+        self._read_bytes = 0
+
+    def make(self, constant: Derived, store: WeightStore) -> Array:
+        """Pack a constant; those it is made of come from the store."""
+        sources = [None if part is None else part.of(store._array(part.constant, self)) for part in constant.sources]
+        transform, parameters = constant.transform, constant.parameters
+        packed: Array | None = None
+        for index, block in transform.blocks(sources, parameters, _BLOCK):
+            made = transform(*[block, *sources[1:]][: len(sources)], *parameters)
+            if index is ... and made.flags.c_contiguous:
+                packed = made
+            else:
+                if packed is None:
+                    packed = _aligned(constant.shape, constant.dtype.numpy)
+                packed[index] = made
+                self._passed(block)
+        assert packed is not None
+        if packed.shape != constant.shape or packed.dtype != constant.dtype.numpy:
+            expected = f"{constant.dtype.name}{list(constant.shape)}"
+            raise ValueError(f"transform {transform.name!r} made {packed.dtype.name}{list(packed.shape)}, expected {expected}")
+        result = np.ascontiguousarray(packed)
+        if any(source is not None and np.may_share_memory(source, result) for source in sources):
+            return _read_only(result)
+        for source in sources:
+            if source is not None:
+                self._passed(source)
+        owner: Any = result
+        while isinstance(owner, np.ndarray):  # nobody else knows this memory
+            owner.flags.writeable = False
+            owner = owner.base
+        return _read_only(result)
+
+    def _passed(self, source: Array) -> None:
+        self._read.append(source)
+        self._read_bytes += source.nbytes
+        if self._read_bytes >= _BLOCK:
+            self.release()
+
+    def release(self) -> None:
+        """Let the pages that were read so far leave memory."""
+        from sardonyx.ir.tensor import release_range  # lazy: a start from a saved program packs nothing
+
+        for each in self._read:
+            release_range(each)
+        self._read, self._read_bytes = [], 0
+
+
+def _aligned(shape: Sequence[int], dtype: Any) -> Array:
+    """Memory that begins on a cache line."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    aligned: Array = memory[start : start + size].view(dtype).reshape(shape)
+    return aligned
+
+
+def _read_only(array: Array) -> Array:
+    """A view of its own, which cannot be written to."""
+    found = array.view()
+    found.flags.writeable = False
+    return found
+
+
+_shared: Final = WeightStore()
+
+
+def shared_store() -> WeightStore:
+    """The store of all sessions of this process."""
+    return _shared

@@ -1,0 +1,171 @@
+"""Constants are known by what they are made of: source, transform, parameters, target."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sardonyx import dtypes
+from sardonyx.ir.tensor import OBJECT, Array, Tensor, from_numpy, origin_of
+from sardonyx.lower.conv import conv_task  # noqa: F401  the modules that register transforms
+from sardonyx.lower.matmul.weights import pack_strips, transposed
+from sardonyx.lower.quant import quant_matmul  # noqa: F401
+from sardonyx.lower.rnn import rnn  # noqa: F401
+from sardonyx.mapped_file import map_file
+from sardonyx.program.constants import TRANSFORMS, Derived, Part, Transform, by_content, by_identity, transform
+
+F32 = np.float32
+
+
+def settled(path: Path) -> Path:
+    """The file, when another change of it would show in its times."""
+    while time.time_ns() - os.stat(path).st_ctime_ns < 50_000_000:
+        time.sleep(0.01)
+    return path
+
+
+def mapped(path: Path, dtype: dtypes.DType = dtypes.FLOAT32, offset: int = 0, count: int | None = None) -> Tensor:
+    """A constant that lies in a file."""
+    with path.open("rb") as file:
+        view = map_file(file.fileno(), path.stat().st_size)[offset:]
+    size = len(view) // dtype.numpy.itemsize if count is None else count
+    return Tensor(dtype, (size,), lambda: view[: size * dtype.numpy.itemsize])
+
+
+def doubled(array: Array) -> Array:
+    return array * 2
+
+
+def added(array: Array, number: int) -> Array:
+    return array + number
+
+
+DOUBLED, ADDED = Transform("doubled", 1, doubled), Transform("added", 1, added)
+
+
+def derived(
+    source: Tensor, made: Transform = ADDED, parameters: tuple[Any, ...] = (3,), target: str = "any", **part: Any
+) -> Derived:
+    shape = part.get("shape", source.shape)
+    taken = Part(source, part.get("offset", 0), shape, part.get("strides", (1,)))
+    return Derived(made, (taken,), parameters, source.dtype, shape, target)
+
+
+def test_a_range_of_a_file_is_an_identity_that_another_mapping_has_too(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(np.arange(8, dtype=F32).tobytes())
+    settled(path)
+    assert mapped(path).identity == mapped(path).identity
+    assert not mapped(path).identity.startswith(OBJECT)
+    assert mapped(path, offset=4).identity != mapped(path).identity
+    assert mapped(path, count=4).identity != mapped(path).identity
+
+
+def test_a_file_that_has_just_changed_or_changes_has_another_identity(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(32))
+    assert mapped(path).identity.startswith(OBJECT)  # another change at the same time of the clock would not show
+    first = mapped(settled(path))
+    before = first.identity
+    with path.open("r+b") as file:
+        file.write(b"\1")
+    assert mapped(settled(path)).identity != before
+    assert first.identity == before
+
+
+def test_data_in_memory_is_known_by_the_object_alone() -> None:
+    array = np.ones(4, F32)
+    first, second = from_numpy(array), from_numpy(array)
+    assert first.identity == first.identity != second.identity
+    assert first.digest == second.digest == from_numpy(np.ones(4, F32)).digest != from_numpy(np.zeros(4, F32)).digest
+
+
+def test_what_a_pass_makes_is_known_by_what_it_was_made_of(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(range(64)))
+    settled(path)
+    same = [origin_of("scale", [mapped(path), None], (1, b"factors")) for _ in range(2)]
+    assert same[0] == same[1]
+    others = [
+        origin_of("fold", [mapped(path), None], (1, b"factors")),
+        origin_of("scale", [mapped(path, offset=4), None], (1, b"factors")),
+        origin_of("scale", [mapped(path, dtypes.INT32), None], (1, b"factors")),
+        origin_of("scale", [None, mapped(path)], (1, b"factors")),
+        origin_of("scale", [mapped(path), None], (1, b"others")),
+    ]
+    assert len({same[0], *others}) == 6
+    assert from_numpy(np.ones(3), origin=same[0]).identity == same[0]
+    assert origin_of("scale", [from_numpy(np.ones(3))], ()).startswith(OBJECT)
+
+
+def test_everything_a_constant_is_made_of_is_in_its_key() -> None:
+    source, other = from_numpy(np.arange(8, dtype=F32)), from_numpy(np.arange(8, dtype=F32))
+    different: list[Callable[[], Derived]] = [
+        lambda: derived(source),
+        lambda: derived(other),
+        lambda: derived(source, Transform("sum", 1, added)),
+        lambda: derived(source, Transform("added", 2, added)),
+        lambda: derived(source, parameters=(4,)),
+        lambda: derived(source, parameters=(3.0,)),
+        lambda: derived(source, target="another"),
+        lambda: derived(source, offset=1, shape=(4,)),
+        lambda: derived(source, shape=(4,), strides=(2,)),
+        lambda: derived(source, DOUBLED, ()),
+    ]
+    assert len({make().key(by_identity) for make in different}) == len(different)
+    assert [make().key(by_identity) for make in different] == [make().key(by_identity) for make in different]
+    assert derived(source).key(by_content) == derived(other).key(by_content)
+    assert derived(source) == derived(source) != derived(other)
+
+
+def test_a_constant_made_of_another_one_has_it_in_its_key() -> None:
+    source = from_numpy(np.arange(8, dtype=F32))
+
+    def twice(number: int) -> str:
+        inner = derived(source, parameters=(number,))
+        return Derived(DOUBLED, (Part(inner, 0, (8,), (1,)),), (), dtypes.FLOAT32, (8,), "any").key(by_content)
+
+    assert twice(1) == twice(1) != twice(2)
+
+
+def test_the_table_has_every_transform_once() -> None:
+    wanted = {
+        "literal", "as_float32", "pack_strips", "transpose_matrices", "centre_on_zero_point", "arrange_gates", "pack_conv_direct",
+        "pack_conv_plain", "pack_conv_lanes", "pack_conv_narrow", "pack_conv_bias", "conv_transpose_phase",
+    }  # fmt: skip
+    assert wanted <= TRANSFORMS.keys()
+    assert all(name == made.name and made.version >= 1 for name, made in TRANSFORMS.items())
+    assert len({made.function for made in TRANSFORMS.values()}) == len(TRANSFORMS)
+    with pytest.raises(ValueError, match="there is a transform 'pack_strips' already"):
+        transform("pack_strips", 2)(doubled)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=st.sampled_from([(), (2,), (2, 3)]),
+    depth=st.integers(1, 9),
+    columns=st.integers(1, 20),
+    strip=st.sampled_from([1, 4, 8]),
+    order=st.sampled_from(["C", "F"]),
+    limit=st.integers(1, 600),
+)
+def test_blocks_make_the_whole(batch: tuple[int, ...], depth: int, columns: int, strip: int, order: Any, limit: int) -> None:
+    count = int(np.prod(batch)) * depth * columns
+    matrices = np.asarray(np.arange(count, dtype=F32).reshape(*batch, depth, columns), order=order)
+    for made, parameters in ((pack_strips, (strip,)), (transposed, ())):
+        expected = made(matrices, *parameters)
+        found = np.full(expected.shape, np.nan, F32)
+        ends = []
+        for index, block in made.blocks([matrices], parameters, limit):
+            found[index] = made(block, *parameters)
+            ends.append(block.ctypes.data)
+        np.testing.assert_array_equal(found, expected)
+        assert ends == sorted(ends)  # in the order of memory

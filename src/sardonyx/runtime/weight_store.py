@@ -143,28 +143,27 @@ class _Packing:
         packed: Array | None = None
         for index, block in transform.blocks(sources, parameters, _BLOCK):
             made = transform(*[block, *sources[1:]][: len(sources)], *parameters)
+            if made.dtype != constant.dtype.numpy or (index is ... and made.shape != constant.shape):
+                expected = f"{constant.dtype.name}{list(constant.shape)}"
+                raise ValueError(f"transform {transform.name!r} made {made.dtype.name}{list(made.shape)}, expected {expected}")
             if index is ... and made.flags.c_contiguous:
                 packed = made
-            else:
-                if packed is None:
-                    packed = _aligned(constant.shape, constant.dtype.numpy)
-                packed[index] = made
-                self._passed(block)
+                continue
+            if packed is None:
+                packed = _aligned(constant.shape, constant.dtype.numpy)
+            packed[index] = made
+            self._passed(block)
         assert packed is not None
-        if packed.shape != constant.shape or packed.dtype != constant.dtype.numpy:
-            expected = f"{constant.dtype.name}{list(constant.shape)}"
-            raise ValueError(f"transform {transform.name!r} made {packed.dtype.name}{list(packed.shape)}, expected {expected}")
-        result = np.ascontiguousarray(packed)
-        if any(source is not None and np.may_share_memory(source, result) for source in sources):
-            return _read_only(result)
+        if any(source is not None and np.may_share_memory(source, packed) for source in sources):
+            return _read_only(packed)
         for source in sources:
             if source is not None:
                 self._passed(source)
-        owner: Any = result
+        owner: Any = packed
         while isinstance(owner, np.ndarray):  # nobody else knows this memory
             owner.flags.writeable = False
             owner = owner.base
-        return _read_only(result)
+        return _read_only(packed)
 
     def _passed(self, source: Array) -> None:
         self._read.append(source)

@@ -23,7 +23,7 @@ from sardonyx.lower.lowering import lower_graph
 from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.passes.protocol import PassResult
 from sardonyx.plan.build import build_plan
-from sardonyx.program.steps import Address, Buffer, KernelStep, Lowered
+from sardonyx.program.steps import Address, Buffer, KernelStep, Lowered, Storage
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import Program
 from sardonyx.runtime.weight_store import WeightStore
@@ -117,7 +117,7 @@ def run_guarded(lowered: Lowered, feeds: Mapping[str, Array], kernels: KernelLib
             size = evaluate(buffer.size, known)
             memory = GuardedMemory(size * buffer.dtype.numpy.itemsize)
             array = memory.array((size,), buffer.dtype.numpy)
-            if buffer.kind == "input":
+            if buffer.storage is Storage.INPUT:
                 assert buffer.value is not None
                 array[...] = feeds[buffer.value.name].reshape(-1)
             elif buffer.constant is not None:

@@ -81,8 +81,7 @@ class _Guard:
 
     def spread(self, layout: ArenaLayout, context: Context) -> None:
         """Every buffer of an arena in memory of its own."""
-        for number, dim in zip(layout.buffers.tolist(), layout._size_numbers.tolist()):
-            size = max(int(context.dims[dim]), 0)
+        for number, size in zip(layout.buffers.tolist(), layout.bytes_of(context.dims).tolist()):
             context.bases[number] = self.empty((size,), np.uint8).ctypes.data
         context.bases[layout.shared] = context.bases[layout.roots]
 

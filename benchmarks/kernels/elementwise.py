@@ -32,7 +32,7 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.loops import LoopKernel, surface, walks
-from sardonyx.program.steps import Address, Argument, Buffer
+from sardonyx.program.steps import Address, Argument, Buffer, Storage
 from sardonyx.runtime.native_program import NativeProgram
 
 node = helper.make_node
@@ -153,7 +153,7 @@ class NativeCalls:
         for buffer in program.plan.buffers:
             assert isinstance(buffer.size, int)
             array = self._memory[buffer] = _aligned(buffer.size, buffer.dtype.numpy)
-            array[:] = feeds[buffer.value.name].reshape(-1) if buffer.kind == "input" and buffer.value is not None else 1
+            array[:] = feeds[buffer.value.name].reshape(-1) if buffer.storage is Storage.INPUT and buffer.value is not None else 1
         self._library = KernelLibrary(host(), None)  # has the code, as long as it lives
         self._calls = []
         for step in program.plan.steps:

@@ -28,7 +28,7 @@ from sardonyx.passes.pipeline import PassReport
 from sardonyx.plan.memory import Lifetime, lower_bound, owners, plan_offsets
 from sardonyx.plan.native import NativePlan
 from sardonyx.program.image import PARALLEL_FROM
-from sardonyx.program.steps import Buffer, HostNodeStep, SizeStep, Step
+from sardonyx.program.steps import Buffer, HostNodeStep, SizeStep, Step, Storage
 from sardonyx.sample_inputs import fitting_shapes
 
 Placement: TypeAlias = Literal["kernel", "view", "host", "known"]
@@ -133,7 +133,7 @@ def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = N
         passes=passes,
         nodes=_nodes(model.graph.nodes, compiled, touched),
         steps=tuple(_step(number, step, sizes) for number, step in enumerate(compiled.lowered.steps)),
-        memory=_memory(compiled.plan, sizes),
+        memory=_memory(compiled.plan, sizes, compiled.program.pool.workers),
     )
 
 
@@ -235,9 +235,12 @@ def _buffer_bytes(buffer: Buffer, sizes: Mapping[str, int]) -> int | None:
     return None if count is None else count * max(buffer.dtype.bits // 8, 1)
 
 
-def _memory(plan: NativePlan, sizes: Mapping[str, int]) -> MemoryExplanation:
-    arena = [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
+def _memory(plan: NativePlan, sizes: Mapping[str, int], workers: int) -> MemoryExplanation:
+    arena = [number for number, buffer in enumerate(plan.buffers) if buffer.storage in (Storage.ARENA, Storage.WORKER)]
     bytes_of = {number: _buffer_bytes(plan.buffers[number], sizes) for number in arena}
+    for number, size in bytes_of.items():
+        if size is not None and plan.buffers[number].storage is Storage.WORKER:
+            bytes_of[number] = size * workers
     ends = {number: plan.lifetimes[number][1] for number in arena}
     for target, owner in owners(plan.shared).items():
         ends[owner] = max(ends.get(owner, 0), plan.lifetimes[target][1])
@@ -248,7 +251,7 @@ def _memory(plan: NativePlan, sizes: Mapping[str, int]) -> MemoryExplanation:
         BufferExplanation(plan.buffers[number].label, life.size, offset, life.first, life.last)
         for number, life, offset in zip(placed, lifetimes, offsets)
     ]
-    constants = [buffer for buffer in plan.buffers if buffer.kind == "constant"]
+    constants = [buffer for buffer in plan.buffers if buffer.storage is Storage.CONSTANT]
     return MemoryExplanation(
         arena_bytes=total,
         lower_bound_bytes=lower_bound(lifetimes),

@@ -153,8 +153,8 @@ def test_sorts_stay_inside(wanted: int, dtype: Any) -> None:
     rows = guarded(np.random.default_rng(0).integers(0, 50, (20, 30)).astype(dtype))
     values, places = guarded(np.zeros((20, wanted), dtype)), guarded(np.zeros((20, wanted), np.int64))
     kernel = SortKernel({"f": "f32", "i": "i64", "u": "u8"}[rows.dtype.kind], False, 1)
-    scratch = guarded(np.zeros(evaluate(kernel.scratch([20], 30), {}), np.int64))
-    arguments = [20, 30, wanted, rows, 30, 1, values, wanted, 1, places, wanted, 1, scratch]
+    scratch = guarded(np.zeros(evaluate(kernel.scratch(30), {}), np.int64))
+    arguments = [20, 30, wanted, rows, 30, 1, values, wanted, 1, places, wanted, 1, scratch, scratch.size]
     assert len(arguments) == kernel.argument_count()
     run(kernel, arguments, sort.units([20]), host().lanes, pieces=2)
     order = np.argsort(rows, axis=1, kind="stable")[:, :wanted]

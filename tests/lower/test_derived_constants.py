@@ -13,6 +13,7 @@ import sardonyx
 from native_support import assert_native_agrees, compile_native
 from sardonyx.ir.tensor import Array
 from sardonyx.program.constants import Transform, exact
+from sardonyx.program.steps import Storage
 from session_agreement import REFERENCE, session
 
 F32 = np.float32
@@ -160,7 +161,7 @@ def test_one_constant_packed_in_one_way_is_one_constant() -> None:
     feeds = {"a": random(5, 8), "b": random(9, 8)}
     content = made(nodes, feeds, {"w": random(8, 40)}, dict.fromkeys(("ya", "yb"), TensorProto.FLOAT))
     _, compiled = compile_native(content)
-    assert len([buffer for buffer in compiled.plan.buffers if buffer.kind == "constant"]) == 1
+    assert len([buffer for buffer in compiled.plan.buffers if buffer.storage is Storage.CONSTANT]) == 1
 
 
 def test_a_transform_takes_nothing_from_around_it() -> None:

@@ -22,7 +22,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.kernel.matmul.pack import PackKernel
-from sardonyx.program.steps import KernelStep
+from sardonyx.program.steps import KernelStep, Storage
 from sardonyx.runtime.native_core import SizeConflict
 
 CODES = {
@@ -276,7 +276,7 @@ def test_two_products_of_one_weight_share_its_packed_form() -> None:
     a, b = numbers(1, (9, 64)), numbers(2, (64, 64))
     content = model(nodes, {"a": ("float32", [9, 64])}, {"b": b}, {"y": "float32"})
     _, compiled = compile_native(content)
-    constants = [buffer for buffer in compiled.plan.buffers if buffer.kind == "constant"]
+    constants = [buffer for buffer in compiled.plan.buffers if buffer.storage is Storage.CONSTANT]
     assert len(constants) == 1
     assert_native_agrees(content, {"a": a}, rtol=1e-3, atol=1e-3)
 

@@ -12,6 +12,7 @@ from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
 from sardonyx.lower.sampling import resize, resize_tables
 from sardonyx.ops.sampling import resize as meaning
+from sardonyx.program.steps import Storage
 from sardonyx.runtime.native_core import SizeConflict
 
 COORDINATES = (
@@ -226,6 +227,6 @@ def test_opening_looks_at_no_point_of_a_long_axis(
     for module in (resize, resize_tables):
         monkeypatch.setattr(module, "source_coordinates", few)
     _, compiled = compile_native(model(wide_resize(how, *sizes, lead)))
-    constants = [buffer for buffer in compiled.plan.buffers if buffer.kind == "constant"]
+    constants = [buffer for buffer in compiled.plan.buffers if buffer.storage is Storage.CONSTANT]
     assert all(isinstance(each.size, int) and each.size <= 4 * resize_tables.MOST_MADE_AHEAD for each in constants)
     assert bool(host_nodes(compiled)) == (how == "antialias")  # no kernel makes its tables

@@ -13,7 +13,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.views import expanded, reshaped, sliced, transposed, with_axes, without_axes
-from sardonyx.program.steps import Buffer, View, whole
+from sardonyx.program.steps import Buffer, Storage, View, whole
 
 
 def shown(view: View, memory: Array) -> Array:
@@ -25,7 +25,7 @@ def shown(view: View, memory: Array) -> Array:
 
 
 def of(memory: Array) -> View:
-    return whole(Buffer("arena", dtypes.INT64, memory.size), memory.shape)
+    return whole(Buffer(Storage.ARENA, dtypes.INT64, memory.size), memory.shape)
 
 
 @st.composite
@@ -80,7 +80,7 @@ def test_axes_come_and_go() -> None:
 
 def test_symbolic_axes_are_cut_and_joined_where_their_product_shows_it() -> None:
     n, s = symbol("N"), symbol("S")
-    view = whole(Buffer("arena", dtypes.FLOAT32, n * s * 768), (n, s, 12, 64))
+    view = whole(Buffer(Storage.ARENA, dtypes.FLOAT32, n * s * 768), (n, s, 12, 64))
     turned = transposed(view, (0, 2, 1, 3))
     cut = reshaped(turned, (n, 3, 4, s, 64))
     assert cut is not None

@@ -16,7 +16,7 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import symbol
 from sardonyx.plan.native import NativePlan, image_of
 from sardonyx.program.image import Image
-from sardonyx.program.steps import Buffer
+from sardonyx.program.steps import Buffer, Storage
 from sardonyx.runtime.arena import Arena, ArenaLayout, rounded_up
 
 PAGE = 4096
@@ -82,7 +82,7 @@ def image(
     sizes: Sequence[Any], lifetimes: Sequence[tuple[int, int]], symbols: tuple[str, ...], shared: dict[int, int] | None = None
 ) -> Image:
     """A program that has buffers and nothing else."""
-    buffers = [Buffer("arena", dtypes.UINT8, size) for size in sizes]
+    buffers = [Buffer(Storage.ARENA, dtypes.UINT8, size) for size in sizes]
     numbers = list(range(len(sizes)))
     plan = NativePlan([], [], buffers, symbols, list(sizes), 0, [], [], [], [], list(lifetimes), numbers, shared or {})
     return image_of(plan)

@@ -107,6 +107,10 @@ class Function:
         """The address of an element, counted from a base pointer."""
         return base if str(offset) == "0" else self.let(f"getelementptr {kind}, ptr {base}, i64 {offset}", "p")
 
+    def own_part(self, base: str, kind: str, size: str) -> str:
+        """The part of this worker in memory that has one of so many elements for every worker."""
+        return self.element(base, kind, self.mul("%worker", size))
+
     def argument(self, args: str, position: int, kind: str = "i64") -> str:
         """An entry of the argument array: a size (i64) or a pointer (ptr)."""
         at = self.element(args, "i64", position)

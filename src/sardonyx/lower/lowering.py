@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim, Expectation, dim_max, dim_min, is_nonnegative
+from sardonyx.ir.dims import Dim, Expectation, ceildiv, dim_max, dim_min, is_nonnegative
 from sardonyx.ir.graph import Graph, Node, Value, captured_values
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import TensorType
@@ -32,17 +32,18 @@ from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.switches import insert_switches
 from sardonyx.lower.views import sliced, without_axes
 from sardonyx.program.constants import Derived, Transform, literal
+from sardonyx.program.image import ALIGNMENT
 from sardonyx.program.steps import (
     FAULT_ENTRIES,
     Address,
     Buffer,
-    BufferKind,
     Fault,
     HostNodeStep,
     KernelStep,
     Lowered,
     SizeStep,
     Step,
+    Storage,
     View,
     element_count,
     whole,
@@ -80,7 +81,7 @@ class LowerContext:
         self._region: Region | None = None  # where steps belong that are not made for the group's own nodes
         self._kept: set[Value] = set()  # results of the sides of Ifs
         self.switches: list[tuple[Group, View]] = []  # Ifs, and where their conditions lie
-        self._faults = Buffer("fault", dtypes.INT64, FAULT_ENTRIES, "faults")
+        self._faults = Buffer(Storage.FAULT, dtypes.INT64, FAULT_ENTRIES, "faults")
         # Nodes of the graph that do not run, because nobody needs their results or everything is known about them.
         self._idle = set(graph.nodes).difference(nodes) if nodes is not None else set()
 
@@ -120,7 +121,8 @@ class LowerContext:
         found = self._views.get(value)
         if found is None:
             found = self._existing(value)
-            if not self.region or found.buffer.kind in ("constant", "input"):  # what one side writes, the others cannot read
+            # What one side writes, the others cannot read.
+            if not self.region or found.buffer.storage in (Storage.CONSTANT, Storage.INPUT):
                 self._views[value] = found
         return found
 
@@ -137,13 +139,13 @@ class LowerContext:
     def _existing(self, value: Value) -> View:
         if value.constant is not None and value not in self._inputs:
             constant = value.constant if isinstance(value.constant, Tensor) else from_numpy(value.constant.numpy())
-            buffer = Buffer("constant", self.dtype(value), element_count(self.shape(value)), value.name, constant, value)
+            buffer = Buffer(Storage.CONSTANT, self.dtype(value), element_count(self.shape(value)), value.name, constant, value)
             return whole(buffer, self.shape(value))
         if value not in self._inputs and self.known.is_known(value):
             return self._known_view(value)
         if value not in self._inputs:
             raise errors.EngineError(f"{value.name!r} is read before anything has computed it")
-        buffer = Buffer("input", self.dtype(value), element_count(self.shape(value)), value.name, None, value)
+        buffer = Buffer(Storage.INPUT, self.dtype(value), element_count(self.shape(value)), value.name, None, value)
         return whole(buffer, self.shape(value))
 
     def _known_view(self, value: Value) -> View:
@@ -151,7 +153,7 @@ class LowerContext:
         shape, dtype = self.shape(value), self.dtype(value)
         data = self.known.array(value)
         if data is not None:
-            return whole(Buffer("constant", dtype, data.size, value.name, from_numpy(data), value), shape)
+            return whole(Buffer(Storage.CONSTANT, dtype, data.size, value.name, from_numpy(data), value), shape)
         elements = self.known.elements(value)
         assert elements is not None, value
         view = self.scratch(dtype, shape, value.name) if self.region else self.output(value)
@@ -194,15 +196,20 @@ class LowerContext:
         found = self._views.get(value)
         if found is not None:
             return found
-        kind: BufferKind = "output" if value in self._outputs else "arena"
+        storage = Storage.OUTPUT if value in self._outputs else Storage.ARENA
         shape = self.shape(value)
-        view = whole(Buffer(kind, self.dtype(value), element_count(shape), value.name, None, value), shape)
+        view = whole(Buffer(storage, self.dtype(value), element_count(shape), value.name, None, value), shape)
         self._views[value] = view
         return view
 
     def scratch(self, dtype: DType, shape: Sequence[Dim], label: str = "scratch") -> View:
         """Memory for something that is no value of the graph."""
-        return whole(Buffer("arena", dtype, element_count(shape), label), shape)
+        return whole(Buffer(Storage.ARENA, dtype, element_count(shape), label), shape)
+
+    def worker_scratch(self, dtype: DType, size: Dim, label: str = "worker's scratch") -> Buffer:
+        """Memory for each worker of one step, of at least so many elements: its size is the distance from one's to the next's."""
+        line = ALIGNMENT * 8 // dtype.bits
+        return Buffer(Storage.WORKER, dtype, ceildiv(size, line) * line, label)
 
     def packed(
         self,
@@ -217,7 +224,7 @@ class LowerContext:
         derived = Derived(transform, parts, parameters, dtype, tuple(shape), f"{self.lanes} lanes")
         found = self._packed.get(derived)
         if found is None:
-            buffer = Buffer("constant", dtype, element_count(derived.shape), label_of(derived, sources), derived)
+            buffer = Buffer(Storage.CONSTANT, dtype, element_count(derived.shape), label_of(derived, sources), derived)
             found = self._packed[derived] = whole(buffer, derived.shape)
         return found
 
@@ -485,10 +492,10 @@ def lower_graph(
         if not is_native(value):
             continue
         view = ctx.view(value)
-        if view.buffer.value is value and view.buffer.kind == "host":
+        if view.buffer.value is value and view.buffer.storage is Storage.HOST:
             continue  # a host step hands its result over as it is
-        if view.buffer.value is not value or view.buffer.kind != "output":
-            buffer = Buffer("output", ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
+        if view.buffer.value is not value or view.buffer.storage is not Storage.OUTPUT:
+            buffer = Buffer(Storage.OUTPUT, ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
             view = ctx.copy(view, whole(buffer, ctx.shape(value)), "copy to output")
         ctx.lowered.outputs.append(view)
     return ctx.lowered
@@ -537,7 +544,7 @@ def _host_step(ctx: LowerContext, node: Node) -> None:
     outputs: list[View | None] = []
     for value in node.outputs:
         if is_native(value):
-            buffer = Buffer("host", ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
+            buffer = Buffer(Storage.HOST, ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
             ctx.set_view(value, whole(buffer, ctx.shape(value)))
             outputs.append(ctx.view(value))
         else:

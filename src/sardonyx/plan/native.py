@@ -9,12 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
 from sardonyx.plan.sizes import SizeTable
 from sardonyx.program.image import Image, Port
-from sardonyx.program.steps import FAULT_ENTRIES, Address, Buffer, Fault, HostNodeStep, KernelStep, Lowered, SizeStep, View
+from sardonyx.program.steps import (
+    FAULT_ENTRIES,
+    Address,
+    Buffer,
+    Fault,
+    HostNodeStep,
+    KernelStep,
+    Lowered,
+    SizeStep,
+    Storage,
+    View,
+)
+
+_WRITTEN_FIRST: Final = (Storage.ARENA, Storage.HOST, Storage.OUTPUT, Storage.WORKER)  # what holds nothing when a run begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,7 @@ def plan_native(lowered: Lowered) -> NativePlan:
     unit_slots: dict[KernelStep, int] = {}
     deciding: list[tuple[KernelStep, int]] = []  # with the position of their arguments
     for position, step in enumerate(lowered.steps):
-        missing = next((b for b in step.reads if b.kind in ("arena", "host", "output") and b not in written), None)
+        missing = next((b for b in step.reads if b.storage in _WRITTEN_FIRST and b not in written), None)
         if missing is not None and missing not in step.writes:
             label = step.node.label if isinstance(step, HostNodeStep) else step.label
             raise errors.EngineError(f"{label} reads {missing.label!r} before anything has written it")
@@ -156,7 +170,7 @@ def _share(plan: NativePlan, numbers: dict[Buffer, int], lowered: Lowered) -> No
         taken: set[int] = set()
         for read, written in step.in_place:
             source, target = numbers[read], numbers[written]
-            if read.kind != "arena" or written.kind != "arena" or target in plan.shared or source in taken:
+            if {read.storage, written.storage} != {Storage.ARENA} or target in plan.shared or source in taken:
                 continue
             if plan.lifetimes[source][1] == position and plan.lifetimes[target][0] == position:
                 plan.shared[target] = source
@@ -171,7 +185,8 @@ def image_of(plan: NativePlan) -> Image:
             if isinstance(dim, Expr) and dim.is_symbol:
                 bindings.setdefault(str(dim), (number, axis))
     late_symbols = frozenset(plan.symbols) - bindings.keys()
-    in_arena = [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
+    in_arena = [number for number, buffer in enumerate(plan.buffers) if buffer.storage in (Storage.ARENA, Storage.WORKER)]
+    states = [(number, buffer.state) for number, buffer in enumerate(plan.buffers) if buffer.state is not None]
     tables = {
         "steps": plan.step_slots,
         "dim_slots": plan.dim_slots,
@@ -179,7 +194,9 @@ def image_of(plan: NativePlan) -> Image:
         "address_slots": [(a.slot, a.buffer, a.offset) for a in plan.address_slots],
         "arena": [(number, plan.sizes[number], *plan.lifetimes[number], plan.shared.get(number, -1)) for number in in_arena],
         "late": [number for number in in_arena if symbols_of(plan.buffers[number].size) & late_symbols],
-        "fault_buffers": [number for number, buffer in enumerate(plan.buffers) if buffer.kind == "fault"],
+        "fault_buffers": [number for number, buffer in enumerate(plan.buffers) if buffer.storage is Storage.FAULT],
+        "worker": [number for number, buffer in enumerate(plan.buffers) if buffer.storage is Storage.WORKER],
+        "state": [(number, plan.sizes[number], state.growth.value) for number, state in states],
         "checks": plan.checks,
         "equalities": plan.equalities,
         "bindings": [(plan.symbols.index(symbol), *where) for symbol, where in bindings.items() if symbol in plan.symbols],
@@ -188,7 +205,9 @@ def image_of(plan: NativePlan) -> Image:
     inputs, outputs = ([_port(plan, view) for view in views] for views in (plan.inputs, plan.outputs))
     faults = [(fault.node, fault.text) for fault in plan.faults]
     counts = (plan.table_size, len(plan.buffers), FAULT_ENTRIES)
-    return Image(tables, plan.symbols, inputs, outputs, faults, texts, counts, SizeTable(plan.dims, plan.symbols).function())
+    sizes = SizeTable(plan.dims, plan.symbols).function()
+    held = [(state.identity, plan.buffers[number].dtype.name) for number, state in states]
+    return Image(tables, plan.symbols, inputs, outputs, faults, texts, counts, sizes, held)
 
 
 def _port(plan: NativePlan, view: View) -> Port:

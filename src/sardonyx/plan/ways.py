@@ -15,9 +15,9 @@ import numpy as np
 from sardonyx.ir.dims import Dim, Expr, symbols_of
 from sardonyx.ir.graph import Value
 from sardonyx.plan.native import NativePlan, NativeSegment
-from sardonyx.program.steps import Address, HostNodeStep, SizeStep, View
+from sardonyx.program.steps import Address, HostNodeStep, SizeStep, Storage, View
 
-_MOVING = ("input", "output", "host")  # kinds of buffers that lie elsewhere in every run
+_MOVING = (Storage.INPUT, Storage.OUTPUT, Storage.HOST)  # buffers that lie elsewhere in every run
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,8 @@ class Ways:
     def _place(self, view: View) -> Place:
         buffer, number = view.buffer, self._buffers[view.buffer]
         shape, strides, offset = self._numbers(view.shape), self._numbers(view.strides), self._dims[view.offset]
-        return Place(number, buffer.dtype.numpy, buffer.kind == "constant", shape, strides, offset, self._plan.sizes[number])
+        is_constant = buffer.storage is Storage.CONSTANT
+        return Place(number, buffer.dtype.numpy, is_constant, shape, strides, offset, self._plan.sizes[number])
 
     def _output(self, view: View) -> OutputWay:
         needs = 0
@@ -162,6 +163,6 @@ class Ways:
         starts = [arguments for arguments, _ in self._plan.step_slots]
         slots: list[list[tuple[int, int, int]]] = [[] for _ in starts]
         for entry in self._plan.address_slots:
-            if self._plan.buffers[entry.buffer].kind in _MOVING:
+            if self._plan.buffers[entry.buffer].storage in _MOVING:
                 slots[bisect_right(starts, entry.slot) - 1].append((entry.slot, entry.buffer, entry.offset))
         return slots

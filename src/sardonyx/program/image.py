@@ -26,6 +26,8 @@ _TABLES: Final = {  # name -> columns
     "work_slots": 2,  # slot of the worker count, dim that estimates the work
     "address_slots": 3,  # table slot, buffer, dim that gives the offset in bytes
     "arena": 5,  # buffer, dim that gives its bytes, first and last step that touch it, buffer whose memory it takes over (or -1)
+    "worker": 1,  # buffers of the arena of which every worker has one; their bytes are those of one
+    "state": 3,  # buffer, dim that gives its bytes, whether it grows (see `steps.Growth`); `states` says what each holds
     "late": 1,  # buffers of the arena whose sizes host steps tell
     "fault_buffers": 1,
     "checks": 2,  # dim that must be 1 or equal to the other dim
@@ -72,6 +74,8 @@ class Image:
     work_slots: Array
     address_slots: Array
     arena: Array
+    worker: Array
+    state: Array
     late: Array
     fault_buffers: Array
     checks: Array
@@ -88,6 +92,7 @@ class Image:
         dim_texts: dict[int, str],
         counts: tuple[int, int, int],
         sizes: Sizes,
+        states: Sequence[tuple[str, str]] = (),
     ) -> None:
         for name, columns in _TABLES.items():
             setattr(self, name, np.asarray(tables[name], np.int64).reshape(-1, columns))
@@ -98,6 +103,7 @@ class Image:
         self.dim_texts = dim_texts  # how messages call the dims that are checked
         self.counts = counts
         self.table_size, self.buffer_count, self.fault_entries = counts
+        self.states = tuple(states)  # (identity, element type) for each row of `state`
         self.sizes = sizes  # the symbols' values -> the values of all dims
 
     def plain(self) -> tuple[Any, ...]:
@@ -105,13 +111,13 @@ class Image:
         tables = {name: getattr(self, name).tobytes() for name in _TABLES}
         inputs, outputs = ([port.plain() for port in ports] for ports in (self.inputs, self.outputs))
         code = marshal.dumps(self.sizes.__code__)
-        return tables, self.symbols, inputs, outputs, self.faults, self.dim_texts, self.counts, code
+        return tables, self.symbols, inputs, outputs, self.faults, self.dim_texts, self.counts, code, self.states
 
 
 def from_plain(plain: tuple[Any, ...]) -> Image:
     """The image that `Image.plain` described."""
-    tables, symbols, inputs, outputs, faults, dim_texts, counts, code = plain
+    tables, symbols, inputs, outputs, faults, dim_texts, counts, code, states = plain
     arrays = {name: np.frombuffer(content, np.int64) for name, content in tables.items()}
     sizes = types.FunctionType(marshal.loads(code), {"__builtins__": {}})
     fed, given = ([Port(*entry) for entry in entries] for entries in (inputs, outputs))
-    return Image(arrays, symbols, fed, given, faults, dim_texts, counts, sizes)
+    return Image(arrays, symbols, fed, given, faults, dim_texts, counts, sizes, states)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, Union
+from enum import Enum
+from typing import Any, Protocol, TypeAlias, Union
 
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.program.constants import Constant
 
-BufferKind: TypeAlias = Literal["arena", "input", "output", "constant", "host", "fault"]
 FAULT_ENTRIES = 5  # 64-bit numbers of a fault record: lock, code, position, what was found, what was allowed
 
 
@@ -26,19 +26,48 @@ class Kernel(Protocol):
     def key(self) -> str: ...
 
 
+class Storage(Enum):
+    """Who owns the memory of a buffer, and how long it lasts."""
+
+    ARENA = "arena"  # the run's context; those whose lifetimes do not touch share memory
+    INPUT = "input"  # the caller's
+    OUTPUT = "output"  # an array made for the caller
+    CONSTANT = "constant"  # the weight store's, or a mapped file's; never written
+    HOST = "host"  # what a host step has made
+    FAULT = "fault"  # where kernels report bad data; the context's
+    STATE = "state"  # a StateSet's: mutable, outlives the run, shared by programs
+    WORKER = "worker"  # scratch of a step, a part for each worker; in the arena
+
+
+class Growth(Enum):
+    """What happens when a run needs more of a state than there is; its content stays."""
+
+    FIXED = 0  # an error
+    GEOMETRIC = 1  # memory grows by half at least, so that appending costs little
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a state buffer holds. Programs that name the same identity work on the same memory."""
+
+    identity: str
+    growth: Growth = Growth.FIXED
+
+
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """A piece of memory. `size` counts elements."""
+    """A piece of memory. `size` counts elements (for each worker, if every one has a part of its own)."""
 
-    kind: BufferKind
+    storage: Storage
     dtype: DType
     size: Dim
     label: str = ""
     constant: Constant | None = None  # what it holds, if that is the same in every run
     value: Value | None = None  # input, output, host: the graph value that lives here
+    state: State | None = None  # of state buffers
 
     def __repr__(self) -> str:
-        return f"<{self.kind} {self.label or hex(id(self))}: {self.dtype.name}[{self.size}]>"
+        return f"<{self.storage.value} {self.label or hex(id(self))}: {self.dtype.name}[{self.size}]>"
 
 
 @dataclass(frozen=True, slots=True)

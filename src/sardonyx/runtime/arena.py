@@ -110,7 +110,7 @@ class _Plan:
 class ArenaLayout:
     """The places of some of a program's buffers, which share an arena."""
 
-    def __init__(self, image: Image, members: Sequence[int]) -> None:
+    def __init__(self, image: Image, members: Sequence[int], workers: int = 1) -> None:
         inside = frozenset(members)
         entries = {row[0]: row for row in image.arena.tolist() if row[0] in inside}
         shared = owners({number: entry[4] for number, entry in entries.items() if entry[4] in inside})
@@ -123,13 +123,19 @@ class ArenaLayout:
         self.roots = np.array(list(shared.values()), np.int64)
         self._lifetimes = [(entries[number][2], end) for number, end in ends.items()]
         self._size_numbers = np.array([entries[number][1] for number in ends], np.int64)
+        apart = frozenset(image.worker[:, 0].tolist())
+        self._parts = np.array([workers if number in apart else 1 for number in ends], np.int64)
         self._sizes = image.sizes
         self._plans: dict[tuple[int, ...], _Plan] = {}  # the one used last is the last
         self._lock = ForkSafeLock()
 
+    def bytes_of(self, dims: Array) -> Array:
+        """How much memory each of `buffers` takes, those of which every worker has one for all workers."""
+        return np.maximum(dims[self._size_numbers], 0) * self._parts
+
     def place(self, symbols: tuple[int, ...], dims: Array) -> tuple[Array, int]:
         """Offsets of `buffers` and the size of the arena for these values of the symbols and dims."""
-        needed = np.maximum(dims[self._size_numbers], 0)
+        needed = self.bytes_of(dims)
         if len(needed) <= _FEW:
             *side_by_side, total = accumulate([-(-size // ALIGNMENT) * ALIGNMENT for size in needed.tolist()], initial=0)
             if total <= _NOT_WORTH_PLANNING:
@@ -138,7 +144,7 @@ class ArenaLayout:
         with self._lock:
             found = self._plans.pop(key, None)
         if found is None:
-            sizes = needed if key == symbols else np.maximum(np.array(self._sizes(*key), np.int64)[self._size_numbers], 0)
+            sizes = needed if key == symbols else self.bytes_of(np.array(self._sizes(*key), np.int64))
             found = _Plan(sizes, self._lifetimes)
         with self._lock:
             self._plans[key] = found

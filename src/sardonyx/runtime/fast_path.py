@@ -8,13 +8,16 @@ run that was checked in full. Anything else is left to the full way (`run` gives
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sardonyx.codegen.driver import BIND_ENTRIES, BLOCK_POOL
 from sardonyx.program.image import numpy_type
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, new_array
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.state import StateSet
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -126,6 +129,21 @@ class FastPath:
         core = self._core
         values = len(self._declared) + len(self._result_types)
         return _Prepared(core.new_context(), self._entries.copy(), core.steps_address, core.step_count, values)
+
+    def prepare(self, arrays: Sequence[Array], states: StateSet) -> None:
+        """Set the context of the next run up for these arrays and states; for one caller at a time."""
+        prepared = self._free.pop() if self._free else self._prepare()
+        context = prepared.context
+        context.states = states
+        shapes = tuple([array.shape for array in arrays])
+        try:
+            if shapes != prepared.shapes:
+                self._fit(prepared, shapes)
+            elif self._core.place_states(context):
+                self._core.fill_addresses(context)
+        finally:
+            context.states = None  # the context does not keep them
+        self._free.append(prepared)
 
     def _fit(self, prepared: _Prepared, shapes: Shapes) -> None:
         """Set a context up for other shapes."""

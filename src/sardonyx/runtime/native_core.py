@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from sardonyx.forks import ForkSafeLock
 from sardonyx.program.image import PARALLEL_FROM, Image
 from sardonyx.runtime.arena import Arena, ArenaLayout
 from sardonyx.runtime.pool import Pool
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.state import StateSet
 
 Array = np.ndarray[Any, Any]
 
@@ -52,7 +55,7 @@ class SizeConflict(Exception):
 class Context:
     """Memory of one run at a time."""
 
-    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "sizes", "table")
+    __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "sizes", "states", "table")
 
     def __init__(self, table_size: int, fault_entries: int) -> None:
         self.table = np.zeros(max(table_size, 1), np.int64)
@@ -65,6 +68,7 @@ class Context:
         self.dims: Array = np.empty(0, np.int64)  # the same as an array
         self.alone = True  # the whole program is too small to gain from a second worker
         self.faults = np.zeros(fault_entries, np.int64)  # where kernels report bad data
+        self.states: StateSet | None = None  # what outlives its runs
 
 
 class NativeCore:
@@ -91,7 +95,8 @@ class NativeCore:
         self._address_slots, self._address_buffers, self._address_offsets = image.address_slots.T
         self._fault_buffers = image.fault_buffers[:, 0]
         late = set(image.late[:, 0].tolist())
-        self._layout = ArenaLayout(image, [number for number in image.arena[:, 0].tolist() if number not in late])
+        self._layout = ArenaLayout(image, [number for number in image.arena[:, 0].tolist() if number not in late], pool.workers)
+        self._state_buffers, self._state_sizes, self._state_growth = image.state.T
         self._late_layouts: dict[tuple[int, ...], ArenaLayout] = {}
         self._load = load
         self._constants: dict[int, Array] | None = None
@@ -187,14 +192,31 @@ class NativeCore:
         if len(self._fault_buffers):
             bases[self._fault_buffers] = address_of(context.faults)
         context.late_used = 0
+        if len(self._state_buffers):
+            self.place_states(context)
         context.known = known
+
+    def place_states(self, context: Context) -> bool:
+        """Give state buffers the memory of the context's states, which may have moved since the last run; whether it has."""
+        if context.states is None:
+            names = ", ".join(repr(identity) for identity, _ in self.image.states)
+            raise errors.EngineError(f"the program keeps {names} from run to run: run it with a StateSet")
+        sizes, growth = context.dims[self._state_sizes].tolist(), self._state_growth.tolist()
+        found = [
+            context.states.fit(identity, dtype, size, grows=bool(grows))
+            for (identity, dtype), size, grows in zip(self.image.states, sizes, growth)
+        ]
+        if context.bases[self._state_buffers].tolist() == found:
+            return False
+        context.bases[self._state_buffers] = found
+        return True
 
     def place_late(self, context: Context, members: tuple[int, ...]) -> None:
         """Give a place to buffers whose sizes became known in the middle of a run; what has its place keeps it."""
         assert context.known is not None
         layout = self._late_layouts.get(members)
         if layout is None:
-            layout = self._late_layouts[members] = ArenaLayout(self.image, members)
+            layout = self._late_layouts[members] = ArenaLayout(self.image, members, self.pool.workers)
         if context.late_used == len(context.late):
             context.late.append(Arena())
         offsets, total = layout.place(context.known, context.dims)

@@ -16,7 +16,7 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.radix import Words, ordered_key
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, memory_type
-from sardonyx.kernel.rows.sort import UNITS, SortKernel
+from sardonyx.kernel.rows.sort import SortKernel
 
 _LEADING: Final = 11  # bits: of an f32 the sign, the exponent and two more
 _FEW: Final = 4  # that many times k in a row pay for a look at the leading bits
@@ -43,25 +43,20 @@ class _SortEmitter:
         self.outer = [number() for _ in range(kernel.outer)]
         self.length, self.wanted = number(), number()
         self.sides = [(f.argument("%args", next(at), "ptr"), [number() for _ in self.outer], number()) for _ in range(3)]
-        self.scratch = f.argument("%args", next(at), "ptr")
+        self.scratch = f.own_part(f.argument("%args", next(at), "ptr"), "i64", number())
         self.words = Words(f, kernel.bits, 1 << self.leading)
 
     def emit(self) -> None:
         f = self.f
-        rows = "1"
-        for size in self.outer:
-            rows = f.mul(rows, size)
-        unit = f.loop("%begin", "%end")
-        words = f.element(self.scratch, self.words.type, f.mul(f.mul(unit.index, 2), self.length))
+        words = self.scratch
         spare = f.element(words, self.words.type, self.length)
-        row = f.loop(unit.index, rows, UNITS)
+        row = f.loop("%begin", "%end")
         source, values, places = self._row(row.index)
         self.words.zero(1 << self.leading)
         self._build(source, words)
         count = self._kept(words)
         self._results(source, values, places, self.words.sorted(words, spare, count))
         f.end(row)
-        f.end(unit)
 
     def _row(self, row: str) -> list[str]:
         f, rest = self.f, row

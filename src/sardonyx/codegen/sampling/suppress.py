@@ -16,7 +16,7 @@ from sardonyx.codegen.rows.radix import Words, ordered_key
 from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import Expr, load, maximum, minimum
-from sardonyx.kernel.sampling.suppress import FIELDS, UNITS, ListKernel, SuppressKernel, corner_room
+from sardonyx.kernel.sampling.suppress import FIELDS, ListKernel, SuppressKernel, corner_room
 
 
 def emit_suppress_kernel(kernel: SuppressKernel, name: str, target: Target) -> Function:
@@ -59,8 +59,11 @@ class _SuppressEmitter:
         self.rows, self.classes, self.boxes, self.room = (f.argument("%args", next(at)) for _ in range(4))
         self.box, self.score, most, overlap = (f.argument("%args", next(at), "ptr") for _ in range(4))
         least = f.argument("%args", next(at), "ptr") if kernel.scored else ""
-        self.scratch, self.corners, self.chosen, self.counts = (f.argument("%args", next(at), "ptr") for _ in range(4))
+        self.chosen, self.counts = (f.argument("%args", next(at), "ptr") for _ in range(2))
         self.record, self.code = f.argument("%args", next(at), "ptr"), f.argument("%args", next(at))
+        self.scratch, self.corners = (
+            f.own_part(f.argument("%args", next(at), "ptr"), kind, f.argument("%args", next(at))) for kind in ("i64", "float")
+        )
         self.most = f.min(f.let(f"load i64, ptr {most}, align 8"), self.room)
         self.overlap = f.let(f"load float, ptr {overlap}, align 4")
         self.least = f.let(f"load float, ptr {least}, align 4") if least else ""
@@ -71,12 +74,10 @@ class _SuppressEmitter:
         f = self.f
         self._check_overlap()
         space = f.let(f"add i64 {self.room}, {corner_room(0, self.lanes)}", "i")
-        unit = f.loop("%begin", "%end")
-        words = f.element(self.scratch, "i64", f.mul(f.mul(unit.index, 2), self.boxes))
+        words = self.scratch
         spare = f.element(words, "i64", self.boxes)
-        first = f.element(self.corners, "float", f.mul(f.mul(unit.index, FIELDS), space))
-        fields = [f.element(first, "float", f.mul(space, field)) for field in range(FIELDS)]
-        row = f.loop(unit.index, self.rows, UNITS)
+        fields = [f.element(self.corners, "float", f.mul(space, field)) for field in range(FIELDS)]
+        row = f.loop("%begin", "%end")
         image = f.let(f"udiv i64 {row.index}, {self.classes}", "i")
         boxes = f.element(self.box, "float", f.mul(f.mul(image, self.boxes), 4))
         count = self._collected(f.element(self.score, "float", f.mul(row.index, self.boxes)), words)
@@ -95,7 +96,6 @@ class _SuppressEmitter:
         (total,) = f.end(each, [found])
         f.line(f"store i64 {total}, ptr {f.element(self.counts, 'i64', row.index)}, align 8")
         f.end(row)
-        f.end(unit)
 
     def _check_overlap(self) -> None:
         f = self.f

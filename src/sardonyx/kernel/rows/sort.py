@@ -5,8 +5,8 @@ equal), with its place behind it in one word. If few are wanted, those that the 
 rest is sorted by one byte of the key after the other; that keeps equal elements in their order.
 
 Arguments: outer sizes, row length, k; for the rows, the values and the places: address, outer strides, stride along the row;
-address of the scratch memory, which has two rows of words for each unit. Strides count elements. The parallel range counts
-units; unit u does the rows u, u + UNITS, ...
+address and size (in 64-bit numbers) of a worker's scratch memory, which has two rows of words. Strides count elements. The
+parallel range counts rows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sardonyx.ir.dims import Dim, dim_min, product
+from sardonyx.ir.dims import Dim, product
 from sardonyx.kernel.expr import BITS
 
-UNITS: Final = 16  # more would need more memory
 LONGEST: Final = (1 << 32) - 1  # row whose places fit next to a key of 32 bits
 
 
@@ -47,13 +46,13 @@ class SortKernel:
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""
-        return (self.outer + 2) + 3 * (self.outer + 2) + 1
+        return (self.outer + 2) + 3 * (self.outer + 2) + 2
 
-    def scratch(self, outer: Sequence[Dim], length: Dim) -> Dim:
-        """How many 64-bit numbers of scratch memory it needs."""
-        return units(outer) * length * 2 * (self.place_bits // 32)
+    def scratch(self, length: Dim) -> Dim:
+        """How many 64-bit numbers of scratch memory a worker needs."""
+        return length * 2 * (self.place_bits // 32)
 
 
 def units(outer: Sequence[Dim]) -> Dim:
-    """How many units of work there are."""
-    return dim_min(product(list(outer)), UNITS)
+    """How many units of work there are: rows."""
+    return product(list(outer))

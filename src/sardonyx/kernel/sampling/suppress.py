@@ -8,8 +8,8 @@ only boxes above a least score take part.
 
 Arguments of suppress: rows, classes, boxes, room for chosen ones in a row; addresses of the boxes [images, boxes, 4], of the
 scores [rows, boxes], of how many boxes a row may have at most (i64), of the greatest overlap (f32) and with `scored` of the least
-score (f32); of the scratch memory for words and for corners, of the chosen boxes and of the counts; fault record and code for an
-overlap that is not between 0 and 1. The parallel range counts units; unit u does the rows u, u + UNITS, ...
+score (f32); of the chosen boxes and of the counts; fault record and code for an overlap that is not between 0 and 1; address and
+size of a worker's scratch memory for words (i64) and for corners (f32). The parallel range counts rows.
 
 Arguments of list: classes, room, addresses of the chosen boxes, the counts, the starts and the target. The parallel range counts
 rows. All tensors lie without gaps.
@@ -20,9 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sardonyx.ir.dims import Dim, dim_min
+from sardonyx.ir.dims import Dim
 
-UNITS: Final = 16  # more would need more memory
 FIELDS: Final = 5  # of a box that was chosen: its corners and its area
 
 
@@ -40,7 +39,7 @@ class SuppressKernel:
 
     def argument_count(self) -> int:
         """How many entries the argument array has."""
-        return 4 + 4 + int(self.scored) + 4 + 2
+        return 4 + 4 + int(self.scored) + 2 + 2 + 4
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,6 @@ class ListKernel:
         return "list"
 
 
-def units(rows: Dim) -> Dim:
-    """How many units of work a suppression has."""
-    return dim_min(rows, UNITS)
-
-
 def corner_room(room: Dim, lanes: int) -> Dim:
-    """How many chosen boxes there is memory for in a unit: whole vectors are read."""
+    """How many chosen boxes a worker has memory for: whole vectors are read."""
     return room + lanes

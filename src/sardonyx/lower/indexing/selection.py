@@ -20,7 +20,7 @@ from sardonyx.lower.loop_builder import merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template, view
 from sardonyx.ops.infer import normalize_axis
-from sardonyx.program.steps import Argument, Kernel, KernelStep, View, element_count
+from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View, element_count, whole
 
 
 @template("TopK", accepts=lambda node: "" if node.outputs[0].shape else "the input has no axes", tells_sizes=True)
@@ -57,9 +57,10 @@ def top_k(ctx: LowerContext, group: Group) -> None:
         return
     ctx.check_equal(dim_min(length, sort.LONGEST), length)
     sorting = SortKernel(kind, largest, len(sizes))
-    scratch = ctx.scratch(dtypes.INT64, (sorting.scratch(sizes, length),), "words")
+    words = ctx.worker_scratch(dtypes.INT64, sorting.scratch(length), "words")
     work = product([*sizes, length]) * sorting.bits // 4
-    step = _row_step(group, node, sorting, [*arguments, scratch.address], sort.units(sizes), work, (*sides, scratch))
+    arguments += [Address(words), words.size]
+    step = _row_step(group, node, sorting, arguments, sort.units(sizes), work, (*sides, whole(words, (words.size,))))
     ctx.step(step)
 
 

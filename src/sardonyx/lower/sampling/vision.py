@@ -19,7 +19,7 @@ from sardonyx.lower.indexing.indexing import given
 from sardonyx.lower.indexing.movement import root_of
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
-from sardonyx.program.steps import Argument, KernelStep, View
+from sardonyx.program.steps import Address, Argument, KernelStep, View
 
 
 def _input(node: Node, position: int) -> Value | None:
@@ -50,22 +50,23 @@ def non_max_suppression(ctx: LowerContext, group: Group) -> None:
     scored = _input(node, 4) is not None
     rows = images * classes
     kernel = SuppressKernel(bool(attribute_values(node).get("center_point_box")), scored)
-    words = ctx.scratch(dtypes.INT64, (suppress.units(rows), 2, count), "words")
-    corners = ctx.scratch(dtypes.FLOAT32, (suppress.units(rows), FIELDS, suppress.corner_room(room, ctx.lanes)), "corners")
+    words = ctx.worker_scratch(dtypes.INT64, count * 2, "words")
+    corners = ctx.worker_scratch(dtypes.FLOAT32, suppress.corner_room(room, ctx.lanes) * FIELDS, "corners")
     chosen = ctx.scratch(dtypes.INT64, (rows, room), "chosen")
     counts = ctx.scratch(dtypes.INT64, (rows,), "counts")
     reads = [boxes, scores, most, overlap, *([scalar_input(ctx, node, 4)] if scored else [])]
-    written = [words, corners, chosen, counts]
+    written = [chosen, counts]
     arguments: list[Argument] = [rows, classes, count, room, *(view.address for view in (*reads, *written))]
     arguments += ctx.fault(node, "iou_threshold is not between 0 and 1")
+    arguments += [Address(words), words.size, Address(corners), corners.size]
     ctx.step(
         KernelStep(
             kernel,
             tuple(arguments),
-            suppress.units(rows),
+            rows,
             rows * count,
             tuple(view.buffer for view in reads),
-            tuple(view.buffer for view in written),
+            (*(view.buffer for view in written), words, corners),
             group.label,
             (node.label,),
         )

@@ -169,3 +169,30 @@ def test_blocks_make_the_whole(batch: tuple[int, ...], depth: int, columns: int,
             ends.append(block.ctypes.data)
         np.testing.assert_array_equal(found, expected)
         assert ends == sorted(ends)  # in the order of memory
+
+
+def in_blocks(made: Transform, sources: list[Array | None], parameters: tuple[Any, ...], limit: int) -> tuple[Array, int]:
+    """What a transform makes block by block, and how many blocks there were."""
+    expected = made(*sources, *parameters)
+    found, count = np.zeros_like(expected), 0
+    for index, block in made.blocks(sources, parameters, limit):
+        found[index] = made(block, *sources[1:], *parameters)
+        count += 1
+    return found, count
+
+
+def test_conversions_are_done_in_blocks_if_there_is_anything_to_convert() -> None:
+    made, data = TRANSFORMS["as_float32"], np.arange(60, dtype=np.float16).reshape(3, 4, 5)
+    found, count = in_blocks(made, [data], (), 16)
+    np.testing.assert_array_equal(found, data.astype(F32))
+    assert count == 3
+    assert in_blocks(made, [data.astype(F32)], (), 16)[1] == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_distances_to_zero_points_are_cut_along_another_axis(axis: int) -> None:
+    made, data = TRANSFORMS["centre_on_zero_point"], np.arange(64, dtype=np.uint8).reshape(8, 8)
+    for origin in (None, np.array([3], np.uint8), np.arange(8, dtype=np.uint8)):
+        found, count = in_blocks(made, [data, origin], (axis,), 16)
+        np.testing.assert_array_equal(found, made(data, origin, axis))
+        assert count > 1

@@ -99,6 +99,23 @@ def test_a_second_session_of_a_file_packs_nothing(tmp_path: Path, packings: Call
     np.testing.assert_array_equal(first.run(None, feeds)[0], second.run(None, feeds)[0])
 
 
+def test_sessions_that_open_at_once_pack_once(tmp_path: Path, packings: Callable[[], int]) -> None:
+    path, start = products(tmp_path / "m.onnx"), threading.Barrier(4)
+    sessions: list[Any] = []
+
+    def open_session() -> None:
+        start.wait()
+        sessions.append(sardonyx.InferenceSession(path))
+
+    threads = [threading.Thread(target=open_session) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(sessions) == 4
+    assert packings() == 2
+
+
 def test_arrays_end_with_the_last_session(tmp_path: Path, packings: Callable[[], int]) -> None:
     path = products(tmp_path / "m.onnx")
     before = len(shared_store()._arrays)

@@ -13,7 +13,7 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
-from sardonyx.program.constants import Derived, Part, transform
+from sardonyx.program.constants import Cut, Derived, Part, transform
 from sardonyx.program.steps import View
 
 
@@ -42,7 +42,13 @@ def label_of(derived: Derived, sources: Sequence[View | None]) -> str:
     return f"{derived.transform.name}({names})"
 
 
-@transform("as_float32", 1)
+def _conversion_cuts(data: Array) -> list[Cut]:
+    """Every axis, unless there is nothing to convert: then the result is the data itself."""
+    done = data.dtype == np.float32 and data.flags.c_contiguous
+    return [] if done else [Cut(axis, axis) for axis in range(data.ndim)]
+
+
+@transform("as_float32", 1, _conversion_cuts)
 def as_float32(data: Array) -> Array:
     """The numbers in float32, without gaps."""
     return np.ascontiguousarray(data, np.float32)

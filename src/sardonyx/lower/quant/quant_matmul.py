@@ -24,7 +24,7 @@ from sardonyx.lower.matmul.matmul import lower_product, product_into
 from sardonyx.lower.quant.quant import saturated
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import with_axes
-from sardonyx.program.constants import transform
+from sardonyx.program.constants import Cut, transform
 from sardonyx.program.steps import View
 
 
@@ -89,7 +89,13 @@ def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
         product_into(ctx, group, a, b, epilogue, group.shape)
 
 
-@transform("centre_on_zero_point", 1)
+def _distance_cuts(elements: Array, origin: Array | None, axis: int) -> list[Cut]:
+    """Every axis but one along which the zero points change."""
+    kept = -1 if origin is None or origin.size == 1 else axis % elements.ndim
+    return [Cut(each, each) for each in range(elements.ndim) if each != kept]
+
+
+@transform("centre_on_zero_point", 1, _distance_cuts)
 def _distances(elements: Array, origin: Array | None, axis: int) -> Array:
     """The distances of elements to one zero point, or to one for each place of an axis."""
     if origin is None:

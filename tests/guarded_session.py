@@ -33,7 +33,10 @@ class _Pages:
 
     def __init__(self, size: int) -> None:
         self.size = -(-max(size, 1) // _PAGE) * _PAGE
-        self.map = mmap.mmap(-1, self.size + 2 * _PAGE)
+        try:
+            self.map = mmap.mmap(-1, self.size + 2 * _PAGE)
+        except OSError as error:  # as the memory it stands for, see `Arena`
+            raise MemoryError(str(error)) from None
         self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) + _PAGE
         self.protect(self.start - _PAGE, _PAGE, _NONE)
         self.protect(self.start + self.size, _PAGE, _NONE)

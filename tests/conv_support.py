@@ -13,7 +13,6 @@ from guarded import GuardedMemory
 from native_support import host_nodes, in_order, prepared, run_native, run_reference
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import Target, host
 from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, library
 from sardonyx.ir.dims import evaluate
 from sardonyx.ir.graph import Graph
@@ -27,6 +26,7 @@ from sardonyx.program.steps import Address, Buffer, KernelStep, Lowered, Storage
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import Program
 from sardonyx.runtime.weight_store import WeightStore
+from sardonyx.target.target import Target
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -59,10 +59,10 @@ def numbers(seed: int, *shape: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def blocked(content: ModelProto, width: int | None = None) -> tuple[Graph, PassResult]:
+def blocked(content: ModelProto, target: Target | None = None) -> tuple[Graph, PassResult]:
     """A model's graph in the blocked layout; its types are those that inference finds as well."""
     graph = prepared(content.SerializeToString())
-    result = assign_layout(graph, lanes() if width is None else width)
+    result = assign_layout(graph, target or library(None).target)
     report = infer_shapes(graph)
     assert not report.problems, report.problems
     return graph, result
@@ -150,17 +150,8 @@ def run_guarded(lowered: Lowered, feeds: Mapping[str, Array], kernels: KernelLib
     return results
 
 
-def machine(width: int) -> Target:
-    """This machine with narrower vectors; what it has for wider ones is switched off."""
-    here = host()
-    if width >= here.lanes:
-        return here
-    features = ",".join("-" + name[1:] if name.startswith("+avx512") else name for name in here.features.split(","))
-    return Target(here.triple, here.cpu, features, width, 16)
-
-
-def lowered_for(content: ModelProto, width: int) -> Lowered:
-    """A model in blocks of so many lanes, as steps for a machine of that width."""
-    graph, _ = blocked(content, width)
+def lowered_for(content: ModelProto, target: Target) -> Lowered:
+    """A model in blocks, as steps for a target."""
+    graph, _ = blocked(content, target)
     grouping = form_groups(in_order(graph), graph.inputs)
-    return lower_graph(graph, graph.outputs, grouping, width)
+    return lower_graph(graph, graph.outputs, grouping, target)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -13,10 +12,11 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import Target, host, narrow
 from sardonyx.kernel.expr import Expr, load
 from sardonyx.kernel.loops import LoopKernel, Operand, units
+from sardonyx.target.target import Target
 
 Array = NDArray[Any]
 
@@ -36,11 +36,6 @@ def kernels(target: Target | None = None) -> KernelLibrary:
     return KernelLibrary(target or host(), None)
 
 
-def older(lanes: int) -> Target:
-    """This machine without its widest instruction set, if it has one, with vectors of some float32 lanes."""
-    return replace(narrow(host(), lanes), features=host().features.replace("+avx512", "-avx512"))
-
-
 def prepare(
     kernel: LoopKernel, sizes: Sequence[int], arrays: Sequence[Array], target: Target | None = None
 ) -> tuple[Callable[..., Any], Array, int]:
@@ -54,7 +49,7 @@ def prepare(
         ]
         arguments += [array.ctypes.data, *steps]
     library = kernels(target)
-    count = units(kernel, sizes, library.target.lanes)
+    count = units(kernel, sizes, library.target)
     assert isinstance(count, int)
     return _call(library.address(kernel)), np.array(arguments, np.int64), count
 

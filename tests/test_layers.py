@@ -24,6 +24,7 @@ LAYERS = {
     "forks": 0,
     "mapped_file": 0,
     "ir": 1,
+    "target": 1,
     "formats": 2,
     "ops": 2,
     "analysis": 3,
@@ -64,14 +65,15 @@ ONLY = {
     "forks": set(),
     "mapped_file": set(),
     "ir": {"errors", "dtypes", "options", "mapped_file"},
+    "target": {"errors", "options"},
     "formats": {"errors", "dtypes", "options", "mapped_file", "ir"},
     "ops": {"errors", "dtypes", "options", "ir"},
     "analysis": {"errors", "dtypes", "options", "ir", "ops"},
-    "passes": {"errors", "dtypes", "options", "compile_options", "ir", "ops", "analysis"},
-    "kernel": {"errors", "dtypes", "options", "forks", "ir"},  # of ir only the dimensions, see below
+    "passes": {"errors", "dtypes", "options", "compile_options", "ir", "target", "ops", "analysis"},
+    "kernel": {"errors", "dtypes", "options", "forks", "ir", "target"},  # of ir only the dimensions, see below
     "program": {"errors", "dtypes", "options", "forks", "ir", "kernel"},
-    "lower": {"errors", "dtypes", "options", "forks", "ir", "ops", "analysis", "kernel", "program"},
-    "codegen": {"errors", "dtypes", "options", "cache_folder", "forks", "kernel"},
+    "lower": {"errors", "dtypes", "options", "forks", "ir", "target", "ops", "analysis", "kernel", "program"},
+    "codegen": {"errors", "dtypes", "options", "cache_folder", "forks", "target", "kernel"},
     "plan": {"errors", "dtypes", "options", "ir", "analysis", "kernel", "program"},
     "cli": {"__init__"},
 }

@@ -117,7 +117,7 @@ def measure(case: Case, seconds: float = 1.5, workers: int = 1) -> tuple[float, 
     model = load(content)
     infer_shapes(model)
     graph = model.graph
-    assign_layout(graph, library(None).target.lanes)
+    assign_layout(graph, library(None).target)
     program = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers)).program
     by_value = {value: feeds[value.name] for value in graph.inputs}
     options = ort.SessionOptions()

@@ -24,8 +24,8 @@ from onnx import NodeProto, helper, numpy_helper
 from peak import CALL, copy_peak, multiply_add_peak
 
 from sardonyx.analysis.shapes import infer_shapes
+from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import host
 from sardonyx.compile.assemble import NativeSettings, compile_graph, fast_path
 from sardonyx.formats.onnx import load
 from sardonyx.ir.dims import Dim

@@ -11,10 +11,11 @@ import numpy as np
 
 from sardonyx.codegen import llvm
 from sardonyx.codegen.function import Function, module
+from sardonyx.codegen.host import host
 from sardonyx.codegen.loader import load
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target, host
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix
+from sardonyx.target.target import Target
 
 _CHAINS = 12  # independent sums: enough to hide the latency of a multiply-add on every machine we know
 CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -54,7 +55,7 @@ def _multiply_add_ir(kind: str, target: Target) -> str:
 def multiply_add_peak(kind: str = "f32") -> float:
     """Floating point operations per second of one core."""
     target = host()
-    code = load(llvm.compile_to_object(_multiply_add_ir(kind, target), target))
+    code = load(llvm.compile_to_object(_multiply_add_ir(kind, target), target), target.runtime)
     kernel = CALL(code.functions["peak"])
     memory = np.zeros(64 * (_CHAINS + 4), np.uint8)
     start = -(-memory.ctypes.data // 64) * 64
@@ -84,7 +85,7 @@ def _copy_ir(target: Target) -> str:
 def copy_peak(block: int) -> float:
     """Bytes per second, read and written, of one core that copies a block of so many bytes."""
     target = host()
-    code = load(llvm.compile_to_object(_copy_ir(target), target))
+    code = load(llvm.compile_to_object(_copy_ir(target), target), target.runtime)
     kernel = CALL(code.functions["copy"])
     unit = 16 * target.lanes
     size = max(block // unit, 1) * unit

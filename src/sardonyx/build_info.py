@@ -7,6 +7,7 @@ from typing import Any
 
 from sardonyx import __version__
 from sardonyx.options import AVAILABLE_PROVIDERS, KNOWN_PROVIDERS
+from sardonyx.target.machine import architecture
 
 
 def get_available_providers() -> list[str]:
@@ -36,7 +37,7 @@ def get_build_info() -> str:
     import numpy as np
 
     python = platform.python_version()
-    return f"Sardonyx Build Info: version={__version__}, python={python}, numpy={np.__version__}, machine={platform.machine()}"
+    return f"Sardonyx Build Info: version={__version__}, python={python}, numpy={np.__version__}, machine={architecture()}"
 
 
 def has_collective_ops() -> bool:

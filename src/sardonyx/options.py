@@ -96,6 +96,8 @@ class Environment(NamedTuple):
     verify: bool  # SARDONYX_VERIFY=1: check the graph after every pass
     cache_folder: str | None  # SARDONYX_CACHE_DIR: where object code is kept; empty: nowhere
     cache_trusted: bool  # SARDONYX_CACHE_TRUSTED=1: that folder is used whoever owns it, and need not be written to
+    runtime: str  # SARDONYX_RUNTIME=plain: threads wait in Python and LLVM loads code, as on systems without anything better
+    target: str  # SARDONYX_TARGET: the level of the instruction set that is compiled for; native: all that the machine has
 
 
 def environment() -> Environment:
@@ -107,6 +109,8 @@ def environment() -> Environment:
         verify=os.environ.get("SARDONYX_VERIFY") == "1",
         cache_folder=_cache_folder(),
         cache_trusted=os.environ.get(TRUST) == "1",
+        runtime=os.environ.get("SARDONYX_RUNTIME") or "native",
+        target=os.environ.get("SARDONYX_TARGET") or "native",
     )
 
 

@@ -10,21 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from conv_support import lowered_for, machine, model, numbers, run_guarded
+from conv_support import lowered_for, model, numbers, run_guarded
 from native_support import run_reference
 from sardonyx.codegen import llvm
 from sardonyx.codegen.conv.conv_window import row_tiles
 from sardonyx.codegen.emit import kernel_ir
+from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import Target, host
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import Row
 from sardonyx.program.steps import KernelStep
+from sardonyx.target.target import Target, describe
+from targets import NEOVERSE, here
 
 OTHERS = (
-    Target("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c", 8, 16),
-    Target("x86_64-unknown-linux-gnu", "x86-64", "+sse2", 4, 16),
-    Target("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", 4, 32),
+    describe("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c"),
+    describe("x86_64-unknown-linux-gnu", "x86-64", "+sse2"),
+    NEOVERSE,
 )
 
 
@@ -58,32 +60,31 @@ def _network(named: bool) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("width", [4, 8, 16])
 @pytest.mark.parametrize("named", [False, True])
 def test_every_width_gives_the_same_results(width: int, named: bool) -> None:
-    if width > host().lanes:
-        pytest.skip("this machine's vectors are narrower")
     content, feeds = _network(named)
-    lowered = lowered_for(content, width)
+    target = here(width)
+    lowered = lowered_for(content, target)
     (expected,) = run_reference(content.SerializeToString(), feeds)
-    (actual,) = run_guarded(lowered, feeds, KernelLibrary(machine(width), None))
+    (actual,) = run_guarded(lowered, feeds, KernelLibrary(target, None))
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("target", OTHERS, ids=lambda target: f"{target.cpu}")
 def test_kernels_compile_for_other_machines(target: Target) -> None:
     content, _ = _network(True)
-    kernels = {step.kernel.key: step.kernel for step in lowered_for(content, target.lanes).steps if isinstance(step, KernelStep)}
+    kernels = {step.kernel.key: step.kernel for step in lowered_for(content, target).steps if isinstance(step, KernelStep)}
     assert any(isinstance(kernel, ConvKernel) for kernel in kernels.values())
     for kernel in kernels.values():
         assert llvm.compile_to_object(kernel_ir(kernel, target), target)
 
 
 def test_the_inner_loop_multiplies_straight_from_memory_and_spills_nothing() -> None:
-    if host().lanes < 16:
+    if not host().has_broadcast_operands:
         pytest.skip("only wide machines have such an instruction")
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
     content = model(nodes, {"x": (1, 64, 14, 14)}, {"w": numbers(1, 64, 64, 1, 1)})
     (kernel,) = [
         step.kernel
-        for step in lowered_for(content, 16).steps
+        for step in lowered_for(content, host()).steps
         if isinstance(step, KernelStep) and isinstance(step.kernel, ConvKernel)
     ]
     text = llvm.assembly(kernel_ir(kernel, host()), host())

@@ -10,9 +10,9 @@ import pytest
 from sardonyx import errors
 from sardonyx.codegen import emit, llvm
 from sardonyx.codegen.emit import kernel_ir
+from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
-from sardonyx.codegen.target import host
 from sardonyx.kernel.indexing.transpose import TransposeKernel
 from sardonyx.kernel.indexing.write import WriteKernel
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guarded import guarded
-from loop_runner import NUMPY, Array, older, run
-from sardonyx.codegen.target import Target, host
+from loop_runner import NUMPY, Array, run
 from sardonyx.kernel.expr import FLOATS, INTEGERS, TYPES, Expr, const, fma, index, load, reduced, select, size, sqrt
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Walk, may_overwrite, units, walks
 from sardonyx.kernel.math import exp_not_positive
+from sardonyx.target.target import Target
+from targets import described, here_and_less
 
 LENGTHS = (0, 1, 2, 7, 15, 16, 17, 31, 64, 65, 200)
 
@@ -233,9 +234,9 @@ def test_an_operand_that_a_later_walk_reads_may_not_be_overwritten() -> None:
 
 def test_units_count_rows_chunks_or_blocks() -> None:
     flat = LoopKernel(1, (Operand("f32", "unit"),) * 2, ((1, load(0, "f32")),))
-    assert units(flat, [10_000], 16) == 3
-    assert units(softmax_kernel("inner", stash=False), [12, 5], 16) == 12
-    assert units(softmax_kernel("middle", stash=False), [12, 100], 16) == 2
+    assert units(flat, [10_000], described(16)) == 3
+    assert units(softmax_kernel("inner", stash=False), [12, 5], described(16)) == 12
+    assert units(softmax_kernel("middle", stash=False), [12, 100], described(16)) == 2
 
 
 def test_a_kernel_whose_reductions_do_not_fit_its_form_is_refused() -> None:
@@ -261,7 +262,7 @@ ROWS = (1, 2, 3, 4, 7)
 SPREAD_LENGTHS = (1, 2, 15, 16, 17, 64, 127, 128, 129, 200, 1279, 1280, 1281, 3000)
 
 
-@pytest.mark.parametrize("target", [host(), older(8), older(4)])
+@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: target.name)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 @pytest.mark.parametrize("length", SPREAD_LENGTHS)
 def test_sum_and_spread_of_rows(length: int, kind: str, target: Target) -> None:

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import Target, host
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.epilogue import Epilogue, accumulator
@@ -24,6 +23,7 @@ from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import dot, matmul, pack
 from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
 from sardonyx.kernel.matmul.pack import pack_strips
+from targets import here, library_for
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "f16": np.float16}
@@ -35,11 +35,7 @@ BIAS = Epilogue(
 
 @cache
 def library(lanes: int = 0) -> KernelLibrary:
-    target = host()
-    if lanes:
-        without = ",".join("-" + name[1:] if "avx512" in name else name for name in target.features.split(","))
-        target = Target(target.triple, target.cpu, without, lanes, 16)
-    return KernelLibrary(target, None)
+    return library_for(here(lanes))
 
 
 def guarded(array: Array) -> Array:
@@ -91,9 +87,9 @@ def close(actual: Array, expected: Array, depth: int) -> None:
 @pytest.mark.parametrize("type", ["f32", "f64", "i32"])
 @pytest.mark.parametrize("vectors", [1, 2, 3, 4])
 def test_packed_products_of_every_height_and_width(type: str, vectors: int, lanes: int) -> None:
-    wide = vector_lanes(type, library(lanes).target.lanes)
+    wide = vector_lanes(type, library(lanes).target)
     strip = vectors * wide
-    rows = matmul.tallest(library(lanes).target.lanes, vectors)
+    rows = matmul.tallest(library(lanes).target, vectors)
     kernel = MatMulKernel(type, type, "packed", 0, vectors, rows, tuple(range(1, rows + 1)), True, False, plain(type))
     for case in range(2 * rows + 2):
         m, n, k = case, 1 + (case * 7) % (2 * strip + 3), (0, 1, 3, 4, 9, 16)[case % 6]
@@ -101,7 +97,7 @@ def test_packed_products_of_every_height_and_width(type: str, vectors: int, lane
         packed = guarded(pack_strips(b, strip))
         c = guarded(np.full((m, n), 77, NUMPY[type]))
         arguments = [m, n, k, 2, a.ctypes.data, k, 1, packed.ctypes.data, k * strip, c.ctypes.data, n, 1]
-        run(kernel, arguments, count(matmul.units(kernel, [], m, n, library(lanes).target.lanes)), lanes=lanes)
+        run(kernel, arguments, count(matmul.units(kernel, [], m, n, library(lanes).target)), lanes=lanes)
         close(c, a @ b, k)
 
 
@@ -121,13 +117,13 @@ SIZES = st.integers(0, 40)
 def test_products_of_a_matrix_as_it_lies(
     rows: int, columns: int, depth: int, group: int, turned: bool, parts: list[int], seed: int
 ) -> None:
-    most = matmul.tallest(library().target.lanes, 2)
+    most = matmul.tallest(library().target, 2)
     kernel = MatMulKernel("f32", "f32", "rows", 0, 2, most, tuple(range(1, most + 1)), not turned, False, BIAS)
     stored = numbers(seed, (depth, rows) if turned else (rows, depth), "f32")
     a, b = guarded(stored), guarded(numbers(seed + 1, (depth, columns), "f32"))
     bias, scale = guarded(numbers(seed + 2, (columns,), "f32")), guarded(numbers(seed + 3, (rows,), "f32"))
     strides = (1, rows) if turned else (depth, 1)
-    units = count(matmul.units(kernel, [], rows, columns, library().target.lanes))
+    units = count(matmul.units(kernel, [], rows, columns, library().target))
     results = []
     for split in ((), parts):
         c = guarded(np.full((rows, columns), 77, np.float32))
@@ -154,8 +150,7 @@ def test_products_of_a_matrix_as_it_lies(
 def test_a_matrix_is_packed_from_any_order(batch: int, columns: int, depth: int, order: str, type: str, parts: list[int]) -> None:
     target = "f64" if type == "f64" else "f32"
     kernel = pack.PackKernel(type, target, 1, 2, order)  # type: ignore[arg-type]
-    lanes = library().target.lanes
-    strip = 2 * vector_lanes(target, lanes)
+    strip = 2 * vector_lanes(target, library().target)
     gap = 3 if order == "any" else 1
     shape = (batch, columns, depth * gap) if order != "columns" else (batch, depth, columns)
     source = guarded(numbers(depth, shape, type))
@@ -173,7 +168,7 @@ def test_a_matrix_is_packed_from_any_order(batch: int, columns: int, depth: int,
         depth_stride,
         packed.ctypes.data,
     ]
-    run(kernel, arguments, count(pack.units(kernel, [batch], columns, depth, lanes)), parts)
+    run(kernel, arguments, count(pack.units(kernel, [batch], columns, depth, library().target)), parts)
     expected = pack_strips(matrix.astype(NUMPY[target]), strip)
     inside = np.arange(strips * strip).reshape(strips, strip)[:, None, :] < columns
     np.testing.assert_array_equal(np.where(inside, packed, 0), np.where(inside, expected, 0))
@@ -194,7 +189,7 @@ def test_products_of_rows_with_rows(rows: int, columns: int, depth: int, parts: 
     c = guarded(np.full((2, rows, columns), 77, np.float32))
     arguments = [2, rows, columns, depth, a.ctypes.data, rows * depth, depth, b.ctypes.data, columns * depth, depth]
     arguments += [bias.ctypes.data, 0, 0, 1, scale.ctypes.data, rows, 1, 0, c.ctypes.data, rows * columns, columns, 1]
-    run(kernel, arguments, count(dot.units(kernel, [2], rows, columns, library(lanes).target.lanes)), parts, lanes)
+    run(kernel, arguments, count(dot.units(kernel, [2], rows, columns, library(lanes).target)), parts, lanes)
     close(c, np.maximum(a @ np.swapaxes(b, 1, 2) + bias, 0) * scale[:, :, None], depth)
 
 
@@ -205,7 +200,7 @@ def test_heights_without_a_tile_of_their_own_use_the_next_one() -> None:
         a, b = guarded(numbers(m, (m, 9), "f32")), numbers(m + 1, (9, 20), "f32")
         packed, c = guarded(pack_strips(b, lanes)), guarded(np.zeros((m, 20), np.float32))
         arguments = [m, 20, 9, 3, a.ctypes.data, 9, 1, packed.ctypes.data, 9 * lanes, c.ctypes.data, 20, 1]
-        run(kernel, arguments, count(matmul.units(kernel, [], m, 20, lanes)))
+        run(kernel, arguments, count(matmul.units(kernel, [], m, 20, library().target)))
         close(c, a @ b, 9)
 
 
@@ -222,7 +217,7 @@ def test_a_long_epilogue_stores_several_results_with_any_stride() -> None:
     first, second = guarded(np.zeros((37, 13), np.float32)), guarded(np.zeros((13, 37), np.float16))
     arguments = [13, 37, 5, 1, a.ctypes.data, 5, 1, packed.ctypes.data, 5 * lanes]
     arguments += [first.ctypes.data, 1, 13, second.ctypes.data, 37, 1]
-    run(kernel, arguments, count(matmul.units(kernel, [], 13, 37, lanes)))
+    run(kernel, arguments, count(matmul.units(kernel, [], 13, 37, library().target)))
     expected = a @ b
     np.testing.assert_allclose(second, expected, rtol=2e-3, atol=2e-3)
     for number in range(10):

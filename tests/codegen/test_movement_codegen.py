@@ -12,7 +12,6 @@ import pytest
 
 from guarded import guarded
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import host, narrow
 from sardonyx.ir.dims import Dim, evaluate
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.indexing import compact, indexing, transpose
@@ -28,14 +27,15 @@ from sardonyx.kernel.rows.sort import SortKernel
 from sardonyx.kernel.rows.topk import TopKKernel
 from sardonyx.kernel.sampling import resample
 from sardonyx.kernel.sampling.resample import ResampleKernel
+from targets import here, library_for
 
-WIDTHS = sorted({4, 8, host().lanes})
+WIDTHS = [0, 4, 8]  # 0: as wide as they are here
 _call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 @cache
 def library(lanes: int) -> KernelLibrary:
-    return KernelLibrary(narrow(host(), lanes), None)
+    return library_for(here(lanes))
 
 
 def run(kernel: Any, arguments: list[Any], units: Dim, lanes: int, pieces: int = 1) -> None:
@@ -95,7 +95,7 @@ def test_indexed_rows_stay_inside_and_report_the_first_bad_index(direction: Any,
     kernel = IndexKernel(direction, "f32", "i64", 1, 0 if ordered else 1, 1 if ordered else 0, True, combine)
     arguments = [5, 7, near, 7, far, 0, 3, 7, index, 1, record, 9]
     assert len(arguments) == kernel.argument_count()
-    run(kernel, arguments, indexing.units(kernel, [5, 7]), host().lanes)
+    run(kernel, arguments, indexing.units(kernel, [5, 7]), 0)
     good = [(row, place) for row, place in enumerate(places) if -3 <= place < 3]
     if direction == "gather":
         for row, place in good:
@@ -114,11 +114,11 @@ def test_single_elements_are_checked_together_and_one_by_one() -> None:
         result, record = guarded(np.full(count, -1, np.int16)), guarded(np.zeros(5, np.int64))
         kernel = IndexKernel("gather", "i16", "i64", 1, 1, 0, False, "", ("unit", "zero", "unit"), (True,))
         arguments = [count, result, 1, data, 0, 6, 1, guarded(places), 1, record, 1]
-        run(kernel, arguments, indexing.units(kernel, [count]), host().lanes)
+        run(kernel, arguments, indexing.units(kernel, [count]), 0)
         np.testing.assert_array_equal(result, data[places])
         places[count // 2] = 6
         arguments[7] = guarded(places)
-        run(kernel, arguments, indexing.units(kernel, [count]), host().lanes)
+        run(kernel, arguments, indexing.units(kernel, [count]), 0)
         assert record.tolist() == [0, 1, count // 2, 6, 6]
 
 
@@ -131,7 +131,7 @@ def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool) -> None:
     kernel = ScanKernel("f32", "f32", "add", exclusive, 1, True)
     arguments = [2, 6, inner, source, 6 * inner, inner, 1, target, 6 * inner, inner, 1]
     assert len(arguments) == kernel.argument_count()
-    run(kernel, arguments, scan.units(kernel, [2], inner, lanes), lanes)
+    run(kernel, arguments, scan.units(kernel, [2], inner, library(lanes).target), lanes)
     np.testing.assert_array_equal(target, np.cumsum(source, axis=1) - (source if exclusive else 0))
 
 
@@ -141,7 +141,7 @@ def test_selections_stay_inside() -> None:
     kernel = TopKKernel("f32", True, 1, True)
     arguments = [4, 30, 7, rows, 30, 1, values, 7, 1, places, 7, 1]
     assert len(arguments) == kernel.argument_count()
-    run(kernel, arguments, topk.units([4]), host().lanes, pieces=2)
+    run(kernel, arguments, topk.units([4]), 0, pieces=2)
     order = np.argsort(-rows, axis=1, kind="stable")[:, :7]
     np.testing.assert_array_equal(places, order)
     np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
@@ -156,7 +156,7 @@ def test_sorts_stay_inside(wanted: int, dtype: Any) -> None:
     scratch = guarded(np.zeros(evaluate(kernel.scratch(30), {}), np.int64))
     arguments = [20, 30, wanted, rows, 30, 1, values, wanted, 1, places, wanted, 1, scratch, scratch.size]
     assert len(arguments) == kernel.argument_count()
-    run(kernel, arguments, sort.units([20]), host().lanes, pieces=2)
+    run(kernel, arguments, sort.units([20]), 0, pieces=2)
     order = np.argsort(rows, axis=1, kind="stable")[:, :wanted]
     np.testing.assert_array_equal(places, order)
     np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
@@ -199,5 +199,5 @@ def test_resamplings_stay_inside(lanes: int, inner: int) -> None:
 @pytest.mark.parametrize("kind", ["i64", "i32", "f32", "bool"])
 def test_arguments_are_written(kind: str) -> None:
     target = guarded(np.zeros(3, {"i64": "i8", "i32": "i4", "f32": "f4", "bool": "?"}[kind]))
-    run(WriteKernel(kind, 3), [target, 5, 0, -7], 1, host().lanes)
+    run(WriteKernel(kind, 3), [target, 5, 0, -7], 1, 0)
     np.testing.assert_array_equal(target, np.array([5, 0, -7]).astype(target.dtype))

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from guarded import guarded
 from sardonyx.codegen import llvm
 from sardonyx.codegen.function import Function, module
+from sardonyx.codegen.host import host
 from sardonyx.codegen.loader import LoadedCode, load
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.tile import Place, Tile, Tiles
-from sardonyx.codegen.target import host
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.matmul.matmul import vector_lanes
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-LANES = {"f32": vector_lanes("f32", host().lanes), "f64": vector_lanes("f64", host().lanes)}
+LANES = {"f32": vector_lanes("f32", host()), "f64": vector_lanes("f64", host())}
 NUMPY = {"f32": np.float32, "f64": np.float64}
 _compiled: dict[Tile, LoadedCode] = {}
 
@@ -35,7 +35,7 @@ def kernel(tile: Tile) -> LoadedCode:
             more.append(("i1", f.let(f"icmp ne i64 {f.argument('%args', 9)}, 0")))
             more += [("ptr", f.argument("%args", number, "ptr")) for number in (10, 11)]
         Tiles(f).call(tile, Place(a[0], a[1], a[2], a[3], a[4], a[7], a[5], a[6]), *more)
-        _compiled[tile] = load(llvm.compile_to_object(module(f), host()))
+        _compiled[tile] = load(llvm.compile_to_object(module(f), host()), host().runtime)
     return _compiled[tile]
 
 

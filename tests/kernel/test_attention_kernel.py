@@ -13,6 +13,7 @@ from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, 
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
+from targets import described
 
 KERNEL = AttentionKernel("f32", True, accumulator("f32"), (), False, "", 0, False, None, None, None)
 
@@ -29,7 +30,7 @@ def test_tiles_of_every_height_that_occurs_exist(queries: int) -> None:
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_parts_of_the_keys_are_whole_strips(lanes: int) -> None:
-    assert KEYS % (strip_vectors(lanes) * lanes) == 0
+    assert KEYS % (strip_vectors(described(lanes)) * lanes) == 0
 
 
 def test_units_count_blocks_of_queries() -> None:

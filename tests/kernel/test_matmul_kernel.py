@@ -12,6 +12,7 @@ from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import dot, matmul, pack
 from sardonyx.kernel.matmul.matmul import MatMulKernel, heights, strip_vectors, tallest
+from targets import described
 
 PLAIN = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
 
@@ -52,18 +53,18 @@ def test_no_rows_still_make_a_kernel() -> None:
 
 @given(st.integers(0, 3000), st.sampled_from([4, 8, 16]), st.sampled_from(["f32", "f64"]))
 def test_a_strip_is_no_wider_than_the_matrix_needs(columns: int, lanes: int, type: str) -> None:
-    vectors = strip_vectors(columns, type, lanes)
-    own = matmul.vector_lanes(type, lanes)
+    vectors = strip_vectors(columns, type, described(lanes))
+    own = matmul.vector_lanes(type, described(lanes))
     needed = max(-(-columns // own), 1)
     assert vectors <= needed + 1
-    assert tallest(lanes, vectors) >= 2
+    assert tallest(described(lanes), vectors) >= 2
 
 
 def test_units_count_every_tile_of_every_matrix() -> None:
-    assert matmul.units(kernel(), [3, 2], 13, 65, 16) == 3 * 2 * 3 * 2
-    assert matmul.units(kernel(), [], 0, 65, 16) == 0
-    assert dot.units(dot.DotKernel("f32", "f32", "f32", 1, PLAIN), [3], 2, 65, 16) == 3 * 2 * 2
-    assert pack.units(pack.PackKernel("f32", "f32", 1, 2, "depth"), [3], 33, 129, 16) == 3 * 2 * 2
+    assert matmul.units(kernel(), [3, 2], 13, 65, described(16)) == 3 * 2 * 3 * 2
+    assert matmul.units(kernel(), [], 0, 65, described(16)) == 0
+    assert dot.units(dot.DotKernel("f32", "f32", "f32", 1, PLAIN), [3], 2, 65, described(16)) == 3 * 2 * 2
+    assert pack.units(pack.PackKernel("f32", "f32", 1, 2, "depth"), [3], 33, 129, described(16)) == 3 * 2 * 2
 
 
 def test_all_that_changes_the_code_changes_the_key() -> None:

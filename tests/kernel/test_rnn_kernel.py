@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sardonyx.kernel.math import tanh
-from sardonyx.kernel.matmul.matmul import registers_of
 from sardonyx.kernel.rnn.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, tile_sizes, total, vector
+from targets import described
 
 SUM = projected(0, "f32") + total(0, "f32")
 KERNEL = RecurrentKernel("f32", "f32", 1, 0, 1, (Pass(0, 1, ((0, tanh(SUM)),), tanh(SUM)),), (True,), (True,), True, False, 4)
@@ -17,9 +17,9 @@ KERNEL = RecurrentKernel("f32", "f32", 1, 0, 1, (Pass(0, 1, ((0, tanh(SUM)),), t
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("gates", [1, 2, 3, 4])
 def test_sums_of_a_tile_fit_the_registers(gates: int, lanes: int) -> None:
-    alone, together, rows = tile_sizes(gates, lanes)
-    assert alone * gates < registers_of(lanes)
-    assert (rows + 1) * together * gates < registers_of(lanes)
+    alone, together, rows = tile_sizes(gates, described(lanes))
+    assert alone * gates < described(lanes).registers
+    assert (rows + 1) * together * gates < described(lanes).registers
     assert 1 < rows <= MOST_ROWS
 
 

@@ -13,10 +13,9 @@ from onnx import helper
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
 from sardonyx import errors
-from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import Target, host
 from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array
+from targets import here, library_for
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-11, "float16": 3e-3}
 
@@ -218,10 +217,8 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 @pytest.mark.parametrize("lanes", [4, 8])
 def test_machines_with_narrower_vectors_agree(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = host()
-    features = ",".join("-" + name[1:] if "avx512" in name else name for name in target.features.split(","))
-    library = KernelLibrary(Target(target.triple, target.cpu, features, lanes, 16), None)
-    monkeypatch.setattr(assemble, "library", lambda folder: library)
+    library = library_for(here(lanes))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
     check(numbers(1, 2, 31, 20), numbers(1, 2, 300, 20), numbers(1, 2, 300, 27), symbolic=True)
     check(numbers(1, 2, 3, 20), numbers(1, 2, 300, 20), numbers(1, 2, 300, 27))
 

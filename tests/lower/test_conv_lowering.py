@@ -16,6 +16,8 @@ from native_support import assert_native_agrees, run_native
 from sardonyx.kernel.conv.window import NarrowKernel
 from sardonyx.lower.conv.conv_task import choose_tile
 from sardonyx.ops.conv.conv import conv_core
+from sardonyx.target.target import Target
+from targets import NEOVERSE, described
 
 
 @dataclass(frozen=True)
@@ -193,11 +195,11 @@ def test_one_program_serves_all_sizes() -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 3, 7, 13, 14, 15, 28, 56, 100])
-@pytest.mark.parametrize("width", [4, 8, 16])
-def test_a_tile_fits_its_row_and_the_registers(columns: int, width: int) -> None:
-    tile = choose_tile(width, 4, columns)
+@pytest.mark.parametrize("target", [described(4), described(8), described(16), NEOVERSE], ids=lambda target: target.cpu)
+def test_a_tile_fits_its_row_and_the_registers(columns: int, target: Target) -> None:
+    tile = choose_tile(target, 4, columns)
     assert 1 <= tile.pixels <= columns
-    assert tile.vectors * tile.pixels + tile.vectors + 1 <= (32 if width >= 16 else 16)
+    assert tile.vectors * tile.pixels + tile.vectors + 1 <= target.registers
 
 
 @pytest.mark.parametrize(

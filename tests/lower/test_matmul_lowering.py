@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
-from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import Target, host
 from sardonyx.compile import assemble
 from sardonyx.compile.assemble import Compiled
 from sardonyx.ir.graph import Graph
@@ -24,6 +22,7 @@ from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.kernel.matmul.pack import PackKernel
 from sardonyx.program.steps import KernelStep, Storage
 from sardonyx.runtime.native_core import SizeConflict
+from targets import here, library_for
 
 CODES = {
     "float32": TensorProto.FLOAT,
@@ -313,17 +312,10 @@ def test_integers_with_a_factor_are_left_to_the_host() -> None:
     assert_native_agrees(content, {"a": a}, native=False)
 
 
-@cache
-def narrow_library(lanes: int) -> KernelLibrary:
-    """Kernels for this machine without its widest vectors; kept, because pools go on using its driver."""
-    target = host()
-    features = ",".join("-" + name[1:] if "avx512" in name else name for name in target.features.split(","))
-    return KernelLibrary(Target(target.triple, target.cpu, features, lanes, 16), None)
-
-
 @pytest.mark.parametrize("lanes", [8, 4])
 def test_machines_with_narrower_vectors_pack_a_large_computed_matrix(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assemble, "library", lambda folder: narrow_library(lanes))
+    library = library_for(here(lanes))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
     _, graph, compiled = symbolic_program.__wrapped__()
     assert kernels(compiled) == [PackKernel, MatMulKernel, MatMulKernel]
     for rows in (0, 1, 5, 63, 64, 100):

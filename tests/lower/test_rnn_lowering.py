@@ -14,12 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
 from sardonyx import errors
-from sardonyx.codegen.library import KernelLibrary
-from sardonyx.codegen.target import Target, host
 from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.rnn.rnn import RecurrentKernel
 from sardonyx.program.steps import KernelStep
+from targets import here, library_for
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 TOLERANCE = {"float32": 2e-5, "float64": 1e-10, "float16": 4e-3}
@@ -199,10 +198,8 @@ def test_an_activation_that_is_not_known_is_left_to_the_host() -> None:
 @pytest.mark.parametrize("lanes", [4, 8])
 @pytest.mark.parametrize("op", GATES)
 def test_machines_with_narrower_vectors_agree(op: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = host()
-    features = ",".join("-" + name[1:] if "avx512" in name else name for name in target.features.split(","))
-    library = KernelLibrary(Target(target.triple, target.cpu, features, lanes, 16), None)
-    monkeypatch.setattr(assemble, "library", lambda folder: library)
+    library = library_for(here(lanes))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
     Layer(op, batch=7, hidden=21, lengths=True, initial=True, direction="bidirectional").check()
 
 

@@ -12,6 +12,7 @@ from conv_support import assert_blocked_agrees, blocked, model, numbers
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_layout import AssignLayout
+from targets import described
 
 node = helper.make_node
 
@@ -27,7 +28,7 @@ def _conv(x: str, y: str, weights: str = "w", **attrs: Any) -> Any:
 def _check(content: Any, x: Any, block: int = 8) -> Graph:
     """The blocked graph, which is valid and computes the same."""
     assert_blocked_agrees(content, {"x": x}, native=False)
-    graph, _ = blocked(content, block)
+    graph, _ = blocked(content, described(block))
     assert not list(verify(graph))
     return graph
 
@@ -210,7 +211,7 @@ def test_refusals_say_why() -> None:
         "its channels are not known": (model([_conv("x", "y")], {"x": (1, "C", 6, 6)}, {"w": numbers(1, 8, 3, 3, 3)}), 8),
     }
     for reason, (content, block) in cases.items():
-        graph, result = blocked(content, block)
+        graph, result = blocked(content, described(block))
         assert not result.modified
         assert any(reason in each for each in result.reasons), (reason, result.reasons)
         assert _operators(graph) == ["Conv"]
@@ -238,5 +239,5 @@ def test_bodies_of_branches_are_rewritten_too() -> None:
 
 
 def test_the_pass_has_a_name_of_its_own_and_onnxruntimes() -> None:
-    assert AssignLayout(8).name == "AssignLayout"
-    assert "NchwcTransformer" in AssignLayout(8).ort_names
+    assert AssignLayout(described(8)).name == "AssignLayout"
+    assert "NchwcTransformer" in AssignLayout(described(8)).ort_names

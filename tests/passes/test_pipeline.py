@@ -24,6 +24,7 @@ from sardonyx.passes import pipeline
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.pipeline import ALL, BASIC, EXTENDED, FOLDING_LIMIT_KEY, LAYOUT, Stage, run_passes, stages_for
 from sardonyx.passes.protocol import Optimization, PassResult
+from targets import described
 
 OFF = GraphOptimizationLevel.ORT_DISABLE_ALL
 SILU = """graph main(x: f32[N,4]) -> (y: f32[N,4]) {
@@ -321,7 +322,7 @@ CONVOLUTION = """graph main(x: f32[N,3,8,8]) -> (y: f32[N,8,8,8]) {
 def test_the_layout_is_assigned_by_the_last_pass_and_after_the_model_was_portable() -> None:
     model = model_of(CONVOLUTION)
     seen: list[list[str]] = []
-    report = run_passes(model, options(), 16, on_portable=lambda portable: seen.append(operators(portable)))
+    report = run_passes(model, options(), described(16), on_portable=lambda portable: seen.append(operators(portable)))
     assert ALL[-1].name == "AssignLayout"
     assert report.passes[-1].name == "AssignLayout"
     assert report.changes()["AssignLayout"] == 2
@@ -331,13 +332,13 @@ def test_the_layout_is_assigned_by_the_last_pass_and_after_the_model_was_portabl
 
 
 def test_the_layout_stays_as_it_is_below_its_level_without_a_machine_or_if_it_is_switched_off() -> None:
-    for chosen, lanes in (
-        (options(GraphOptimizationLevel.ORT_ENABLE_EXTENDED), 8),
+    for chosen, target in (
+        (options(GraphOptimizationLevel.ORT_ENABLE_EXTENDED), described(8)),
         (options(), None),
-        (options(GraphOptimizationLevel.ORT_ENABLE_ALL, "NchwcTransformer"), 8),
+        (options(GraphOptimizationLevel.ORT_ENABLE_ALL, "NchwcTransformer"), described(8)),
     ):
         model = model_of(CONVOLUTION)
-        report = run_passes(model, chosen, lanes)
+        report = run_passes(model, chosen, target)
         assert operators(model) == ["Conv", "Relu"]
         assert "AssignLayout" in report.disabled
 
@@ -345,4 +346,4 @@ def test_the_layout_stays_as_it_is_below_its_level_without_a_machine_or_if_it_is
 def test_layout_assignment_is_verified_like_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sardonyx.passes.layout_region.Region.give_back", lambda region: None)
     with pytest.raises(EngineError, match="pass AssignLayout left the graph inconsistent"):
-        run_passes(model_of(CONVOLUTION), options(), 8)
+        run_passes(model_of(CONVOLUTION), options(), described(8))

@@ -15,39 +15,14 @@ import numpy as np
 import pytest
 
 import sardonyx
+from counting_job import STEPS, UNITS, Job
 from model_text import model
-from sardonyx.codegen import driver, llvm, loader
+from sardonyx.codegen import driver
 from sardonyx.compile.assemble import library
 from sardonyx.datasets import get_example
 from sardonyx.runtime import pool as pools
 from sardonyx.runtime.pool import Pool
-
-# Adds the size of its share to the counter of its worker: args = [address of counters]
-COUNTING = """
-define void @count(ptr %args, i64 %begin, i64 %end, i64 %worker) {
-  %counters = load ptr, ptr %args
-  %mine = getelementptr i64, ptr %counters, i64 %worker
-  %old = load i64, ptr %mine
-  %share = sub i64 %end, %begin
-  %new = add i64 %old, %share
-  store i64 %new, ptr %mine
-  ret void
-}
-"""
-STEPS, UNITS = 300, 11
-
-
-class Job:
-    """A program of many counting steps."""
-
-    def __init__(self, worth: int) -> None:
-        self.code = loader.load(llvm.compile_to_object(COUNTING, library(None).target))
-        self.counters = np.zeros(16, np.int64)
-        self.table = np.array([self.counters.ctypes.data, UNITS, worth], np.int64)
-        self.steps = np.tile(np.array([self.code.functions["count"], 0, 1, 1], np.int64), STEPS)
-
-    def run(self, pool: Pool) -> None:
-        pool.run(self.steps.ctypes.data, STEPS, self.table.ctypes.data)
+from sardonyx.target.machine import LINUX
 
 
 @pytest.fixture
@@ -178,9 +153,9 @@ def test_cores_follow_affinity_and_quota(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_programs_that_want_the_same_workers_share_a_pool() -> None:
     driver = library(None).driver
-    assert pools.shared_pool(driver, 2, True) is pools.shared_pool(driver, 2, True)
-    assert pools.shared_pool(driver, 2, False) is not pools.shared_pool(driver, 2, True)
-    assert pools.shared_pool(driver, 0, True) is pools.shared_pool(driver, pools.usable_cores(), True)
+    assert pools.shared_pool(driver, 2, True, LINUX) is pools.shared_pool(driver, 2, True, LINUX)
+    assert pools.shared_pool(driver, 2, False, LINUX) is not pools.shared_pool(driver, 2, True, LINUX)
+    assert pools.shared_pool(driver, 0, True, LINUX) is pools.shared_pool(driver, pools.usable_cores(), True, LINUX)
 
 
 def test_a_saved_and_a_compiled_model_share_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +199,8 @@ def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
 
 def test_a_pool_of_more_workers_than_cores_ends_with_its_last_program() -> None:
     kernels = library(None)
-    few, many = (pools.shared_pool(kernels.driver, count, False) for count in (1, (os.cpu_count() or 1) + 3))
-    assert pools.shared_pool(kernels.driver, many.workers, False) is many
+    few, many = (pools.shared_pool(kernels.driver, count, False, LINUX) for count in (1, (os.cpu_count() or 1) + 3))
+    assert pools.shared_pool(kernels.driver, many.workers, False, LINUX) is many
     many._open()
     threads = list(many._threads)
     assert len(threads) == many.workers - 1

@@ -48,15 +48,15 @@ def given(name: str, shape: Sequence[Dim]) -> View:
 def loop(views: Sequence[View], target: View, expression: Any) -> KernelStep:
     """A step that computes an expression of views, all of one shape."""
     types = [view.buffer.dtype.name for view in (*views, target)]
-    lanes = library(None).target.lanes
-    return loop_step(target.shape, [*views, target], types, [(len(views), expression)], lanes=lanes, label="loop", nodes=())
+    machine = library(None).target
+    return loop_step(target.shape, [*views, target], types, [(len(views), expression)], target=machine, label="loop", nodes=())
 
 
 def core_of(steps: Sequence[KernelStep], inputs: Sequence[View], outputs: Sequence[View], workers: int = 1) -> NativeCore:
     plan = plan_native(Lowered(list(steps), inputs=list(inputs), outputs=list(outputs)))
     kernels = library(None)
     addresses = [kernels.address(step.kernel) for step in plan.steps]
-    return NativeCore(image_of(plan), addresses, shared_pool(kernels.driver, workers, True), dict)
+    return NativeCore(image_of(plan), addresses, shared_pool(kernels.driver, workers, True, kernels.target.runtime), dict)
 
 
 def accumulating(identity: str = "total", size: int = 40, workers: int = 1) -> StatefulProgram:

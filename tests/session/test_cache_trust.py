@@ -16,8 +16,8 @@ import pytest
 import sardonyx
 from model_text import model
 from sardonyx import cache_folder
+from sardonyx.codegen.host import host
 from sardonyx.codegen.object_cache import ObjectCache
-from sardonyx.codegen.target import host
 from sardonyx.compile import assemble
 from sardonyx.mapped_file import map_file, mapping_of
 from sardonyx.options import environment

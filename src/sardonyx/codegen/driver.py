@@ -1,7 +1,9 @@
 """The native half of the runtime: walking the steps of a program, the barrier between them, and waiting for work.
 
-Every worker walks the same array of steps, does its part of each and meets the others at a barrier. Workers are threads
-that sit in `work` until the pool is closed; a worker without work spins for a while, then sleeps in the kernel.
+Every worker walks the same array of steps, does its part of each and meets the others at a barrier. Workers are threads. How they
+wait for work is the system's part (`drivers`): on Linux they sit in `work` until the pool is closed, and
+one without work spins for a while, then sleeps in the kernel. Elsewhere they wait in Python, which calls `run` and `turns` for
+each of them (`runtime.plain_pool`); then a worker that waits long at a barrier calls the function at GIVE of the pool block.
 
 A step is four entries: function, position of its arguments in the table, position of its unit count, flags. Beside the unit
 count the table holds how many workers the step is worth.
@@ -21,8 +23,7 @@ the barrier it has reached. A worker writes only its own line, so a barrier cost
 
 from __future__ import annotations
 
-import platform
-from typing import Final
+from typing import Final, NamedTuple
 
 # Offsets in the pool block, in bytes
 GENERATION: Final = 0  # number of the current job; the futex word is its low half
@@ -34,6 +35,7 @@ WORKERS: Final = 40
 SPINS: Final = 48  # turns of waiting before a worker sleeps
 LOOP: Final = 56  # the loop block, if the job is a loop
 SLEEPERS: Final = 64
+GIVE: Final = 72  # function that lets others use the core, if workers wait in Python
 LINES: Final = 128
 LINE: Final = 64
 
@@ -56,25 +58,21 @@ AT_LIMIT, ENDED, FAULTY = 1, 2, 3
 BARRIER: Final = 1  # flag of a step: all workers meet after it
 STEP_ENTRIES: Final = 4
 
-_FUTEX: Final = {"x86_64": 202, "aarch64": 98}
-_FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 
-# Tells the core that it waits: (declaration, call)
-_PAUSE: Final = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
+class System(NamedTuple):
+    """What a system adds to the driver."""
+
+    declarations: str
+    pause: str  # a moment of waiting
+    give: str  # lets others use the core
+    launched: str  # the end of `launch`, if there are several workers: label `together`
+    functions: str
 
 
-def driver_ir() -> str:
-    """The module with the functions run, start, launch, turns, start_turns, work and stop; `runtime.pool` calls them."""
-    machine = platform.machine()
-    futex = _FUTEX.get(machine, 0)
-    declaration, pause = _PAUSE.get(machine, ("", "fence seq_cst"))
+def common_ir(system: System) -> str:
+    """The module with the functions run, bind, launch and turns, and those of the system; `runtime.pool` calls them."""
     return f"""
-{declaration}
-declare i64 @syscall(i64, ...)
-declare i32 @sched_yield()
+{system.declarations}
 
 define internal void @barrier(ptr %pool, i64 %worker, i64 %workers) nounwind {{
 entry:
@@ -97,12 +95,12 @@ wait:
   %there = icmp sge i64 %seen, %number
   br i1 %there, label %passed, label %spin
 spin:
-  {pause}
+  {system.pause}
   %turns = add i64 %turn, 1
   %long = icmp ugt i64 %turns, 1000
   br i1 %long, label %give, label %again
 give:
-  %ignored = call i32 @sched_yield()
+{system.give}
   br label %again
 again:
   br label %wait
@@ -188,39 +186,27 @@ done:
   ret void
 }}
 
-define internal void @wake(ptr %pool) nounwind {{
-entry:
-  %old = load i64, ptr %pool, align 8
-  %new = add i64 %old, 1
-  store atomic i64 %new, ptr %pool seq_cst, align 8
-  %lp = getelementptr i8, ptr %pool, i64 {SLEEPERS}
-  %sleepers = load atomic i64, ptr %lp seq_cst, align 8
-  %asleep = icmp sgt i64 %sleepers, 0
-  br i1 %asleep, label %call, label %done
-call:
-  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647)
-  br label %done
-done:
+{_bind_ir("bind")}bound:
   ret void
 }}
 
-define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) nounwind {{
-  %sp = getelementptr i8, ptr %pool, i64 {STEPS}
-  store ptr %steps, ptr %sp, align 8
-  %cp = getelementptr i8, ptr %pool, i64 {COUNT}
-  store i64 %count, ptr %cp, align 8
-  %tp = getelementptr i8, ptr %pool, i64 {TABLE}
-  store ptr %table, ptr %tp, align 8
-  %looped = getelementptr i8, ptr %pool, i64 {LOOP}
-  store ptr null, ptr %looped, align 8
-  call void @wake(ptr %pool)
-  %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
-  %workers = load i64, ptr %wp, align 8
-  call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 0, i64 %workers)
+{_bind_ir("launch")}bound:
+  %alone = icmp eq ptr %pool, null
+  br i1 %alone, label %here, label %together
+here:
+  call void @run(ptr null, ptr %steps, i64 %count, ptr %table, i64 0, i64 1)
   ret void
-}}
+{system.launched}}}
 
-define void @launch(ptr %block) nounwind {{
+{_turns_ir()}
+{system.functions}
+"""
+
+
+def _bind_ir(name: str) -> str:
+    """The beginning of a function that fills the addresses of objects into the table; it ends before the label `bound`."""
+    return f"""
+define void @{name}(ptr %block) nounwind {{
 entry:
   %stepsp = getelementptr i64, ptr %block, i64 {BLOCK_STEPS}
   %steps = load ptr, ptr %stepsp, align 8
@@ -257,84 +243,6 @@ bind:
   %j = add i64 %i, 1
   %more = icmp slt i64 %j, %bcount
   br i1 %more, label %bind, label %bound
-bound:
-  %alone = icmp eq ptr %pool, null
-  br i1 %alone, label %here, label %together
-here:
-  call void @run(ptr null, ptr %steps, i64 %count, ptr %table, i64 0, i64 1)
-  ret void
-together:
-  call void @start(ptr %pool, ptr %steps, i64 %count, ptr %table)
-  ret void
-}}
-
-{_turns_ir()}
-define void @stop(ptr %pool) nounwind {{
-  %stp = getelementptr i8, ptr %pool, i64 {STOP}
-  store atomic i64 1, ptr %stp seq_cst, align 8
-  %old = load i64, ptr %pool, align 8
-  %new = add i64 %old, 1
-  store atomic i64 %new, ptr %pool seq_cst, align 8
-  %woken = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647)
-  ret void
-}}
-
-define void @work(ptr %pool, i64 %worker, i64 %first) nounwind {{
-entry:
-  %lp = getelementptr i8, ptr %pool, i64 {SLEEPERS}
-  %stp = getelementptr i8, ptr %pool, i64 {STOP}
-  br label %idle
-idle:
-  %last = phi i64 [ %first, %entry ], [ %now, %single ], [ %now, %many ]
-  %spp = getelementptr i8, ptr %pool, i64 {SPINS}
-  %spins = load i64, ptr %spp, align 8
-  br label %look
-look:
-  %turn = phi i64 [ 0, %idle ], [ %turns, %spin ], [ 0, %slept ]
-  %now = load atomic i64, ptr %pool acquire, align 8
-  %fresh = icmp ne i64 %now, %last
-  br i1 %fresh, label %ready, label %wait
-wait:
-  %tired = icmp sge i64 %turn, %spins
-  br i1 %tired, label %sleep, label %spin
-spin:
-  {pause}
-  %turns = add i64 %turn, 1
-  br label %look
-sleep:
-  %was = atomicrmw add ptr %lp, i64 1 seq_cst
-  %low = trunc i64 %last to i32
-  %rc = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAIT_PRIVATE}, i32 %low, ptr null, ptr null, i32 0)
-  %is = atomicrmw sub ptr %lp, i64 1 seq_cst
-  br label %slept
-slept:
-  br label %look
-ready:
-  %halt = load atomic i64, ptr %stp acquire, align 8
-  %leave = icmp ne i64 %halt, 0
-  br i1 %leave, label %out, label %job
-job:
-  %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
-  %workers = load i64, ptr %wp, align 8
-  %looped = getelementptr i8, ptr %pool, i64 {LOOP}
-  %loop = load ptr, ptr %looped, align 8
-  %once = icmp eq ptr %loop, null
-  br i1 %once, label %single, label %many
-many:
-  call void @turns(ptr %loop, ptr %pool, i64 %worker, i64 %workers)
-  br label %idle
-single:
-  %sp = getelementptr i8, ptr %pool, i64 {STEPS}
-  %steps = load ptr, ptr %sp, align 8
-  %cp = getelementptr i8, ptr %pool, i64 {COUNT}
-  %count = load i64, ptr %cp, align 8
-  %tp = getelementptr i8, ptr %pool, i64 {TABLE}
-  %table = load ptr, ptr %tp, align 8
-  call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 %worker, i64 %workers)
-  br label %idle
-out:
-  ret void
-}}
 """
 
 
@@ -439,13 +347,4 @@ done:
   ret void
 }}
 
-define void @start_turns(ptr %pool, ptr %loop) nounwind {{
-  %looped = getelementptr i8, ptr %pool, i64 {LOOP}
-  store ptr %loop, ptr %looped, align 8
-  call void @wake(ptr %pool)
-  %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
-  %workers = load i64, ptr %wp, align 8
-  call void @turns(ptr %loop, ptr %pool, i64 0, i64 %workers)
-  ret void
-}}
 """

@@ -32,7 +32,6 @@ from sardonyx.codegen.rows.topk import emit_topk_kernel
 from sardonyx.codegen.sampling.resample import emit_resample_kernel
 from sardonyx.codegen.sampling.sample import emit_sample_kernel
 from sardonyx.codegen.sampling.suppress import emit_list_kernel, emit_suppress_kernel
-from sardonyx.codegen.target import Target
 from sardonyx.kernel.attention.attention import AttentionKernel
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.layout import LayoutKernel, ShiftKernel, SurroundKernel
@@ -56,6 +55,7 @@ from sardonyx.kernel.sampling.resample import ResampleKernel
 from sardonyx.kernel.sampling.resize import ResizeKernel
 from sardonyx.kernel.sampling.sample import SampleKernel
 from sardonyx.kernel.sampling.suppress import ListKernel, SuppressKernel
+from sardonyx.target.target import Target
 
 Emitter = Callable[[Any, str, Target], Function]
 

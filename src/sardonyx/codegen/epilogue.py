@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.codegen.function import Function
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import Expr, load
+from sardonyx.target.target import Target
 
 
 class EpilogueEmitter:

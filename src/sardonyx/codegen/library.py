@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
-from sardonyx.codegen.driver import driver_ir
+from sardonyx.codegen.drivers import driver_ir
 from sardonyx.codegen.loader import ENTRY, LoadedCode, load
 from sardonyx.codegen.object_cache import ObjectCache
-from sardonyx.codegen.target import Target
 from sardonyx.forks import held_off
+from sardonyx.target.target import Target
 
 
 @cache
@@ -26,7 +26,7 @@ def source_version() -> str:
     """A hash of the code generator's own source: changed emitters never meet old objects."""
     root = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for folder in ("codegen", "kernel"):
+    for folder in ("codegen", "kernel", "target"):
         for path in sorted((root / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -54,6 +54,7 @@ class KernelLibrary:
 
     def __init__(self, target: Target, cache_: ObjectCache | None) -> None:
         self.target = target
+        self._keys = f"{source_version()}|{target.key}"  # what the keys of all kernels begin with
         self._cache = cache_
         self._loaded: dict[str, LoadedCode] = {}
         self._objects: dict[str, bytes] = {}
@@ -72,7 +73,7 @@ class KernelLibrary:
             self._prepare(kernels, workers)
 
     def _prepare(self, kernels: Iterable[Any], workers: int) -> None:
-        wanted: dict[str, Callable[[], str]] = {self._key("driver"): driver_ir}
+        wanted: dict[str, Callable[[], str]] = {self._key("driver"): partial(driver_ir, self.target)}
         for text, kernel in {kernel.key: kernel for kernel in kernels}.items():
             wanted[self._key(text)] = partial(_compiled, kernel, self.target)
         missing = [(key, ir) for key, ir in wanted.items() if key not in self._loaded and not self._read(key)]
@@ -87,7 +88,7 @@ class KernelLibrary:
 
             while True:
                 with turn:
-                    key, ir = next(todo, ("", driver_ir))
+                    key, ir = next(todo, ("", str))
                 if not key:
                     return
                 try:
@@ -109,10 +110,10 @@ class KernelLibrary:
 
     def driver(self) -> LoadedCode:
         """The native half of the runtime."""
-        return self._code(self._key("driver"), driver_ir)
+        return self._code(self._key("driver"), partial(driver_ir, self.target))
 
     def _key(self, text: str) -> str:
-        return hashlib.sha256(f"{source_version()}|{self.target.key}|{text}".encode()).hexdigest()[:40]
+        return hashlib.sha256(f"{self._keys}|{text}".encode()).hexdigest()[:40]
 
     def _code(self, key: str, ir: Callable[[], str]) -> LoadedCode:
         if key not in self._loaded and not self._read(key):
@@ -139,7 +140,8 @@ class KernelLibrary:
         self._load(key, content)
 
     def _load(self, key: str, content: bytes) -> None:
-        self._loaded.setdefault(key, load(content))  # of two threads that compile it, one may have handed its address out
+        code = load(content, self.target.runtime)
+        self._loaded.setdefault(key, code)  # of two threads that compile it, one may have handed its address out
         self._objects.setdefault(key, content)
 
     def object_of(self, kernel: Any) -> bytes:

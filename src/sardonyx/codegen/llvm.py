@@ -20,8 +20,8 @@ import llvmlite
 from llvmlite import binding
 
 from sardonyx import errors
-from sardonyx.codegen.target import Target
 from sardonyx.forks import ForkSafeLock
+from sardonyx.target.target import Target
 
 _lock = ForkSafeLock()  # guards the number, and llvmlite's calls before the long one
 _compiling = 0  # threads that compile
@@ -122,6 +122,21 @@ def _emit(machine: Any, module: Any) -> bytes:
         return ctypes.string_at(start, size)
     finally:
         binding.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def load_object(content: bytes) -> Any:
+    """An execution engine that holds the code of an object, in the format of this system."""
+    with _lock:
+        _initialise()
+        try:
+            image = binding.ObjectFileRef.from_data(content)
+            machine = binding.Target.from_default_triple().create_target_machine(jit=True)
+            engine = binding.create_mcjit_compiler(binding.parse_assembly("", binding.create_context()), machine)
+            engine.add_object_file(image)
+            engine.finalize_object()
+        except RuntimeError as error:
+            raise errors.EngineError(f"LLVM does not load the object code: {error}") from error
+        return engine
 
 
 def assembly(ir: str, target: Target) -> str:

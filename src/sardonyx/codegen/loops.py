@@ -19,10 +19,10 @@ from typing import Final
 from sardonyx.codegen.accumulators import Accumulator
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.spread import SpreadWalk
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
 from sardonyx.kernel.expr import Expr
 from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, surface, vector_lanes, walks
+from sardonyx.target.target import Target
 
 KERNEL_PARAMETERS: Final = (("args", "ptr"), ("begin", "i64"), ("end", "i64"), ("worker", "i64"))
 _HEAVY: Final = 40  # operations from which on fewer vectors are worked on at once: more would not fit the registers
@@ -57,7 +57,7 @@ class _LoopEmitter:
     def __init__(self, kernel: LoopKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = function
-        self.lanes = vector_lanes(kernel, target.lanes)
+        self.lanes = vector_lanes(kernel, target)
         self.e = VectorEmitter(function, self.lanes, target)
         self.walks = walks(kernel)
         self.sizes = [function.argument("%args", axis) for axis in range(kernel.axes)]

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sardonyx.codegen.function import Function
-from sardonyx.codegen.target import Target
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
+from sardonyx.target.target import Target
 
 _SCALAR: Final = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
 
@@ -354,7 +354,7 @@ def _scaled(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     """By the machine's instruction, or by one power of two, or by two whose product is too small or too large for one."""
     value, exponent, bits = args
     kind, kinds = node.type, e.type(node.type)
-    if e.target is not None and e.target.has("avx512vl") and e.lanes * BITS[kind] in (128, 256, 512):
+    if e.target is not None and e.target.has_exponent_scaling and e.lanes * BITS[kind] in (128, 256, 512):
         width = e.lanes * BITS[kind]
         name = f"llvm.x86.avx512.mask.scalef.{'ps' if kind == 'f32' else 'pd'}.{width}"
         every = (f"i{max(e.lanes, 8)}", "-1")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
+from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
-from sardonyx.codegen.target import host
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.dims import Expectation
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values, is_constant, needed_nodes
@@ -37,25 +37,32 @@ from sardonyx.runtime.native_program import NativeProgram
 from sardonyx.runtime.pool import shared_pool, usable_cores
 from sardonyx.runtime.sized_path import SizedPath
 from sardonyx.runtime.weight_store import WeightStore, shared_store
+from sardonyx.target.machine import runtime
 
 _log = logging.getLogger("sardonyx")
 
 
-_libraries: dict[Path | None, KernelLibrary] = {}
+_libraries: dict[tuple[Path | None, str, str], KernelLibrary] = {}  # by cache folder, target and runtime
 _libraries_lock = ForkSafeLock()
 
 
-def library(cache_folder: Path | None) -> KernelLibrary:
-    """The kernels of this process; they stay loaded as long as it lives. A folder that others could write to is not even read."""
+def library(cache_folder: Path | None, target: str = "") -> KernelLibrary:
+    """The kernels of this process for a target, by default that of the environment; they stay loaded as long as it lives.
+
+    A folder that others could write to is not even read.
+    """
     with held_off, _libraries_lock:
-        if cache_folder not in _libraries:
-            trusted = environment().cache_trusted
+        settings = environment()
+        name, trusted = target or settings.target, settings.cache_trusted
+        kind = runtime()
+        key = (cache_folder, name, kind)
+        if key not in _libraries:
             objects = None if cache_folder is None else ObjectCache(cache_folder, trusted=trusted)
             if objects is not None and objects.problem():
                 objects = None
             folder = None if objects is None else cache_folder
-            _libraries[cache_folder] = KernelLibrary(host(folder, trusted), objects)
-        return _libraries[cache_folder]
+            _libraries[key] = KernelLibrary(host(folder, trusted, name, kind), objects)
+        return _libraries[key]
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class NativeSettings:
     spinning: bool = True
     eager: bool = True  # pack weights now, not in the first run
     weights: WeightStore = field(default_factory=shared_store, compare=False)  # who packs them, and for whom
+    target: str = ""  # name of the target; "": that of the environment
 
 
 def compile_graph(
@@ -91,7 +99,7 @@ def compile_graph(
 
     A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
     """
-    kernels = library(settings.cache_folder)
+    kernels = library(settings.cache_folder, settings.target)
     fed = graph.inputs if inputs is None else inputs
     failed: set[Node] = set()
     whole: set[Node] = set()  # Ifs that are not taken apart
@@ -106,7 +114,7 @@ def compile_graph(
             continue
         expected = [*still_open(graph.size_checks, known.told_sizes(())), *itertools.chain(*left.values())]
         try:
-            lowered = lower_graph(graph, outputs, grouping, kernels.target.lanes, known, fed, expected)
+            lowered = lower_graph(graph, outputs, grouping, kernels.target, known, fed, expected)
         except LoweringFailed as error:
             _warn(error.nodes, error)
             failed.update(error.nodes)
@@ -125,7 +133,7 @@ def compile_graph(
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
     host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
-    pool = shared_pool(kernels.driver, settings.workers, settings.spinning)
+    pool = shared_pool(kernels.driver, settings.workers, settings.spinning, kernels.target.runtime)
     program = NativeProgram(plan, addresses, pool, host_calls, settings.weights)
     if settings.eager:
         _ = program.constants

@@ -39,6 +39,7 @@ from sardonyx.plan.order import execution_order
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.cases import Case
 from sardonyx.runtime.executor import Program
+from sardonyx.target.target import Target
 
 _log = logging.getLogger("sardonyx")
 
@@ -84,7 +85,9 @@ def compile_model(
         options.config.get("session.intra_op.allow_spinning", "1") != "0",
         # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
         eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
+        target=environment().target,
     )
+    target = library(settings.cache_folder, settings.target).target  # one that this machine does not have is an error
 
     def specialised(case: Case) -> NativeModel:
         special = dataclasses.replace(model, graph=Cloner().graph(original))
@@ -97,10 +100,10 @@ def compile_model(
             if number is not None:
                 data = np.full(shape, number, value.type.dtype.numpy)
                 special.graph.replace_uses(value, special.graph.add_initializer(f"{value.name} is {number}", from_numpy(data)))
-        return NativeModel(special.graph, original, reference, order, settings, optimise(special, options))
+        return NativeModel(special.graph, original, reference, order, settings, optimise(special, options, target))
 
     try:
-        report = optimise(model, options, on_optimised)
+        report = optimise(model, options, target, on_optimised)
         return NativeModel(model.graph, original, reference, order, settings, report, None if options.parameters else specialised)
     except errors.SardonyxError as error:
         if isinstance(error, InconsistentGraph) or not isinstance(error, errors.EngineError):
@@ -114,13 +117,12 @@ def compile_model(
 def optimise(
     model: Model,
     options: CompileOptions,
+    target: Target | None = None,
     on_portable: Callable[[Model], None] | None = None,
     on_pass: Callable[[PassReport], None] | None = None,
 ) -> PipelineReport:
-    """Run the passes of the level, for this machine; afterwards all types follow from those of the inputs."""
-    for_machine = options.optimization_level >= GraphOptimizationLevel.ORT_ENABLE_LAYOUT
-    lanes = library(_cache_folder()).target.lanes if for_machine else None
-    return run_passes(model, options, lanes, on_portable, on_pass)
+    """Run the passes of the level, for a target; afterwards all types follow from those of the inputs."""
+    return run_passes(model, options, target or library(_cache_folder()).target, on_portable, on_pass)
 
 
 def _cache_folder() -> Path | None:

@@ -182,7 +182,7 @@ class NativeModel:
         """The program as it can be saved, if all of it is native."""
         if self._fast is None or not self._settings.eager:
             return None
-        kernels = library(self._settings.cache_folder)
+        kernels = library(self._settings.cache_folder, self._settings.target)
         steps = self.main.plan.steps
         objects = {step.kernel.key: kernels.object_of(step.kernel) for step in steps}
         places = {key: number for number, key in enumerate(objects)}

@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.expr import BITS, Expr, canonical, load, walk
+from sardonyx.target.target import Target
 
 Inner: TypeAlias = Literal["unit", "zero", "any"]
 Reduce: TypeAlias = Literal["none", "inner", "parts", "middle"]
@@ -31,21 +32,21 @@ CHUNK = 4096  # elements of a one-dimensional kernel that make one unit of work
 MIDDLE_VECTORS = 4  # vectors of the kept axis that make one unit of work when the middle axis is reduced
 
 
-def vector_lanes(kernel: LoopKernel, lanes: int) -> int:
-    """Elements a vector of this kernel holds on a machine with `lanes` float32 lanes.
+def vector_lanes(kernel: LoopKernel, target: Target) -> int:
+    """Elements a vector of this kernel holds.
 
     The widest type decides: of the operands if it is more than 32 bits, and of all that is computed if it is less.
     """
     widest = max(BITS[operand.type] for operand in kernel.operands)
     if widest < 32:
         widest = max([widest, *(BITS[node.type] for node in kernel.nodes)])
-    return max(lanes * 32 // widest, 2)
+    return target.lanes_of(widest)
 
 
-def units(kernel: LoopKernel, sizes: Sequence[Dim], lanes: int) -> Dim:
+def units(kernel: LoopKernel, sizes: Sequence[Dim], target: Target) -> Dim:
     """How many units of work the iteration space has: what the parallel range counts."""
     if kernel.reduce == "middle":
-        blocks = ceildiv(sizes[-1], vector_lanes(kernel, lanes) * MIDDLE_VECTORS)
+        blocks = ceildiv(sizes[-1], vector_lanes(kernel, target) * MIDDLE_VECTORS)
         return product([*sizes[:-2], blocks])
     if kernel.axes == 1 and kernel.reduce == "none":
         return ceildiv(sizes[0], CHUNK)

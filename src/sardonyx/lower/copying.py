@@ -8,26 +8,27 @@ from sardonyx.kernel.indexing.transpose import TransposeKernel, square, units
 from sardonyx.kernel.matmul import interleave
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes, operand_sizes
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.target.target import Target
 
 _TURNED_FROM = 4096  # elements
 OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes
 
 
-def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tuple[str, ...] = ()) -> list[KernelStep]:
+def copy_steps(source: View, target: View, *, machine: Target, label: str, nodes: tuple[str, ...] = ()) -> list[KernelStep]:
     """Steps that write one view into another of the same shape, or of one it broadcasts to.
 
     If a size is known only at run time, a turned copy may be there in two ways: the one that does not fit has no units.
     """
     kind = OF_WIDTH[BITS[source.buffer.dtype.name]]
     nodes = nodes or (label,)
-    turned, share = _transposition(source, target, kind, lanes, label, nodes)
+    turned, share = _transposition(source, target, kind, machine, label, nodes)
     if turned is None:
         turned = _interleaving(source, target, kind, label, nodes)
         share = 0 if turned is None else 1
     steps = [] if turned is None else [turned]
     if share != 1:
         step = loop_step(
-            target.shape, [source, target], [kind, kind], [(1, load(0, kind))], lanes=lanes, label=label, nodes=nodes
+            target.shape, [source, target], [kind, kind], [(1, load(0, kind))], target=machine, label=label, nodes=nodes
         )
         step.units, step.work = step.units * (1 - share), step.work * (1 - share)
         steps.append(step)
@@ -36,19 +37,19 @@ def copy_steps(source: View, target: View, *, lanes: int, label: str, nodes: tup
     return steps
 
 
-def is_turned(view: View, lanes: int) -> bool:
+def is_turned(view: View, machine: Target) -> bool:
     """Whether a view is consecutive along another axis than its last, and so large that a loop would suffer from it."""
     axes = [axis for axis, size in enumerate(view.shape) if size != 1]
     count = product(list(view.shape))
     if not axes or view.strides[axes[-1]] in (0, 1) or (isinstance(count, int) and count < _TURNED_FROM):
         return False
-    least = square(BITS[view.buffer.dtype.name], lanes)
+    least = square(BITS[view.buffer.dtype.name], machine)
     rows = [view.shape[axis] for axis in axes if view.strides[axis] == 1]
     return bool(rows) and all(not isinstance(size, int) or size >= least for size in (rows[0], view.shape[axes[-1]]))
 
 
 def _transposition(
-    source: View, target: View, kind: str, lanes: int, label: str, nodes: tuple[str, ...]
+    source: View, target: View, kind: str, machine: Target, label: str, nodes: tuple[str, ...]
 ) -> tuple[KernelStep | None, Dim]:
     """A turning step, and 1 if it does all the work, 0 if none, or what says so at run time."""
     sizes, (reads, writes) = merge_axes(target.shape, [broadcast_strides(source, target.shape), target.strides])
@@ -56,7 +57,7 @@ def _transposition(
     columns = next((axis for axis, stride in enumerate(writes) if stride == 1), None)
     if rows is None or columns is None or rows == columns or reads[columns] == 0 or writes[rows] == 0:
         return None, 0
-    least = square(BITS[kind], lanes)
+    least = square(BITS[kind], machine)
     share = dim_min(floordiv(sizes[rows], least), 1) * dim_min(floordiv(sizes[columns], least), 1)
     if share == 0:
         return None, 0

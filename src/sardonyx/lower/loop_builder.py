@@ -11,6 +11,7 @@ from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
 from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View
+from sardonyx.target.target import Target
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div", "fma", "sqrt", "neg", "abs", "min", "max"))
 _DOUBLE = frozenset(("fma",))  # count twice
@@ -69,7 +70,7 @@ def loop_step(
     types: Sequence[str],
     stores: Sequence[tuple[int, Expr]],
     *,
-    lanes: int,
+    target: Target,
     label: str,
     nodes: tuple[str, ...],
     results: Sequence[tuple[int, Expr]] = (),
@@ -109,7 +110,7 @@ def loop_step(
     return KernelStep(
         kernel,
         tuple(arguments),
-        units(kernel, sizes, lanes),
+        units(kernel, sizes, target),
         estimated_work(kernel, elements),
         tuple(operands[number].buffer for number in read),
         tuple(dict.fromkeys(operands[number].buffer for number in written)),

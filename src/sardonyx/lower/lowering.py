@@ -48,6 +48,7 @@ from sardonyx.program.steps import (
     element_count,
     whole,
 )
+from sardonyx.target.target import Target
 
 
 def compute_type(dtype: str) -> str:
@@ -62,14 +63,14 @@ class LowerContext:
         self,
         graph: Graph,
         outputs: Sequence[Value],
-        lanes: int,
+        target: Target,
         known: KnownValues | None = None,
         nodes: Iterable[Node] | None = None,
         inputs: Sequence[Value] | None = None,
     ) -> None:
         self.graph = graph
         self.known = known or KnownValues([], [])
-        self.lanes = lanes
+        self.target = target
         self.lowered = Lowered()
         self.group: Group | None = None  # the one being lowered
         self._views: dict[Value, View] = {}
@@ -221,7 +222,7 @@ class LowerContext:
     ) -> View:
         """What a transform makes of constants and parameters, of this type and shape: made once (see `program.constants`)."""
         parts = tuple(None if view is None else part_of(view) for view in sources)
-        derived = Derived(transform, parts, parameters, dtype, tuple(shape), f"{self.lanes} lanes")
+        derived = Derived(transform, parts, parameters, dtype, tuple(shape), self.target.packing)
         found = self._packed.get(derived)
         if found is None:
             buffer = Buffer(Storage.CONSTANT, dtype, element_count(derived.shape), label_of(derived, sources), derived)
@@ -250,7 +251,7 @@ class LowerContext:
     def straight(self, value: Value) -> View:
         """A view that a loop over the value's shape can walk along: a transposed one is copied, which is faster in the end."""
         view = self.view(value)
-        return self.contiguous(value) if is_turned(view, self.lanes) else view
+        return self.contiguous(value) if is_turned(view, self.target) else view
 
     def spread_out(self, group: Group) -> dict[Value, View]:
         """Give the inputs of a template memory for every element of their last axis; returns the views they had before.
@@ -269,7 +270,7 @@ class LowerContext:
 
     def copy(self, source: View, target: View, label: str) -> View:
         """Write one view into another of the same shape."""
-        for step in copy_steps(source, target, lanes=self.lanes, label=label):
+        for step in copy_steps(source, target, machine=self.target, label=label):
             self.step(step)
         return target
 
@@ -459,13 +460,13 @@ def lower_graph(
     graph: Graph,
     outputs: Sequence[Value],
     grouping: Grouping,
-    lanes: int,
+    target: Target,
     known: KnownValues | None = None,
     inputs: Sequence[Value] | None = None,
     expected: Iterable[Expectation] = (),
 ) -> Lowered:
     """The steps that compute some values of a graph whose nodes were grouped; `expected` must hold besides what they state."""
-    ctx = LowerContext(graph, outputs, lanes, known, grouping.group_of, inputs)
+    ctx = LowerContext(graph, outputs, target, known, grouping.group_of, inputs)
     ctx.check_expectations(expected)
     for value in ctx.inputs:
         if is_native(value):
@@ -585,7 +586,7 @@ def lower_loop(ctx: LowerContext, group: Group) -> None:
                 operands,
                 types,
                 stores,
-                lanes=ctx.lanes,
+                target=ctx.target,
                 label=group.label,
                 nodes=tuple(node.label for node in group.nodes),
             )

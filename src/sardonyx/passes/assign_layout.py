@@ -30,12 +30,15 @@ from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, rep
 from sardonyx.ops.registry import Trait
 from sardonyx.passes.layout_region import STANDARD_VERSION, Region, carried_on, constant_data, image_input, image_output, is_float
 from sardonyx.passes.protocol import PassResult
+from sardonyx.target.levels import generic
+from sardonyx.target.target import Target
 
 _NOT_ELEMENTWISE: Final = frozenset(("SwiGLU", "Cast", "BitCast"))
 _LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: they are written out in the code
 _MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every place of its stride
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
+_USUAL: Final = generic("x86-64-v3")  # until somebody says what code is made for
 _POOL_ATTRS: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
 
 
@@ -43,18 +46,18 @@ _POOL_ATTRS: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations",
 class AssignLayout:
     """Blocks of as many channels as a vector has lanes."""
 
-    lanes: int = 8  # of float32; the pipeline sets it to what the target has
+    target: Target = _USUAL  # the pipeline sets it to what code is made for
     name: ClassVar[str] = "AssignLayout"
     ort_names: ClassVar[tuple[str, ...]] = ("NchwcTransformer",)
 
     def run(self, model: Model) -> PassResult:
         """Change the model in place; its types must be inferred."""
-        return assign_layout(model.graph, self.lanes)
+        return assign_layout(model.graph, self.target)
 
 
-def assign_layout(graph: Graph, lanes: int) -> PassResult:
-    """Rewrite a graph and its subgraphs for vectors of so many float32 lanes."""
-    region = Region(graph, lanes)
+def assign_layout(graph: Graph, target: Target) -> PassResult:
+    """Rewrite a graph and its subgraphs for the vectors of a target."""
+    region = Region(graph, target.lanes)
     for node in list(graph.nodes):
         rule = _RULES.get((node.domain, node.op_type))
         if rule is None and _is_elementwise(node):
@@ -65,7 +68,7 @@ def assign_layout(graph: Graph, lanes: int) -> PassResult:
     changes, reasons = region.changes, list(region.reasons)
     for node in list(graph.nodes):
         for subgraph in node.subgraphs():
-            inner = assign_layout(subgraph, lanes)
+            inner = assign_layout(subgraph, target)
             changes += inner.changes
             reasons += inner.reasons
     return PassResult(changes > 0, tuple(reasons), changes)

@@ -43,6 +43,7 @@ from sardonyx.passes.rewriter import all_graphs
 from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
 from sardonyx.passes.size_contract import SizeContract
+from sardonyx.target.target import Target
 
 FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
 
@@ -164,23 +165,23 @@ class PipelineReport:
         return counts
 
 
-def stages_for(options: CompileOptions, lanes: int | None = None) -> tuple[Stage, ...]:
-    """The stages that the options ask for, configured: for vectors of so many lanes, or for no machine in particular."""
+def stages_for(options: CompileOptions, target: Target | None = None) -> tuple[Stage, ...]:
+    """The stages that the options ask for, configured: for a target, or for no machine in particular."""
     stages = []
     for stage in _STAGES:
         if stage.level > options.optimization_level:
             break
-        if lanes is None and not stage.portable:
+        if target is None and not stage.portable:
             continue
         chosen = [each for each in stage.passes if not options.disabled_optimizers.intersection((each.name, *each.ort_names))]
-        stages.append(replace(stage, passes=tuple(_configured(each, options, lanes) for each in chosen)))
+        stages.append(replace(stage, passes=tuple(_configured(each, options, target) for each in chosen)))
     return tuple(stages)
 
 
-def _configured(pass_: Optimization, options: CompileOptions, lanes: int | None) -> Optimization:
+def _configured(pass_: Optimization, options: CompileOptions, target: Target | None) -> Optimization:
     """The pass with those of its fields set that options or target decide."""
-    if isinstance(pass_, AssignLayout) and lanes is not None:
-        return replace(pass_, lanes=lanes)
+    if isinstance(pass_, AssignLayout) and target is not None:
+        return replace(pass_, target=target)
     limit = options.config.get(FOLDING_LIMIT_KEY)
     if isinstance(pass_, FoldConstants) and limit is not None:
         if not limit.strip().isdigit():
@@ -192,17 +193,17 @@ def _configured(pass_: Optimization, options: CompileOptions, lanes: int | None)
 def run_passes(
     model: Model,
     options: CompileOptions,
-    lanes: int | None = None,
+    target: Target | None = None,
     on_portable: Callable[[Model], None] | None = None,
     on_pass: Callable[[PassReport], None] | None = None,
 ) -> PipelineReport:
     """Rewrite a model, in place, as far as the optimization level allows.
 
     Functions must have been inlined, and the model must have been checked. Afterwards all values have types that follow from the
-    inputs alone. At ORT_DISABLE_ALL nothing but types is changed. Stages that serve one machine need the `lanes` of its vectors,
-    and are left out without. `on_portable` sees the model before them, `on_pass` what each pass did, and the model as it is then.
+    inputs alone. At ORT_DISABLE_ALL nothing but types is changed. Stages that serve one machine need the `target`, and are left
+    out without. `on_portable` sees the model before them, `on_pass` what each pass did, and the model as it is then.
     """
-    stages = stages_for(options, lanes)
+    stages = stages_for(options, target)
     chosen = {each.name for stage in stages for each in stage.passes}
     disabled = frozenset(each.name for each in ALL if each.name not in chosen) if stages else frozenset()
     inferred = infer_from_inputs(model)

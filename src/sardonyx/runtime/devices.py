@@ -14,6 +14,7 @@ from typing import Any, Final
 from sardonyx import errors
 from sardonyx.forks import importing
 from sardonyx.options import CPU_PROVIDER, OrtEnum
+from sardonyx.target.machine import architecture
 
 _DEVICE_TYPES: Final = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "npu": 3, "cann": 3}
 # Names of memory and the kind of device it belongs to, in lower case. Pinned memory is the host's, but a GPU's driver gives it.
@@ -337,7 +338,7 @@ def get_hardware_devices() -> list[OrtHardwareDevice]:
     with importing:
         import platform  # lazy: only programs that ask for devices need it
 
-    return [OrtHardwareDevice(OrtHardwareDeviceType.CPU, platform.processor() or platform.machine())]
+    return [OrtHardwareDevice(OrtHardwareDeviceType.CPU, platform.processor() or architecture())]
 
 
 def get_ep_devices() -> list[OrtEpDevice]:

@@ -1,4 +1,4 @@
-"""Threads that wait in native code for programs to run.
+"""Threads that wait in native code for programs to run (where that cannot be, in Python: `plain_pool`).
 
 A pool of n workers is the calling thread and n - 1 Python threads that never come back to Python while the pool lives:
 they sit in `work` with the GIL released, spin for a millisecond or two after the last job, then sleep without using the CPU.
@@ -16,10 +16,12 @@ import sys
 import weakref
 from _thread import allocate_lock
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sardonyx.codegen.loader import LoadedCode
 from sardonyx.forks import ForkSafeLock, held_off, importing
+from sardonyx.target.machine import PLAIN
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -84,17 +86,21 @@ class Pool:
         self.workers = workers
         self._driver = driver
         self._spins = _SPINS if spinning else 0
-        self._start = _start_type(driver.functions["start"])
         self._run = _run_type(driver.functions["run"])
         self._launch = _launch_type(driver.functions["launch"])
         self._turns = _turns_type(driver.functions["turns"])
-        self._start_turns = _start_turns_type(driver.functions["start_turns"])
+        self._find_entries()
         self._busy = allocate_lock()
         self._threads: list[Thread] = []
         self._pid = 0
         self._block: object = None
         self._address = 0
         _pools.add(self)
+
+    def _find_entries(self) -> None:
+        """The functions of the driver that serve this way of waiting."""
+        self._start = _start_type(self._driver.functions["start"])
+        self._start_turns = _start_turns_type(self._driver.functions["start_turns"])
 
     def run(self, steps: int, count: int, table: int) -> None:
         """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
@@ -145,28 +151,40 @@ class Pool:
         block = ctypes.create_string_buffer(_HEAD_BYTES + _LINE_BYTES * (self.workers + 1))
         address = (ctypes.addressof(block) + _LINE_BYTES - 1) // _LINE_BYTES * _LINE_BYTES
         ctypes.c_int64.from_address(address + _OFFSET_SPINS).value = self._spins
-        work = _work_type(self._driver.functions["work"])
+        threads = self._start_threads(Thread, block, address)
+        # Nobody reads the number before the first job.
+        ctypes.c_int64.from_address(address + _OFFSET_WORKERS).value = len(threads) + 1
+        self._block, self._address, self._threads = block, address, threads
+        self._pid = os.getpid()
+
+    def _start_threads(self, thread_class: type[Thread], block: object, address: int) -> list[Thread]:
+        """As many as are wanted, or as many as the system gives."""
         threads: list[Thread] = []
         for worker in range(1, self.workers):
             # The thread holds the block: it may outlive the pool by a moment.
-            thread = Thread(target=_sit, args=(work, address, worker, block), daemon=True, name=f"sardonyx-{worker}")
+            thread = thread_class(target=self._waiting(address, worker, block), daemon=True, name=f"sardonyx-{worker}")
             try:
                 thread.start()
             except RuntimeError as error:  # the system gives no more: those there are do the work
                 _warn("a pool of %d workers has only %d: %s", self.workers, worker, error)
                 break
             threads.append(thread)
-        # Nobody reads the number before the first job.
-        ctypes.c_int64.from_address(address + _OFFSET_WORKERS).value = len(threads) + 1
-        self._block, self._address, self._threads = block, address, threads
-        self._pid = os.getpid()
+        return threads
+
+    def _waiting(self, address: int, worker: int, block: object) -> Callable[[], None]:
+        """What a worker's thread does."""
+        return partial(_sit, _work_type(self._driver.functions["work"]), address, worker, block)
+
+    def _stop(self, address: int) -> None:
+        """Tell the workers to end."""
+        _stop_type(self._driver.functions["stop"])(address)
 
     def close(self) -> None:
         """End the threads; a later run starts new ones."""
         block, address, threads, pid = self._block, self._address, self._threads, self._pid
         self._threads, self._pid = [], 0  # whoever runs from here on opens the pool anew, while the old threads end
         if pid == os.getpid() and threads:
-            _stop_type(self._driver.functions["stop"])(address)
+            self._stop(address)
             for thread in threads:
                 thread.join(timeout=1.0)
         del block
@@ -188,13 +206,13 @@ def _sit(work: object, address: int, worker: int, block: object) -> None:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_shared: weakref.WeakValueDictionary[tuple[int, bool], Pool] = weakref.WeakValueDictionary()
-_lasting: dict[tuple[int, bool], Pool] = {}  # sessions come and go, the threads of sensible counts need not
+_shared: weakref.WeakValueDictionary[tuple[int, bool, str], Pool] = weakref.WeakValueDictionary()
+_lasting: dict[tuple[int, bool, str], Pool] = {}  # sessions come and go, the threads of sensible counts need not
 _shared_lock = ForkSafeLock()
 _cut: set[int] = set()  # counts that a warning was given of
 
 
-def shared_pool(driver: Callable[[], LoadedCode], workers: int, spinning: bool) -> Pool:
+def shared_pool(driver: Callable[[], LoadedCode], workers: int, spinning: bool, runtime: str) -> Pool:
     """The pool of all programs of this process that want so many workers; 0 means as many as this process may use.
 
     One with more workers than the machine has cores ends with the last program that uses it. `driver` gives the native half of
@@ -203,17 +221,26 @@ def shared_pool(driver: Callable[[], LoadedCode], workers: int, spinning: bool) 
     count = workers or usable_cores()
     if count > _MOST_WORKERS:
         count = min(count, max(_MOST_WORKERS, usable_cores()))
-    key = (count, spinning)
+    key = (count, spinning, runtime)
     if workers > count and workers not in _cut:
         _cut.add(workers)
         _warn("%d threads were asked for; there are %d, as more than the machine has cores make it slower", workers, count)
     with _shared_lock:
         pool = _shared.get(key)
         if pool is None:
-            pool = _shared[key] = Pool(driver(), count, spinning=spinning)
+            pool = _shared[key] = _pool_class(runtime)(driver(), count, spinning=spinning)
         if count <= (os.cpu_count() or 1):
             _lasting[key] = pool
         return pool
+
+
+def _pool_class(runtime: str) -> type[Pool]:
+    if runtime != PLAIN:
+        return Pool
+    with importing:
+        from sardonyx.runtime.plain_pool import PlainPool  # lazy: for systems without anything better
+
+    return PlainPool
 
 
 def _close_all() -> None:

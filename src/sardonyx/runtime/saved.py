@@ -27,7 +27,6 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.loader import ENTRY, load
-from sardonyx.codegen.machine import machine_fingerprint
 from sardonyx.forks import ForkSafeLock, importing
 from sardonyx.mapped_file import FileIdentity, identity_at, identity_of, map_file
 from sardonyx.options import environment
@@ -36,6 +35,7 @@ from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
 from sardonyx.runtime.pool import shared_pool
+from sardonyx.target.machine import machine_fingerprint, runtime
 
 if TYPE_CHECKING:
     from sardonyx.plan.plan import ExecutionPlan, Port
@@ -112,7 +112,8 @@ def identity(source: str | bytes, settings: str) -> str | None:
         from hashlib import sha256  # lazy: it takes milliseconds to load, and most models are files
 
         model = sha256(source).hexdigest()
-    return f"{model}|{settings}|{source_version()}|{machine_fingerprint()}"
+    now = environment()
+    return f"{model}|{settings}|{source_version()}|{machine_fingerprint()}|{now.target}|{now.runtime}"
 
 
 def programs(folder: str) -> CacheFolder:
@@ -336,9 +337,10 @@ class LoadedProgram:
     """A program ready to run, with the code it consists of."""
 
     def __init__(self, program: Program, arrays: dict[int, Array], workers: int, spinning: bool) -> None:
-        self._code = [load(content) for content in program.objects]
+        kind = runtime()
+        self._code = [load(content, kind) for content in program.objects]
         entries = [self._code[number].functions[ENTRY] for number in program.object_of_step]
-        pool = shared_pool(lambda: load(program.driver), workers, spinning)
+        pool = shared_pool(lambda: load(program.driver, kind), workers, spinning, kind)
         self.fast = FastPath(NativeCore(program.image, entries, pool, lambda: arrays))
 
 

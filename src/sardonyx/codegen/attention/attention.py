@@ -18,13 +18,13 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.dot import fold
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.matmul.tile import Place, Tile, Tiles
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
 from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, Expr, load
 from sardonyx.kernel.math import exp_not_positive
 from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.target.target import Target
 
 _DOTS = "dots"
 
@@ -63,12 +63,12 @@ class _AttentionEmitter:
     def __init__(self, kernel: AttentionKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = f = function
-        self.lanes = vector_lanes(kernel.type, target.lanes)
+        self.lanes = vector_lanes(kernel.type, target)
         self.e = VectorEmitter(f, self.lanes, target)
         self.tiles = Tiles(f)
         self.element = memory_type(kernel.type)
         self.bytes = BITS[kernel.type] // 8
-        self.vectors = strip_vectors(target.lanes)
+        self.vectors = strip_vectors(target)
         self.strip = self.vectors * self.lanes
         at = iter(range(kernel.argument_count()))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sardonyx.codegen.conv.conv_tile import Counter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.conv.layout import (
     LAYOUT_ARGUMENTS,
@@ -15,6 +14,7 @@ from sardonyx.kernel.conv.layout import (
     ShiftKernel,
     SurroundKernel,
 )
+from sardonyx.target.target import Target
 
 
 def transpose(f: Function, rows: list[str]) -> list[str]:

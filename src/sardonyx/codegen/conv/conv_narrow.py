@@ -13,8 +13,8 @@ from __future__ import annotations
 from sardonyx.codegen.conv.conv_window import Inside, Place, RowEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.kernel.conv.window import NarrowKernel
+from sardonyx.target.target import Target
 
 
 def emit_narrow(kernel: NarrowKernel, name: str, target: Target) -> Function:

@@ -6,9 +6,9 @@ from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.sampling.resize import RESIZE_ARGUMENTS, ResizeKernel
+from sardonyx.target.target import Target
 
 _POINTERS = 5
 _PIXELS = 4  # worked on at once

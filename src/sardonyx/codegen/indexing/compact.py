@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.indexing.compact import CHUNK, CountKernel, PlacesKernel, StartsKernel
+from sardonyx.target.target import Target
 
 
 def _chunk(f: Function, unit: str, elements: str) -> tuple[str, str]:
@@ -28,7 +28,7 @@ def emit_count_kernel(kernel: CountKernel, name: str, target: Target) -> Functio
     f = Function(name, KERNEL_PARAMETERS)
     elements, source, counts = f.argument("%args", 0), f.argument("%args", 1, "ptr"), f.argument("%args", 2, "ptr")
     element = memory_type(kernel.type)
-    lanes = min(target.lanes * 32 // BITS[kernel.type], target.lanes * 2)
+    lanes = target.lanes_of(max(BITS[kernel.type], 16))
     wide = VectorEmitter(f, lanes)
     small, large = f"<{lanes} x i16>", f"<{lanes} x i32>"  # a lane sees no more than a chunk
     unit = f.loop("%begin", "%end")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import Function, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.expr import BITS, Expr, binary, load
 from sardonyx.kernel.indexing.indexing import CHUNK, ROW_PIECE, IndexKernel
+from sardonyx.target.target import Target
 
 _TOGETHER = 4  # places whose indices are checked at once
 _COLUMN = 1 << 40  # the first index of all places is looked at before the second: how far apart their positions count
@@ -180,7 +180,7 @@ class _IndexEmitter:
     def _combine(self, source: str, target: str, count: str) -> None:
         f, kind = self.f, self.k.type
         value = binary(self.k.combine, load(0, kind), load(1, kind))
-        lanes = max(self.target.lanes * 32 // BITS[kind], 1) if self.k.rows else 1
+        lanes = self.target.lanes_of(BITS[kind]) if self.k.rows else 1
         edge = "0"
         if lanes > 1:
             edge = f.let(f"and i64 {count}, {-lanes}", "i")

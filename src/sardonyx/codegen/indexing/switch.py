@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.kernel.indexing.switch import SwitchKernel
+from sardonyx.target.target import Target
 
 
 def emit_switch_kernel(kernel: SwitchKernel, name: str, target: Target) -> Function:

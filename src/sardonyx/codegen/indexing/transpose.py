@@ -5,10 +5,10 @@ from __future__ import annotations
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.pack import transpose
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.indexing.transpose import BLOCK_COLUMNS, BLOCK_ROWS, TransposeKernel, square
+from sardonyx.target.target import Target
 
 _NARROW = 16  # bytes of a vector up to which interleaving is one instruction
 
@@ -35,7 +35,7 @@ def turned(e: VectorEmitter, rows: list[str], kind: str) -> list[str]:
 def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) -> Function:
     """The function of a transposition."""
     f = Function(name, KERNEL_PARAMETERS)
-    side = square(BITS[kernel.type], target.lanes)
+    side = square(BITS[kernel.type], target)
     e = VectorEmitter(f, side)
     element = memory_type(kernel.type)
     at = iter(range(kernel.argument_count()))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.indexing.write import WriteKernel
+from sardonyx.target.target import Target
 
 
 def emit_write_kernel(kernel: WriteKernel, name: str, target: Target) -> Function:

@@ -17,11 +17,11 @@ from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.matmul.pack import exchange
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import FLOATS
 from sardonyx.kernel.matmul.dot import VECTORS, DotKernel
 from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.target.target import Target
 
 _COLUMNS_A_POINTER: Final = 4
 
@@ -49,7 +49,7 @@ class _DotEmitter:
     def __init__(self, kernel: DotKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = f = function
-        self.lanes = vector_lanes(kernel.type, target.lanes)
+        self.lanes = vector_lanes(kernel.type, target)
         self.e = VectorEmitter(f, self.lanes)
         at = iter(range(kernel.argument_count()))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.indexing.transpose import square
 from sardonyx.kernel.matmul.interleave import CHUNK, InterleaveKernel
+from sardonyx.target.target import Target
 
 
 def interleaved(e: VectorEmitter, columns: list[str], kind: str) -> list[str]:
@@ -35,7 +35,7 @@ def interleaved(e: VectorEmitter, columns: list[str], kind: str) -> list[str]:
 def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) -> Function:
     """The function of an interleaving."""
     f = Function(name, KERNEL_PARAMETERS)
-    lanes = square(BITS[kernel.type], target.lanes)
+    lanes = square(BITS[kernel.type], target)
     e, one = VectorEmitter(f, lanes), VectorEmitter(f, 1)
     element = memory_type(kernel.type)
     at = iter(range(kernel.argument_count()))

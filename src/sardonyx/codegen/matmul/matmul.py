@@ -16,10 +16,10 @@ from typing import Final
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
+from sardonyx.target.target import Target
 
 _UNROLL: Final = 4  # of low tiles
 _TALL: Final = 12  # sums from which on a tile takes one k at a time: with more, loads are moved up and sums leave their registers
@@ -50,7 +50,7 @@ class _MatMulEmitter:
         self.k = kernel
         self.f = f = function
         self.target = target
-        self.lanes = vector_lanes(kernel.type, target.lanes)
+        self.lanes = vector_lanes(kernel.type, target)
         self.e = VectorEmitter(f, self.lanes)
         self.strip = kernel.vectors * self.lanes
         self.short = kernel.epilogue.operations <= _SHORT and kernel.epilogue.constants <= _FEW_CONSTANTS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.matmul.pack import DEPTH, PackKernel
+from sardonyx.target.target import Target
 
 
 def emit_pack_kernel(kernel: PackKernel, name: str, target: Target) -> Function:
@@ -46,7 +46,7 @@ class _PackEmitter:
     def __init__(self, kernel: PackKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = f = function
-        self.lanes = vector_lanes(kernel.type, target.lanes)
+        self.lanes = vector_lanes(kernel.type, target)
         self.e = VectorEmitter(f, self.lanes)
         self.strip = kernel.vectors * self.lanes
         self.source_type, self.type = memory_type(kernel.source), memory_type(kernel.type)

@@ -13,11 +13,11 @@ from sardonyx.codegen.conv.conv_tile import Counter, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.pool.pool import CHUNK, POOL_NUMBERS, PoolKernel
+from sardonyx.target.target import Target
 
 
 def emit_pool(kernel: PoolKernel, name: str, target: Target) -> Function:
@@ -31,7 +31,7 @@ class _PoolEmitter:
     def __init__(self, kernel: PoolKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = f = function
-        self.lanes = vector_lanes(kernel.type, target.lanes)
+        self.lanes = vector_lanes(kernel.type, target)
         self.e = VectorEmitter(f, self.lanes)
         self.vector, self.element = self.e.type(kernel.type), memory_type(kernel.type)
         at = iter(range(kernel.argument_count()))

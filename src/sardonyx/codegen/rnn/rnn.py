@@ -18,11 +18,11 @@ from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import Function, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.tile import Place, Tile, Tiles
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, Expr, walk
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.rnn.rnn import Pass, RecurrentKernel, tile_sizes
+from sardonyx.target.target import Target
 
 
 def emit_recurrent(kernel: RecurrentKernel, name: str, target: Target) -> Function:
@@ -57,8 +57,8 @@ class _RecurrentEmitter:
     def __init__(self, kernel: RecurrentKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = f = function
-        self.lanes = vector_lanes(kernel.type, target.lanes)
-        self.target_lanes = target.lanes
+        self.lanes = vector_lanes(kernel.type, target)
+        self.target = target
         self.e = VectorEmitter(f, self.lanes, target)
         self.tiles = Tiles(f)
         self.element = memory_type(kernel.type)
@@ -91,7 +91,7 @@ class _RecurrentEmitter:
         self.tile = f.let(f"alloca [{most} x {self.e.type(kernel.type)}], align 64", "tile")
 
     def _sizes(self, one: Pass) -> tuple[int, int, int]:
-        alone, together, rows = tile_sizes(one.gates, self.target_lanes)
+        alone, together, rows = tile_sizes(one.gates, self.target)
         return alone, together, min(rows, self.k.rows)
 
     def _max(self, a: str, b: str | int) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type
 from sardonyx.kernel.expr import FLOATS, binary, load
 from sardonyx.kernel.rows.scan import ScanKernel, run_lanes
+from sardonyx.target.target import Target
 
 
 def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> Function:
     """The function of a scan."""
     f = Function(name, KERNEL_PARAMETERS)
-    lanes = run_lanes(kernel, target.lanes)
+    lanes = run_lanes(kernel, target)
     e = VectorEmitter(f, lanes)
     element = memory_type(kernel.type)
     at = iter(range(kernel.argument_count()))

@@ -14,9 +14,9 @@ from typing import Final
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.radix import Words, ordered_key
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.rows.sort import SortKernel
+from sardonyx.target.target import Target
 
 _LEADING: Final = 11  # bits: of an f32 the sign, the exponent and two more
 _FEW: Final = 4  # that many times k in a row pay for a look at the leading bits

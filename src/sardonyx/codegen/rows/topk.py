@@ -6,10 +6,10 @@ from typing import Final
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, Expr, load, unary
 from sardonyx.kernel.rows.topk import TopKKernel
+from sardonyx.target.target import Target
 
 _VECTORS: Final = 2  # looked at together
 
@@ -99,7 +99,7 @@ def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> Function:
     offer(first.index)
     f.end(first)
     if kernel.unit:
-        lanes = _VECTORS * target.lanes * 32 // max(BITS[kind], 16)
+        lanes = _VECTORS * target.lanes_of(max(BITS[kind], 16))
         wide = VectorEmitter(f, lanes)
         whole = f.add(wanted, f.let(f"and i64 {f.sub(length, wanted)}, {-lanes}", "i"))
         block = f.loop(wanted, whole, lanes)

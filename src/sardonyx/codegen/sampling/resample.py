@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type, scalar_type
 from sardonyx.kernel.sampling.resample import ResampleKernel
+from sardonyx.target.target import Target
 
 
 def emit_resample_kernel(kernel: ResampleKernel, name: str, target: Target) -> Function:
@@ -20,7 +20,7 @@ class _ResampleEmitter:
     def __init__(self, kernel: ResampleKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = f = function
-        self.lanes = max(target.lanes // 2, 2) if kernel.compute == "f64" else target.lanes
+        self.lanes = target.lanes_of(64 if kernel.compute == "f64" else 32)
         at = iter(range(kernel.argument_count()))
 
         def number() -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter, convert, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.sampling.sample import CHUNK, SampleKernel
+from sardonyx.target.target import Target
 
 
 def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Function:
@@ -19,7 +19,7 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
     weights = f.argument("%args", next(at), "ptr") if kernel.weighted else ""
     result = f.argument("%args", next(at), "ptr")
     chunks = f.let(f"udiv i64 {f.add(points, CHUNK - 1)}, {CHUNK}", "i")
-    lanes = max(target.lanes // 2, 2)  # places are 64 bits wide
+    lanes = target.lanes_of(64)  # places are 64 bits wide
     unit = f.loop("%begin", "%end")
     first = f.mul(f.let(f"urem i64 {unit.index}, {chunks}", "i"), CHUNK)
     plane = f.let(f"udiv i64 {unit.index}, {chunks}", "i")

@@ -13,10 +13,10 @@ from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.radix import Words, ordered_key
-from sardonyx.codegen.target import Target
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import Expr, load, maximum, minimum
 from sardonyx.kernel.sampling.suppress import FIELDS, ListKernel, SuppressKernel, corner_room
+from sardonyx.target.target import Target
 
 
 def emit_suppress_kernel(kernel: SuppressKernel, name: str, target: Target) -> Function:
@@ -54,7 +54,7 @@ class _SuppressEmitter:
     def __init__(self, kernel: SuppressKernel, function: Function, target: Target) -> None:
         self.k = kernel
         self.f = f = function
-        self.lanes = target.lanes
+        self.target, self.lanes = target, target.lanes
         at = iter(range(kernel.argument_count()))
         self.rows, self.classes, self.boxes, self.room = (f.argument("%args", next(at)) for _ in range(4))
         self.box, self.score, most, overlap = (f.argument("%args", next(at), "ptr") for _ in range(4))
@@ -73,7 +73,7 @@ class _SuppressEmitter:
     def emit(self) -> None:
         f = self.f
         self._check_overlap()
-        space = f.let(f"add i64 {self.room}, {corner_room(0, self.lanes)}", "i")
+        space = f.let(f"add i64 {self.room}, {corner_room(0, self.target)}", "i")
         words = self.scratch
         spare = f.element(words, "i64", self.boxes)
         fields = [f.element(self.corners, "float", f.mul(space, field)) for field in range(FIELDS)]

@@ -31,7 +31,7 @@ from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.kernel.loops import Operand
-from sardonyx.kernel.matmul.matmul import registers_of
+from sardonyx.target.target import Target
 
 QUERIES: Final = 24  # of a block, at most
 KEYS: Final = 256  # whose scores are held at once
@@ -98,9 +98,9 @@ def _divided(count: int, most: int) -> tuple[int, ...]:
     return (max(count // parts, 1), max(-(-count // parts), 1))
 
 
-def strip_vectors(lanes: int) -> int:
+def strip_vectors(target: Target) -> int:
     """Vectors of keys in a strip: what a tile of six rows has registers for."""
-    return 4 if registers_of(lanes) == 32 else 2
+    return 4 if target.registers >= 32 else 2
 
 
 def units(batch: Dim, heads: Dim, queries: Dim) -> Dim:

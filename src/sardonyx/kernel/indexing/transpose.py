@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.target.target import Target
 
 BLOCK_ROWS = 64
 BLOCK_COLUMNS = 64
@@ -37,9 +38,9 @@ class TransposeKernel:
         return self.outer + 2 + 2 * (self.outer + 2)
 
 
-def square(bits: int, lanes: int) -> int:
-    """Rows and columns of the square turned in registers, for elements of so many bits on a machine of `lanes` floats."""
-    return {8: 16, 16: 8, 32: lanes, 64: max(lanes // 2, 2)}[bits]
+def square(bits: int, target: Target) -> int:
+    """Rows and columns of the square turned in registers, for elements of so many bits."""
+    return {8: 16, 16: 8}.get(bits) or target.lanes_of(bits)
 
 
 def units(outer: Sequence[Dim], rows: Dim, columns: Dim) -> Dim:

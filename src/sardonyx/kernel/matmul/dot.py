@@ -21,6 +21,7 @@ from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.target.target import Target
 
 VECTORS: Final = 4  # of columns that make one unit of work
 
@@ -45,6 +46,6 @@ class DotKernel:
         return (self.batch + 3) + 2 * (self.batch + 2) + len(self.epilogue.operands) * (self.batch + 3)
 
 
-def units(kernel: DotKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, lanes: int) -> Dim:
+def units(kernel: DotKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, target: Target) -> Dim:
     """How many pieces the result has."""
-    return product([*batch, rows, ceildiv(columns, VECTORS * vector_lanes(kernel.type, lanes))])
+    return product([*batch, rows, ceildiv(columns, VECTORS * vector_lanes(kernel.type, target))])

@@ -24,37 +24,38 @@ from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.expr import BITS
+from sardonyx.target.target import Target
 
 Source: TypeAlias = Literal["packed", "rows"]
 
 
-def vector_lanes(type: str, lanes: int) -> int:
-    """Elements of a vector that is summed up in a type, on a machine with `lanes` float32 lanes."""
-    return max(lanes // 2, 1) if BITS[type] == 64 else lanes
+def vector_lanes(type: str, target: Target) -> int:
+    """Elements of a vector that is summed up in a type."""
+    return target.lanes_of(max(BITS[type], 32))
 
 
+_MANY_REGISTERS: Final = 32  # the other row of the tables holds for machines with fewer, which have 16 at least
 # The most rows of a tile by registers and vectors of a strip, as measured: with more, sums no longer stay in registers.
 _TALLEST: Final = {16: {1: 12, 2: 6, 3: 4, 4: 2}, 32: {1: 12, 2: 8, 3: 8, 4: 6}}
 # How much longer a column takes in narrower strips, which read A more often.
 _COST: Final = {16: {1: 1.15, 2: 1.0, 3: 1.0, 4: 1.15}, 32: {1: 1.04, 2: 1.02, 3: 1.01, 4: 1.0}}
 
 
-def registers_of(lanes: int) -> int:
-    """Vector registers of a machine with so many float32 lanes: 32 with AVX-512; 16 is what all others have at least."""
-    return 32 if lanes >= 16 else 16
+def _row(target: Target) -> int:
+    return 32 if target.registers >= _MANY_REGISTERS else 16
 
 
-def tallest(lanes: int, vectors: int) -> int:
+def tallest(target: Target, vectors: int) -> int:
     """The most rows of a tile."""
-    return _TALLEST[registers_of(lanes)][vectors]
+    return _TALLEST[_row(target)][vectors]
 
 
-def strip_vectors(columns: Dim, type: str, lanes: int) -> int:
+def strip_vectors(columns: Dim, type: str, target: Target) -> int:
     """How many vectors a strip should have: as many as keep the last strip from being mostly empty."""
-    cost = _COST[registers_of(lanes)]
+    cost = _COST[_row(target)]
     if not isinstance(columns, int):
         return min(cost, key=lambda vectors: cost[vectors])
-    own = vector_lanes(type, lanes)
+    own = vector_lanes(type, target)
     return min(cost, key=lambda vectors: -(-max(columns, 1) // (own * vectors)) * vectors * cost[vectors])
 
 
@@ -101,7 +102,7 @@ def heights(rows: Dim, tallest_: int) -> tuple[int, ...]:
     return tuple(sorted({rows // blocks, -(-rows // blocks)}))
 
 
-def units(kernel: MatMulKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, lanes: int) -> Dim:
+def units(kernel: MatMulKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, target: Target) -> Dim:
     """How many tiles the result has."""
-    strips = ceildiv(columns, kernel.vectors * vector_lanes(kernel.type, lanes))
+    strips = ceildiv(columns, kernel.vectors * vector_lanes(kernel.type, target))
     return product([*batch, ceildiv(rows, kernel.rows), strips])

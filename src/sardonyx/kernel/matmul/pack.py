@@ -19,6 +19,7 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.target.target import Target
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Order: TypeAlias = Literal["columns", "depth", "any"]
@@ -46,9 +47,9 @@ class PackKernel:
         return (self.batch + 2) + (self.batch + 3) + 1
 
 
-def units(kernel: PackKernel, batch: Sequence[Dim], columns: Dim, depth: Dim, lanes: int) -> Dim:
+def units(kernel: PackKernel, batch: Sequence[Dim], columns: Dim, depth: Dim, target: Target) -> Dim:
     """How many pieces of strips there are."""
-    strips = ceildiv(columns, kernel.vectors * vector_lanes(kernel.type, lanes))
+    strips = ceildiv(columns, kernel.vectors * vector_lanes(kernel.type, target))
     return product([*batch, strips, ceildiv(depth, DEPTH)])
 
 

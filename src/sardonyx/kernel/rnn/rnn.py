@@ -37,7 +37,7 @@ from typing import Final
 
 from sardonyx.forks import cached_property
 from sardonyx.kernel.expr import Expr, canonical
-from sardonyx.kernel.matmul.matmul import registers_of
+from sardonyx.target.target import Target
 
 MOST_SUMS: Final = 24  # vectors of sums in a tile: more gain nothing
 MOST_ROWS: Final = MOST_SUMS  # no tile is higher
@@ -115,11 +115,10 @@ class RecurrentKernel:
         return 4 + 4 + 2 + len(self.passes) + self.vectors + 4 * self.output + kept + 3 * self.ragged + (self.part != "all")
 
 
-def tile_sizes(gates: int, lanes: int) -> tuple[int, int, int]:
+def tile_sizes(gates: int, target: Target) -> tuple[int, int, int]:
     """(blocks at once for one row; blocks at once for more rows; the most rows of a tile) that registers have room for."""
-    registers = registers_of(lanes)
     alone = max(8 // gates, 1)
     together = 2 if gates == 1 else 1
     vectors = gates * together
     # Besides the sums a tile holds one row of weights, and an element of the state.
-    return alone, together, min((registers - 1 - vectors) // vectors, MOST_SUMS // vectors)
+    return alone, together, min((target.registers - 1 - vectors) // vectors, MOST_SUMS // vectors)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.target.target import Target
 
 Operation: TypeAlias = Literal["add", "mul"]
 
@@ -41,13 +42,13 @@ class ScanKernel:
         return (self.outer + 2) + 2 * (self.outer + 3)
 
 
-def run_lanes(kernel: ScanKernel, lanes: int) -> int:
+def run_lanes(kernel: ScanKernel, target: Target) -> int:
     """Elements of the inner axis that make one run."""
     if not kernel.vector:
         return 1
-    return max(lanes // 2, 2) if kernel.compute in ("f64", "i64", "u64") else lanes
+    return target.lanes_of(64 if kernel.compute in ("f64", "i64", "u64") else 32)
 
 
-def units(kernel: ScanKernel, outer: Sequence[Dim], inner: Dim, lanes: int) -> Dim:
+def units(kernel: ScanKernel, outer: Sequence[Dim], inner: Dim, target: Target) -> Dim:
     """How many runs there are."""
-    return product([*outer, ceildiv(inner, run_lanes(kernel, lanes))])
+    return product([*outer, ceildiv(inner, run_lanes(kernel, target))])

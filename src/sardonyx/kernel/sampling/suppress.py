@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim
+from sardonyx.target.target import Target
 
 FIELDS: Final = 5  # of a box that was chosen: its corners and its area
 
@@ -52,6 +53,6 @@ class ListKernel:
         return "list"
 
 
-def corner_room(room: Dim, lanes: int) -> Dim:
+def corner_room(room: Dim, target: Target) -> Dim:
     """How many chosen boxes a worker has memory for: whole vectors are read."""
-    return room + lanes
+    return room + target.lanes

@@ -127,8 +127,8 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
 
 def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> View:
     """K in strips [batch, heads, strip, depth, lane]."""
-    vectors = strip_vectors(ctx.lanes)
-    strip = vectors * vector_lanes(kind, ctx.lanes)
+    vectors = strip_vectors(ctx.target)
+    strip = vectors * vector_lanes(kind, ctx.target)
     keys, size = k.shape[2], k.shape[3]
     target = ctx.scratch(dtypes.from_name(kind), (*k.shape[:2], ceildiv(keys, strip), size, strip), "keys")
     sizes, (reads, _) = merge_axes(k.shape[:2], [k.strides[:2], target.strides[:2]])
@@ -142,7 +142,7 @@ def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> 
         KernelStep(
             kernel,
             arguments,
-            pack_units(kernel, sizes, keys, size, ctx.lanes) * share,
+            pack_units(kernel, sizes, keys, size, ctx.target) * share,
             product(list(k.shape)) * 100 // 1000 * share,
             (k.buffer,),
             (target.buffer,),
@@ -175,7 +175,7 @@ def convert(ctx: LowerContext, group: Group, source: View, target: View) -> None
     types = [view.buffer.dtype.name for view in (source, target)]
     value = load(0, types[0]).cast(compute_type(types[0])).cast(compute_type(types[1])).cast(types[1])
     nodes = tuple(node.label for node in group.nodes)
-    ctx.step(loop_step(target.shape, [source, target], types, [(1, value)], lanes=ctx.lanes, label="convert", nodes=nodes))
+    ctx.step(loop_step(target.shape, [source, target], types, [(1, value)], target=ctx.target, label="convert", nodes=nodes))
 
 
 def split_heads(view: View, heads: int) -> View:

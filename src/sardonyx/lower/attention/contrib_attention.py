@@ -147,7 +147,7 @@ def _with_bias(ctx: LowerContext, group: Group, node: Node, parts: list[View], h
                 [rows, added, target],
                 ["f32"] * 3,
                 [(2, load(0, "f32") + load(1, "f32"))],
-                lanes=ctx.lanes,
+                target=ctx.target,
                 label="bias",
                 nodes=tuple(one.label for one in group.nodes),
             )

@@ -169,7 +169,7 @@ class _Grouped:
         if shape[2] != held:
             beyond = ctx.part(target, 2, held, shape[2] - held)
             zero: list[tuple[int, Expr]] = [(0, const(0.0, "f32"))]
-            ctx.step(loop_step(beyond.shape, [beyond], ["f32"], zero, lanes=ctx.lanes, label="zeros", nodes=("zeros",)))
+            ctx.step(loop_step(beyond.shape, [beyond], ["f32"], zero, target=ctx.target, label="zeros", nodes=("zeros",)))
         rows = index_tensor(
             ctx,
             (self.batch, self.queries),

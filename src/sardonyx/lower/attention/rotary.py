@@ -36,7 +36,7 @@ def rotate(ctx: LowerContext, group: Group, x: View, cos: View, sin: View, targe
     c, s = c.cast(kind), s.cast(kind)
     stores = [(4, (first * c - second * s).cast(types[4])), (5, (first * s + second * c).cast(types[5]))]
     nodes = tuple(node.label for node in group.nodes)
-    ctx.step(loop_step((*x.shape[:3], half), views, types, stores, lanes=ctx.lanes, label="rotate", nodes=nodes))
+    ctx.step(loop_step((*x.shape[:3], half), views, types, stores, target=ctx.target, label="rotate", nodes=nodes))
     rest = x.shape[3] - 2 * half
     if rest != 0:
         convert(ctx, group, ctx.part(x, 3, 2 * half, rest), ctx.part(target, 3, 2 * half, rest))

@@ -113,7 +113,7 @@ def convert(ctx: LowerContext, source: View, target: View) -> None:
     """Copy between element types."""
     kinds = [view.buffer.dtype.name for view in (source, target)]
     stores = [(1, load(0, kinds[0]).cast(kinds[1]))]
-    ctx.step(loop_step(target.shape, [source, target], kinds, stores, lanes=ctx.lanes, label="convert", nodes=("convert",)))
+    ctx.step(loop_step(target.shape, [source, target], kinds, stores, target=ctx.target, label="convert", nodes=("convert",)))
 
 
 def choose_algorithm(weights: Weights, place: Geometry, block: int, plain: bool) -> Algorithm:
@@ -238,7 +238,7 @@ def conv(ctx: LowerContext, group: Group) -> None:
     direct = final.is_contiguous and final.buffer.dtype is dtypes.FLOAT32
     out = final if direct else ctx.scratch(dtypes.FLOAT32, final.shape)
     batch, spatial = x.shape[0], x.shape[2:]
-    block, groups = ctx.lanes, weights.groups
+    block, groups = ctx.target.lanes, weights.groups
     place = window_geometry(ctx, spatial, kernel, attrs)
     plain = weights.inputs < block // 2 and can_surround(place)
     blocks = ceildiv_int(weights.outputs, block)

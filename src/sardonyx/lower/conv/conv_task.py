@@ -21,15 +21,13 @@ from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View, whole
+from sardonyx.target.target import Target
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow"]
 
-_FLOPS_PER_NS: Final = 80  # of one core, about
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
 _ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
-_HALVED_BLOCK: Final = 16  # lanes of vectors that machines compute in two halves, or no faster than two of half the size
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
-_LARGE_WEIGHTS: Final = 1 << 20  # bytes
 _NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
@@ -42,13 +40,14 @@ class Tile:
     pixels: int
 
 
-def choose_tile(lanes: int, blocks: int, columns: Dim, *, borders: bool = False) -> Tile:
-    """The tile for rows of a length. Wide machines multiply straight from memory, so one vector of channels is enough.
+def choose_tile(target: Target, blocks: int, columns: Dim, *, borders: bool = False) -> Tile:
+    """The tile for rows of a length. Machines that multiply straight from memory get along with one vector of channels.
 
     Tiles at borders keep a pointer for every pixel: long ones run out of registers for those.
     """
-    vectors = 1 if lanes >= 16 or blocks == 1 else 2
-    most, least = (11 if borders else 14, 5) if vectors == 1 and lanes >= 16 else (10, 5) if vectors == 1 else (6, 3)
+    direct = target.has_broadcast_operands
+    vectors = 1 if direct or blocks == 1 else 2
+    most, least = (11 if borders else 14, 5) if direct else (10, 5) if vectors == 1 else (6, 3)
     if not isinstance(columns, int):
         return Tile(vectors, min(_ANY_WIDTH_PIXELS, most))
 
@@ -138,7 +137,7 @@ class Task(Blocks):
         weights, block = self.weights, self.block
         blocks = -(-weights.outputs // block)
         borders = not self._always_inside(place)
-        tile = choose_tile(self.ctx.lanes, blocks, place.out[2], borders=borders)
+        tile = choose_tile(self.ctx.target, blocks, place.out[2], borders=borders)
         turns, tail = divmod(weights.inputs, block)
         kernel = ConvKernel(
             block,
@@ -169,7 +168,7 @@ class Task(Blocks):
         """
         weights, place, block = self.weights, self.place, self.block
         blocks = -(-weights.outputs // block)
-        tile = choose_tile(self.ctx.lanes, blocks, place.out[2])
+        tile = choose_tile(self.ctx.target, blocks, place.out[2])
         x = self._surrounded(tile)
         kernel = ConvKernel(
             block,
@@ -266,7 +265,7 @@ class Task(Blocks):
             kernel,
             tuple(arguments),
             product([weights.groups * sets, batch, place.out[0], place.out[1], chunks]),
-            flops // _FLOPS_PER_NS,
+            flops // self.ctx.target.flops_per_ns,
             (x.buffer, packed.buffer, bias.buffer, zeros(self.ctx, self.block).buffer, *self.epilogue.reads),
             self.epilogue.writes,
             self.group.label,
@@ -307,7 +306,7 @@ class Task(Blocks):
     def _last_lanes(self, tile: Tile) -> int:
         """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
         left = self.weights.outputs % self.block
-        halves = tile.vectors == 1 and self.block >= _HALVED_BLOCK and 0 < left <= self.block // 2
+        halves = tile.vectors == 1 and self.ctx.target.has_faster_half_vectors and 0 < left <= self.block // 2
         return self.block // 2 if halves else self.block
 
     def _sets(self, tile: Tile) -> conv_weights.Sets:
@@ -324,7 +323,7 @@ class Task(Blocks):
         weights = self.weights
         tiles = product([place.out[0], place.out[1], ceildiv(place.out[2], tile.pixels)])
         size = weights.groups * weights.outputs * weights.inputs * place.taps * 4
-        if not isinstance(tiles, int) or not 0 < tiles <= _FEW_TILES or size < _LARGE_WEIGHTS:
+        if not isinstance(tiles, int) or not 0 < tiles <= _FEW_TILES or size < self.ctx.target.caches.l2:
             return 0
         return min(ceildiv_int(self.block * tile.vectors * self.block // 16, tiles), 4)
 
@@ -415,7 +414,7 @@ def row_tile(place: Geometry, most: int, group: int) -> tuple[int, Row | None]:
 def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool = False) -> WindowKernel:
     """The kernel of a depthwise convolution or a pool."""
     place = result.place
-    pixels, row = row_tile(place, 14 if result.ctx.lanes >= 16 else 8, group)
+    pixels, row = row_tile(place, 14 if result.ctx.target.registers >= 32 else 8, group)
     return WindowKernel(
         kind,
         result.block,
@@ -469,6 +468,6 @@ def window_step(
             result.group.label,
             tuple(node.label for node in result.group.nodes),
             result.in_place(x),
-            flops=vectors * (2 * place.taps * reach * ctx.lanes),
+            flops=vectors * (2 * place.taps * reach * ctx.target.lanes),
         )
     )

@@ -40,7 +40,7 @@ def indexed_loop(ctx: LowerContext, shape: Sequence[Dim], views: Sequence[View],
         KernelStep(
             kernel,
             tuple(arguments),
-            units(kernel, sizes, ctx.lanes),
+            units(kernel, sizes, ctx.target),
             estimated_work(kernel, product(sizes)),
             tuple(view.buffer for view in views),
             (target.buffer,),

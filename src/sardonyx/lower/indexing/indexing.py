@@ -338,7 +338,9 @@ class _Scattered:
         types = [view.buffer.dtype.name for view in (source, target)]
         value = load(0, types[0]).cast(types[1])
         label = self._label
-        step = loop_step(source.shape, [source, target], types, [(1, value)], lanes=self._ctx.lanes, label=label, nodes=(label,))
+        step = loop_step(
+            source.shape, [source, target], types, [(1, value)], target=self._ctx.target, label=label, nodes=(label,)
+        )
         self._ctx.step(step)
 
 

@@ -107,7 +107,7 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
     for one, move, last in zip(sides, moves, inner_moves):
         arguments += [one.address, *move, one.strides[axis], last]
     elements = product([*sizes, steps, inner])
-    units, work = scan.units(kernel, sizes, inner, ctx.lanes), elements // 4 if kernel.vector else elements * 2
+    units, work = scan.units(kernel, sizes, inner, ctx.target), elements // 4 if kernel.vector else elements * 2
     reads, writes = (source.buffer,), (target.buffer,)
     ctx.step(KernelStep(kernel, tuple(arguments), units, work, reads, writes, node.op_type, (node.label,)))
     return True

@@ -139,7 +139,7 @@ def _sum(ctx: LowerContext, group: Group, term: _Term, target: _Term) -> None:
         [],
         results=[(1, total)],
         reduce="inner",
-        lanes=ctx.lanes,
+        target=ctx.target,
         label=group.label,
         nodes=(group.label,),
     )
@@ -153,7 +153,7 @@ def _elements(ctx: LowerContext, group: Group, terms: Sequence[_Term], target: _
     kind = target.view.buffer.dtype.name
     a, b = (load(number, kind).cast(compute_type(kind)) for number in (0, 1))
     stores = [(2, (a * b).cast(kind))]
-    ctx.step(loop_step(shape, views, [kind] * 3, stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,)))
+    ctx.step(loop_step(shape, views, [kind] * 3, stores, target=ctx.target, label=group.label, nodes=(group.label,)))
 
 
 def _matrices(ctx: LowerContext, group: Group, a: _Term, b: _Term, target: _Term) -> None:

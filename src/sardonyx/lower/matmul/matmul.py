@@ -33,7 +33,7 @@ from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View
 
 SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
 _PACK_FROM: Final = 64  # rows of A from which on it pays to pack a computed B that could be used as it lies
-_GROUP_BYTES: Final = 512 << 10  # of A that stay in the cache while all strips pass by
+_LINE_BITS: Final = 512  # of a cache line
 _PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: smaller ones stay in the cache as they are
 _FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
 
@@ -210,8 +210,8 @@ class _Product:
         self.rows, self.columns = shape[-2], shape[-1]
         self.depth = b.shape[-2] if isinstance(b.shape[-2], int) else a.shape[-1]
         self.constant = is_fixed(b)
-        self.vectors = strip_vectors(self.columns, kind, ctx.lanes)
-        self.strip = self.vectors * vector_lanes(kind, ctx.lanes)
+        self.vectors = strip_vectors(self.columns, kind, ctx.target)
+        self.strip = self.vectors * vector_lanes(kind, ctx.target)
 
     def lower(self) -> None:
         """Choose a way and write its steps."""
@@ -238,10 +238,10 @@ class _Product:
     def _stays_near(self) -> bool:
         """Whether a B consecutive along its columns is read as fast as a packed one.
 
-        Wide vectors take several cache lines of a row at once; a small B is in the cache anyway.
+        Vectors as wide as a cache line take several lines of a row at once; a small B is in the cache anyway.
         """
         size = self.columns * self.depth
-        return self.ctx.lanes >= 16 or (isinstance(size, int) and self._bytes(size) < _PACK_BYTES)
+        return self.ctx.target.vector_bits >= _LINE_BITS or (isinstance(size, int) and self._bytes(size) < _PACK_BYTES)
 
     def _either(self, least: int, otherwise: Callable[[Dim], None]) -> None:
         """Pack B if it has at least so many rows of A to serve; else do something else.
@@ -301,7 +301,7 @@ class _Product:
             KernelStep(
                 kernel,
                 arguments,
-                pack_units(kernel, sizes, self.columns, self.depth, ctx.lanes) * share,
+                pack_units(kernel, sizes, self.columns, self.depth, ctx.target) * share,
                 elements * (200 if order == "any" else 100) // 1000 * share,
                 (b.buffer,),
                 (target.buffer,),
@@ -325,17 +325,17 @@ class _Product:
                 move.insert(len(move) - 1, 0)
         *batch, rows, columns = sizes
         epilogue = self.epilogue.for_kernel([move[-1] for move in moves[2:]])
-        most = tallest(ctx.lanes, b.vectors)
+        most = tallest(ctx.target, b.vectors)
         whole = isinstance(columns, int) and columns % self.strip == 0
         kernel = MatMulKernel(
             self.kind, b.type, b.source, len(batch), b.vectors, most, heights(rows, most), _is_unit(a, -1), whole, epilogue
         )
-        group = dim_max(floordiv(_GROUP_BYTES, dim_max(self.depth, 1) * self._bytes(most)), 1)
+        group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self._bytes(most)), 1)
         arguments: list[Argument] = [*batch, rows, columns, self.depth, group]
         arguments += [_address(a), *moves[0][:-1], a.strides[-1], _address(b.view), *moves[1][:-2], b.move]
         for view, move in zip(self.epilogue.views, moves[2:]):
             arguments += [_address(view), *move]
-        tiles = units(kernel, batch, rows, columns, ctx.lanes)
+        tiles = units(kernel, batch, rows, columns, ctx.target)
         self._step(kernel, arguments, tiles * share, self._work(epilogue.operations) * share, a, b.view)
 
     def _work(self, operations: int) -> Dim:
@@ -357,7 +357,7 @@ class _Product:
                 [a, target],
                 [name, self.kind],
                 [(1, load(0, name).cast(self.kind))],
-                lanes=self.ctx.lanes,
+                target=self.ctx.target,
                 label="convert",
                 nodes=("convert",),
             )
@@ -385,7 +385,7 @@ class _Product:
         for view, move in zip(self.epilogue.views, merged[2:]):
             arguments += [_address(view), *move]
         work = product([*sizes, self.depth]) * (100 if self.kind == "f64" else 50) // 1000
-        self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.lanes) * share, work * share, first, second)
+        self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.target) * share, work * share, first, second)
 
     def _lying_along_depth(self) -> View:
         """B with its last two axes exchanged, consecutive along the depth; a constant is turned beforehand if it must be."""

@@ -147,7 +147,7 @@ def _powers(ctx: LowerContext, group: Group, source: Value, p: float) -> View:
     wide = compute_type(kind)
     target = ctx.scratch(dtypes.from_name(wide), x.shape, "powers")
     stores = [(1, _power(load(0, kind).cast(wide), p))]
-    ctx.step(loop_step(x.shape, [x, target], [kind, wide], stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,)))
+    ctx.step(loop_step(x.shape, [x, target], [kind, wide], stores, target=ctx.target, label=group.label, nodes=(group.label,)))
     return target
 
 

@@ -126,7 +126,7 @@ def of_slices(ctx: LowerContext, group: Group) -> None:
     if stores:
         types = [view.buffer.dtype.name for view in views]
         nodes = tuple(one.label for one in group.nodes)
-        ctx.step(loop_step(shape, views, types, stores, lanes=ctx.lanes, label=group.label, nodes=nodes))
+        ctx.step(loop_step(shape, views, types, stores, target=ctx.target, label=group.label, nodes=nodes))
 
 
 def _leaf(number: int, view: View) -> Expr:

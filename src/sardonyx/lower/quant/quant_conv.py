@@ -96,7 +96,7 @@ def qlinear_conv(ctx: LowerContext, group: Group) -> None:
     target = ctx.output(output)
     types = [view.buffer.dtype.name for view in (*views, target)]
     stores = [(len(views), saturated(scaled, leaves[3], out))]
-    step = loop_step(shape, [*views, target], types, stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,))
+    step = loop_step(shape, [*views, target], types, stores, target=ctx.target, label=group.label, nodes=(group.label,))
     ctx.step(step)
 
 
@@ -155,7 +155,7 @@ def _bordered(
     around = [size + first + last for size, first, last in zip(shape[2:], before, after)]
     whole = ctx.scratch(dtypes.INT32, (*shape[:2], *around), "bordered")
     stores = [(0, const(0, "i32"))]
-    ctx.step(loop_step(whole.shape, [whole], ["i32"], stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,)))
+    ctx.step(loop_step(whole.shape, [whole], ["i32"], stores, target=ctx.target, label=group.label, nodes=(group.label,)))
     inner = whole
     for axis, (first, size) in enumerate(zip(before, shape[2:])):
         inner = ctx.part(inner, 2 + axis, first, size)

@@ -126,6 +126,6 @@ def centred(ctx: LowerContext, group: Group, value: Value, zero_point: Value | N
     target = ctx.scratch(dtypes.INT32, x.shape, "centred") if into is None else into
     types = [view.buffer.dtype.name for view in (*views, target)]
     stores = [(len(views), expression)]
-    step = loop_step(x.shape, [*views, target], types, stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,))
+    step = loop_step(x.shape, [*views, target], types, stores, target=ctx.target, label=group.label, nodes=(group.label,))
     ctx.step(step)
     return target

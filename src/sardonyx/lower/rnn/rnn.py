@@ -156,7 +156,7 @@ class _Layer:
         x, w, r = (ctx.view(value) for value in node.inputs[:3] if value is not None)
         self.x, self.w, self.r = x, w, r
         self.type = compute_type(x.buffer.dtype.name)
-        self.lanes = vector_lanes(self.type, ctx.lanes)
+        self.lanes = vector_lanes(self.type, ctx.target)
         self.layout = bool(self.attrs.get("layout"))
         self.steps, self.batch = (x.shape[1], x.shape[0]) if self.layout else x.shape[:2]
         hidden, directions = r.shape[2], _DIRECTIONS[self.attrs.get("direction") or "forward"]
@@ -313,7 +313,7 @@ class _Layer:
                 value = value + load(number, types[number]).cast(self.type)
             self.ctx.step(
                 loop_step(
-                    shape, views, types, [(len(part.views), value)], lanes=self.ctx.lanes, label="weights", nodes=self._labels
+                    shape, views, types, [(len(part.views), value)], target=self.ctx.target, label="weights", nodes=self._labels
                 )
             )
 

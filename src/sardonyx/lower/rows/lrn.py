@@ -49,7 +49,7 @@ def local_response_normalization(ctx: LowerContext, group: Group) -> None:
     squares = ctx.scratch(dtypes.from_name(wide), shape, "squares")
     element = load(0, kind).cast(wide)
     types, stores = [kind, wide], [(1, element * element)]
-    ctx.step(loop_step(shape, [x, squares], types, stores, lanes=ctx.lanes, label=group.label, nodes=(group.label,)))
+    ctx.step(loop_step(shape, [x, squares], types, stores, target=ctx.target, label=group.label, nodes=(group.label,)))
     size = attrs["size"]
     before = (size - 1) // 2
     place = Geometry(shape[2:], shape[2:], (size, 1, 1), (1, 1, 1), (1, 1, 1), (before, 0, 0), (size - 1 - before, 0, 0))

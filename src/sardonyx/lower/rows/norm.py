@@ -345,4 +345,4 @@ def batch_normalization(ctx: LowerContext, group: Group) -> None:
         views.append(ctx.output(value))
     types = [view.buffer.dtype.name for view in views]
     names = tuple(node.label for node in group.nodes)
-    ctx.step(loop_step(ctx.shape(source), views, types, stores, lanes=ctx.lanes, label=group.label, nodes=names))
+    ctx.step(loop_step(ctx.shape(source), views, types, stores, target=ctx.target, label=group.label, nodes=names))

@@ -51,7 +51,7 @@ def non_max_suppression(ctx: LowerContext, group: Group) -> None:
     rows = images * classes
     kernel = SuppressKernel(bool(attribute_values(node).get("center_point_box")), scored)
     words = ctx.worker_scratch(dtypes.INT64, count * 2, "words")
-    corners = ctx.worker_scratch(dtypes.FLOAT32, suppress.corner_room(room, ctx.lanes) * FIELDS, "corners")
+    corners = ctx.worker_scratch(dtypes.FLOAT32, suppress.corner_room(room, ctx.target) * FIELDS, "corners")
     chosen = ctx.scratch(dtypes.INT64, (rows, room), "chosen")
     counts = ctx.scratch(dtypes.INT64, (rows,), "counts")
     reads = [boxes, scores, most, overlap, *([scalar_input(ctx, node, 4)] if scored else [])]

@@ -1,0 +1,123 @@
+"""A pool whose workers wait in Python, by locks: for systems whose own ways of waiting nobody has written down yet.
+
+A job is a native function that every worker calls with its number. It begins by opening a lock for each worker, and is over when
+each has opened another one; in between the workers meet at native barriers, as everywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from _thread import allocate_lock
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+from sardonyx.codegen.driver import BLOCK_COUNT, BLOCK_ENTRIES, BLOCK_STEPS, BLOCK_TABLE, GIVE
+from sardonyx.runtime.pool import Pool
+
+Job: TypeAlias = Callable[[int], object]  # what each worker does, given its number
+
+_bind_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_give = ctypes.CFUNCTYPE(None)(lambda: time.sleep(0))  # lets others use the core
+
+
+class _Crew:
+    """The workers of an open pool: what they wait for, and what they are to do."""
+
+    def __init__(self, helpers: int) -> None:
+        self.begin = [allocate_lock() for _ in range(helpers)]
+        self.end = [allocate_lock() for _ in range(helpers)]
+        for lock in (*self.begin, *self.end):
+            lock.acquire()
+        self.job: Job | None = None
+
+    def wait(self, worker: int, block: object) -> None:
+        """The life of a worker's thread; it holds the block, which it may look at when the pool is gone."""
+        while True:
+            self.begin[worker - 1].acquire()
+            job = self.job
+            if job is None:
+                return
+            job(worker)
+            del job  # it holds the pool, which must be able to end
+            self.end[worker - 1].release()
+
+    def work(self, job: Job, helpers: int) -> None:
+        """Have everybody do a job, this thread as the first worker."""
+        self.job = job
+        for lock in self.begin[:helpers]:
+            lock.release()
+        job(0)
+        for lock in self.end[:helpers]:
+            lock.acquire()
+        self.job = None
+
+    def dismiss(self) -> None:
+        """End the threads."""
+        self.job = None
+        for lock in self.begin:
+            if lock.locked():
+                lock.release()
+
+
+class PlainPool(Pool):
+    """A pool without help of the system."""
+
+    _crew: _Crew
+
+    def _find_entries(self) -> None:
+        self._bind = _bind_type(self._driver.functions["bind"])
+
+    def run(self, steps: int, count: int, table: int) -> None:
+        """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
+
+        def job(pool: int, workers: int) -> Job:
+            return lambda worker: self._run(pool, steps, count, table, worker, workers)
+
+        if not self._together(job):
+            self._run(None, steps, count, table, 0, 1)
+
+    def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> None:
+        """Run a launch block (see `codegen.driver`)."""
+        pool_entry[position] = 0
+
+        def job(pool: int, workers: int) -> Job:
+            self._bind(block)
+            entries = (ctypes.c_int64 * BLOCK_ENTRIES).from_address(block)
+            steps, count, table = entries[BLOCK_STEPS], entries[BLOCK_COUNT], entries[BLOCK_TABLE]
+            return lambda worker: self._run(pool, steps, count, table, worker, workers)
+
+        if alone or not self._together(job):
+            self._launch(block)
+
+    def run_turns(self, block: int, alone: bool) -> None:
+        """Run a loop block (see `codegen.driver`) until it comes back."""
+
+        def job(pool: int, workers: int) -> Job:
+            return lambda worker: self._turns(block, pool, worker, workers)
+
+        if alone or not self._together(job):
+            self._turns(block, None, 0, 1)
+
+    def _together(self, job: Callable[[int, int], Job]) -> bool:
+        """Have all workers do a job; False if the pool is at work for somebody else, or has one worker."""
+        if self.workers == 1 or not self._busy.acquire(blocking=False):
+            return False
+        try:
+            if self._pid != os.getpid():
+                self._crew = _Crew(self.workers - 1)
+                self._open()
+                ctypes.c_void_p.from_address(self._address + GIVE).value = ctypes.cast(_give, ctypes.c_void_p).value
+            helpers = len(self._threads)
+            self._crew.work(job(self._address, helpers + 1), helpers)
+        finally:
+            self._busy.release()
+        return True
+
+    def _waiting(self, address: int, worker: int, block: object) -> Callable[[], None]:
+        return partial(self._crew.wait, worker, block)
+
+    def _stop(self, address: int) -> None:
+        self._crew.dismiss()

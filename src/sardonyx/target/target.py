@@ -1,0 +1,124 @@
+"""The machine that code is made for.
+
+Whoever decides something by what a machine can do asks for the fact that decides it (`registers`, `has_broadcast_operands`),
+never for a name or a width that usually goes with it: so a new machine is a new description, not a change of kernels.
+
+A target is made of LLVM's description of a machine (`describe`). It is plain data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sardonyx.target.machine import architecture_named, runtime_of
+
+NATIVE: Final = "native"  # all that the machine has
+
+
+class Caches(NamedTuple):
+    """Bytes of the data caches that a core sees."""
+
+    l1d: int = 32 << 10
+    l2: int = 1 << 20
+    l3: int = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A machine, or what of it is used."""
+
+    name: str  # NATIVE, or the level of the instruction set that was asked for
+    architecture: str  # x86_64, aarch64, ...
+    runtime: str  # how programs are loaded and run (`machine.runtime_of`)
+    triple: str  # the next three are LLVM's
+    cpu: str
+    features: str
+    vector_bits: int  # of the widest vectors
+    registers: int  # that hold vectors
+    caches: Caches
+    flops_per_ns: int  # float32 operations of one core, about
+    has_fma: bool  # a multiplication and an addition in one instruction
+    has_masked_moves: bool  # vectors of any element type are loaded and stored in part
+    has_broadcast_operands: bool  # arithmetic takes an element in memory for all lanes of an operand
+    has_exponent_scaling: bool  # x * 2**n in one instruction (scalef)
+    has_faster_half_vectors: bool  # vectors of half the width take about half the time
+    has_f16_conversion: bool  # between float16 and float32
+    has_int8_dot: bool  # sums of four 8-bit products in 32 bits (VNNI, dotprod)
+    has_int8_tiles: bool  # products of small 8-bit matrices (i8mm)
+    has_bf16_dot: bool  # sums of two bfloat16 products in float32
+
+    @property
+    def lanes(self) -> int:
+        """How many float32 a vector holds."""
+        return self.vector_bits // 32
+
+    def lanes_of(self, bits: int) -> int:
+        """How many elements of so many bits a vector holds."""
+        return self.vector_bits // bits
+
+    @property
+    def packing(self) -> str:
+        """Names what packed weights depend on besides their parameters; machines that differ in other things can share them."""
+        return f"{self.architecture} {self.vector_bits}x{self.registers}"
+
+    @property
+    def key(self) -> str:
+        """Names all that code depends on. Cache sizes are left out: they may decide which kernel is wanted, never its code."""
+        facts = (self.runtime, self.triple, self.cpu, self.features, self.vector_bits, self.registers)
+        return hashlib.sha256("|".join(map(str, facts)).encode()).hexdigest()[:16]
+
+
+def describe(triple: str, cpu: str, features: str, caches: Caches | None = None, name: str = NATIVE) -> Target:
+    """The target for LLVM's description of a machine."""
+    family, _, rest = triple.partition("-")
+    architecture = architecture_named(family)
+    runtime = runtime_of(architecture, "linux" if "-linux" in rest else "")
+    has = {feature[1:] for feature in features.split(",") if feature.startswith("+")}
+    if architecture == "x86_64":
+        wide = {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= has
+        fma = {"avx2", "fma"} <= has
+        return Target(
+            name=name,
+            architecture=architecture,
+            runtime=runtime,
+            triple=triple,
+            cpu=cpu,
+            features=features,
+            vector_bits=512 if wide else 256 if fma else 128,
+            registers=32 if wide else 16,
+            caches=caches or Caches(),
+            flops_per_ns=80 if wide or fma else 20,  # machines with wide vectors compute them in halves, or at a lower clock
+            has_fma="fma" in has,
+            has_masked_moves=wide,
+            has_broadcast_operands=wide,
+            has_exponent_scaling=wide,
+            has_faster_half_vectors=wide,
+            has_f16_conversion="f16c" in has,
+            has_int8_dot="avx512vnni" in has or "avxvnni" in has,
+            has_int8_tiles=False,
+            has_bf16_dot="avx512bf16" in has,
+        )
+    arm = architecture == "aarch64"
+    return Target(
+        name=name,
+        architecture=architecture,
+        runtime=runtime,
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        vector_bits=128,
+        registers=32 if arm else 16,
+        caches=caches or Caches(),
+        flops_per_ns=40 if arm else 20,
+        has_fma=arm,
+        has_masked_moves=False,
+        has_broadcast_operands=False,
+        has_exponent_scaling=False,
+        has_faster_half_vectors=False,
+        has_f16_conversion=arm,
+        has_int8_dot="dotprod" in has,
+        has_int8_tiles="i8mm" in has,
+        has_bf16_dot=arm and "bf16" in has,
+    )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from guarded import GuardedMemory
 from native_support import host_nodes, in_order, prepared, run_native, run_reference
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, library
-from sardonyx.ir.dims import evaluate
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.groups import form_groups
@@ -22,13 +18,11 @@ from sardonyx.lower.lowering import lower_graph
 from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.passes.protocol import PassResult
 from sardonyx.plan.build import build_plan
-from sardonyx.program.steps import Address, Buffer, KernelStep, Lowered, Storage
+from sardonyx.program.steps import Lowered
 from sardonyx.providers.reference import ReferenceProvider
 from sardonyx.runtime.executor import Program
-from sardonyx.runtime.weight_store import WeightStore
 from sardonyx.target.target import Target
-
-_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+from step_runner import GuardedMachine, run_steps
 
 
 def lanes() -> int:
@@ -103,51 +97,7 @@ def assert_blocked_agrees(
 
 def run_guarded(lowered: Lowered, feeds: Mapping[str, Array], kernels: KernelLibrary | None = None) -> list[Array]:
     """Run a program of kernels step by step, each buffer in memory of its own that ends at an inaccessible page."""
-    kernels = library(None) if kernels is None else kernels
-    known: dict[str, int] = {}
-    for view in lowered.inputs:
-        assert view.buffer.value is not None
-        for dim, size in zip(view.shape, feeds[view.buffer.value.name].shape):
-            if not isinstance(dim, int):
-                known[str(dim)] = size
-    places: dict[Buffer, tuple[GuardedMemory, Array]] = {}
-
-    def place(buffer: Buffer) -> Array:
-        if buffer not in places:
-            size = evaluate(buffer.size, known)
-            memory = GuardedMemory(size * buffer.dtype.numpy.itemsize)
-            array = memory.array((size,), buffer.dtype.numpy)
-            if buffer.storage is Storage.INPUT:
-                assert buffer.value is not None
-                array[...] = feeds[buffer.value.name].reshape(-1)
-            elif buffer.constant is not None:
-                array[...] = WeightStore().array(buffer.constant).reshape(-1)
-            elif array.dtype.kind == "f":
-                array[...] = np.nan  # what nobody wrote must not matter
-            places[buffer] = memory, array
-        return places[buffer][1]
-
-    steps = [step for step in lowered.steps if isinstance(step, KernelStep)]
-    assert len(steps) == len(lowered.steps)
-    entries = [kernels.address(step.kernel) for step in steps]
-    for step, entry in zip(steps, entries):
-        values = [
-            place(value.buffer).ctypes.data + evaluate(value.offset, known)
-            if isinstance(value, Address)
-            else evaluate(value, known)
-            for value in step.arguments
-        ]
-        arguments = np.array(values, np.int64)
-        units = evaluate(step.units, known)
-        middle = units // 2
-        for begin, end in ((0, middle), (middle, units)):
-            if begin < end:
-                _SIGNATURE(entry)(arguments.ctypes.data, begin, end, 0)
-    results: list[Any] = []
-    for view in lowered.outputs:
-        shape = tuple(evaluate(dim, known) for dim in view.shape)
-        results.append(place(view.buffer).reshape(shape).copy())
-    return results
+    return run_steps(lowered, feeds, GuardedMachine(library(None) if kernels is None else kernels))
 
 
 def lowered_for(content: ModelProto, target: Target) -> Lowered:

@@ -20,6 +20,7 @@ from sardonyx.compile import assemble
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.lower import registry
+from small_nets import NETS
 
 X = np.random.default_rng(0).normal(size=(7, 64)).astype(np.float32)
 WEIGHTS = np.random.default_rng(1).normal(size=(64, 64)).astype(np.float32) / 8
@@ -180,3 +181,13 @@ def test_processes_that_fill_one_cache_at_the_same_time(tmp_path: Path) -> None:
     np.testing.assert_allclose(results[0], expected(), rtol=1e-4)
     assert len({result.tobytes() for result in results}) == 1
     assert not list((tmp_path / "cache").glob(".new-*"))
+
+
+def test_a_graph_that_a_pass_has_broken_is_an_error_where_graphs_are_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tests run so (`tests/conftest.py`): what the verifier finds must not end in NumPy."""
+    monkeypatch.setattr("sardonyx.passes.layout_region.Region.give_back", lambda region: None)
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    with pytest.raises(sardonyx.EngineError, match="pass AssignLayout left the graph inconsistent"):
+        sardonyx.InferenceSession(NETS["residual_net"]()[0])

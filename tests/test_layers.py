@@ -74,7 +74,7 @@ ONLY = {
     "program": {"errors", "dtypes", "options", "forks", "ir", "kernel"},
     "lower": {"errors", "dtypes", "options", "forks", "ir", "target", "ops", "analysis", "kernel", "program"},
     "codegen": {"errors", "dtypes", "options", "cache_folder", "forks", "target", "kernel"},
-    "plan": {"errors", "dtypes", "options", "ir", "analysis", "kernel", "program"},
+    "plan": {"errors", "dtypes", "options", "ir", "ops", "analysis", "kernel", "program"},
     "cli": {"__init__"},
 }
 THIRD_PARTY = {"numpy", "ml_dtypes", "llvmlite"}

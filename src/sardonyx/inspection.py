@@ -29,16 +29,14 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.lower import registry as lowering
 from sardonyx.ops import registry, signature
-from sardonyx.ops.registry import OpDef
+from sardonyx.ops.registry import OpDef, Trait
 from sardonyx.options import environment
+from sardonyx.passes.assign_layout import has_layout_rule
 from sardonyx.runtime.saved import programs
 
 Source: TypeAlias = Union[str, "os.PathLike[str]", bytes, Model, Any]
 Execution: TypeAlias = Literal["native", "host", "known", "control", "function", "missing"]
 NEWEST: Final = 1 << 30  # an opset version no domain reaches
-_KNOWN: Final = frozenset(("Constant", "Shape", "Size"))  # no run computes these: they follow from the model and its sizes
-_CONTROL: Final = frozenset(("If", "Loop", "Scan", "SequenceMap"))  # the nodes of their bodies run as they would elsewhere
-_REWRITTEN: Final = frozenset(("ConvTranspose",))  # compiled in another form, which AssignLayout gives it
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +235,14 @@ def _shown(domain: str) -> str:
 def _execution(domain: str, name: str, version: int, is_function: bool = False) -> Execution:
     if is_function:
         return "function"
-    if registry.lookup(domain, name, version) is None:
+    definition = registry.lookup(domain, name, version)
+    if definition is None:
         return "missing"
-    if not domain and name in _KNOWN:
-        return "known"
-    if not domain and name in _CONTROL:
-        return "control"
-    return "native" if lowering.has_rule(domain, name, version) or (not domain and name in _REWRITTEN) else "host"
+    if Trait.MEASURES in definition.traits or (not domain and name == "Constant"):
+        return "known"  # no run computes it: it follows from the model and its sizes
+    if Trait.CONTROL_FLOW in definition.traits:
+        return "control"  # the nodes of its bodies run as they would elsewhere
+    return "native" if lowering.has_rule(domain, name, version) or has_layout_rule(domain, name) else "host"
 
 
 def _operator(key: tuple[str, str], definitions: list[OpDef]) -> OperatorInfo:

@@ -28,18 +28,6 @@ from sardonyx.ops import registry
 from sardonyx.ops.registry import EvalContext, OpDef, Trait
 
 CONSTANT_LIMIT: Final = 1 << 20  # bytes of an input or output of a computation done ahead of time
-# Results whose size depends on the data, but cannot exceed that of the inputs by much.
-_BOUNDED_RESULTS: Final = frozenset(("NonZero", "Compress", "Unique"))
-
-# Computed ahead besides the elementwise operators: those whose work grows with their inputs and outputs, not faster. A product of
-# matrices or an Einsum of constants could keep a session from ever opening.
-_AHEAD: Final = frozenset((
-    "ArgMax", "ArgMin", "CastLike", "Compress", "Concat", "Constant", "ConstantOfShape", "CumSum", "DequantizeLinear", "Expand",
-    "EyeLike", "Gather", "GatherElements", "GatherND", "NonZero", "OneHot", "Pad", "QuantizeLinear", "Range", "ReduceL1",
-    "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "ScatterElements",
-    "ScatterND", "Shape", "Size", "Slice", "Split", "Tile", "TopK", "Transpose", "Trilu", "Unique",
-))  # fmt: skip
-
 # Whole numbers up to 2**mantissa are exact in a float type; beyond, arithmetic on integers would not be what the model does.
 _EXACT_FLOATS: Final = {dtypes.FLOAT32: 1 << 24, dtypes.FLOAT64: 1 << 53, dtypes.FLOAT16: 1 << 11, dtypes.BFLOAT16: 1 << 8}
 
@@ -198,7 +186,7 @@ class ValueTable:
                 self._arrays[output] = result
 
     def _result_is_bounded(self, node: Node, output: Value) -> bool:
-        if node.op_type in _BOUNDED_RESULTS:
+        if Trait.DATA_SIZED in registry.traits(node):  # no more than the inputs have, by far
             return True
         type_ = self._type_of(output)
         count = _count(type_)
@@ -206,9 +194,10 @@ class ValueTable:
 
 
 def _is_cheap(definition: OpDef) -> bool:
+    """Whether it may be computed ahead of time: a product of matrices or an Einsum could keep a session from ever opening."""
     if definition.traits & Trait.RANDOM:
         return False
-    return bool(definition.traits & (Trait.ELEMENTWISE | Trait.VIEW)) or (definition.domain == "" and definition.name in _AHEAD)
+    return bool(definition.traits & (Trait.ELEMENTWISE | Trait.VIEW | Trait.AHEAD))
 
 
 def _load(tensor: Tensor) -> NDArray[Any] | None:

@@ -9,28 +9,21 @@ to what it is made of.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.lower.branches import sides
 from sardonyx.lower.groups import Grouping, is_native
+from sardonyx.lower.registry import template_rule
 from sardonyx.lower.views import reshaped
-from sardonyx.ops.indexing.layout import DOMAIN
 from sardonyx.ops.infer import normalize_axis
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.program.steps import View
 
 if TYPE_CHECKING:
     from sardonyx.lower.lowering import LowerContext
-
-# Operators whose kernels write to any view `LowerContext.output` gives.
-_ANYWHERE: Final = frozenset(
-    ("Concat", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Tile", "Pad", "OneHot", "Trilu", "MatMul",
-     "Gemm", "FusedMatMul", "DepthToSpace", "SpaceToDepth", "Range", "EyeLike", "ReverseSequence", "TopK", "BlockedConv")
-)  # fmt: skip
-_DOMAINS: Final = frozenset(("", "com.microsoft", DOMAIN))
-_RESHAPING: Final = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
 
 
 def concat_parts(ctx: LowerContext, node: Node, target: View) -> list[View]:
@@ -71,7 +64,7 @@ class _Placement:
                 self._concat(group.root)
             elif group.kind == "merge":
                 self._merge(group.nodes[0])
-            elif group.kind == "view" and group.nodes[0].op_type in _RESHAPING and not group.nodes[0].domain:
+            elif group.kind == "view" and Trait.VIEW in traits(group.nodes[0]):
                 self._reshape(group.nodes[0])
 
     def _concat(self, node: Node) -> None:
@@ -126,7 +119,10 @@ class _Placement:
         group = self._grouping.group_of.get(node)
         if group is None or group.kind == "loop":
             return True
-        return node.op_type in ("Concat", "Split", "BlockedConv") or (node is not group.root and group.kind == "template")
+        if group.kind == "template":
+            rule = template_rule(node)
+            return node is not group.root or (rule is not None and rule.reads_batches)
+        return node.op_type == "Split" and not node.domain  # a view with the strides of what it divides
 
     def _reshape(self, node: Node) -> None:
         result, value = node.outputs[0], node.inputs[0]
@@ -145,7 +141,7 @@ class _Placement:
         group = None if producer is None else self._grouping.group_of.get(producer)
         if group is None or producer is None or value in self._wishes or ctx.has_view(value) or ctx.is_output(value):
             return
-        if group.kind == "view" and producer.op_type in _RESHAPING:
+        if group.kind == "view" and Trait.VIEW in traits(producer):
             self._wishes[value] = place
         elif group.kind == "loop" or (group.kind == "template" and group.root is not None and _writes_anywhere(group.root)):
             ctx.set_view(value, place)
@@ -156,4 +152,5 @@ class _Placement:
 
 
 def _writes_anywhere(node: Node) -> bool:
-    return node.op_type in _ANYWHERE and node.domain in _DOMAINS
+    rule = template_rule(node)
+    return rule is not None and rule.writes_anywhere

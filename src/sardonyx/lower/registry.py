@@ -73,6 +73,8 @@ class Template:
     fuses: bool
     absorbs: bool = False  # whether elementwise nodes that compute its first input may come before it in its kernel
     tells_sizes: bool = False  # whether it writes a SizeStep for sizes of its results that only the data can tell
+    writes_anywhere: bool = False  # whether its kernel writes to any view that `LowerContext.output` gives, gaps and all
+    reads_batches: bool = False  # whether it reads an input whose first axis has gaps as well as one without
 
 
 _ELEMENTWISE: Final[dict[tuple[str, str], tuple[ElementwiseRule, int, Callable[[Node], bool]]]] = {}
@@ -102,6 +104,8 @@ def template(
     fuses: bool = False,
     absorbs: bool = False,
     tells_sizes: bool = False,
+    writes_anywhere: bool = False,
+    reads_batches: bool = False,
 ) -> Callable[[TemplateRule], TemplateRule]:
     """Register the rule of operators with kernels of their own."""
 
@@ -109,7 +113,7 @@ def template(
         for name in names:
             if (domain, name) in _TEMPLATES:
                 raise ValueError(f"{name} has a template already")
-            _TEMPLATES[domain, name] = Template(rule, accepts, fuses, absorbs, tells_sizes)
+            _TEMPLATES[domain, name] = Template(rule, accepts, fuses, absorbs, tells_sizes, writes_anywhere, reads_batches)
         return rule
 
     return register

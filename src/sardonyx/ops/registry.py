@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sardonyx.ops.index import read_index
 
 if TYPE_CHECKING:
+    from sardonyx.ir.graph import Node
     from sardonyx.ops.infer import InferContext, InferResult
 
 FAMILIES: Final = (
@@ -91,6 +92,11 @@ class Trait(enum.Flag):
     RANDOM = enum.auto()  # two calls differ: never folded, merged or dropped for equality
     VIEW = enum.auto()  # the output has the elements of input 0 in the same order
     CONTROL_FLOW = enum.auto()  # runs subgraphs
+    AHEAD = enum.auto()  # work that grows no faster than its inputs and outputs: may be done while a model is compiled
+    MEASURES = enum.auto()  # the output follows from the shape of the input
+    REDUCES = enum.auto()  # takes the axes that `axes` names away, or leaves them with size 1 (`keepdims`)
+    DATA_SIZED = enum.auto()  # the data decide how many of its elements, or of their places, it gives out
+    WIDENS = enum.auto()  # makes a small element type a large one: as a constant the output is several times the input
 
 
 @dataclass(slots=True)
@@ -166,6 +172,12 @@ def lookup(domain: str, name: str, version: int) -> OpDef | None:
     known = _OPS.get((domain, name), ())
     position = bisect_right(known, version, key=lambda definition: definition.since)
     return known[position - 1] if position else None
+
+
+def traits(node: Node) -> Trait:
+    """What may be assumed about the operator of a node; nothing, if it is not known."""
+    definition = lookup(node.domain, node.op_type, node.version)
+    return Trait.NONE if definition is None else definition.traits
 
 
 def definitions() -> list[OpDef]:

@@ -25,15 +25,13 @@ from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Shape, TensorType
-from sardonyx.ops import registry
 from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, repeats, to_blocked
-from sardonyx.ops.registry import Trait
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.layout_region import STANDARD_VERSION, Region, carried_on, constant_data, image_input, image_output, is_float
 from sardonyx.passes.protocol import PassResult
 from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 
-_NOT_ELEMENTWISE: Final = frozenset(("SwiGLU", "Cast", "BitCast"))
 _LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: they are written out in the code
 _MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every place of its stride
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -75,12 +73,16 @@ def assign_layout(graph: Graph, target: Target) -> PassResult:
 
 
 def _is_elementwise(node: Node) -> bool:
-    if node.op_type in _NOT_ELEMENTWISE or (node.domain == "" and node.version < 7) or len(node.outputs) != 1:
+    if (node.domain == "" and node.version < 7) or len(node.outputs) != 1:
         return False
     if node.domain not in ("", "com.microsoft") or (node.domain and len(node.inputs) != 1):
         return False
-    definition = registry.lookup(node.domain, node.op_type, node.version)
-    return definition is not None and Trait.ELEMENTWISE in definition.traits
+    return Trait.ELEMENTWISE in traits(node)
+
+
+def has_layout_rule(domain: str, name: str) -> bool:
+    """Whether an operator has a form of its own in the blocked layout, with a kernel."""
+    return (domain, name) in _RULES
 
 
 def _attrs(node: Node, names: tuple[str, ...]) -> dict[str, Any]:

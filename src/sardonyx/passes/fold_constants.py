@@ -33,9 +33,6 @@ _SMALL: Final = 1 << 20  # bytes up to which a result may be larger than what it
 _LARGE: Final = 1 << 12  # bytes from which on it pays to share what kernels make of a result
 _GROWTH: Final = 4  # times the constants it reads: a Cast of bytes to float32
 _TOTAL: Final = 256 << 20  # bytes by which a model may grow in all
-# Results whose size depends on the data, but cannot exceed that of the inputs by much.
-_BOUNDED: Final = frozenset(("NonZero", "Compress", "Unique"))
-_KEPT: Final = frozenset(("DequantizeLinear",))
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ def _foldable(node: Node) -> OpDef | Reject | None:
         return None
     if node.domain not in (ONNX_DOMAIN, MICROSOFT) or not node.outputs:
         return None
-    if node.op_type in _KEPT:
+    if Trait.WIDENS in definition.traits:
         return Reject("quantised constants stay packed")
     if node.op_type == "Dropout" and len(node.inputs) > 2:
         return None
@@ -128,7 +125,7 @@ def _result_bytes(node: Node, read: int) -> int | None:
     for value in node.outputs:
         if not value.name and not value.uses:
             continue
-        if node.op_type in _BOUNDED:
+        if Trait.DATA_SIZED in registry.traits(node):
             total += 64 * read  # at most: eight bytes of index for each element and each of eight dimensions
             continue
         if not isinstance(value.type, TensorType) or value.type.shape is None:

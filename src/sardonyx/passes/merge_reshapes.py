@@ -11,16 +11,15 @@ computed sizes that may be zero, because zero means the size of the input.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sardonyx.ir.graph import Node, Value
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.fold_shape_values import literal_shape, may_mean_another
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, attr_ints
-
-_CHANGES: Final = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 
 
 class _ToReshape(Rule[Value]):
@@ -43,11 +42,11 @@ class MergeReshapes(_ToReshape):
 
     name: ClassVar[str] = "MergeReshapes"
     ort_names: ClassVar[tuple[str, ...]] = ()
-    roots: ClassVar[frozenset[str]] = _CHANGES
+    roots: ClassVar[frozenset[str]] = frozenset(("Reshape", "Flatten", "Squeeze", "Unsqueeze"))
 
     def match(self, g: Rewriter, node: Node) -> Value | Reject | None:
         first = node.inputs[0].producer if node.inputs[0] is not None else None
-        if first is None or first.op_type not in _CHANGES or not is_standard(first):
+        if first is None or Trait.VIEW not in traits(first) or not is_standard(first):
             return None
         if _depends_on_zeros(g, first) or _depends_on_zeros(g, node):
             return Reject("a size may turn out to be zero, which means the size of the input")

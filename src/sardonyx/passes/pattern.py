@@ -25,10 +25,10 @@ from typing import Final
 
 from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.protocol import Reject, is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
 
-_COMMUTATIVE: Final = frozenset(("Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"))
 _MOST_FACTORS: Final = 5  # of a product; longer ones are no formula anybody knows
 _MOST_NODES: Final = 8
 # How far a number in a model may be from the one meant: a few roundings of its type.
@@ -116,7 +116,7 @@ class _Op(Pattern):
             return
         m = m.copy()
         m.nodes.append(node)
-        orders = [given, given[::-1]] if self.operator in _COMMUTATIVE and len(given) == 2 else [given]
+        orders = [given, given[::-1]] if len(given) == 2 and Trait.COMMUTATIVE in traits(node) else [given]
         for order in orders:
             yield from _search_all(self.inputs, order, m, g)
 

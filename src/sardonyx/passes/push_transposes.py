@@ -30,10 +30,6 @@ from sardonyx.passes.rewriter import MICROSOFT, Rewriter, attr_ints, dtype_of
 Perm: TypeAlias = tuple[int, ...]
 _OPEN_SIZE: Final = 32  # what a size that is not known counts as
 _LARGEST_CONSTANT: Final = 1 << 22  # bytes of an operand that is transposed ahead of time
-_REDUCTIONS: Final = frozenset(
-    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare",
-     "ReduceLogSum", "ReduceLogSumExp")
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -204,15 +200,15 @@ def _step(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | None:
     """How to compute a node on values before their Transposes; None if it cannot be."""
     if node.subgraphs():
         return None
-    handler = _HANDLERS.get(node.op_type)
+    known = registry.traits(node)
+    handler = _reduction if Trait.REDUCES in known else _HANDLERS.get(node.op_type)
     if handler is not None and is_standard(node):
         value = node.inputs[0] if node.inputs else None
         perm = None if value is None else perms.get(value)
         if node.op_type != "Concat" and (perm is None or any(each in perms for each in node.inputs[1:])):
             return None
         return handler(g, node, perm or (), perms)
-    definition = registry.lookup(node.domain, node.op_type, node.version)
-    if definition is None or not definition.traits & Trait.ELEMENTWISE:
+    if Trait.ELEMENTWISE not in known:
         return None
     if not is_standard(node) and not (node.domain == MICROSOFT and len(node.inputs) == 1):  # no biases of the last axis
         return None
@@ -385,5 +381,4 @@ _HANDLERS: Final[dict[str, Callable[..., _Step | None]]] = {
     "Squeeze": _reduction,
     "ArgMax": _arg,
     "ArgMin": _arg,
-    **dict.fromkeys(_REDUCTIONS, _reduction),
 }

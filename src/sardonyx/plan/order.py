@@ -15,15 +15,14 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from sardonyx.analysis.cycles import find_cycle
 from sardonyx.analysis.liveness import used_values
 from sardonyx.errors import InvalidGraph
 from sardonyx.ir.graph import Graph, Node, Value
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.options import ExecutionOrder
-
-_MEASURING: Final = ("Shape", "Size")
 
 
 def execution_order(graph: Graph, kind: ExecutionOrder = ExecutionOrder.DEFAULT) -> list[Node]:
@@ -69,7 +68,7 @@ class _Edges:
         children: dict[int, list[int]] = {}
         for index, node in enumerate(self.nodes):
             parents = {source for source, _ in self.sources[index]}
-            if node.op_type in _MEASURING and len(parents) == 1:
+            if Trait.MEASURES in traits(node) and len(parents) == 1:
                 children.setdefault(parents.pop(), []).append(index)
         return children
 
@@ -103,7 +102,7 @@ def _default(edges: _Edges) -> list[int]:
 
 def _priority_based(edges: _Edges) -> list[int]:
     waiting = [len(sources) for sources in edges.sources]
-    keys = [(node.op_type not in _MEASURING, node.priority, index) for index, node in enumerate(edges.nodes)]
+    keys = [(Trait.MEASURES not in traits(node), node.priority, index) for index, node in enumerate(edges.nodes)]
     heap = [keys[index] for index, count in enumerate(waiting) if not count]
     heapq.heapify(heap)
     order: list[int] = []

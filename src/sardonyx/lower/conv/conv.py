@@ -146,7 +146,7 @@ def _accepts_blocked(node: Node) -> str:
     return misfit(node.inputs[0], inputs * groups, block)
 
 
-@template("BlockedConv", domain=DOMAIN, accepts=_accepts_blocked, fuses=True)
+@template("BlockedConv", domain=DOMAIN, accepts=_accepts_blocked, fuses=True, writes_anywhere=True, reads_batches=True)
 def blocked_conv(ctx: LowerContext, group: Group) -> None:
     """A convolution whose result (and, unless `plain`, input) is blocked."""
     node, source = root_of(group)

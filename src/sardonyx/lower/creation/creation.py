@@ -39,7 +39,7 @@ def scalar_input(ctx: LowerContext, node: Node, position: int) -> View:
     return found
 
 
-@template("Range")
+@template("Range", writes_anywhere=True)
 def range_(ctx: LowerContext, group: Group) -> None:
     """start + place * delta, rounded once."""
     node = root_of(group)
@@ -56,7 +56,7 @@ def _is_matrix(node: Node) -> str:
     return "" if value is not None and value.shape is not None and len(value.shape) == 2 else "the input is no matrix"
 
 
-@template("EyeLike", accepts=_is_matrix)
+@template("EyeLike", accepts=_is_matrix, writes_anywhere=True)
 def eye_like(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     output = node.outputs[0]
@@ -70,7 +70,7 @@ def _has_matrices(node: Node) -> str:
     return "" if value is not None and value.shape is not None and len(value.shape) >= 2 else "the input has no matrices"
 
 
-@template("Trilu", accepts=_has_matrices)
+@template("Trilu", accepts=_has_matrices, writes_anywhere=True)
 def trilu(ctx: LowerContext, group: Group) -> None:
     """Elements on one side of a diagonal; the diagonal may be data."""
     node = root_of(group)
@@ -92,7 +92,7 @@ def trilu(ctx: LowerContext, group: Group) -> None:
     indexed_loop(ctx, shape, views, ctx.output(output), select(kept, x, zero), group.label)
 
 
-@template("OneHot")
+@template("OneHot", writes_anywhere=True)
 def one_hot(ctx: LowerContext, group: Group) -> None:
     """Each index against each class; an index outside of -depth to depth - 1 has no class."""
     node = root_of(group)

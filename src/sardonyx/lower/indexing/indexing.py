@@ -168,7 +168,7 @@ def _out_of_range(ctx: LowerContext, node: Node, axis: int) -> tuple[Address, in
     return ctx.fault(node, _OUT_OF_RANGE.format(axis=axis))
 
 
-@template("Gather")
+@template("Gather", writes_anywhere=True)
 def gather(ctx: LowerContext, group: Group) -> None:
     node = _root(group)
     data, indices, output = given(node, 0), given(node, 1), node.outputs[0]
@@ -229,7 +229,7 @@ def _along(strides: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
     return (*strides[:axis], 0, *strides[axis + 1 :])
 
 
-@template("GatherElements", accepts=_elements_fit)
+@template("GatherElements", accepts=_elements_fit, writes_anywhere=True)
 def gather_elements(ctx: LowerContext, group: Group) -> None:
     node = _root(group)
     data, indices = given(node, 0), given(node, 1)
@@ -271,7 +271,7 @@ def _nd_places(far: View, indices: View, batch: int, rest: int) -> list[Place]:
 _ND_OUT_OF_RANGE: Final = "index {found} is out of range for an axis of size {limit}: expected {low} to {high}"
 
 
-@template("GatherND", accepts=_depth_known)
+@template("GatherND", accepts=_depth_known, writes_anywhere=True)
 def gather_nd(ctx: LowerContext, group: Group) -> None:
     node = _root(group)
     source, indices, target = ctx.view(given(node, 0)), ctx.view(given(node, 1)), ctx.output(node.outputs[0])
@@ -344,7 +344,7 @@ class _Scattered:
         self._ctx.step(step)
 
 
-@template("ScatterElements", "Scatter", accepts=lambda node: _elements_fit(node) or _known_reduction(node))
+@template("ScatterElements", "Scatter", accepts=lambda node: _elements_fit(node) or _known_reduction(node), writes_anywhere=True)
 def scatter_elements(ctx: LowerContext, group: Group) -> None:
     """Places that differ on another axis never meet, so only the indexed axis is walked in order."""
     node = _root(group)
@@ -372,7 +372,7 @@ def scatter_elements(ctx: LowerContext, group: Group) -> None:
     result.finish()
 
 
-@template("ScatterND", accepts=lambda node: _depth_known(node) or _known_reduction(node))
+@template("ScatterND", accepts=lambda node: _depth_known(node) or _known_reduction(node), writes_anywhere=True)
 def scatter_nd(ctx: LowerContext, group: Group) -> None:
     """Updates of whole slices: within a slice places never meet, from slice to slice they may."""
     node = _root(group)

@@ -156,7 +156,7 @@ def split(ctx: LowerContext, node: Node) -> bool:
     return True
 
 
-@template("Concat")
+@template("Concat", writes_anywhere=True, reads_batches=True)
 def concat(ctx: LowerContext, group: Group) -> None:
     """Parts that were not written into the result right away are copied there."""
     node = root_of(group)
@@ -170,7 +170,7 @@ def concat(ctx: LowerContext, group: Group) -> None:
             ctx.copy(source, part, group.label)
 
 
-@template("Tile", accepts=lambda node: "" if node.version >= 6 else "Tile before opset 6 takes an axis")
+@template("Tile", accepts=lambda node: "" if node.version >= 6 else "Tile before opset 6 takes an axis", writes_anywhere=True)
 def tile(ctx: LowerContext, group: Group) -> None:
     """The result is the input with an axis of repeats before each axis."""
     node = root_of(group)
@@ -200,7 +200,7 @@ _TO_SPACE: Final = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}
 _TO_DEPTH: Final = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
 
 
-@template("DepthToSpace", accepts=_blocks_fit)
+@template("DepthToSpace", accepts=_blocks_fit, writes_anywhere=True)
 def depth_to_space(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     attrs = attribute_values(node)
@@ -212,7 +212,7 @@ def depth_to_space(ctx: LowerContext, group: Group) -> None:
     _rearrange(ctx, group, cut, _TO_SPACE[mode])
 
 
-@template("SpaceToDepth", accepts=_blocks_fit)
+@template("SpaceToDepth", accepts=_blocks_fit, writes_anywhere=True)
 def space_to_depth(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     attrs = attribute_values(node)
@@ -248,7 +248,7 @@ def _time_and_batch_lead(node: Node) -> str:
     return "" if shape is not None and len(shape) >= 2 and axes == {0, 1} else "batch and time are not the first two axes"
 
 
-@template("ReverseSequence", accepts=_time_and_batch_lead)
+@template("ReverseSequence", accepts=_time_and_batch_lead, writes_anywhere=True)
 def reverse_sequence(ctx: LowerContext, group: Group) -> None:
     """Every step of the result names the step of the input it comes from."""
     node = root_of(group)

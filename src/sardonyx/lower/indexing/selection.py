@@ -23,7 +23,9 @@ from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View, element_count, whole
 
 
-@template("TopK", accepts=lambda node: "" if node.outputs[0].shape else "the input has no axes", tells_sizes=True)
+@template(
+    "TopK", accepts=lambda node: "" if node.outputs[0].shape else "the input has no axes", tells_sizes=True, writes_anywhere=True
+)
 def top_k(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     source = ctx.view(first_input(node))

@@ -73,7 +73,7 @@ def _pads_known(node: Node) -> str:
     return "" if mode in ("constant", "reflect", "edge", "wrap") else f"mode {mode!r} is not known"
 
 
-@template("Pad", accepts=_pads_known)
+@template("Pad", accepts=_pads_known, writes_anywhere=True)
 def pad(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     rank = len(ctx.shape(first_input(node)))

@@ -59,7 +59,7 @@ def _accepts_fused_gemm(node: Node) -> str:
     return _accepts(node)
 
 
-@template("MatMul", accepts=_accepts, fuses=True)
+@template("MatMul", accepts=_accepts, fuses=True, writes_anywhere=True)
 def matmul(ctx: LowerContext, group: Group) -> None:
     """NumPy's product: the last two axes are matrices, the others are broadcast; a vector is a row or a column."""
     node = group.root
@@ -68,7 +68,7 @@ def matmul(ctx: LowerContext, group: Group) -> None:
     lower_product(ctx, group, ctx.view(a), ctx.view(b), 1.0)
 
 
-@template("FusedMatMul", "TransposeMatMul", domain="com.microsoft", accepts=_accepts, fuses=True)
+@template("FusedMatMul", "TransposeMatMul", domain="com.microsoft", accepts=_accepts, fuses=True, writes_anywhere=True)
 def fused_matmul(ctx: LowerContext, group: Group) -> None:
     """A product of transposed operands, times a factor."""
     node = group.root
@@ -89,7 +89,7 @@ def fused_matmul(ctx: LowerContext, group: Group) -> None:
     lower_product(ctx, group, views[0], views[1], 1.0 if alpha is None else float(alpha))
 
 
-@template("Gemm", accepts=_accepts, fuses=True)
+@template("Gemm", accepts=_accepts, fuses=True, writes_anywhere=True)
 def gemm(ctx: LowerContext, group: Group) -> None:
     """alpha * A * B + beta * C."""
     _gemm(ctx, group, None)

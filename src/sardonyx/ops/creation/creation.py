@@ -13,7 +13,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import rounded_once, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 def _texts(values: tuple[str, ...]) -> Array:
@@ -69,7 +69,7 @@ def infer_constant(ctx: InferContext) -> InferResult:
     return None
 
 
-CONSTANT = op("Constant", eval=_constant, infer=infer_constant)
+CONSTANT = op("Constant", eval=_constant, infer=infer_constant, traits=Trait.AHEAD)
 
 
 def _constant_of_shape(shape: Array, *, value: Array | None) -> Array:
@@ -94,7 +94,7 @@ def infer_constant_of_shape(ctx: InferContext) -> InferResult:
     return TensorType(dtype, shape)
 
 
-CONSTANT_OF_SHAPE = op("ConstantOfShape", eval=_constant_of_shape, infer=infer_constant_of_shape, since=9)
+CONSTANT_OF_SHAPE = op("ConstantOfShape", eval=_constant_of_shape, infer=infer_constant_of_shape, since=9, traits=Trait.AHEAD)
 
 
 def _count(start: float, limit: float, delta: float) -> int:
@@ -137,7 +137,7 @@ def infer_range(ctx: InferContext) -> InferResult:
     return (dims.dim_max(length, 0),)
 
 
-RANGE = op("Range", eval=_range, infer=infer_range, since=11)
+RANGE = op("Range", eval=_range, infer=infer_range, since=11, traits=Trait.AHEAD)
 
 
 def _eye_like(x: Array, *, dtype: int | None, k: int) -> Array:
@@ -154,7 +154,7 @@ def infer_eye_like(ctx: InferContext) -> InferResult:
     return ctx.shape(0) if dtype is None else TensorType(dtype, ctx.shape(0))
 
 
-EYE_LIKE = op("EyeLike", eval=_eye_like, infer=infer_eye_like, since=9)
+EYE_LIKE = op("EyeLike", eval=_eye_like, infer=infer_eye_like, since=9, traits=Trait.AHEAD)
 
 
 def _triangle(x: Array, k: Array | None = None, *, upper: int) -> Array:
@@ -168,7 +168,7 @@ def _triangle(x: Array, k: Array | None = None, *, upper: int) -> Array:
     return result
 
 
-TRILU = op("Trilu", eval=_triangle, infer=same_as(0), since=14)
+TRILU = op("Trilu", eval=_triangle, infer=same_as(0), since=14, traits=Trait.AHEAD)
 
 
 def _determinant(x: Array) -> Array:

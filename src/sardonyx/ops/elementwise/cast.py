@@ -159,5 +159,5 @@ def _bit_cast(x: Array, *, to: int) -> Array:
 
 CAST_1 = op("Cast", eval=lambda x, *, to: cast(x, _named_type(to)), infer=infer_cast, traits=Trait.ELEMENTWISE)
 CAST = op("Cast", eval=_cast_to_code, infer=infer_cast, traits=Trait.ELEMENTWISE, since=6)
-CAST_LIKE = op("CastLike", eval=_cast_like, infer=same_as(0), since=15)
+CAST_LIKE = op("CastLike", eval=_cast_like, infer=same_as(0), since=15, traits=Trait.AHEAD)
 BIT_CAST = op("BitCast", eval=_bit_cast, infer=infer_cast, traits=Trait.ELEMENTWISE, since=26)

@@ -66,7 +66,7 @@ def _infer_unique(ctx: InferContext) -> InferResult:
     return [(count,), (ctx.fresh() if shape is None else product(shape),), (count,)]
 
 
-OLD_UNIQUE = op("Unique", domain=MICROSOFT, eval=_unique, infer=_infer_unique)
+OLD_UNIQUE = op("Unique", domain=MICROSOFT, eval=_unique, infer=_infer_unique, traits=Trait.DATA_SIZED)
 
 
 def _expand_dims(x: Array, axis: Array) -> Array:

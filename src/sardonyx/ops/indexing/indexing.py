@@ -14,7 +14,7 @@ from sardonyx.ir import dims
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import rounded_once
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 def checked_indices(indices: Array, size: int, axis: int) -> Array:
@@ -40,7 +40,7 @@ def infer_gather(ctx: InferContext) -> InferResult:
     return (*data[:axis], *indices, *data[axis + 1 :])
 
 
-GATHER = op("Gather", eval=_gather, infer=infer_gather)
+GATHER = op("Gather", eval=_gather, infer=infer_gather, traits=Trait.AHEAD)
 
 
 def _along_axis(data: Array, indices: Array, axis: int) -> tuple[Any, ...]:
@@ -74,7 +74,7 @@ def _infer_gather_elements(ctx: InferContext) -> InferResult:
     return ctx.shape(1)
 
 
-GATHER_ELEMENTS = op("GatherElements", eval=_gather_elements, infer=_infer_gather_elements, since=11)
+GATHER_ELEMENTS = op("GatherElements", eval=_gather_elements, infer=_infer_gather_elements, since=11, traits=Trait.AHEAD)
 
 
 def _nd_positions(data: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]:
@@ -111,7 +111,7 @@ def infer_gather_nd(ctx: InferContext) -> InferResult:
     return (*indices[:-1], *data[(ctx.attr("batch_dims") or 0) + indices[-1] :])
 
 
-GATHER_ND = op("GatherND", eval=_gather_nd, infer=infer_gather_nd, since=11)
+GATHER_ND = op("GatherND", eval=_gather_nd, infer=infer_gather_nd, since=11, traits=Trait.AHEAD)
 
 _COMBINE: Final[dict[str, np.ufunc]] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -149,7 +149,7 @@ def _infer_scatter_elements(ctx: InferContext) -> InferResult:
 
 
 SCATTER = op("Scatter", eval=_scatter_elements, infer=_infer_scatter_elements, since=9)
-SCATTER_ELEMENTS = op("ScatterElements", eval=_scatter_elements, infer=_infer_scatter_elements, since=11)
+SCATTER_ELEMENTS = op("ScatterElements", eval=_scatter_elements, infer=_infer_scatter_elements, since=11, traits=Trait.AHEAD)
 
 
 def _scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str | None) -> Array:
@@ -172,7 +172,7 @@ def _infer_scatter_nd(ctx: InferContext) -> InferResult:
     return data
 
 
-SCATTER_ND = op("ScatterND", eval=_scatter_nd, infer=_infer_scatter_nd, since=11)
+SCATTER_ND = op("ScatterND", eval=_scatter_nd, infer=_infer_scatter_nd, since=11, traits=Trait.AHEAD)
 
 
 def one_hot_depth(depth: Array) -> int:
@@ -211,7 +211,7 @@ def infer_one_hot(ctx: InferContext) -> InferResult:
     return (*shape[:place], known[0] if known else ctx.fresh(), *shape[place:])
 
 
-ONE_HOT = op("OneHot", eval=_one_hot, infer=infer_one_hot, since=9)
+ONE_HOT = op("OneHot", eval=_one_hot, infer=infer_one_hot, since=9, traits=Trait.AHEAD)
 
 
 def _tensor_scatter(cache: Array, update: Array, starts: Array | None = None, *, axis: int, mode: str) -> Array:

@@ -215,7 +215,9 @@ def infer_transpose(ctx: InferContext) -> InferResult:
     return tuple(shape[axis] for axis in _permutation(perm, len(shape)))
 
 
-TRANSPOSE = op("Transpose", eval=lambda x, *, perm: x.transpose(_permutation(perm, x.ndim)), infer=infer_transpose)
+TRANSPOSE = op(
+    "Transpose", eval=lambda x, *, perm: x.transpose(_permutation(perm, x.ndim)), infer=infer_transpose, traits=Trait.AHEAD
+)
 
 
 def _concat(*inputs: Array, axis: int | None) -> Array:
@@ -261,7 +263,7 @@ def infer_concat(ctx: InferContext) -> InferResult:
     return (*merged[:along], total if len(known) == len(shapes) else ctx.fresh(), *merged[along + 1 :])
 
 
-CONCAT = op("Concat", eval=_concat, infer=infer_concat)
+CONCAT = op("Concat", eval=_concat, infer=infer_concat, traits=Trait.AHEAD)
 
 
 def _split_sizes(size: int, parts: int) -> list[int]:
@@ -341,9 +343,9 @@ def infer_split(ctx: InferContext) -> InferResult:
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
 
-SPLIT_1 = op("Split", eval=_split_1, infer=infer_split)
-SPLIT_2 = op("Split", eval=_split_2, infer=infer_split, since=2)
-SPLIT = op("Split", eval=_split_13, infer=infer_split, since=13)
+SPLIT_1 = op("Split", eval=_split_1, infer=infer_split, traits=Trait.AHEAD)
+SPLIT_2 = op("Split", eval=_split_2, infer=infer_split, since=2, traits=Trait.AHEAD)
+SPLIT = op("Split", eval=_split_13, infer=infer_split, since=13, traits=Trait.AHEAD)
 
 
 def _expand(x: Array, shape: Array) -> Array:
@@ -365,7 +367,7 @@ def infer_expand(ctx: InferContext) -> InferResult:
     return broadcast_shapes(shape, unknown)
 
 
-EXPAND = op("Expand", eval=_expand, infer=infer_expand, since=8)
+EXPAND = op("Expand", eval=_expand, infer=infer_expand, since=8, traits=Trait.AHEAD)
 
 
 def _tile(x: Array, repeats: Array) -> Array:
@@ -398,8 +400,8 @@ def infer_tile_axis(ctx: InferContext) -> InferResult:
     return ctx.unknown(ctx.rank(0))
 
 
-TILE_1 = op("Tile", eval=_tile_axis, infer=infer_tile_axis)
-TILE = op("Tile", eval=_tile, infer=infer_tile, since=6)
+TILE_1 = op("Tile", eval=_tile_axis, infer=infer_tile_axis, traits=Trait.AHEAD)
+TILE = op("Tile", eval=_tile, infer=infer_tile, since=6, traits=Trait.AHEAD)
 
 
 def _shape(x: Array, *, start: int | None, end: int | None) -> Array:
@@ -412,8 +414,8 @@ def infer_shape(ctx: InferContext) -> InferResult:
     return (ctx.fresh() if rank is None else len(range(rank)[ctx.attr("start") or 0 : ctx.attr("end")]),)
 
 
-SHAPE = op("Shape", eval=_shape, infer=infer_shape)
-SIZE = op("Size", eval=lambda x: np.asarray(x.size, np.int64), infer=scalar)
+SHAPE = op("Shape", eval=_shape, infer=infer_shape, traits=Trait.AHEAD | Trait.MEASURES)
+SIZE = op("Size", eval=lambda x: np.asarray(x.size, np.int64), infer=scalar, traits=Trait.AHEAD | Trait.MEASURES)
 
 _BLOCK_MODES: Final = ("DCR", "CRD")
 

@@ -12,7 +12,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis
 from sardonyx.ops.precision import widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 def _order(values: Array, axis: int, largest: bool) -> Array:
@@ -62,8 +62,8 @@ def infer_top_k(ctx: InferContext) -> InferResult:
     return [result, result]
 
 
-TOP_K_1 = op("TopK", eval=lambda x, *, axis, k: top_k(x, k, axis), infer=infer_top_k)
-TOP_K = op("TopK", eval=_top_k, infer=infer_top_k, since=10)
+TOP_K_1 = op("TopK", eval=lambda x, *, axis, k: top_k(x, k, axis), infer=infer_top_k, traits=Trait.AHEAD)
+TOP_K = op("TopK", eval=_top_k, infer=infer_top_k, since=10, traits=Trait.AHEAD)
 
 
 def _non_zero(x: Array) -> Array:
@@ -79,7 +79,7 @@ def infer_non_zero(ctx: InferContext) -> InferResult:
     return (ctx.fresh() if rank is None else rank, ctx.fresh("nonzero"))
 
 
-NON_ZERO = op("NonZero", eval=_non_zero, infer=infer_non_zero, since=9)
+NON_ZERO = op("NonZero", eval=_non_zero, infer=infer_non_zero, since=9, traits=Trait.AHEAD | Trait.DATA_SIZED)
 
 
 def _compress(x: Array, condition: Array, *, axis: int | None) -> Array:
@@ -101,7 +101,7 @@ def infer_compress(ctx: InferContext) -> InferResult:
     return None if shape is None else _with_size(shape, normalize_axis(axis, len(shape)), count)
 
 
-COMPRESS = op("Compress", eval=_compress, infer=infer_compress, since=9)
+COMPRESS = op("Compress", eval=_compress, infer=infer_compress, since=9, traits=Trait.AHEAD | Trait.DATA_SIZED)
 
 
 def _ranks(x: Array) -> Array:
@@ -148,4 +148,4 @@ def _unique(x: Array, *, axis: int | None, sorted: int) -> tuple[Array, Array, A
     return unique(x, axis, bool(sorted))
 
 
-UNIQUE = op("Unique", eval=_unique, infer=infer_unique, since=11)
+UNIQUE = op("Unique", eval=_unique, infer=infer_unique, since=11, traits=Trait.AHEAD | Trait.DATA_SIZED)

@@ -16,7 +16,7 @@ from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 _FAR: Final = (1 << 31) - 1  # exporters write "to the end" as the largest 32 or 64-bit integer
 _ALL_THE_WAY: Final = ((1 << 31) - 1, (1 << 63) - 1)
@@ -126,8 +126,8 @@ def infer_slice(ctx: InferContext) -> InferResult:
     return tuple(result)
 
 
-SLICE_1 = op("Slice", eval=_slice_by_attributes, infer=infer_slice)
-SLICE = op("Slice", eval=_slice_by_inputs, infer=infer_slice, since=10)
+SLICE_1 = op("Slice", eval=_slice_by_attributes, infer=infer_slice, traits=Trait.AHEAD)
+SLICE = op("Slice", eval=_slice_by_inputs, infer=infer_slice, since=10, traits=Trait.AHEAD)
 
 
 def _source(size: int, before: int, after: int, mode: str) -> Array:
@@ -208,9 +208,13 @@ def infer_pad(ctx: InferContext) -> InferResult:
     return tuple(result)
 
 
-PAD_1 = op("Pad", eval=lambda x, *, mode, paddings, value: pad(x, paddings, None, mode, value), infer=infer_pad)
-PAD_2 = op("Pad", eval=lambda x, *, mode, pads, value: pad(x, pads, None, mode, value), infer=infer_pad, since=2)
-PAD = op("Pad", eval=_pad_by_inputs, infer=infer_pad, since=11)
+PAD_1 = op(
+    "Pad", eval=lambda x, *, mode, paddings, value: pad(x, paddings, None, mode, value), infer=infer_pad, traits=Trait.AHEAD
+)
+PAD_2 = op(
+    "Pad", eval=lambda x, *, mode, pads, value: pad(x, pads, None, mode, value), infer=infer_pad, since=2, traits=Trait.AHEAD
+)
+PAD = op("Pad", eval=_pad_by_inputs, infer=infer_pad, since=11, traits=Trait.AHEAD)
 
 
 def _center_crop_pad(x: Array, shape: Array, *, axes: tuple[int, ...] | None) -> Array:

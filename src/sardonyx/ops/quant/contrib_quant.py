@@ -40,7 +40,7 @@ def _infer_quantize_linear(ctx: InferContext) -> InferResult:
 
 
 QUANTIZE_LINEAR = op("QuantizeLinear", domain=MICROSOFT, eval=_quantize_linear, infer=_infer_quantize_linear)
-DEQUANTIZE_LINEAR = op("DequantizeLinear", domain=MICROSOFT, eval=_dequantize_linear, infer=same_as(0))
+DEQUANTIZE_LINEAR = op("DequantizeLinear", domain=MICROSOFT, eval=_dequantize_linear, infer=same_as(0), traits=Trait.WIDENS)
 
 
 def real(x: Array, scale: Array, zero_point: Array | None) -> Array:

@@ -23,7 +23,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.ops.conv.conv import CONV, conv_core, convolved_shape, expect_channels
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.matmul.matmul import expect_product, integer_matmul
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 Array = NDArray[Any]
 
@@ -245,11 +245,11 @@ def _infer_dequantize(ctx: InferContext) -> InferResult:
     return ctx.shape(0) if dtype is None else TensorType(dtype, ctx.shape(0))
 
 
-op("QuantizeLinear", since=10, eval=_quantize_linear_10, infer=_infer_quantize)
-op("QuantizeLinear", since=13, eval=_quantize_linear_13, infer=_infer_quantize)
-op("QuantizeLinear", since=19, eval=_quantize_linear_19, infer=_infer_quantize)
-op("QuantizeLinear", since=21, eval=_quantize_linear_21, infer=_infer_quantize)
-op("QuantizeLinear", since=23, eval=_quantize_linear_23, infer=_infer_quantize)
+op("QuantizeLinear", since=10, eval=_quantize_linear_10, infer=_infer_quantize, traits=Trait.AHEAD)
+op("QuantizeLinear", since=13, eval=_quantize_linear_13, infer=_infer_quantize, traits=Trait.AHEAD)
+op("QuantizeLinear", since=19, eval=_quantize_linear_19, infer=_infer_quantize, traits=Trait.AHEAD)
+op("QuantizeLinear", since=21, eval=_quantize_linear_21, infer=_infer_quantize, traits=Trait.AHEAD)
+op("QuantizeLinear", since=23, eval=_quantize_linear_23, infer=_infer_quantize, traits=Trait.AHEAD)
 
 
 def _dequantize_linear_10(x: Array, scale: Array, zero_point: Array | None = None) -> Array:
@@ -272,10 +272,10 @@ def _dequantize_linear_23(
     return dequantize(x, scale, zero_point, dtype=_dtype_attr(output_dtype), axis=axis, block_size=block_size)
 
 
-op("DequantizeLinear", since=10, eval=_dequantize_linear_10, infer=_infer_dequantize)
-op("DequantizeLinear", since=13, eval=_dequantize_linear_13, infer=_infer_dequantize)
-op("DequantizeLinear", since=21, eval=_dequantize_linear_21, infer=_infer_dequantize)
-op("DequantizeLinear", since=23, eval=_dequantize_linear_23, infer=_infer_dequantize)
+op("DequantizeLinear", since=10, eval=_dequantize_linear_10, infer=_infer_dequantize, traits=Trait.AHEAD | Trait.WIDENS)
+op("DequantizeLinear", since=13, eval=_dequantize_linear_13, infer=_infer_dequantize, traits=Trait.AHEAD | Trait.WIDENS)
+op("DequantizeLinear", since=21, eval=_dequantize_linear_21, infer=_infer_dequantize, traits=Trait.AHEAD | Trait.WIDENS)
+op("DequantizeLinear", since=23, eval=_dequantize_linear_23, infer=_infer_dequantize, traits=Trait.AHEAD | Trait.WIDENS)
 
 
 def dynamic_parameters(x: Array, dtype: DType = dtypes.UINT8) -> tuple[Array, Array]:

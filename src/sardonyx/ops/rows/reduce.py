@@ -17,7 +17,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ops.elementwise.elementwise import truncated_division
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import rounded_once, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 Axes: TypeAlias = tuple[int, ...]
 Reducer: TypeAlias = Callable[[Array, Axes], Any]  # always keeps the reduced dimensions
@@ -122,8 +122,8 @@ def _reduction(name: str, reducer: Reducer, axes_are_input_since: int) -> None:
     def by_input(x: Array, axes: Array | None = None, *, keepdims: int, noop_with_empty_axes: int) -> Array:
         return _reduce(reducer, x, None if axes is None else axes.tolist(), keepdims, noop_with_empty_axes)
 
-    op(name, eval=by_attribute, infer=infer_reduce_by_attribute)
-    op(name, eval=by_input, infer=infer_reduce, since=axes_are_input_since)
+    op(name, eval=by_attribute, infer=infer_reduce_by_attribute, traits=Trait.AHEAD | Trait.REDUCES)
+    op(name, eval=by_input, infer=infer_reduce, since=axes_are_input_since, traits=Trait.AHEAD | Trait.REDUCES)
 
 
 for _name, _reducer in _REDUCERS.items():
@@ -156,8 +156,8 @@ def infer_arg_extremum(ctx: InferContext) -> InferResult:
     return _reduced_shape(ctx, (ctx.attr("axis"),), 0) if ctx.rank(0) else ctx.shape(0)
 
 
-ARG_MAX = op("ArgMax", eval=_arg_extremum(np.argmax), infer=infer_arg_extremum)
-ARG_MIN = op("ArgMin", eval=_arg_extremum(np.argmin), infer=infer_arg_extremum)
+ARG_MAX = op("ArgMax", eval=_arg_extremum(np.argmax), infer=infer_arg_extremum, traits=Trait.AHEAD)
+ARG_MIN = op("ArgMin", eval=_arg_extremum(np.argmin), infer=infer_arg_extremum, traits=Trait.AHEAD)
 
 
 def _cumulative(accumulate: Callable[..., Any], first: int) -> Callable[..., Array]:
@@ -190,8 +190,8 @@ def _infer_cumulative(ctx: InferContext) -> InferResult:
     return shape
 
 
-CUM_SUM = op("CumSum", eval=_cumulative(np.cumsum, 0), infer=_infer_cumulative, since=11)
-CUM_PROD = op("CumProd", eval=_cumulative(np.cumprod, 1), infer=_infer_cumulative, since=26)
+CUM_SUM = op("CumSum", eval=_cumulative(np.cumsum, 0), infer=_infer_cumulative, since=11, traits=Trait.AHEAD)
+CUM_PROD = op("CumProd", eval=_cumulative(np.cumprod, 1), infer=_infer_cumulative, since=26, traits=Trait.AHEAD)
 
 
 def softmax(x: Array, axis: int) -> Array:

@@ -63,7 +63,7 @@ def test_transpositions_stay_inside(lanes: int, kind: str, size: tuple[int, int]
     target = guarded(np.zeros((2, rows, columns), source.dtype))
     kernel = TransposeKernel(kind, 1)
     arguments = [2, rows, columns, source, columns * rows, rows, target, columns * rows, columns]
-    assert len(arguments) == kernel.argument_count()
+    assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, transpose.units([2], rows, columns), lanes, pieces=3)
     np.testing.assert_array_equal(target, source.transpose(0, 2, 1))
 
@@ -77,7 +77,7 @@ def test_interleavings_stay_inside(lanes: int, kind: str, count: int) -> None:
         target = guarded(np.zeros((3, rows, count), source.dtype))
         kernel = InterleaveKernel(kind, count, 1)
         arguments = [3, rows, source, count * rows, rows, target, count * rows]
-        assert len(arguments) == kernel.argument_count()
+        assert len(arguments) == kernel.arguments.count
         run(kernel, arguments, interleave.units([3], rows), lanes)
         np.testing.assert_array_equal(target, source.transpose(0, 2, 1))
 
@@ -94,7 +94,7 @@ def test_indexed_rows_stay_inside_and_report_the_first_bad_index(direction: Any,
     ordered = direction == "scatter"
     kernel = IndexKernel(direction, "f32", "i64", 1, 0 if ordered else 1, 1 if ordered else 0, True, combine)
     arguments = [5, 7, near, 7, far, 0, 3, 7, index, 1, record, 9]
-    assert len(arguments) == kernel.argument_count()
+    assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, indexing.units(kernel, [5, 7]), 0)
     good = [(row, place) for row, place in enumerate(places) if -3 <= place < 3]
     if direction == "gather":
@@ -130,7 +130,7 @@ def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool) -> None:
     target = guarded(np.zeros_like(source))
     kernel = ScanKernel("f32", "f32", "add", exclusive, 1, True)
     arguments = [2, 6, inner, source, 6 * inner, inner, 1, target, 6 * inner, inner, 1]
-    assert len(arguments) == kernel.argument_count()
+    assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, scan.units(kernel, [2], inner, library(lanes).target), lanes)
     np.testing.assert_array_equal(target, np.cumsum(source, axis=1) - (source if exclusive else 0))
 
@@ -140,7 +140,7 @@ def test_selections_stay_inside() -> None:
     values, places = guarded(np.zeros((4, 7), np.float32)), guarded(np.zeros((4, 7), np.int64))
     kernel = TopKKernel("f32", True, 1, True)
     arguments = [4, 30, 7, rows, 30, 1, values, 7, 1, places, 7, 1]
-    assert len(arguments) == kernel.argument_count()
+    assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, topk.units([4]), 0, pieces=2)
     order = np.argsort(-rows, axis=1, kind="stable")[:, :7]
     np.testing.assert_array_equal(places, order)
@@ -155,7 +155,7 @@ def test_sorts_stay_inside(wanted: int, dtype: Any) -> None:
     kernel = SortKernel({"f": "f32", "i": "i64", "u": "u8"}[rows.dtype.kind], False, 1)
     scratch = guarded(np.zeros(evaluate(kernel.scratch(30), {}), np.int64))
     arguments = [20, 30, wanted, rows, 30, 1, values, wanted, 1, places, wanted, 1, scratch, scratch.size]
-    assert len(arguments) == kernel.argument_count()
+    assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, sort.units([20]), 0, pieces=2)
     order = np.argsort(rows, axis=1, kind="stable")[:, :wanted]
     np.testing.assert_array_equal(places, order)
@@ -190,7 +190,7 @@ def test_resamplings_stay_inside(lanes: int, inner: int) -> None:
     target = guarded(np.zeros((2, 3, inner), np.float32))
     kernel = ResampleKernel("f32", "f32", "f32", 2, 1, True)
     arguments = [2, 3, inner, source, 4 * inner, inner, target, 3 * inner, inner, places, weights]
-    assert len(arguments) == kernel.argument_count()
+    assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, resample.units(kernel, [2], 3), lanes)
     expected = np.einsum("njti,jt->nji", source[:, places], weights)
     np.testing.assert_allclose(target, expected, rtol=1e-6, atol=1e-6)

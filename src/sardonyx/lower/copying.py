@@ -63,19 +63,16 @@ def _transposition(
         return None, 0
     outer = [axis for axis in range(len(sizes)) if axis not in (rows, columns)]
     width = BITS[kind] // 8
-    arguments = (
-        *(sizes[axis] for axis in outer),
-        sizes[rows],
-        sizes[columns],
-        Address(source.buffer, source.offset * width),
-        *(reads[axis] for axis in outer),
-        reads[columns],
-        Address(target.buffer, target.offset * width),
-        *(writes[axis] for axis in outer),
-        writes[rows],
+    kernel = TransposeKernel(kind, len(outer))
+    arguments = kernel.arguments.entries(
+        outer=[sizes[axis] for axis in outer],
+        rows=sizes[rows],
+        columns=sizes[columns],
+        source=(Address(source.buffer, source.offset * width), [reads[axis] for axis in (*outer, columns)]),
+        target=(Address(target.buffer, target.offset * width), [writes[axis] for axis in (*outer, rows)]),
     )
     step = KernelStep(
-        TransposeKernel(kind, len(outer)),
+        kernel,
         arguments,
         units([sizes[axis] for axis in outer], sizes[rows], sizes[columns]) * share,
         product(sizes) * (100 * width) // 1000 * share,
@@ -99,17 +96,15 @@ def _interleaving(source: View, target: View, kind: str, label: str, nodes: tupl
         return None
     outer = [axis for axis in range(len(sizes)) if axis not in (rows, columns)]
     width = BITS[kind] // 8
-    arguments = (
-        *(sizes[axis] for axis in outer),
-        sizes[rows],
-        Address(source.buffer, source.offset * width),
-        *(reads[axis] for axis in outer),
-        reads[columns],
-        Address(target.buffer, target.offset * width),
-        *(writes[axis] for axis in outer),
+    kernel = interleave.InterleaveKernel(kind, count, len(outer))
+    arguments = kernel.arguments.entries(
+        outer=[sizes[axis] for axis in outer],
+        rows=sizes[rows],
+        source=(Address(source.buffer, source.offset * width), [reads[axis] for axis in (*outer, columns)]),
+        target=(Address(target.buffer, target.offset * width), [writes[axis] for axis in outer]),
     )
     return KernelStep(
-        interleave.InterleaveKernel(kind, count, len(outer)),
+        kernel,
         arguments,
         interleave.units([sizes[axis] for axis in outer], sizes[rows]),
         product(sizes) * (100 * width) // 1000,

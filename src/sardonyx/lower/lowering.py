@@ -163,7 +163,7 @@ class LowerContext:
 
     def _write(self, view: View, elements: Sequence[Dim], label: str) -> None:
         kernel = WriteKernel(view.buffer.dtype.name, len(elements))
-        arguments = (Address(view.buffer), *elements)
+        arguments = kernel.arguments.entries(target=Address(view.buffer), elements=elements)
         self.step(KernelStep(kernel, arguments, 1, len(elements), (), (view.buffer,), "sizes", (f"sizes {label!r}",)))
 
     def sizes(self, elements: Sequence[Dim], label: str) -> View:

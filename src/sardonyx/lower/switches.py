@@ -39,7 +39,9 @@ class _Switches:
             rows.append((step, group, region))
         for node, switch in self._made.items():
             then, other = (self._decided.get((node, side), []) for side in (True, False))
-            switch.arguments = (*switch.arguments, len(then), len(other))
+            _, condition = self._ifs[node]
+            where = Address(condition.buffer, condition.offset)
+            switch.arguments = SwitchKernel().arguments.entries(condition=where, first=len(then), second=len(other))
             switch.work = 10 + len(then) + len(other)
             switch.decides = (*then, *other)
         lowered.steps[:] = [step for step, _, _ in rows]
@@ -49,8 +51,7 @@ class _Switches:
     def _new_switch(self, node: Node, region: Region) -> KernelStep:
         """The switch of an If, before it is known what it decides on."""
         _, condition = self._ifs[node]
-        address = Address(condition.buffer, condition.offset)
-        switch = KernelStep(SwitchKernel(), (address,), 1, 0, (condition.buffer,), (), "switch", (node.label,))
+        switch = KernelStep(SwitchKernel(), (), 1, 0, (condition.buffer,), (), "switch", (node.label,))
         self._made[node] = switch
         self._note(switch, region)
         return switch

@@ -6,6 +6,7 @@ element is not zero. Coordinates then follow from row to row without divisions.
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
@@ -26,7 +27,8 @@ def _is_set(e: VectorEmitter, pointer: str, kind: str) -> str:
 def emit_count_kernel(kernel: CountKernel, name: str, target: Target) -> Function:
     """The function of a count."""
     f = Function(name, KERNEL_PARAMETERS)
-    elements, source, counts = f.argument("%args", 0), f.argument("%args", 1, "ptr"), f.argument("%args", 2, "ptr")
+    a = Loaded(f, kernel.arguments)
+    elements, source, counts = a["elements"], a["source"], a["counts"]
     element = memory_type(kernel.type)
     lanes = target.lanes_of(max(BITS[kernel.type], 16))
     wide = VectorEmitter(f, lanes)
@@ -50,8 +52,8 @@ def emit_count_kernel(kernel: CountKernel, name: str, target: Target) -> Functio
 def emit_starts_kernel(kernel: StartsKernel, name: str, target: Target) -> Function:
     """The function that adds up counts."""
     f = Function(name, KERNEL_PARAMETERS)
-    chunks = f.argument("%args", 0)
-    counts, starts, total = (f.argument("%args", position, "ptr") for position in (1, 2, 3))
+    a = Loaded(f, kernel.arguments)
+    chunks, counts, starts, total = a["chunks"], a["counts"], a["starts"], a["total"]
     unit = f.loop("%begin", "%end")
     each = f.loop(0, chunks, 1, [("i64", "0")])
     f.line(f"store i64 {each.carry[0]}, ptr {f.element(starts, 'i64', each.index)}, align 8")
@@ -66,11 +68,9 @@ def emit_starts_kernel(kernel: StartsKernel, name: str, target: Target) -> Funct
 def emit_places_kernel(kernel: PlacesKernel, name: str, target: Target) -> Function:
     """The function that writes coordinates."""
     f = Function(name, KERNEL_PARAMETERS)
-    at = iter(range(kernel.axes + 6))
-    sizes = [f.argument("%args", next(at)) for _ in range(kernel.axes)]
-    elements = f.argument("%args", next(at))
-    source, starts, places = (f.argument("%args", next(at), "ptr") for _ in range(3))
-    strides = [f.argument("%args", next(at)) for _ in range(2)]
+    a = Loaded(f, kernel.arguments)
+    sizes, elements, source, starts = a.several("sizes"), a["elements"], a["source"], a["starts"]
+    places, strides = a.tensor("target")
     collected = f.let(f"alloca [{CHUNK} x i64], align 64", "collected")
     unit = f.loop("%begin", "%end")
     first, stop = _chunk(f, unit.index, elements)

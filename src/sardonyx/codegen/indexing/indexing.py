@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import Function, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -27,26 +28,15 @@ class _IndexEmitter:
         self.f = f = function
         self.target = target
         self.element = memory_type(kernel.type)
-        at = iter(range(kernel.argument_count()))
-
-        def number() -> str:
-            return f.argument("%args", next(at))
-
-        def address() -> str:
-            return f.argument("%args", next(at), "ptr")
-
-        self.sizes = [number() for _ in range(kernel.axes)]
-        self.row = number() if kernel.rows else "1"
-        self.near, self.near_moves = address(), [number() for _ in range(kernel.axes)]
-        self.far, self.far_moves = address(), [number() for _ in range(kernel.axes)]
-        self.limits = [number() for _ in range(kernel.indices)]
-        self.moves = [number() for _ in range(kernel.indices)]
-        self.index: list[str] = []
-        self.index_moves: list[list[str]] = []
-        for _ in range(kernel.indices):
-            self.index.append(address())
-            self.index_moves.append([number() for _ in range(kernel.axes)])
-        self.record, self.code = address(), number()
+        a = Loaded(f, kernel.arguments)
+        self.sizes = a.several("sizes")
+        self.row = a["row"] if kernel.rows else "1"
+        self.near, self.near_moves = a.tensor("near")
+        self.far, self.far_moves = a.tensor("far")
+        self.limits, self.moves = a.several("limits"), a.several("moves")
+        self.index = [each.base for each in a.tensors("index")]
+        self.index_moves = [each.strides for each in a.tensors("index")]
+        self.record, self.code = a["record"], a["code"]
         self._use_known_strides()
 
     def _use_known_strides(self) -> None:

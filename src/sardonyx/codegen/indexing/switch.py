@@ -11,10 +11,11 @@ from sardonyx.target.target import Target
 def emit_switch_kernel(kernel: SwitchKernel, name: str, target: Target) -> Function:
     """The function that writes the unit counts of both sides."""
     f = Function(name, KERNEL_PARAMETERS)
-    byte = f.let(f"load i8, ptr {f.argument('%args', 0, 'ptr')}, align 1")
+    record = kernel.arguments
+    byte = f.let(f"load i8, ptr {f.argument('%args', record.position('condition'), 'ptr')}, align 1")
     holds = f.let(f"icmp ne i8 {byte}, 0")
-    first, second = f.argument("%args", 1), f.argument("%args", 2)
-    steps = f.element("%args", "i64", 3)
+    first, second = (f.argument("%args", record.position(name)) for name in ("first", "second"))
+    steps = f.element("%args", "i64", record.count)
     loop = f.loop(0, f.add(first, second))
     at = f.mul(loop.index, 2)
     distance = f.let(f"load i64, ptr {f.element(steps, 'i64', at)}, align 8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.pack import transpose
@@ -38,15 +39,10 @@ def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) ->
     side = square(BITS[kernel.type], target)
     e = VectorEmitter(f, side)
     element = memory_type(kernel.type)
-    at = iter(range(kernel.argument_count()))
-    outer = [f.argument("%args", next(at)) for _ in range(kernel.outer)]
-    rows, columns = f.argument("%args", next(at)), f.argument("%args", next(at))
-    source = f.argument("%args", next(at), "ptr")
-    source_outer = [f.argument("%args", next(at)) for _ in outer]
-    source_move = f.argument("%args", next(at))
-    result = f.argument("%args", next(at), "ptr")
-    result_outer = [f.argument("%args", next(at)) for _ in outer]
-    result_move = f.argument("%args", next(at))
+    a = Loaded(f, kernel.arguments)
+    outer, rows, columns = a.several("outer"), a["rows"], a["columns"]
+    source, (*source_outer, source_move) = a.tensor("source")
+    result, (*result_outer, result_move) = a.tensor("target")
     row_blocks = f.let(f"udiv i64 {f.add(rows, BLOCK_ROWS - 1)}, {BLOCK_ROWS}", "i")
     column_blocks = f.let(f"udiv i64 {f.add(columns, BLOCK_COLUMNS - 1)}, {BLOCK_COLUMNS}", "i")
     last_row, last_column = f.sub(rows, side), f.sub(columns, side)

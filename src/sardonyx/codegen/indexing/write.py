@@ -13,8 +13,9 @@ def emit_write_kernel(kernel: WriteKernel, name: str, target: Target) -> Functio
     """The function of a kernel that writes its arguments."""
     f = Function(name, KERNEL_PARAMETERS)
     e = VectorEmitter(f, 1)
-    base = f.argument("%args", 0, "ptr")
+    base = f.argument("%args", kernel.arguments.position("target"), "ptr")
+    first = kernel.arguments.position("elements")
     for number in range(kernel.count):
-        value = convert(e, f.argument("%args", 1 + number), "i64", kernel.type)
+        value = convert(e, f.argument("%args", first + number), "i64", kernel.type)
         e.store(f.element(base, memory_type(kernel.type), number), value, kernel.type)
     return f

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, memory_type
@@ -38,14 +39,10 @@ def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) 
     lanes = square(BITS[kernel.type], target)
     e, one = VectorEmitter(f, lanes), VectorEmitter(f, 1)
     element = memory_type(kernel.type)
-    at = iter(range(kernel.argument_count()))
-    outer = [f.argument("%args", next(at)) for _ in range(kernel.outer)]
-    rows = f.argument("%args", next(at))
-    source = f.argument("%args", next(at), "ptr")
-    source_outer = [f.argument("%args", next(at)) for _ in outer]
-    column_move = f.argument("%args", next(at))
-    result = f.argument("%args", next(at), "ptr")
-    result_outer = [f.argument("%args", next(at)) for _ in outer]
+    a = Loaded(f, kernel.arguments)
+    outer, rows = a.several("outer"), a["rows"]
+    source, (*source_outer, column_move) = a.tensor("source")
+    result, result_outer = a.tensor("target")
     chunks = f.let(f"udiv i64 {f.add(rows, CHUNK - 1)}, {CHUNK}", "i")
     unit = f.loop("%begin", "%end")
     start = f.mul(f.let(f"urem i64 {unit.index}, {chunks}", "i"), CHUNK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type
@@ -16,14 +17,11 @@ def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> Function:
     lanes = run_lanes(kernel, target)
     e = VectorEmitter(f, lanes)
     element = memory_type(kernel.type)
-    at = iter(range(kernel.argument_count()))
-    outer = [f.argument("%args", next(at)) for _ in range(kernel.outer)]
-    steps, inner = f.argument("%args", next(at)), f.argument("%args", next(at))
+    a = Loaded(f, kernel.arguments)
+    outer, steps, inner = a.several("outer"), a["steps"], a["inner"]
     sides = []
-    for _ in range(2):
-        base = f.argument("%args", next(at), "ptr")
-        moves = [f.argument("%args", next(at)) for _ in outer]
-        sides.append((base, moves, f.argument("%args", next(at)), f.argument("%args", next(at))))
+    for base, (*moves, step, inside) in (a.tensor("source"), a.tensor("target")):
+        sides.append((base, moves, step, inside))
     runs = f.let(f"udiv i64 {f.add(inner, lanes - 1)}, {lanes}", "i")
 
     unit = f.loop("%begin", "%end")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.radix import Words, ordered_key
@@ -35,15 +36,13 @@ class _SortEmitter:
         self.f = f = function
         self.key = f"i{kernel.bits}"
         self.leading = min(_LEADING, kernel.bits)
-        at = iter(range(kernel.argument_count()))
-
-        def number() -> str:
-            return f.argument("%args", next(at))
-
-        self.outer = [number() for _ in range(kernel.outer)]
-        self.length, self.wanted = number(), number()
-        self.sides = [(f.argument("%args", next(at), "ptr"), [number() for _ in self.outer], number()) for _ in range(3)]
-        self.scratch = f.own_part(f.argument("%args", next(at), "ptr"), "i64", number())
+        a = Loaded(f, kernel.arguments)
+        self.outer, self.length, self.wanted = a.several("outer"), a["length"], a["wanted"]
+        self.sides: list[tuple[str, list[str], str]] = []
+        for base, (*strides, along) in (a.tensor("rows"), a.tensor("values"), a.tensor("places")):
+            self.sides.append((base, strides, along))
+        words, (size,) = a.tensor("scratch")
+        self.scratch = f.own_part(words, "i64", size)
         self.words = Words(f, kernel.bits, 1 << self.leading)
 
     def emit(self) -> None:

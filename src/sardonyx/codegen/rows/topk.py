@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, memory_type
@@ -30,13 +31,11 @@ def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> Function:
     f = Function(name, KERNEL_PARAMETERS)
     one = VectorEmitter(f, 1)
     kind, element = kernel.type, memory_type(kernel.type)
-    at = iter(range(kernel.argument_count()))
-    outer = [f.argument("%args", next(at)) for _ in range(kernel.outer)]
-    length, wanted = f.argument("%args", next(at)), f.argument("%args", next(at))
+    a = Loaded(f, kernel.arguments)
+    outer, length, wanted = a.several("outer"), a["length"], a["wanted"]
     sides = []
-    for _ in range(3):
-        base = f.argument("%args", next(at), "ptr")
-        sides.append((base, [f.argument("%args", next(at)) for _ in outer], f.argument("%args", next(at))))
+    for base, (*strides, along) in (a.tensor("rows"), a.tensor("values"), a.tensor("places")):
+        sides.append((base, strides, along))
     comes_first = _better(kernel)
 
     def better(e: VectorEmitter, value: str, other: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type, scalar_type
@@ -21,18 +22,11 @@ class _ResampleEmitter:
         self.k = kernel
         self.f = f = function
         self.lanes = target.lanes_of(64 if kernel.compute == "f64" else 32)
-        at = iter(range(kernel.argument_count()))
-
-        def number() -> str:
-            return f.argument("%args", next(at))
-
-        self.outer = [number() for _ in range(kernel.outer)]
-        self.points, self.inner = number(), number()
-        self.source, self.source_outer = f.argument("%args", next(at), "ptr"), [number() for _ in self.outer]
-        self.source_move = number()
-        self.target, self.target_outer = f.argument("%args", next(at), "ptr"), [number() for _ in self.outer]
-        self.target_move = number()
-        self.places, self.weights = f.argument("%args", next(at), "ptr"), f.argument("%args", next(at), "ptr")
+        a = Loaded(f, kernel.arguments)
+        self.outer, self.points, self.inner = a.several("outer"), a["points"], a["inner"]
+        self.source, (*self.source_outer, self.source_move) = a.tensor("source")
+        self.target, (*self.target_outer, self.target_move) = a.tensor("target")
+        self.places, self.weights = a["places"], a["weights"]
 
     def emit(self) -> None:
         f, k = self.f, self.k

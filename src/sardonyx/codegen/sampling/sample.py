@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, intrinsic_suffix, memory_type
@@ -13,11 +14,10 @@ from sardonyx.target.target import Target
 def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Function:
     """The function of a sampling."""
     f = Function(name, KERNEL_PARAMETERS)
-    at = iter(range(kernel.argument_count()))
-    channels, points, elements, move = (f.argument("%args", next(at)) for _ in range(4))
-    source, places = (f.argument("%args", next(at), "ptr") for _ in range(2))
-    weights = f.argument("%args", next(at), "ptr") if kernel.weighted else ""
-    result = f.argument("%args", next(at), "ptr")
+    a = Loaded(f, kernel.arguments)
+    channels, points, elements, move = a["channels"], a["points"], a["elements"], a["move"]
+    source, places, result = a["source"], a["places"], a["target"]
+    weights = a["weights"] if kernel.weighted else ""
     chunks = f.let(f"udiv i64 {f.add(points, CHUNK - 1)}, {CHUNK}", "i")
     lanes = target.lanes_of(64)  # places are 64 bits wide
     unit = f.loop("%begin", "%end")

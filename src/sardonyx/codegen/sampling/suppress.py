@@ -9,6 +9,7 @@ for row:
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -55,15 +56,15 @@ class _SuppressEmitter:
         self.k = kernel
         self.f = f = function
         self.target, self.lanes = target, target.lanes
-        at = iter(range(kernel.argument_count()))
-        self.rows, self.classes, self.boxes, self.room = (f.argument("%args", next(at)) for _ in range(4))
-        self.box, self.score, most, overlap = (f.argument("%args", next(at), "ptr") for _ in range(4))
-        least = f.argument("%args", next(at), "ptr") if kernel.scored else ""
-        self.chosen, self.counts = (f.argument("%args", next(at), "ptr") for _ in range(2))
-        self.record, self.code = f.argument("%args", next(at), "ptr"), f.argument("%args", next(at))
-        self.scratch, self.corners = (
-            f.own_part(f.argument("%args", next(at), "ptr"), kind, f.argument("%args", next(at))) for kind in ("i64", "float")
-        )
+        a = Loaded(f, kernel.arguments)
+        self.rows, self.classes, self.boxes, self.room = a["rows"], a["classes"], a["boxes"], a["room"]
+        self.box, self.score, most, overlap = a["box"], a["score"], a["most"], a["overlap"]
+        least = a["least"] if kernel.scored else ""
+        self.chosen, self.counts = a["chosen"], a["counts"]
+        self.record, self.code = a["record"], a["code"]
+        (words, (word_size,)), (corners, (corner_size,)) = a.tensor("words"), a.tensor("corners")
+        self.scratch = f.own_part(words, "i64", word_size)
+        self.corners = f.own_part(corners, "float", corner_size)
         self.most = f.min(f.let(f"load i64, ptr {most}, align 8"), self.room)
         self.overlap = f.let(f"load float, ptr {overlap}, align 4")
         self.least = f.let(f"load float, ptr {least}, align 4") if least else ""
@@ -188,8 +189,9 @@ class _SuppressEmitter:
 def emit_list_kernel(kernel: ListKernel, name: str, target: Target) -> Function:
     """The function that lists chosen boxes."""
     f = Function(name, KERNEL_PARAMETERS)
-    classes, room = (f.argument("%args", position) for position in range(2))
-    chosen, counts, starts, result = (f.argument("%args", position, "ptr") for position in range(2, 6))
+    a = Loaded(f, kernel.arguments)
+    classes, room = a["classes"], a["room"]
+    chosen, counts, starts, result = a["chosen"], a["counts"], a["starts"], a["target"]
     row = f.loop("%begin", "%end")
     image, kind = f.let(f"udiv i64 {row.index}, {classes}", "i"), f.let(f"urem i64 {row.index}, {classes}", "i")
     count, start = (f.let(f"load i64, ptr {f.element(base, 'i64', row.index)}, align 8") for base in (counts, starts))

@@ -8,9 +8,7 @@ The results are in row-major order whatever the number of workers: every chunk k
 known between the second and the third. The elements are an input, which somebody may change in between: `places` writes as many
 as were counted, whatever it finds then; what is missing is 0.
 
-The elements lie without gaps. Arguments of count: how many elements, address of the elements, address of the counts. Of starts:
-how many chunks, addresses of the counts, the starts (one more) and the total. Of places: sizes of the axes, how many elements,
-address of the elements, of the starts, of the target and its strides. The parallel range counts chunks, for starts it is 1.
+The elements lie without gaps. The parallel range counts chunks, for starts it is 1.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv
+from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor
 
 CHUNK: Final = 1024  # elements; their places are collected on the stack
 
@@ -34,6 +33,11 @@ class CountKernel:
         """Equal for kernels with the same code."""
         return f"count|{self.type}"
 
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(number("elements"), address("source"), address("counts"))
+
 
 @dataclass(frozen=True)
 class StartsKernel:
@@ -43,6 +47,11 @@ class StartsKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return "starts"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(number("chunks"), address("counts"), address("starts"), address("total"))
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,13 @@ class PlacesKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return f"places|{self.type}|{self.axes}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("sizes", self.axes), number("elements"), address("source"), address("starts"), tensor("target", 2)
+        )
 
 
 def chunks(elements: Dim) -> Dim:

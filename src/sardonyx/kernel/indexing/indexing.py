@@ -8,9 +8,6 @@ reported as a fault and its place is left out: nothing outside is read or writte
 
 Axes: `parallel` ones, on which different places never meet in one element of `far`; `ordered` ones, walked in order by
 one worker; and with `rows` a last axis along which both sides are consecutive and the indices are the same, moved in pieces.
-
-Arguments: the sizes of all axes; for near and far the address and a stride for each axis but the row axis; the limits and the
-moves of the indices; for each index the address and a stride for each axis but the row axis; fault record, fault code.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
 from sardonyx.kernel.loops import Inner
 
 Direction: TypeAlias = Literal["gather", "scatter"]
@@ -61,9 +59,20 @@ class IndexKernel:
         """Whether the last parallel axis is walked in chunks."""
         return not self.rows and not self.ordered and self.parallel > 0
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return self.axes + int(self.rows) + 2 * (1 + self.axes) + self.indices * (3 + self.axes) + 2
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("sizes", self.axes),
+            *([number("row")] if self.rows else []),
+            tensor("near", self.axes),
+            tensor("far", self.axes),
+            numbers("limits", self.indices),
+            numbers("moves", self.indices),
+            tensors("index", self.indices, self.axes),
+            address("record"),  # where a fault is reported
+            number("code"),
+        )
 
 
 def units(kernel: IndexKernel, sizes: Sequence[Dim]) -> Dim:

@@ -1,12 +1,14 @@
 """Deciding which steps run: the two sides of an If stand in one program, and the side not taken has nothing to do.
 
-Arguments: the address of the condition, how many steps the first side has, how many the second; then for each step how far from
+Behind its arguments (the condition, how many steps the first side has, how many the second) stands for each step how far from
 the arguments its unit count stands in the table, and the count it has if its side is taken.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from sardonyx.kernel.arguments import Arguments, address, number
 
 
 @dataclass(frozen=True)
@@ -17,3 +19,8 @@ class SwitchKernel:
     def key(self) -> str:
         """There is only one."""
         return "switch"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(address("condition"), number("first"), number("second"))  # the entries of the steps follow

@@ -4,9 +4,6 @@
 
 Squares of elements are turned in registers; a unit of work is a block of squares small enough for the first cache. The last
 square of a row or column overlaps the one before, so both axes must have at least as many elements as a square has rows.
-
-Arguments: outer sizes, rows, columns; address of the source, its outer strides, its stride along c; address of the target, its
-outer strides, its stride along r. Strides count elements.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 from sardonyx.target.target import Target
 
 BLOCK_ROWS = 64
@@ -33,9 +31,16 @@ class TransposeKernel:
         """Equal for kernels with the same code."""
         return f"transpose|{self.type}|{self.outer}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return self.outer + 2 + 2 * (self.outer + 2)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("outer", self.outer),
+            number("rows"),
+            number("columns"),
+            tensor("source", self.outer + 1),  # strides: outer axes, along c
+            tensor("target", self.outer + 1),  # strides: outer axes, along r
+        )
 
 
 def square(bits: int, target: Target) -> int:

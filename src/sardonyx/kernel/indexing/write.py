@@ -1,11 +1,10 @@
-"""Writing sizes into memory: the elements of small tensors such as the result of Shape.
-
-Arguments: the address, then one number for each element.
-"""
+"""Writing sizes into memory: the elements of small tensors such as the result of Shape."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from sardonyx.kernel.arguments import Arguments, address, numbers
 
 
 @dataclass(frozen=True)
@@ -19,3 +18,8 @@ class WriteKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return f"write|{self.type}|{self.count}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(address("target"), numbers("elements", self.count))

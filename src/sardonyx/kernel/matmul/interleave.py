@@ -4,8 +4,7 @@
 
 as an image goes from planes of colours to pixels. Vectors of all columns are loaded and mixed in registers.
 
-Arguments: outer sizes, rows; address of the source, its outer strides, its stride along c; address of the target, its outer
-strides. Strides count elements. The parallel range counts chunks of rows.
+The parallel range counts chunks of rows.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 
 CHUNK = 1024  # rows that make one unit of work
 MOST = 8  # columns
@@ -32,9 +32,15 @@ class InterleaveKernel:
         """Equal for kernels with the same code."""
         return f"interleave|{self.type}|{self.count}|{self.outer}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return (self.outer + 1) + (self.outer + 2) + (self.outer + 1)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("outer", self.outer),
+            number("rows"),
+            tensor("source", self.outer + 1),  # strides: outer axes, along c
+            tensor("target", self.outer),
+        )
 
 
 def units(outer: Sequence[Dim], rows: Dim) -> Dim:

@@ -4,8 +4,7 @@
 
 Steps are taken in order. With `vector` the axis i is consecutive on both sides and its elements are worked on together.
 
-Arguments: outer sizes, steps, inner size; address of the source, its outer strides, step stride, inner stride; the same of the
-target. Strides count elements. The parallel range counts runs: with `vector` a few vectors of i, else single elements of it.
+The parallel range counts runs: with `vector` a few vectors of i, else single elements of it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 from sardonyx.target.target import Target
 
 Operation: TypeAlias = Literal["add", "mul"]
@@ -37,9 +37,13 @@ class ScanKernel:
         flags = f"{int(self.exclusive)}|{self.outer}|{int(self.vector)}"
         return f"scan|{self.type}|{self.compute}|{self.operation}|{flags}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return (self.outer + 2) + 2 * (self.outer + 3)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        strides = self.outer + 2  # outer axes, step, inner
+        return Arguments(
+            numbers("outer", self.outer), number("steps"), number("inner"), tensor("source", strides), tensor("target", strides)
+        )
 
 
 def run_lanes(kernel: ScanKernel, target: Target) -> int:

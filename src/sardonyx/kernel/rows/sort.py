@@ -4,9 +4,7 @@ Every element becomes an unsigned key that compares as the element does (NaN cou
 equal), with its place behind it in one word. If few are wanted, those that the leading bits of the key rule out are dropped. The
 rest is sorted by one byte of the key after the other; that keeps equal elements in their order.
 
-Arguments: outer sizes, row length, k; for the rows, the values and the places: address, outer strides, stride along the row;
-address and size (in 64-bit numbers) of a worker's scratch memory, which has two rows of words. Strides count elements. The
-parallel range counts rows.
+The parallel range counts rows.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim, product
+from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 from sardonyx.kernel.expr import BITS
 
 LONGEST: Final = (1 << 32) - 1  # row whose places fit next to a key of 32 bits
@@ -44,9 +43,19 @@ class SortKernel:
         """How many bits of a word hold the place."""
         return 32 if self.bits <= 32 else 64
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return (self.outer + 2) + 3 * (self.outer + 2) + 2
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        strides = self.outer + 1  # outer axes, along the row
+        return Arguments(
+            numbers("outer", self.outer),
+            number("length"),
+            number("wanted"),
+            tensor("rows", strides),
+            tensor("values", strides),
+            tensor("places", strides),
+            tensor("scratch", 1),  # two rows of words for each worker; the stride leads from one worker's to the next's
+        )
 
     def scratch(self, length: Dim) -> Dim:
         """How many 64-bit numbers of scratch memory a worker needs."""

@@ -4,8 +4,7 @@ A row keeps its best elements so far in the result itself, sorted: an element th
 its place. NaN counts as greater than every number; equal elements stay in their order. In rows without gaps (`unit`) a vector of
 elements none of which is better is passed over at once.
 
-Arguments: outer sizes, row length, k; for the rows, the values and the places: address, outer strides, stride along the row.
-Strides count elements. The parallel range counts rows.
+The parallel range counts rows.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, product
+from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 
 MOST = 64  # elements asked for; moving up would take longer than sorting with more
 
@@ -32,9 +32,18 @@ class TopKKernel:
         """Equal for kernels with the same code."""
         return f"topk|{self.type}|{int(self.largest)}|{self.outer}|{int(self.unit)}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return (self.outer + 2) + 3 * (self.outer + 2)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        strides = self.outer + 1  # outer axes, along the row
+        return Arguments(
+            numbers("outer", self.outer),
+            number("length"),
+            number("wanted"),
+            tensor("rows", strides),
+            tensor("values", strides),
+            tensor("places", strides),
+        )
 
 
 def units(outer: Sequence[Dim]) -> Dim:

@@ -5,9 +5,7 @@
 A weight of zero takes no part, so that an infinity next door does not become NaN. With `rows` the axis i is consecutive on both
 sides and its elements are worked on together; else it has one element.
 
-Arguments: outer sizes, points j, inner size; address of the source, its outer strides, its stride along the axis; the same of the
-target; address of the places (i64), address of the weights. The parallel range counts points of all outer places with
-`rows`, outer places without.
+The parallel range counts points of all outer places with `rows`, outer places without.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, product
+from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,18 @@ class ResampleKernel:
         """Equal for kernels with the same code."""
         return f"resample|{self.source}|{self.target}|{self.compute}|{self.taps}|{self.outer}|{int(self.rows)}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return (self.outer + 2) + 2 * (self.outer + 2) + 2
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("outer", self.outer),
+            number("points"),
+            number("inner"),
+            tensor("source", self.outer + 1),  # strides: outer axes, along the axis
+            tensor("target", self.outer + 1),
+            address("places"),  # i64
+            address("weights"),
+        )
 
 
 def units(kernel: ResampleKernel, outer: Sequence[Dim], points: Dim) -> Dim:

@@ -5,8 +5,7 @@
 A place below zero lies outside and counts as an element that is 0. Without weights there is one place, whose element is taken as
 it is. All tensors lie without gaps.
 
-Arguments: channels, points, elements of one channel of the source, the move (in channels); addresses of the source, the places
-(i64), the weights if there are any, and the target. The parallel range counts chunks of points, of all images and channels.
+The parallel range counts chunks of points, of all images and channels.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv
+from sardonyx.kernel.arguments import Arguments, address, number
 
 CHUNK: Final = 1024  # points
 
@@ -33,9 +33,19 @@ class SampleKernel:
         """Equal for kernels with the same code."""
         return f"sample|{self.source}|{self.compute}|{self.taps}|{int(self.weighted)}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return 7 + int(self.weighted)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            number("channels"),
+            number("points"),
+            number("elements"),  # of one channel of the source
+            number("move"),  # in channels
+            address("source"),
+            address("places"),  # i64
+            *([address("weights")] if self.weighted else []),
+            address("target"),
+        )
 
 
 def units(images: Dim, channels: Dim, points: Dim) -> Dim:

@@ -6,13 +6,7 @@
 Between the two the counts are added up (`kernel/indexing/compact.py`). A box with a score of NaN is the worst. With `scored`
 only boxes above a least score take part.
 
-Arguments of suppress: rows, classes, boxes, room for chosen ones in a row; addresses of the boxes [images, boxes, 4], of the
-scores [rows, boxes], of how many boxes a row may have at most (i64), of the greatest overlap (f32) and with `scored` of the least
-score (f32); of the chosen boxes and of the counts; fault record and code for an overlap that is not between 0 and 1; address and
-size of a worker's scratch memory for words (i64) and for corners (f32). The parallel range counts rows.
-
-Arguments of list: classes, room, addresses of the chosen boxes, the counts, the starts and the target. The parallel range counts
-rows. All tensors lie without gaps.
+The parallel range counts rows. All tensors lie without gaps.
 """
 
 from __future__ import annotations
@@ -21,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim
+from sardonyx.kernel.arguments import Arguments, address, number, tensor
 from sardonyx.target.target import Target
 
 FIELDS: Final = 5  # of a box that was chosen: its corners and its area
@@ -38,9 +33,26 @@ class SuppressKernel:
         """Equal for kernels with the same code."""
         return f"suppress|{int(self.center)}|{int(self.scored)}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return 4 + 4 + int(self.scored) + 2 + 2 + 4
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            number("rows"),
+            number("classes"),
+            number("boxes"),
+            number("room"),  # for chosen ones in a row
+            address("box"),  # [images, boxes, 4]
+            address("score"),  # [rows, boxes]
+            address("most"),  # i64: how many boxes a row may have
+            address("overlap"),  # f32: the greatest
+            *([address("least")] if self.scored else []),  # f32: the least score
+            address("chosen"),
+            address("counts"),
+            address("record"),  # where an overlap is reported that is not between 0 and 1
+            number("code"),
+            tensor("words", 1),  # scratch memory of each worker, i64; the stride leads from one worker's to the next's
+            tensor("corners", 1),  # the same, f32
+        )
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,13 @@ class ListKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return "list"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            number("classes"), number("room"), address("chosen"), address("counts"), address("starts"), address("target")
+        )
 
 
 def corner_room(room: Dim, target: Target) -> Dim:

@@ -33,10 +33,11 @@ class Counted:
 def add_up(ctx: LowerContext, counts: View, label: str) -> tuple[View, View]:
     """For each of some counts the sum of those before it, and the sum of all."""
     starts, total = ctx.scratch(dtypes.INT64, (counts.shape[0] + 1,), "starts"), ctx.scratch(dtypes.INT64, (1,), label)
+    kernel = StartsKernel()
     ctx.step(
         KernelStep(
-            StartsKernel(),
-            (counts.shape[0], counts.address, starts.address, total.address),
+            kernel,
+            kernel.arguments.entries(chunks=counts.shape[0], counts=counts.address, starts=starts.address, total=total.address),
             1,
             counts.shape[0] * 2,
             (counts.buffer,),
@@ -52,10 +53,11 @@ def count_nonzero(ctx: LowerContext, source: View, label: str) -> Counted:
     """Count the elements of a tensor without gaps that are not zero."""
     elements = element_count(source.shape)
     counts = ctx.scratch(dtypes.INT64, (chunks(elements),), "counts")
+    kernel = CountKernel(source.buffer.dtype.name)
     ctx.step(
         KernelStep(
-            CountKernel(source.buffer.dtype.name),
-            (elements, source.address, counts.address),
+            kernel,
+            kernel.arguments.entries(elements=elements, source=source.address, counts=counts.address),
             chunks(elements),
             elements // 8,
             (source.buffer,),
@@ -72,10 +74,17 @@ def write_places(ctx: LowerContext, counted: Counted, target: View, label: str) 
     """target[axis, k] := the coordinate of the k-th element that is not zero; its size was told before."""
     source = counted.source
     elements = element_count(source.shape)
+    kernel = PlacesKernel(source.buffer.dtype.name, len(source.shape))
     ctx.step(
         KernelStep(
-            PlacesKernel(source.buffer.dtype.name, len(source.shape)),
-            (*source.shape, elements, source.address, counted.starts.address, target.address, *target.strides),
+            kernel,
+            kernel.arguments.entries(
+                sizes=source.shape,
+                elements=elements,
+                source=source.address,
+                starts=counted.starts.address,
+                target=(target.address, target.strides),
+            ),
             chunks(elements),
             elements * 2,
             (source.buffer, counted.starts.buffer),

@@ -20,7 +20,7 @@ from sardonyx.lower.loop_builder import loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.ops.infer import normalize_axis
-from sardonyx.program.steps import Address, Argument, KernelStep, View
+from sardonyx.program.steps import Address, KernelStep, View
 
 _OUT_OF_RANGE: Final = "index {{found}} is out of range for axis {axis} of size {{limit}}: expected {{low}} to {{high}}"
 _SHORT: Final = 16  # places on an axis that are too few to walk along
@@ -94,19 +94,24 @@ def index_step(
     width = BITS[kind] // 8
     all_sizes = [*parallel, *in_order, *row_size]
     all_moves = [[*first, *second] for first, second in zip(moves, order_moves)]
-    arguments: list[Argument] = list(all_sizes)
-    for (one, _), move in zip((near, far), all_moves):
-        arguments += [Address(one.buffer, one.offset * width), *move]
-    arguments += [*(place.limit for place in places), *(place.move for place in places)]
-    for place, move in zip(places, all_moves[2:]):
-        arguments += [Address(place.view.buffer, place.view.offset * (BITS[index_type] // 8)), *move]
-    arguments += fault
+    index_width = BITS[index_type] // 8
+    arguments = kernel.arguments.entries(
+        sizes=[*parallel, *in_order],
+        **({"row": row_size[0]} if row_size else {}),
+        near=(Address(near[0].buffer, near[0].offset * width), all_moves[0]),
+        far=(Address(far[0].buffer, far[0].offset * width), all_moves[1]),
+        limits=[place.limit for place in places],
+        moves=[place.move for place in places],
+        index=[(Address(place.view.buffer, place.view.offset * index_width), move) for place, move in zip(places, all_moves[2:])],
+        record=fault[0],
+        code=fault[1],
+    )
     source, target = (far[0], near[0]) if direction == "gather" else (near[0], far[0])
     per_thousand = max(60 * width, 100) if row is not None else 1500
     ctx.step(
         KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             units(kernel, all_sizes),
             product(all_sizes) * per_thousand // 1000,
             (source.buffer, *(place.view.buffer for place in places), *((target.buffer,) if combine else ())),

@@ -47,21 +47,20 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     others = [place for place in range(len(shape)) if place != axis]
     sides = (source, values, places)
     sizes, moves = merge_axes([shape[place] for place in others], [[one.strides[place] for place in others] for one in sides])
-    arguments: list[Argument] = [*sizes, length, wanted]
-    for one, move in zip(sides, moves):
-        arguments += [one.address, *move, one.strides[axis]]
+    rows_, values_, places_ = ((one.address, (*move, one.strides[axis])) for one, move in zip(sides, moves))
+    shared = {"outer": sizes, "length": length, "wanted": wanted, "rows": rows_, "values": values_, "places": places_}
     largest = node.version < 11 or attrs.get("largest", 1) != 0
     kind = source.buffer.dtype.name
     if isinstance(wanted, int) and wanted <= topk.MOST:
         selection = TopKKernel(kind, largest, len(sizes), source.strides[axis] == 1)
         units, work = topk.units(sizes), product([*sizes, length]) * 2 + product([*sizes, wanted, wanted]) * 2
-        ctx.step(_row_step(group, node, selection, arguments, units, work, sides))
+        ctx.step(_row_step(group, node, selection, selection.arguments.entries(**shared), units, work, sides))
         return
     ctx.check_equal(dim_min(length, sort.LONGEST), length)
     sorting = SortKernel(kind, largest, len(sizes))
     words = ctx.worker_scratch(dtypes.INT64, sorting.scratch(length), "words")
     work = product([*sizes, length]) * sorting.bits // 4
-    arguments += [Address(words), words.size]
+    arguments = sorting.arguments.entries(**shared, scratch=(Address(words), (words.size,)))
     step = _row_step(group, node, sorting, arguments, sort.units(sizes), work, (*sides, whole(words, (words.size,))))
     ctx.step(step)
 
@@ -105,11 +104,10 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
         len(sizes),
         all(move == 1 for move in inner_moves),
     )
-    arguments: list[Argument] = [*sizes, steps, inner]
-    for one, move, last in zip(sides, moves, inner_moves):
-        arguments += [one.address, *move, one.strides[axis], last]
+    read, written = ((one.address, (*move, one.strides[axis], last)) for one, move, last in zip(sides, moves, inner_moves))
+    arguments = kernel.arguments.entries(outer=sizes, steps=steps, inner=inner, source=read, target=written)
     elements = product([*sizes, steps, inner])
     units, work = scan.units(kernel, sizes, inner, ctx.target), elements // 4 if kernel.vector else elements * 2
     reads, writes = (source.buffer,), (target.buffer,)
-    ctx.step(KernelStep(kernel, tuple(arguments), units, work, reads, writes, node.op_type, (node.label,)))
+    ctx.step(KernelStep(kernel, arguments, units, work, reads, writes, node.op_type, (node.label,)))
     return True

@@ -29,7 +29,7 @@ from sardonyx.lower.sampling.resize_tables import MOST_MADE_AHEAD, fits_open_siz
 from sardonyx.lower.views import expanded, reshaped, with_axes
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.ops.sampling.resize import AxisPlan, Interpolation, nearest_index, resize_plans, source_coordinates
-from sardonyx.program.steps import Address, Argument, KernelStep, View
+from sardonyx.program.steps import Address, KernelStep, View
 
 _OLD_MODES: Final = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 _SHIFTED: Final = "tf_half_pixel_for_nn"  # coordinates that are no whole numbers even if the size stays
@@ -267,15 +267,21 @@ def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int,
     types = [one.buffer.dtype.name for one in sides]
     kernel = ResampleKernel(types[0], types[1], factors.buffer.dtype.name, taps, len(sizes), row is not None)
     points = target.shape[axis]
-    arguments: list[Argument] = [*sizes, points, inner]
-    for one, move in zip(sides, moves):
-        arguments += [Address(one.buffer, one.offset * (one.buffer.dtype.bits // 8)), *move, one.strides[axis]]
-    arguments += [Address(places.buffer), Address(factors.buffer)]
+    read, written = ((one.address, (*move, one.strides[axis])) for one, move in zip(sides, moves))
+    arguments = kernel.arguments.entries(
+        outer=sizes,
+        points=points,
+        inner=inner,
+        source=read,
+        target=written,
+        places=Address(places.buffer),
+        weights=Address(factors.buffer),
+    )
     elements = product([*sizes, points, inner]) * taps
     ctx.step(
         KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             resample.units(kernel, sizes, points),
             elements // 8 if row is not None else elements,
             (source.buffer, places.buffer, factors.buffer),

@@ -171,10 +171,19 @@ def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View
     weighted = len(tables) > 1
     kind = image.buffer.dtype.name if weighted else OF_WIDTH[image.buffer.dtype.bits]
     sources = (image, *tables)
+    kernel = SampleKernel(kind, compute_type(kind), taps, weighted)
     ctx.step(
         KernelStep(
-            SampleKernel(kind, compute_type(kind), taps, weighted),
-            (channels, count, element_count(spatial), move, *(view.address for view in (*sources, target))),
+            kernel,
+            kernel.arguments.entries(
+                channels=channels,
+                points=count,
+                elements=element_count(spatial),
+                move=move,
+                source=image.address,
+                **{name: table.address for name, table in zip(("places", "weights"), tables)},
+                target=target.address,
+            ),
             sample.units(batch, channels, count),
             batch * channels * count * taps,
             tuple(view.buffer for view in sources),

@@ -19,7 +19,7 @@ from sardonyx.lower.indexing.indexing import given
 from sardonyx.lower.indexing.movement import root_of
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
-from sardonyx.program.steps import Address, Argument, KernelStep, View
+from sardonyx.program.steps import Address, KernelStep, View
 
 
 def _input(node: Node, position: int) -> Value | None:
@@ -56,13 +56,24 @@ def non_max_suppression(ctx: LowerContext, group: Group) -> None:
     counts = ctx.scratch(dtypes.INT64, (rows,), "counts")
     reads = [boxes, scores, most, overlap, *([scalar_input(ctx, node, 4)] if scored else [])]
     written = [chosen, counts]
-    arguments: list[Argument] = [rows, classes, count, room, *(view.address for view in (*reads, *written))]
-    arguments += ctx.fault(node, "iou_threshold is not between 0 and 1")
-    arguments += [Address(words), words.size, Address(corners), corners.size]
+    record, code = ctx.fault(node, "iou_threshold is not between 0 and 1")
+    arguments = kernel.arguments.entries(
+        rows=rows,
+        classes=classes,
+        boxes=count,
+        room=room,
+        **{name: view.address for name, view in zip(("box", "score", "most", "overlap", "least"), reads)},
+        chosen=chosen.address,
+        counts=counts.address,
+        record=record,
+        code=code,
+        words=(Address(words), (words.size,)),
+        corners=(Address(corners), (corners.size,)),
+    )
     ctx.step(
         KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             rows,
             rows * count,
             tuple(view.buffer for view in reads),
@@ -75,10 +86,19 @@ def non_max_suppression(ctx: LowerContext, group: Group) -> None:
     ctx.tell_sizes(total, ctx.shape(output)[:1], node)
     target = ctx.output(output)
     sources = (chosen, counts, starts)
+    listing = ListKernel()
+    arguments = listing.arguments.entries(
+        classes=classes,
+        room=room,
+        chosen=chosen.address,
+        counts=counts.address,
+        starts=starts.address,
+        target=target.address,
+    )
     ctx.step(
         KernelStep(
-            ListKernel(),
-            (classes, room, *(view.address for view in (*sources, target))),
+            listing,
+            arguments,
             rows,
             ctx.shape(output)[0] * 4,
             tuple(view.buffer for view in sources),

@@ -53,7 +53,7 @@ def guarded(array: Array) -> Array:
 def run(kernel: Any, arguments: Sequence[int], units: int, parts: Sequence[int] = (), lanes: int = 0) -> None:
     function = SIGNATURE(library(lanes).address(kernel))
     table = np.array(arguments, np.int64)
-    assert len(arguments) == kernel.argument_count()
+    assert len(arguments) == kernel.arguments.count
     edges = sorted({0, units, *(part % (units + 1) for part in parts)})
     for begin, end in pairwise(edges):
         function(table.ctypes.data, begin, end, 0)

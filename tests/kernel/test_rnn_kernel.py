@@ -44,6 +44,6 @@ def test_leaves_of_expressions_are_told_apart() -> None:
 
 
 def test_arguments_follow_what_a_kernel_has() -> None:
-    assert KERNEL.argument_count() == 4 + 4 + 2 + 1 + 4 + 3 + 3
-    assert replace(KERNEL, ragged=True).argument_count() == KERNEL.argument_count() + 3
-    assert replace(KERNEL, output=False).argument_count() == KERNEL.argument_count() - 4
+    assert KERNEL.arguments.count == 4 + 4 + 2 + 1 + 4 + 3 + 3
+    assert replace(KERNEL, ragged=True).arguments.count == KERNEL.arguments.count + 3
+    assert replace(KERNEL, output=False).arguments.count == KERNEL.arguments.count - 4

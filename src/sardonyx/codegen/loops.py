@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from sardonyx.codegen.accumulators import Accumulator
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.spread import SpreadWalk
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
@@ -60,13 +61,12 @@ class _LoopEmitter:
         self.lanes = vector_lanes(kernel, target)
         self.e = VectorEmitter(function, self.lanes, target)
         self.walks = walks(kernel)
-        self.sizes = [function.argument("%args", axis) for axis in range(kernel.axes)]
+        a = Loaded(function, kernel.arguments)
+        self.sizes = a.several("sizes")
         self.bases: list[str] = []
         self.strides: list[list[str]] = []
-        for number, operand in enumerate(kernel.operands):
-            at = kernel.axes + number * (1 + kernel.axes)
-            self.bases.append(function.argument("%args", at, "ptr"))
-            strides = [function.argument("%args", at + 1 + axis) for axis in range(kernel.axes)]
+        for operand, (base, strides) in zip(kernel.operands, a.tensors("operands")):
+            self.bases.append(base)
             if operand.inner != "any":
                 strides[-1] = "1" if operand.inner == "unit" else "0"
             self.strides.append(strides)

@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias
 
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, numbers, tensors
 from sardonyx.kernel.expr import BITS, Expr, canonical, load, walk
 from sardonyx.target.target import Target
 
@@ -138,9 +139,10 @@ class LoopKernel:
         found = [(_loaded(each.roots), frozenset(each.written)) for each in walks(self)]
         return [*found, (_loaded(value for _, value in self.results), frozenset())]
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return self.axes + len(self.operands) * (1 + self.axes)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(numbers("sizes", self.axes), tensors("operands", len(self.operands), self.axes))
 
 
 def surface(roots: Iterable[Expr]) -> list[Expr]:

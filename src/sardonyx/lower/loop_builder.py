@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
-from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View
+from sardonyx.program.steps import Address, Buffer, KernelStep, View
 from sardonyx.target.target import Target
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div", "fma", "sqrt", "neg", "abs", "min", "max"))
@@ -101,15 +101,18 @@ def loop_step(
         reduce,
         tuple(stash),
     )
-    arguments: list[Argument] = list(sizes)
-    for view, kind, move in zip(operands, types, moves):
-        arguments += [Address(view.buffer, view.offset * (BITS[kind] // 8)), *move]
+    arguments = kernel.arguments.entries(
+        sizes=sizes,
+        operands=[
+            (Address(view.buffer, view.offset * (BITS[kind] // 8)), move) for view, kind, move in zip(operands, types, moves)
+        ],
+    )
     elements = product(sizes)
     operations = sum(node.op in _ARITHMETIC for node in kernel.nodes) + sum(node.op in _DOUBLE for node in kernel.nodes)
     read = [number for number in range(len(operands)) if number not in written]
     return KernelStep(
         kernel,
-        tuple(arguments),
+        arguments,
         units(kernel, sizes, target),
         estimated_work(kernel, elements),
         tuple(operands[number].buffer for number in read),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from sardonyx.codegen.arguments import Loaded, Tensor
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.dot import fold
@@ -36,12 +37,6 @@ def emit_attention(kernel: AttentionKernel, name: str, target: Target) -> Functi
     function = Function(name, KERNEL_PARAMETERS)
     _AttentionEmitter(kernel, function, target).emit()
     return function
-
-
-@dataclass(frozen=True)
-class _Moving:
-    base: str
-    strides: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -70,20 +65,14 @@ class _AttentionEmitter:
         self.bytes = BITS[kernel.type] // 8
         self.vectors = strip_vectors(target)
         self.strip = self.vectors * self.lanes
-        at = iter(range(kernel.argument_count()))
-
-        def number() -> str:
-            return f.argument("%args", next(at))
-
-        def moving(count: int) -> _Moving:
-            return _Moving(f.argument("%args", next(at), "ptr"), tuple(number() for _ in range(count)))
-
-        self.batch, self.heads, self.queries, self.keys, self.depth, self.columns = (number() for _ in range(6))
-        self.group, self.offset, self.left, self.right, scale = (number() for _ in range(5))
-        self.q, self.key, self.v, self.o = moving(3), moving(2 if kernel.packed else 3), moving(3), moving(3)
-        self.operands = [moving(4) for _ in kernel.operands]
-        self.lengths = f.argument("%args", next(at), "ptr") if kernel.lengths else ""
-        self.places = f.argument("%args", next(at), "ptr") if kernel.placed else ""
+        a = Loaded(f, kernel.arguments)
+        self.batch, self.heads, self.queries, self.keys = a["batch"], a["heads"], a["queries"], a["keys"]
+        self.depth, self.columns, self.group = a["depth"], a["columns"], a["group"]
+        self.offset, self.left, self.right, scale = a["offset"], a["left"], a["right"], a["scale"]
+        self.q, self.key, self.v, self.o = a.tensor("q"), a.tensor("k"), a.tensor("v"), a.tensor("o")
+        self.operands = a.tensors("operands")
+        self.lengths = a["lengths"] if kernel.lengths else ""
+        self.places = a["places"] if kernel.placed else ""
         double = f.let(f"bitcast i64 {scale} to double")
         single = double if kernel.type == "f64" else f.let(f"fptrunc double {double} to float")
         self.scale = self.e.splat(single, self.element)
@@ -113,7 +102,7 @@ class _AttentionEmitter:
         more = f.let(f"icmp slt i64 {index}, {larger}", "c")
         return f.add(f.mul(index, least), f.min(index, larger)), f.add(least, f.let(f"zext i1 {more} to i64", "i"))
 
-    def _at(self, moving: _Moving, kind: str, *indices: str) -> str:
+    def _at(self, moving: Tensor, kind: str, *indices: str) -> str:
         offset = "0"
         for index, stride in zip(indices, moving.strides):
             offset = self.f.add(offset, self.f.mul(index, stride))

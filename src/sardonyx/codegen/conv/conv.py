@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
@@ -75,11 +76,8 @@ class _ConvEmitter:
         self.target = target
         self.k = kernel
         self.f = f = function
-        self.a = {
-            name: f.argument("%args", position, "ptr" if position < POINTERS else "i64")
-            for position, name in enumerate(CONV_ARGUMENTS)
-        }
-        self.operands = Operands(kernel.epilogue, f, len(CONV_ARGUMENTS), kernel.block if kernel.dense else None)
+        self.a = Loaded(f, kernel.arguments)
+        self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), kernel.block if kernel.dense else None)
         self.whole = self._set(kernel.vectors, kernel.block)
         same = (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
         self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.conv.layout import (
-    LAYOUT_ARGUMENTS,
-    SHIFT_ARGUMENTS,
-    SURROUND_ARGUMENTS,
     LayoutKernel,
     ShiftKernel,
     SurroundKernel,
@@ -38,7 +36,7 @@ def transpose(f: Function, rows: list[str]) -> list[str]:
 def emit_layout(kernel: LayoutKernel, name: str, target: Target) -> Function:
     """The function of a change of layout."""
     f = Function(name, KERNEL_PARAMETERS)
-    a = {name: f.argument("%args", at, "ptr" if at < 2 else "i64") for at, name in enumerate(LAYOUT_ARGUMENTS)}
+    a = Loaded(f, kernel.arguments)
     units = Counter(f, [a["chunks"], a["blocks"]])
     chunk, block, image = units.indices
     plain = f.add(f.mul(image, a["plain_batch"]), f.mul(f.mul(block, kernel.block), a["plain_channel"]))
@@ -60,9 +58,7 @@ def emit_layout(kernel: LayoutKernel, name: str, target: Target) -> Function:
     return f
 
 
-def _pixels(
-    kernel: LayoutKernel, f: Function, a: dict[str, str], pointers: tuple[str, str], begin: str, end: str, channels: int
-) -> None:
+def _pixels(kernel: LayoutKernel, f: Function, a: Loaded, pointers: tuple[str, str], begin: str, end: str, channels: int) -> None:
     whole = f.let(f"sdiv i64 {f.sub(end, begin)}, {kernel.block}", "i")
     edge = f.add(begin, f.mul(whole, kernel.block))
     loop = f.loop(begin, edge, kernel.block)
@@ -80,7 +76,7 @@ def _pixels(
 def _square(
     kernel: LayoutKernel,
     f: Function,
-    a: dict[str, str],
+    a: Loaded,
     pointers: tuple[str, str],
     pixel: str,
     channels: int,
@@ -125,7 +121,7 @@ def _store_pixel(e: VectorEmitter, value: str, at: str, number: int, count: str 
 def emit_surround(kernel: SurroundKernel, name: str, target: Target) -> Function:
     """The function of a copy into the midst of zeros."""
     f = Function(name, KERNEL_PARAMETERS)
-    a = {name: f.argument("%args", at, "ptr" if at < 2 else "i64") for at, name in enumerate(SURROUND_ARGUMENTS)}
+    a = Loaded(f, kernel.arguments)
     f.declarations.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     f.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
 
@@ -161,7 +157,7 @@ def emit_surround(kernel: SurroundKernel, name: str, target: Target) -> Function
 def emit_shift(kernel: ShiftKernel, name: str, target: Target) -> Function:
     """The function of a copy that moves channels to other lanes."""
     f = Function(name, KERNEL_PARAMETERS)
-    a = {name: f.argument("%args", at, "ptr" if at < 2 else "i64") for at, name in enumerate(SHIFT_ARGUMENTS)}
+    a = Loaded(f, kernel.arguments)
     units = Counter(f, [a["chunks"], a["blocks"]])
     chunk, block, image = units.indices
     source = f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"])))
@@ -182,9 +178,7 @@ def emit_shift(kernel: ShiftKernel, name: str, target: Target) -> Function:
     return f
 
 
-def _shifted(
-    kernel: ShiftKernel, f: Function, a: dict[str, str], pointers: tuple[str, str], begin: str, end: str, channels: int
-) -> None:
+def _shifted(kernel: ShiftKernel, f: Function, a: Loaded, pointers: tuple[str, str], begin: str, end: str, channels: int) -> None:
     """The first channels of a block, at all pixels of a chunk: some go to this block of the result, the rest to the next."""
     e = VectorEmitter(f, kernel.block)
     size, shift = kernel.block, kernel.shift

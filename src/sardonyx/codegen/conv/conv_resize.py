@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
@@ -10,7 +11,6 @@ from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.sampling.resize import RESIZE_ARGUMENTS, ResizeKernel
 from sardonyx.target.target import Target
 
-_POINTERS = 5
 _PIXELS = 4  # worked on at once
 
 
@@ -27,8 +27,8 @@ class _ResizeEmitter:
         self.f = f = function
         self.e = VectorEmitter(f, kernel.block)
         self.vector = f"<{kernel.block} x float>"
-        self.a = {name: f.argument("%args", at, "ptr" if at < _POINTERS else "i64") for at, name in enumerate(RESIZE_ARGUMENTS)}
-        self.operands = Operands(kernel.epilogue, f, len(RESIZE_ARGUMENTS), None)
+        self.a = Loaded(f, kernel.arguments)
+        self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), None)
         self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block), f, 1, _PIXELS)
 
     def emit(self) -> None:

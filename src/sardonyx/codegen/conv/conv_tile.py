@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sardonyx.codegen.arguments import Tensor
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.vector import memory_type
-from sardonyx.kernel.conv.conv import EPILOGUE_ENTRIES
 from sardonyx.kernel.epilogue import Epilogue
 
 HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop over the tile instead of straight code
@@ -16,16 +16,12 @@ HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop o
 class Operands:
     """The operands of an epilogue over a blocked result: where each lies at a place of it."""
 
-    def __init__(self, epilogue: Epilogue, function: Function, first: int, dense: int | None) -> None:
-        """`first` is where they start in the argument array; `dense` how far stored pixels are apart, if that is known."""
+    def __init__(self, epilogue: Epilogue, function: Function, operands: Sequence[Tensor], dense: int | None) -> None:
+        """`operands` are the loaded arguments; `dense` is how far stored pixels are apart, if that is known."""
         self.f = function
         self.types = [memory_type(operand.type) for operand in epilogue.operands]
-        self.bases: list[str] = []
-        self.strides: list[list[str]] = []
-        for number in range(len(epilogue.operands)):
-            at = first + number * EPILOGUE_ENTRIES
-            self.bases.append(function.argument("%args", at, "ptr"))
-            self.strides.append([function.argument("%args", at + 1 + axis) for axis in range(EPILOGUE_ENTRIES - 1)])
+        self.bases = [operand.base for operand in operands]
+        self.strides = [list(operand.strides) for operand in operands]
         if dense is not None:
             for number, _ in epilogue.stores:
                 self.strides[number][-1] = str(dense)

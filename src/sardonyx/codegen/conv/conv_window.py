@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, TypeAlias, TypeVar
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
@@ -23,7 +24,6 @@ from sardonyx.codegen.vector import VectorEmitter, constant
 from sardonyx.kernel.conv.window import GLOBAL_ARGUMENTS, WINDOW_ARGUMENTS, GlobalPoolKernel, NarrowKernel, Row, WindowKernel
 from sardonyx.target.target import Target
 
-_POINTERS = 4
 _GLOBAL_SUMS = 8  # partial results of a global pool, so that one addition need not wait for the one before
 
 Inside: TypeAlias = frozenset[tuple[int, int]]  # (pixel, tap) pairs that lie inside the image
@@ -90,11 +90,8 @@ class RowEmitter(Generic[K]):
         self.f = f = function
         self.vector = f"<{kernel.block} x float>"
         self.e = VectorEmitter(f, kernel.block)
-        self.a = {
-            name: f.argument("%args", position, "ptr" if position < _POINTERS else "i64")
-            for position, name in enumerate(WINDOW_ARGUMENTS)
-        }
-        self.operands = Operands(kernel.epilogue, f, len(WINDOW_ARGUMENTS), kernel.block)
+        self.a = Loaded(f, kernel.arguments)
+        self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), kernel.block)
         self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block, target), f, 1, kernel.pixels)
 
     def emit(self) -> None:
@@ -285,8 +282,8 @@ def emit_global_pool(kernel: GlobalPoolKernel, name: str, target: Target) -> Fun
     f = Function(name, KERNEL_PARAMETERS)
     vector = f"<{kernel.block} x float>"
     e = VectorEmitter(f, kernel.block)
-    a = {name: f.argument("%args", at, "i64" if at else "ptr") for at, name in enumerate(GLOBAL_ARGUMENTS)}
-    operands = Operands(kernel.epilogue, f, len(GLOBAL_ARGUMENTS), kernel.block)
+    a = Loaded(f, kernel.arguments)
+    operands = Operands(kernel.epilogue, f, a.tensors("operands"), kernel.block)
     store = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block), f, 1, 1)
     units = Counter(f, [a["blocks"]])
     block, image = units.indices

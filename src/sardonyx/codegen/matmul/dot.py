@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -51,21 +52,12 @@ class _DotEmitter:
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target)
         self.e = VectorEmitter(f, self.lanes)
-        at = iter(range(kernel.argument_count()))
-
-        def number() -> str:
-            return f.argument("%args", next(at))
-
-        def address() -> str:
-            return f.argument("%args", next(at), "ptr")
-
-        self.batch = [number() for _ in range(kernel.batch)]
-        self.rows, self.columns, self.depth = number(), number(), number()
-        self.a, self.a_batch, self.a_row = address(), [number() for _ in self.batch], number()
-        self.b, self.b_batch, self.b_column = address(), [number() for _ in self.batch], number()
+        a = Loaded(f, kernel.arguments)
+        self.batch, self.rows, self.columns, self.depth = a.several("batch"), a["rows"], a["columns"], a["depth"]
+        self.a, (*self.a_batch, self.a_row) = a.tensor("a")
+        self.b, (*self.b_batch, self.b_column) = a.tensor("b")
         self.operands: list[tuple[str, list[str], str, str]] = []
-        for operand in kernel.epilogue.operands:
-            base, batch, row, column = address(), [number() for _ in self.batch], number(), number()
+        for operand, (base, (*batch, row, column)) in zip(kernel.epilogue.operands, a.tensors("operands")):
             self.operands.append((base, batch, row, {"unit": "1", "zero": "0"}.get(operand.inner, column)))
         self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
 

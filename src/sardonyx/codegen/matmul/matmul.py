@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -56,27 +57,20 @@ class _MatMulEmitter:
         self.short = kernel.epilogue.operations <= _SHORT and kernel.epilogue.constants <= _FEW_CONSTANTS
         self.element = memory_type(kernel.type)
         self.bytes = BITS[kernel.type] // 8
-        at = iter(range(kernel.argument_count()))
-
-        def number() -> str:
-            return f.argument("%args", next(at))
-
-        def address() -> str:
-            return f.argument("%args", next(at), "ptr")
-
-        self.batch = [number() for _ in range(kernel.batch)]
-        self.rows, self.columns, self.depth, self.group = number(), number(), number(), number()
-        self.a, self.a_batch, self.a_row, self.a_depth = address(), [number() for _ in self.batch], number(), number()
-        self.b, self.b_batch, self.b_move = address(), [number() for _ in self.batch], number()
+        a = Loaded(f, kernel.arguments)
+        self.batch, self.rows, self.columns, self.depth, self.group = (
+            a.several("batch"), a["rows"], a["columns"], a["depth"], a["group"],
+        )  # fmt: skip
+        self.a, (*self.a_batch, self.a_row, self.a_depth) = a.tensor("a")
+        self.b, (*self.b_batch, self.b_move) = a.tensor("b")
         self.bases: list[str] = []
         self.batch_moves: list[list[str]] = []
         self.row_moves: list[str] = []
         self.column_moves: list[str] = []
-        for operand in kernel.epilogue.operands:
-            self.bases.append(address())
-            self.batch_moves.append([number() for _ in self.batch])
-            self.row_moves.append(number())
-            column = number()
+        for operand, (base, (*batch, row, column)) in zip(kernel.epilogue.operands, a.tensors("operands")):
+            self.bases.append(base)
+            self.batch_moves.append(batch)
+            self.row_moves.append(row)
             self.column_moves.append({"unit": "1", "zero": "0"}.get(operand.inner, column))
         self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
         self.tile = f.let(f"alloca [{kernel.heights[-1] * self.strip} x {self.element}], align 64", "tile")

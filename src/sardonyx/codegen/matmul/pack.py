@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
@@ -50,19 +51,12 @@ class _PackEmitter:
         self.e = VectorEmitter(f, self.lanes)
         self.strip = kernel.vectors * self.lanes
         self.source_type, self.type = memory_type(kernel.source), memory_type(kernel.type)
-        at = iter(range(kernel.argument_count()))
-
-        def number() -> str:
-            return f.argument("%args", next(at))
-
-        self.batch = [number() for _ in range(kernel.batch)]
-        self.columns, self.depth = number(), number()
-        self.source = f.argument("%args", next(at), "ptr")
-        self.batch_moves = [number() for _ in self.batch]
-        column_move, depth_move = number(), number()
+        a = Loaded(f, kernel.arguments)
+        self.batch, self.columns, self.depth = a.several("batch"), a["columns"], a["depth"]
+        self.source, (*self.batch_moves, column_move, depth_move) = a.tensor("source")
         self.column_move = "1" if kernel.order == "columns" else column_move
         self.depth_move = "1" if kernel.order == "depth" else depth_move
-        self.target = f.argument("%args", next(at), "ptr")
+        self.target = a["target"]
 
     def emit(self) -> None:
         f = self.f

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Final
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, inside
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -42,12 +43,10 @@ class _MaxPlacesEmitter:
         self.k = kernel
         self.f = f = function
         self.e = VectorEmitter(f, 1)
-        at = iter(range(kernel.argument_count()))
-        self.a = {name: f.argument("%args", next(at)) for name in POOL_NUMBERS}
-        self.numbering = [f.argument("%args", next(at)) for _ in range(3)]
-        self.x = f.argument("%args", next(at), "ptr")
-        self.moves = [f.argument("%args", next(at)) for _ in range(5)]
-        self.values, self.places = (f.argument("%args", next(at), "ptr") for _ in range(2))
+        self.a = Loaded(f, kernel.arguments)
+        self.numbering = self.a.several("numbering")
+        self.x, self.moves = self.a.tensor("x")
+        self.values, self.places = self.a["values"], self.a["places"]
         kind = kernel.type
         lowest = -float("inf") if kind in FLOATS else -(2 ** (BITS[kind] - 1)) if kind in SIGNED else 0
         self.nothing = constant(kind, lowest, 1)

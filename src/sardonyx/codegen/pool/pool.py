@@ -9,6 +9,7 @@ for chunk of columns:
 
 from __future__ import annotations
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
@@ -34,14 +35,9 @@ class _PoolEmitter:
         self.lanes = vector_lanes(kernel.type, target)
         self.e = VectorEmitter(f, self.lanes)
         self.vector, self.element = self.e.type(kernel.type), memory_type(kernel.type)
-        at = iter(range(kernel.argument_count()))
-        self.a = {name: f.argument("%args", next(at)) for name in POOL_NUMBERS}
-        self.x = f.argument("%args", next(at), "ptr")
-        self.x_moves = [f.argument("%args", next(at)) for _ in range(4)]
-        self.operands: list[tuple[str, list[str]]] = []
-        for _ in kernel.epilogue.operands:
-            base = f.argument("%args", next(at), "ptr")
-            self.operands.append((base, [f.argument("%args", next(at)) for _ in range(5)]))
+        self.a = Loaded(f, kernel.arguments)
+        self.x, self.x_moves = self.a.tensor("x")
+        self.operands = self.a.tensors("operands")
         self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
         width = -(-kernel.reach // self.lanes) * self.lanes + self.lanes * kernel.step[2]
         self.row = f.let(f"alloca [{width} x {self.element}], align 64", "row")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import Function, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -30,14 +31,6 @@ def emit_recurrent(kernel: RecurrentKernel, name: str, target: Target) -> Functi
     function = Function(name, KERNEL_PARAMETERS)
     _RecurrentEmitter(kernel, function, target).emit()
     return function
-
-
-@dataclass(frozen=True)
-class _Moving:
-    """Memory outside the kernel's own: an address and strides."""
-
-    base: str
-    strides: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -64,27 +57,16 @@ class _RecurrentEmitter:
         self.element = memory_type(kernel.type)
         self.bytes = BITS[kernel.type] // 8
         self.outer = memory_type(kernel.outside)
-        at = iter(range(kernel.argument_count()))
-
-        def number() -> str:
-            return f.argument("%args", next(at))
-
-        def address() -> str:
-            return f.argument("%args", next(at), "ptr")
-
-        def moving(count: int) -> _Moving:
-            return _Moving(address(), tuple(number() for _ in range(count)))
-
-        self.steps, self.rows, self.hidden, self.backwards = number(), number(), number(), number()
-        self.projected = moving(3)
-        self.state = moving(1)
-        self.weights = [address() for _ in kernel.passes]
-        self.vectors = [address() for _ in range(kernel.vectors)]
-        self.result = moving(3) if kernel.output else None
-        self.initial = [moving(2) if given else None for given in kernel.initial]
-        self.final = [moving(2) if wanted else None for wanted in kernel.final]
-        self.lengths, self.record, self.code = (address(), address(), number()) if kernel.ragged else ("", "", "")
-        self.time = number() if kernel.part != "all" else ""
+        a = Loaded(f, kernel.arguments)
+        self.steps, self.rows, self.hidden, self.backwards = a["steps"], a["rows"], a["hidden"], a["backwards"]
+        self.projected, self.state = a.tensor("projected"), a.tensor("state")
+        self.weights, self.vectors = a.several("weights"), a.several("vectors")
+        self.result = a.tensor("result") if kernel.output else None
+        initial, final = iter(a.tensors("initial")), iter(a.tensors("final"))
+        self.initial = [next(initial) if given else None for given in kernel.initial]
+        self.final = [next(final) if wanted else None for wanted in kernel.final]
+        self.lengths, self.record, self.code = (a["lengths"], a["record"], a["code"]) if kernel.ragged else ("", "", "")
+        self.time = a["time"] if kernel.part != "all" else ""
         self.blocks = f.let(f"udiv i64 {f.add(self.hidden, self.lanes - 1)}, {self.lanes}", "i")
         self.width = f.mul(self.blocks, self.lanes)  # of a row of state
         most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])

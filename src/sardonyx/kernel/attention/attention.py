@@ -15,10 +15,8 @@ the last ones of each, or stand where `places` say (those behind the end count a
 K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. Query heads share key heads
 in groups.
 
-Arguments: batch, heads, queries, keys, depth, columns of V, heads of a group, offset, left, right, scale (bits of an f64);
-addresses with strides: Q (batch, head, query), K (batch, head; key if not packed), V (batch, head, key), O (batch, head, query);
-each operand (batch, head, query, key); the addresses of the lengths and of the places, if there are any. Strides count elements;
-all lie consecutively along depth or columns. The parallel range counts batch * heads * blocks of queries.
+Q, V and O (and K, if not packed) lie consecutively along depth or columns. The parallel range counts batch * heads * blocks of
+queries.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from typing import Final
 
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, address, number, tensor, tensors
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.kernel.loops import Operand
@@ -87,9 +86,21 @@ class AttentionKernel:
         """Whether a score is a product and nothing else."""
         return self.score == accumulator(self.type) and not self.banded
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return 11 + 4 + (3 if self.packed else 4) + 4 + 4 + 5 * len(self.operands) + (1 if self.lengths else 0) + self.placed
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            *map(number, ("batch", "heads", "queries", "keys", "depth", "columns")),
+            *map(number, ("group", "offset", "left", "right")),  # group: query heads of a key head
+            number("scale"),  # the bits of an f64
+            tensor("q", 3),  # strides: batch entry, head, query
+            tensor("k", 2 if self.packed else 3),  # batch entry, head; key, if not packed
+            tensor("v", 3),  # batch entry, head, key
+            tensor("o", 3),  # batch entry, head, query
+            tensors("operands", len(self.operands), 4),  # batch entry, head, query, key
+            *([address("lengths")] if self.lengths else []),
+            *([address("places")] if self.placed else []),
+        )
 
 
 def _divided(count: int, most: int) -> tuple[int, ...]:

@@ -17,19 +17,21 @@ from dataclasses import fields as dataclass_fields
 from typing import Final
 
 from sardonyx.forks import cached_property
+from sardonyx.kernel.arguments import Arguments, Field, address, number, tensors
 from sardonyx.kernel.epilogue import Epilogue
 
-# The entries of the argument array, in order; the epilogue's operands follow, each with an address and strides for
-# batch, block, plane, row and column.
-CONV_ARGUMENTS: Final = (
-    "x", "w", "bias", "zeros",
+ADDRESSES: Final = ("x", "w", "bias", "zeros")
+_NUMBERS: Final = (
     "batch", "sets", "blocks", "planes", "rows", "columns", "chunk", "chunks",
     "depth", "height", "width", "front", "top", "left", "plane_step", "row_step",
     "plane_spread", "row_spread", "column_spread", "kernel_planes", "kernel_rows", "kernel_columns", "turns",
     "x_batch", "x_group", "x_turn", "x_plane", "x_row", "w_set",
 )  # fmt: skip
-POINTERS: Final = 4  # so many of them are addresses
-EPILOGUE_ENTRIES: Final = 6  # of each operand: address and five strides
+
+
+def blocked_operands(epilogue: Epilogue) -> Field:
+    """The operands of an epilogue over a blocked result; strides: batch, block, plane, row, column."""
+    return tensors("operands", len(epilogue.operands), 5)
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,8 @@ class ConvKernel:
         """Equal for kernels with the same code."""
         fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]
         return f"conv|{','.join(map(str, fields))}|{self.epilogue.key}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(*map(address, ADDRESSES), *map(number, _NUMBERS), blocked_operands(self.epilogue))

@@ -5,24 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# plain[batch, channels, pixels] and blocked[batch, blocks, pixels, block]; `chunk` pixels make a unit of work.
-LAYOUT_ARGUMENTS: Final = (
-    "plain", "blocked", "batch", "blocks", "pixels", "chunk", "chunks",
-    "plain_batch", "plain_channel", "blocked_batch", "blocked_block",
-)  # fmt: skip
+from sardonyx.kernel.arguments import Arguments, address, number
 
-# x[outer, depth, height, width] in the midst of zeros[outer, deep, high, wide]
-SURROUND_ARGUMENTS: Final = (
-    "x", "y", "deep", "high", "wide", "depth", "height", "width", "front", "top", "left",
-)  # fmt: skip
-
-# x[batch, blocks, pixels, block] to channels further on of y
-SHIFT_ARGUMENTS: Final = ("x", "y", "batch", "blocks", "pixels", "chunk", "chunks", "x_batch", "x_block", "y_batch", "y_block")
+_CHUNKED: Final = ("batch", "blocks", "pixels", "chunk", "chunks")  # `chunk` pixels make a unit of work
 
 
 @dataclass(frozen=True)
 class LayoutKernel:
-    """A copy from plain to blocked, or back. `tail` is how many channels the last block has."""
+    """A copy from plain [batch, channels, pixels] to blocked [batch, blocks, pixels, block], or back.
+
+    `tail` is how many channels the last block has.
+    """
 
     direction: Literal["to", "from"]
     block: int
@@ -33,6 +26,12 @@ class LayoutKernel:
         """Equal for kernels with the same code."""
         return f"layout|{self.direction}|{self.block}|{self.tail}"
 
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        strides = ("plain_batch", "plain_channel", "blocked_batch", "blocked_block")
+        return Arguments(address("plain"), address("blocked"), *map(number, (*_CHUNKED, *strides)))
+
 
 @dataclass(frozen=True)
 class SurroundKernel:
@@ -42,6 +41,12 @@ class SurroundKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return "surround"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        around, inside = ("deep", "high", "wide"), ("depth", "height", "width")
+        return Arguments(address("x"), address("y"), *map(number, (*around, *inside, "front", "top", "left")))
 
 
 @dataclass(frozen=True)
@@ -59,3 +64,8 @@ class ShiftKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return f"shift|{self.block}|{self.shift}|{self.tail}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(address("x"), address("y"), *map(number, (*_CHUNKED, "x_batch", "x_block", "y_batch", "y_block")))

@@ -17,21 +17,22 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.forks import cached_property
+from sardonyx.kernel.arguments import Arguments, address, number
+from sardonyx.kernel.conv.conv import ADDRESSES, blocked_operands
 from sardonyx.kernel.epilogue import Epilogue
 
 WindowKind: TypeAlias = Literal["depthwise", "max", "average"]
 
-# The entries of the argument array, in order; the epilogue's operands follow as in `kernel.conv`.
-WINDOW_ARGUMENTS: Final = (
-    "x", "w", "bias", "zeros",
+_NUMBERS: Final = (
     "batch", "blocks", "planes", "rows", "columns",
     "depth", "height", "width", "front", "top", "left", "plane_step", "row_step", "plane_spread", "row_spread",
     "kernel_planes", "kernel_rows", "padded_depth", "padded_height", "padded_width",
     "x_batch", "x_block", "x_plane", "x_row",
 )  # fmt: skip
 
-# Of a global pool: x, then sizes (batch times blocks, pixels), then the epilogue's operands.
-GLOBAL_ARGUMENTS: Final = ("x", "batch", "blocks", "pixels", "x_batch", "x_block")
+
+def _window_arguments(epilogue: Epilogue) -> Arguments:
+    return Arguments(*map(address, ADDRESSES), *map(number, _NUMBERS), blocked_operands(epilogue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,11 @@ class WindowKernel:
         fields = (self.kind, self.block, self.group, self.pixels, self.taps, self.stride, self.spread, row, self.padded)
         return f"window|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return _window_arguments(self.epilogue)
+
 
 @dataclass(frozen=True)
 class NarrowKernel:
@@ -92,6 +98,11 @@ class NarrowKernel:
         fields = (self.block, self.outputs, self.tail, self.pixels, self.taps, self.stride, self.spread, row)
         return f"narrow|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return _window_arguments(self.epilogue)
+
 
 @dataclass(frozen=True)
 class GlobalPoolKernel:
@@ -105,3 +116,9 @@ class GlobalPoolKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return f"global|{self.kind}|{self.block}|{self.epilogue.key}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        numbers = ("batch", "blocks", "pixels", "x_batch", "x_block")
+        return Arguments(address("x"), *map(number, numbers), blocked_operands(self.epilogue))

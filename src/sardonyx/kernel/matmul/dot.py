@@ -6,8 +6,6 @@ The vectors run along k; as many columns as a vector has lanes are summed at onc
 which goes through the epilogue. b is read once for each row: right for a few rows, where `kernel.matmul` would have to
 transpose b first.
 
-Arguments: batch sizes, rows, columns, depth; for a its address, batch strides, row stride; for b its address, batch strides,
-column stride; for each operand of the epilogue its address, batch strides, row stride, column stride. Strides count elements.
 The parallel range counts pieces of VECTORS vectors of columns.
 """
 
@@ -19,6 +17,7 @@ from typing import Final
 
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.target.target import Target
@@ -41,9 +40,18 @@ class DotKernel:
         """Equal for kernels with the same code."""
         return f"dot|{self.type}|{self.a_type}|{self.b_type}|{self.batch}|{self.epilogue.key}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return (self.batch + 3) + 2 * (self.batch + 2) + len(self.epilogue.operands) * (self.batch + 3)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("batch", self.batch),
+            number("rows"),
+            number("columns"),
+            number("depth"),
+            tensor("a", self.batch + 1),  # strides: batch axes, row
+            tensor("b", self.batch + 1),  # strides: batch axes, column
+            tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
+        )
 
 
 def units(kernel: DotKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, target: Target) -> Dim:

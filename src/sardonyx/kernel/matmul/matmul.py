@@ -9,9 +9,7 @@ depth in registers. A is read where it lies, with any strides. B comes in one of
 Rows are divided into blocks of nearly equal height, at most the tallest tile, so that no tile is left nearly empty. A few
 blocks make a group; a group's part of A stays in the cache while all strips pass by.
 
-Arguments: batch sizes, rows, columns, depth, blocks in a group; for A its address, batch strides, row stride, depth stride; for
-B its address, batch strides, stride of a strip (packed) or of a row (rows); for each operand of the epilogue its address, batch
-strides, row stride, column stride. Strides count elements. The parallel range counts tiles.
+The parallel range counts tiles.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from typing import Final, Literal, TypeAlias
 
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.expr import BITS
 from sardonyx.target.target import Target
@@ -87,9 +86,19 @@ class MatMulKernel:
             f"|{self.unit_depth}|{self.whole}|{self.epilogue.key}"
         )
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return (self.batch + 4) + (self.batch + 3) + (self.batch + 2) + len(self.epilogue.operands) * (self.batch + 3)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("batch", self.batch),
+            number("rows"),
+            number("columns"),
+            number("depth"),
+            number("group"),  # blocks in a group
+            tensor("a", self.batch + 2),  # strides: batch axes, row, depth
+            tensor("b", self.batch + 1),  # strides: batch axes, strip (packed) or row (rows)
+            tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
+        )
 
 
 def heights(rows: Dim, tallest_: int) -> tuple[int, ...]:

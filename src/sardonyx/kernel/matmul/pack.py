@@ -5,8 +5,7 @@
 Columns beyond the matrix hold numbers that do not matter: nothing computed from them is stored. The matrix is read in the order
 in which it lies: along its columns, along its depth (blocks are then transposed in registers), or one element at a time.
 
-Arguments: batch sizes, columns, depth; address of the matrix, batch strides, column stride, depth stride; address of the strips.
-Strides count elements. The parallel range counts pieces of strips: DEPTH rows each.
+The parallel range counts pieces of strips: DEPTH rows each.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.target.target import Target
 
@@ -42,9 +42,16 @@ class PackKernel:
         """Equal for kernels with the same code."""
         return f"pack|{self.source}|{self.type}|{self.batch}|{self.vectors}|{self.order}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return (self.batch + 2) + (self.batch + 3) + 1
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("batch", self.batch),
+            number("columns"),
+            number("depth"),
+            tensor("source", self.batch + 2),  # strides: batch axes, column, depth
+            address("target"),
+        )
 
 
 def units(kernel: PackKernel, batch: Sequence[Dim], columns: Dim, depth: Dim, target: Target) -> Dim:

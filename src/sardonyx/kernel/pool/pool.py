@@ -4,14 +4,9 @@ A row of results is made in two steps, a chunk of columns at a time: the rows of
 row on the stack, with what changes nothing to its left and right; then the columns of each window are. How many columns of the
 windows count in a mean is the same for all rows and is found out once for each chunk.
 
-Arguments: batch, channels; sizes of the input and of the result (planes, rows, columns each); padding before (three), sizes with
-all padding (three); address of the input and its strides (batch, channel, plane, row); for each operand of the epilogue its
-address and strides (batch, channel, plane, row, column). Strides count elements; the input's columns are consecutive. The
-parallel range counts rows of results.
+The parallel range counts rows of results.
 
-Maxima whose places are asked for have a kernel of their own: results and places without gaps, windows one by one. Its arguments:
-the same numbers; how far places on neighbouring planes, rows and columns are apart in the order they are numbered in; address and
-strides of the input (columns, too); addresses of the results and of the places.
+Maxima whose places are asked for have a kernel of their own: results and places without gaps, windows one by one.
 """
 
 from __future__ import annotations
@@ -20,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.forks import cached_property
+from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
 
 PoolKind: TypeAlias = Literal["max", "average", "sum"]
@@ -62,9 +58,14 @@ class PoolKernel:
         """Columns of the input that a chunk of results needs."""
         return row_reach(self.kernel[2], self.step[2], self.spread[2])
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return len(POOL_NUMBERS) + 5 + 6 * len(self.epilogue.operands)
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            *map(number, POOL_NUMBERS),
+            tensor("x", 4),  # strides: batch, channel, plane, row; columns are consecutive
+            tensors("operands", len(self.epilogue.operands), 5),  # batch, channel, plane, row, column
+        )
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,13 @@ class MaxPlacesKernel:
         """Equal for kernels with the same code."""
         return f"maxplaces|{self.source}|{self.type}|{self.kernel}|{self.step}|{self.spread}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        return len(POOL_NUMBERS) + 3 + 6 + 2
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            *map(number, POOL_NUMBERS),
+            numbers("numbering", 3),  # how far places on neighbouring planes, rows and columns are apart, as they are numbered
+            tensor("x", 5),
+            address("values"),
+            address("places"),
+        )

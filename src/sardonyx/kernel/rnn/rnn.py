@@ -22,12 +22,6 @@ Layouts (lanes = elements of a vector; the last block is filled up):
     weights     of a pass: [direction, block, depth, gate, lane]
     vectors     [direction, block, lane]
     state       [plane, direction, row, block, lane], planes: hidden, hidden, slot 1, slot 2, ...
-
-Arguments: steps, rows, hidden, whether direction 0 runs backwards (direction 1 then does not exist, or is the other way);
-projected: address and its strides over time, row, direction; state: address and stride of a plane; for each pass the address of
-its weights; the address of each vector; then, as far as they exist, address and strides of the result (time, direction, row), of
-the initial and of the final values (direction, row); for lengths their address, where to report one that is too large, and the
-code to report. Strides count elements.
 """
 
 from __future__ import annotations
@@ -36,6 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.forks import cached_property
+from sardonyx.kernel.arguments import Arguments, address, addresses, number, tensor, tensors
 from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.target.target import Target
 
@@ -109,10 +104,24 @@ class RecurrentKernel:
         flags = (self.output, self.ragged, self.rows, self.part)
         return f"rnn|{'|'.join(map(str, (*fields, *flags)))}|{'|'.join(one.key for one in self.passes)}"
 
-    def argument_count(self) -> int:
-        """How many entries the argument array has."""
-        kept = 3 * (sum(self.initial) + sum(self.final))
-        return 4 + 4 + 2 + len(self.passes) + self.vectors + 4 * self.output + kept + 3 * self.ragged + (self.part != "all")
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            number("steps"),
+            number("rows"),
+            number("hidden"),
+            number("backwards"),  # whether direction 0 runs backwards (direction 1 then does not exist, or is the other way)
+            tensor("projected", 3),  # strides: time, row, direction
+            tensor("state", 1),  # stride of a plane
+            addresses("weights", len(self.passes)),
+            addresses("vectors", self.vectors),
+            *([tensor("result", 3)] if self.output else []),  # time, direction, row
+            tensors("initial", sum(self.initial), 2),  # of those slots that have them: direction, row
+            tensors("final", sum(self.final), 2),
+            *([address("lengths"), address("record"), number("code")] if self.ragged else []),
+            *([number("time")] if self.part != "all" else []),
+        )
 
 
 def tile_sizes(gates: int, target: Target) -> tuple[int, int, int]:

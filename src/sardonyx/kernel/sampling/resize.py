@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.forks import cached_property
+from sardonyx.kernel.arguments import Arguments, address, number
+from sardonyx.kernel.conv.conv import blocked_operands
 from sardonyx.kernel.epilogue import Epilogue
 
-# The entries of the argument array; the epilogue's operands follow as in `kernel.conv`. The tables say, for every output row
-# and column, which input row or column it is made of: one i64, or for a blend two, and as many float32 shares.
-RESIZE_ARGUMENTS: Final = (
-    "x", "row_places", "row_shares", "column_places", "column_shares",
-    "batch", "blocks", "rows", "columns", "x_batch", "x_block", "x_row",
-)  # fmt: skip
+# For every output row and column, which input row or column it is made of: one i64, or for a blend two, and as many float32
+# shares.
+TABLES: Final = ("row_places", "row_shares", "column_places", "column_shares")
 
 
 @dataclass(frozen=True)
@@ -29,3 +28,9 @@ class ResizeKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         return f"resize|{self.block}|{self.blend}|{self.factors}|{self.epilogue.key}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        numbers = ("batch", "blocks", "rows", "columns", "x_batch", "x_block", "x_row")
+        return Arguments(address("x"), *map(address, TABLES), *map(number, numbers), blocked_operands(self.epilogue))

@@ -26,7 +26,7 @@ from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import transposed
-from sardonyx.program.steps import Address, Argument, KernelStep, View
+from sardonyx.program.steps import Address, KernelStep, View
 
 _FEW: Final = 6  # queries from which on it pays to pack the keys
 
@@ -100,20 +100,32 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
     )
     (bits,) = struct.unpack("<q", struct.pack("<d", given.scale))
     grouped = floordiv(heads, dim_max(key_heads, 1))
-    arguments: list[Argument] = [batch, heads, queries, keys, size, v.shape[3], grouped]
-    arguments += [given.offset, given.left, given.right, bits]
-    arguments += [_address(q), *q.strides[:3], _address(k), *k.strides[: 2 if packed else 3]]
-    arguments += [_address(v), *v.strides[:3], _address(target), *target.strides[:3]]
-    for view, move in zip(given.operands, moves):
-        arguments += [_address(view), *move]
-    extra = [view for view in (given.lengths, given.places) if view is not None]
-    arguments += [_address(view) for view in extra]
-    reads = [view.buffer for view in (q, k, v, *given.operands, *extra)]
+    extra = {name: view for name, view in (("lengths", given.lengths), ("places", given.places)) if view is not None}
+    arguments = kernel.arguments.entries(
+        batch=batch,
+        heads=heads,
+        queries=queries,
+        keys=keys,
+        depth=size,
+        columns=v.shape[3],
+        group=grouped,
+        offset=given.offset,
+        left=given.left,
+        right=given.right,
+        scale=bits,
+        q=(_address(q), q.strides[:3]),
+        k=(_address(k), k.strides[: 2 if packed else 3]),
+        v=(_address(v), v.strides[:3]),
+        o=(_address(target), target.strides[:3]),
+        operands=[(_address(view), move) for view, move in zip(given.operands, moves)],
+        **{name: _address(view) for name, view in extra.items()},
+    )
+    reads = [view.buffer for view in (q, k, v, *given.operands, *extra.values())]
     work = product([batch, heads, queries, keys]) * ((size + v.shape[3]) * 11 + 600) // 1000
     ctx.step(
         KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             units(batch, heads, queries) * share,
             work * share,
             tuple(dict.fromkeys(reads)),
@@ -136,7 +148,13 @@ def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> 
     kernel = PackKernel(
         k.buffer.dtype.name, kind, len(sizes), vectors, "depth" if unit_depth else "columns" if unit_keys else "any"
     )
-    arguments = (*sizes, keys, size, _address(k), *reads, k.strides[2], k.strides[3], Address(target.buffer))
+    arguments = kernel.arguments.entries(
+        batch=sizes,
+        columns=keys,
+        depth=size,
+        source=(_address(k), (*reads, k.strides[2], k.strides[3])),
+        target=Address(target.buffer),
+    )
     label = f"pack for {group.label}"
     ctx.step(
         KernelStep(

@@ -72,9 +72,14 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
     ctx.step(
         KernelStep(
             kernel,
-            (
-                Address(x.buffer, x.offset * 4), batch, blocks, pixels, x.strides[0], x.strides[1],
-                *operand_arguments(epilogue, moves, [0] * len(moves)),
+            kernel.arguments.entries(
+                x=Address(x.buffer, x.offset * 4),
+                batch=batch,
+                blocks=blocks,
+                pixels=pixels,
+                x_batch=x.strides[0],
+                x_block=x.strides[1],
+                operands=operand_arguments(epilogue, moves, [0] * len(moves)),
             ),
             batch * blocks,
             product([batch, blocks, pixels]) // 2,
@@ -83,4 +88,4 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
             group.label,
             tuple(each.label for each in group.nodes),
         )
-    )  # fmt: skip
+    )

@@ -8,7 +8,7 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import product
 from sardonyx.ir.graph import Node
-from sardonyx.kernel.sampling.resize import ResizeKernel
+from sardonyx.kernel.sampling.resize import TABLES, ResizeKernel
 from sardonyx.lower.conv.conv import result_epilogue, result_moves, root_of
 from sardonyx.lower.conv.conv_task import dense_blocks, operand_arguments, zeros
 from sardonyx.lower.groups import Group
@@ -17,7 +17,7 @@ from sardonyx.lower.registry import template
 from sardonyx.lower.sampling.resize_tables import known_table
 from sardonyx.ops.indexing.layout import DOMAIN, repeats, resize_axes
 from sardonyx.ops.sampling.resize import AxisPlan, Interpolation
-from sardonyx.program.steps import Address, Argument, KernelStep
+from sardonyx.program.steps import Address, KernelStep
 
 
 def _accepts(node: Node) -> str:
@@ -63,16 +63,22 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
     kernel = ResizeKernel(block, blend, factors, epilogue.for_kernel([move[-1] for move in moves]))  # type: ignore[arg-type]
     batch, blocks = group.shape[:2]
     rows, columns = (1, *group.shape[2:-1])[-2:]
-    arguments: list[Argument] = [
-        Address(x.buffer, x.offset * 4),
-        *(Address(table.buffer) for table in tables),
-        batch, blocks, rows, columns, x.strides[0], x.strides[1], x.strides[3],
-        *operand_arguments(epilogue, moves, [0] * len(moves)),
-    ]  # fmt: skip
+    arguments = kernel.arguments.entries(
+        x=Address(x.buffer, x.offset * 4),
+        **{name: Address(table.buffer) for name, table in zip(TABLES, tables, strict=True)},
+        batch=batch,
+        blocks=blocks,
+        rows=rows,
+        columns=columns,
+        x_batch=x.strides[0],
+        x_block=x.strides[1],
+        x_row=x.strides[3],
+        operands=operand_arguments(epilogue, moves, [0] * len(moves)),
+    )
     ctx.step(
         KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             product([batch, blocks, rows]),
             product([batch, blocks, rows, columns]) * (6 if blend else 2),
             (x.buffer, *(table.buffer for table in tables), *epilogue.reads),

@@ -20,7 +20,7 @@ from sardonyx.lower.derived import is_fixed
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View, whole
+from sardonyx.program.steps import Address, Buffer, KernelStep, View, whole
 from sardonyx.target.target import Target
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow"]
@@ -70,13 +70,21 @@ class Weights:
     inputs: int
 
 
-def operand_arguments(epilogue: GroupEpilogue, moves: Sequence[Sequence[Dim]], offsets: Sequence[Dim]) -> list[Argument]:
-    """The entries of an epilogue's operands in the argument array of a kernel over blocked results."""
-    arguments: list[Argument] = []
+Operands: TypeAlias = list[tuple[Address, Sequence[Dim]]]
+
+
+def operand_arguments(epilogue: GroupEpilogue, moves: Sequence[Sequence[Dim]], offsets: Sequence[Dim]) -> Operands:
+    """The operands of an epilogue over a blocked result, as arguments of its kernel."""
+    arguments: Operands = []
     for view, move, offset in zip(epilogue.views, moves, offsets):
         size = BITS[view.buffer.dtype.name] // 8
-        arguments += [Address(view.buffer, (view.offset + offset) * size), *move[:-1]]
+        arguments.append((Address(view.buffer, (view.offset + offset) * size), move[:-1]))
     return arguments
+
+
+def named(names: str, values: Sequence[Dim]) -> dict[str, Dim]:
+    """Arguments of a kernel, several at once: names with spaces between them."""
+    return dict(zip(names.split(), values, strict=True))
 
 
 def zeros(ctx: LowerContext, block: int) -> View:
@@ -97,8 +105,8 @@ class Blocks:
     shift: tuple[Dim, ...] = (0, 0, 0)  # where the first pixel lies, in strides of the whole result
     whole_moves: list[tuple[Dim, ...]] | None = None  # those strides, if `moves` are others
 
-    def operands(self, moves: list[tuple[Dim, ...]]) -> list[Argument]:
-        """The entries of the epilogue's operands in the argument array."""
+    def operands(self, moves: list[tuple[Dim, ...]]) -> Operands:
+        """The operands of the epilogue, as arguments of the kernel."""
         offsets = [sum_of(at * stride for at, stride in zip(self.shift, move[2:5])) for move in self.whole_moves or self.moves]
         return operand_arguments(self.epilogue, moves, offsets)
 
@@ -248,22 +256,32 @@ class Task(Blocks):
         chunks = ceildiv(columns, chunk)
         batch = x.shape[0]
         bias = self._bias(weights.groups, weights.outputs)
-        arguments: list[Argument] = [
-            Address(x.buffer, x.offset * 4),
-            Address(packed.buffer),
-            Address(bias.buffer),
-            Address(zeros(self.ctx, self.block).buffer),
-            batch, sets, blocks, place.out[0], place.out[1], columns, chunk, chunks,
-            *place.size, *place.before, place.step[0], place.step[1],
-            *place.spread, *place.kernel, turns,
-            *strides, packed.shape[1],
-            *self.operands(moves),
-        ]  # fmt: skip
+        arguments = kernel.arguments.entries(
+            x=Address(x.buffer, x.offset * 4),
+            w=Address(packed.buffer),
+            bias=Address(bias.buffer),
+            zeros=Address(zeros(self.ctx, self.block).buffer),
+            batch=batch,
+            sets=sets,
+            blocks=blocks,
+            **named("planes rows columns", place.out),
+            chunk=chunk,
+            chunks=chunks,
+            **named("depth height width", place.size),
+            **named("front top left", place.before),
+            **named("plane_step row_step", place.step[:2]),
+            **named("plane_spread row_spread column_spread", place.spread),
+            **named("kernel_planes kernel_rows kernel_columns", place.kernel),
+            turns=turns,
+            **named("x_batch x_group x_turn x_plane x_row", strides),
+            w_set=packed.shape[1],
+            operands=self.operands(moves),
+        )
         outputs = product([batch, *place.out])
         flops = outputs * (2 * weights.groups * blocks * self.block * weights.inputs * place.taps)
         step = KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             product([weights.groups * sets, batch, place.out[0], place.out[1], chunks]),
             flops // self.ctx.target.flops_per_ns,
             (x.buffer, packed.buffer, bias.buffer, zeros(self.ctx, self.block).buffer, *self.epilogue.reads),
@@ -355,12 +373,16 @@ class Task(Blocks):
         wide = dim_max(reach, left + width)
         padded = ctx.scratch(dtypes.FLOAT32, (*x.shape[:4], wide), "surrounded")
         rows = product(list(x.shape[:4]))
+        kernel = SurroundKernel()
         ctx.step(
             KernelStep(
-                SurroundKernel(),
-                (
-                    Address(x.buffer, x.offset * 4), Address(padded.buffer),
-                    place.size[0], place.size[1], wide, *place.size, 0, 0, left,
+                kernel,
+                kernel.arguments.entries(
+                    x=Address(x.buffer, x.offset * 4),
+                    y=Address(padded.buffer),
+                    **named("deep high wide", (*place.size[:2], wide)),
+                    **named("depth height width", place.size),
+                    **named("front top left", (0, 0, left)),
                 ),
                 rows,
                 rows * wide // 8,
@@ -369,7 +391,7 @@ class Task(Blocks):
                 "surround",
                 tuple(node.label for node in self.group.nodes[:1]),
             )
-        )  # fmt: skip
+        )
         return padded
 
 
@@ -443,24 +465,30 @@ def window_step(
     place, ctx = result.place, result.ctx
     batch = x.shape[0]
     nothing = zeros(ctx, result.block)
-    arguments: list[Argument] = [
-        Address(x.buffer, x.offset * 4),
-        Address(packed.buffer),
-        Address(bias.buffer),
-        Address(nothing.buffer),
-        batch, blocks, *place.out,
-        *place.size, *place.before, place.step[0], place.step[1], place.spread[0], place.spread[1],
-        place.kernel[0], place.kernel[1],
-        *(before + size + after for before, size, after in zip(place.before, place.size, place.after)),
-        *x.strides[:4],
-        *result.operands(result.moves),
-    ]  # fmt: skip
+    padded = [before + size + after for before, size, after in zip(place.before, place.size, place.after)]
+    arguments = kernel.arguments.entries(
+        x=Address(x.buffer, x.offset * 4),
+        w=Address(packed.buffer),
+        bias=Address(bias.buffer),
+        zeros=Address(nothing.buffer),
+        batch=batch,
+        blocks=blocks,
+        **named("planes rows columns", place.out),
+        **named("depth height width", place.size),
+        **named("front top left", place.before),
+        **named("plane_step row_step", place.step[:2]),
+        **named("plane_spread row_spread", place.spread[:2]),
+        **named("kernel_planes kernel_rows", place.kernel[:2]),
+        **named("padded_depth padded_height padded_width", padded),
+        **named("x_batch x_block x_plane x_row", x.strides[:4]),
+        operands=result.operands(result.moves),
+    )
     vectors = product([batch, blocks, *place.out])
     reach = kernel.group if isinstance(kernel, WindowKernel) else kernel.outputs  # terms of each element, for each tap
     ctx.step(
         KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             product([made, batch, place.out[0], place.out[1]]),
             vectors * (place.taps * reach + 2) // 2,
             (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),

@@ -10,7 +10,7 @@ from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, units
 from sardonyx.lower.loop_builder import broadcast_strides, estimated_work, operand_sizes
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.program.steps import Address, Argument, KernelStep, View
+from sardonyx.program.steps import Address, KernelStep, View
 
 
 def inner_stride(stride: Dim) -> Inner:
@@ -33,13 +33,16 @@ def indexed_loop(ctx: LowerContext, shape: Sequence[Dim], views: Sequence[View],
         tuple(Operand(kind, inner_stride(move[-1])) for kind, move in zip(types, moves)),
         ((len(views), value.cast(types[-1])),),
     )
-    arguments: list[Argument] = list(sizes)
-    for view, kind, move in zip(operands, types, moves):
-        arguments += [Address(view.buffer, view.offset * (BITS[kind] // 8)), *move]
+    arguments = kernel.arguments.entries(
+        sizes=sizes,
+        operands=[
+            (Address(view.buffer, view.offset * (BITS[kind] // 8)), move) for view, kind, move in zip(operands, types, moves)
+        ],
+    )
     ctx.step(
         KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             units(kernel, sizes, ctx.target),
             estimated_work(kernel, product(sizes)),
             tuple(view.buffer for view in views),

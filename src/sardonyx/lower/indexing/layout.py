@@ -29,10 +29,18 @@ def layout_step(ctx: LowerContext, plain: View, blocked: View, direction: Litera
     ctx.step(
         KernelStep(
             kernel,
-            (
-                Address(plain.buffer, plain.offset * 4), Address(blocked.buffer, blocked.offset * 4),
-                batch, blocked.shape[1], pixels, chunk, chunks,
-                plain.strides[0], plain.strides[1], blocked.strides[0], blocked.strides[1],
+            kernel.arguments.entries(
+                plain=Address(plain.buffer, plain.offset * 4),
+                blocked=Address(blocked.buffer, blocked.offset * 4),
+                batch=batch,
+                blocks=blocked.shape[1],
+                pixels=pixels,
+                chunk=chunk,
+                chunks=chunks,
+                plain_batch=plain.strides[0],
+                plain_channel=plain.strides[1],
+                blocked_batch=blocked.strides[0],
+                blocked_block=blocked.strides[1],
             ),
             product([batch, blocked.shape[1], chunks]),
             product([batch, blocked.shape[1], pixels]) * block // 8,
@@ -41,7 +49,7 @@ def layout_step(ctx: LowerContext, plain: View, blocked: View, direction: Litera
             label,
             (label,),
         )
-    )  # fmt: skip
+    )
 
 
 def misfit(value: Value | None, channels: int, block: int | None = None) -> str:
@@ -158,13 +166,22 @@ def _join(ctx: LowerContext, node: Node, target: View, label: str) -> None:
         chunk = 64
         chunks = ceildiv(pixels, chunk)
         part = target.offset + (first // block) * target.strides[1]
+        kernel = ShiftKernel(block, first % block, channels % block or block)
         ctx.step(
             KernelStep(
-                ShiftKernel(block, first % block, channels % block or block),
-                (
-                    Address(x.buffer, x.offset * 4), Address(target.buffer, part * 4),
-                    x.shape[0], x.shape[1], pixels, chunk, chunks,
-                    x.strides[0], x.strides[1], target.strides[0], target.strides[1],
+                kernel,
+                kernel.arguments.entries(
+                    x=Address(x.buffer, x.offset * 4),
+                    y=Address(target.buffer, part * 4),
+                    batch=x.shape[0],
+                    blocks=x.shape[1],
+                    pixels=pixels,
+                    chunk=chunk,
+                    chunks=chunks,
+                    x_batch=x.strides[0],
+                    x_block=x.strides[1],
+                    y_batch=target.strides[0],
+                    y_block=target.strides[1],
                 ),
                 product([x.shape[0], x.shape[1], chunks]),
                 product([x.shape[0], x.shape[1], pixels]) * 2,
@@ -173,5 +190,5 @@ def _join(ctx: LowerContext, node: Node, target: View, label: str) -> None:
                 label,
                 (node.label,),
             )
-        )  # fmt: skip
+        )
         first += channels

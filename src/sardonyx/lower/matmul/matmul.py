@@ -285,15 +285,12 @@ class _Product:
             sizes, moves = merge_axes(b.shape[:-2], [b.strides[:-2], batch.strides])
         order: Order = "columns" if _is_unit(b, -1) else "depth" if _is_unit(b, -2) else "any"
         kernel = PackKernel(b.buffer.dtype.name, self.kind, len(sizes), self.vectors, order)
-        arguments = (
-            *sizes,
-            self.columns,
-            self.depth,
-            _address(b),
-            *moves[0],
-            b.strides[-1],
-            b.strides[-2],
-            Address(target.buffer),
+        arguments = kernel.arguments.entries(
+            batch=sizes,
+            columns=self.columns,
+            depth=self.depth,
+            source=(_address(b), (*moves[0], b.strides[-1], b.strides[-2])),
+            target=Address(target.buffer),
         )
         elements = product([*sizes, self.columns, self.depth])
         label = f"pack for {self.group.label}"
@@ -331,10 +328,16 @@ class _Product:
             self.kind, b.type, b.source, len(batch), b.vectors, most, heights(rows, most), _is_unit(a, -1), whole, epilogue
         )
         group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self._bytes(most)), 1)
-        arguments: list[Argument] = [*batch, rows, columns, self.depth, group]
-        arguments += [_address(a), *moves[0][:-1], a.strides[-1], _address(b.view), *moves[1][:-2], b.move]
-        for view, move in zip(self.epilogue.views, moves[2:]):
-            arguments += [_address(view), *move]
+        arguments = kernel.arguments.entries(
+            batch=batch,
+            rows=rows,
+            columns=columns,
+            depth=self.depth,
+            group=group,
+            a=(_address(a), (*moves[0][:-1], a.strides[-1])),
+            b=(_address(b.view), (*moves[1][:-2], b.move)),
+            operands=[(_address(view), move) for view, move in zip(self.epilogue.views, moves[2:])],
+        )
         tiles = units(kernel, batch, rows, columns, ctx.target)
         self._step(kernel, arguments, tiles * share, self._work(epilogue.operations) * share, a, b.view)
 
@@ -380,10 +383,15 @@ class _Product:
         *batch, rows, columns = sizes
         epilogue = self.epilogue.for_kernel([move[-1] for move in merged[2:]])
         kernel = DotKernel(self.kind, first.buffer.dtype.name, second.buffer.dtype.name, len(batch), epilogue)
-        arguments: list[Argument] = [*batch, rows, columns, self.depth]
-        arguments += [_address(first), *merged[0][:-1], _address(second), *merged[1][:-2], second.strides[-2]]
-        for view, move in zip(self.epilogue.views, merged[2:]):
-            arguments += [_address(view), *move]
+        arguments = kernel.arguments.entries(
+            batch=batch,
+            rows=rows,
+            columns=columns,
+            depth=self.depth,
+            a=(_address(first), merged[0][:-1]),
+            b=(_address(second), (*merged[1][:-2], second.strides[-2])),
+            operands=[(_address(view), move) for view, move in zip(self.epilogue.views, merged[2:])],
+        )
         work = product([*sizes, self.depth]) * (100 if self.kind == "f64" else 50) // 1000
         self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.target) * share, work * share, first, second)
 
@@ -395,11 +403,11 @@ class _Product:
         shape = numbers((*b.shape[:-2], b.shape[-1], b.shape[-2]))
         return self.ctx.packed(transposed, (b,), dtype=b.buffer.dtype, shape=shape)
 
-    def _step(self, kernel: Kernel, arguments: Sequence[Argument], units_: Dim, work: Dim, a: View, b: View) -> None:
+    def _step(self, kernel: Kernel, arguments: tuple[Argument, ...], units_: Dim, work: Dim, a: View, b: View) -> None:
         self.ctx.step(
             KernelStep(
                 kernel,
-                tuple(arguments),
+                arguments,
                 units_,
                 work,
                 (a.buffer, b.buffer, *self.epilogue.reads),

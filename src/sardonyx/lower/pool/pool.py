@@ -14,7 +14,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import FLOATS, Expr, const, load, sqrt, unary
-from sardonyx.kernel.pool.pool import MaxPlacesKernel, PoolKernel, PoolKind, row_reach
+from sardonyx.kernel.pool.pool import POOL_NUMBERS, MaxPlacesKernel, PoolKernel, PoolKind, row_reach
 from sardonyx.lower.conv.conv_geometry import Geometry, window_geometry
 from sardonyx.lower.elementwise.elementwise import pow_
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
@@ -24,7 +24,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type, lower_loop
 from sardonyx.lower.registry import template
 from sardonyx.lower.rows.rows import Made, Rows, lower_rows
 from sardonyx.ops.conv.windows import per_axis
-from sardonyx.program.steps import Argument, KernelStep, View
+from sardonyx.program.steps import KernelStep, View
 
 _MOST_ROWS: Final = 256  # of a window, over all its planes
 _MOST_COLUMNS: Final = 256
@@ -113,16 +113,17 @@ def pool_step(
         whole,
         epilogue.for_kernel([move[4] for move in moves]),
     )
-    arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.before]
-    arguments += [*_padded(place), x.address, *_five(x.strides)[:4]]
-    for view, move in zip(epilogue.views, moves):
-        arguments += [view.address, *move]
+    arguments = kernel.arguments.entries(
+        **_pool_numbers(x, place),
+        x=(x.address, _five(x.strides)[:4]),
+        operands=[(view.address, move) for view, move in zip(epilogue.views, moves)],
+    )
     rows = product([*x.shape[:2], *place.out[:2]])
     operations = place.kernel[0] * place.kernel[1] * place.step[2] + 2 * place.kernel[2] + kernel.epilogue.operations
     ctx.step(
         KernelStep(
             kernel,
-            tuple(arguments),
+            arguments,
             rows,
             rows * place.out[2] * operations * 60 // 1000,
             (x.buffer, *epilogue.reads),
@@ -162,14 +163,24 @@ def _with_places(ctx: LowerContext, group: Group, node: Node, place: Geometry) -
     numbering: tuple[Dim, ...] = (height * width, width, 1)
     if attribute_values(node).get("storage_order"):  # the first axis that is really there is numbered fastest
         numbering = (1, depth, depth * height)
-    arguments: list[Argument] = [*x.shape[:2], *place.size, *place.out, *place.before, *_padded(place), *numbering]
-    arguments += [x.address, *_five(x.strides), values.address, places.address]
+    arguments = kernel.arguments.entries(
+        **_pool_numbers(x, place),
+        numbering=numbering,
+        x=(x.address, _five(x.strides)),
+        values=values.address,
+        places=places.address,
+    )
     rows = product([*x.shape[:2], *place.out[:2]])
     work = rows * place.out[2] * (10 + 2 * place.taps)
     writes = (values.buffer, places.buffer)
-    ctx.step(KernelStep(kernel, tuple(arguments), rows, work, (x.buffer,), writes, group.label, (node.label,)))
+    ctx.step(KernelStep(kernel, arguments, rows, work, (x.buffer,), writes, group.label, (node.label,)))
     if group.after:
         lower_loop(ctx, replace(group, kind="loop", root=None, template=None, nodes=group.after))
+
+
+def _pool_numbers(x: View, place: Geometry) -> dict[str, Dim]:
+    """The arguments that all pools have."""
+    return dict(zip(POOL_NUMBERS, (*x.shape[:2], *place.size, *place.out, *place.before, *_padded(place)), strict=True))
 
 
 def _numbers(values: tuple[int, ...]) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
 from sardonyx.program.constants import transform
-from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View
+from sardonyx.program.steps import Address, Buffer, KernelStep, View
 
 _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DIRECTIONS: Final = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}
@@ -395,26 +395,40 @@ class _Layer:
         backwards = 1 if self.attrs.get("direction") == "reverse" else first
         by_time, by_row = (inputs.strides[1], inputs.strides[0]) if self.layout else inputs.strides[:2]
         by_direction = self.blocks * self.gates * self.lanes
-        arguments: list[Argument] = [self.steps, self.batch, self.hidden, backwards]
-        arguments += [Address(inputs.buffer, (inputs.offset + first * by_direction) * size), by_time, by_row, by_direction]
-        arguments += [Address(memory.buffer, memory.strides[1] * (first * size)), memory.strides[0]]
-        arguments += [Address(view.buffer, (view.offset + view.strides[0] * first) * size) for view in (*weights, *vectors)]
+        arguments: dict[str, Any] = {
+            "steps": self.steps,
+            "rows": self.batch,
+            "hidden": self.hidden,
+            "backwards": backwards,
+            "projected": (
+                Address(inputs.buffer, (inputs.offset + first * by_direction) * size),
+                (by_time, by_row, by_direction),
+            ),
+            "state": (Address(memory.buffer, memory.strides[1] * (first * size)), (memory.strides[0],)),
+            "initial": [],
+            "final": [],
+        }
+        for name, views in (("weights", weights), ("vectors", vectors)):
+            arguments[name] = [Address(view.buffer, (view.offset + view.strides[0] * first) * size) for view in views]
         reads, writes = [inputs.buffer, *(view.buffer for view in (*weights, *vectors))], [memory.buffer]
         if self.outputs[0] is not None:
             view = ctx.output(self.outputs[0])
             row, time, turn = (0, 1, 2) if self.layout else (2, 0, 1)
-            arguments += [_address(view, first * view.strides[turn]), *(view.strides[axis] for axis in (time, turn, row))]
+            strides = tuple(view.strides[axis] for axis in (time, turn, row))
+            arguments["result"] = (_address(view, first * view.strides[turn]), strides)
             writes.append(view.buffer)
-        for values, buffers, look in ((states, reads, self._rows), (finals, writes, ctx.output)):
+        for name, values, buffers, look in (("initial", states, reads, self._rows), ("final", finals, writes, ctx.output)):
             for value in values:
                 if value is not None:
                     view = look(value)
                     turn, row = (1, 0) if self.layout else (0, 1)
-                    arguments += [_address(view, first * view.strides[turn]), view.strides[turn], view.strides[row]]
+                    strides = (view.strides[turn], view.strides[row])
+                    arguments[name].append((_address(view, first * view.strides[turn]), strides))
                     buffers.append(view.buffer)
         if self.lengths is not None:
             view = ctx.contiguous(self.lengths)
-            arguments += [_address(view), *ctx.fault(node, "sequence_lens holds {found}: expected lengths from 0 to {limit}")]
+            record, code = ctx.fault(node, "sequence_lens holds {found}: expected lengths from 0 to {limit}")
+            arguments.update(lengths=_address(view), record=record, code=code)
             reads.append(view.buffer)
         operations = self.gates * self.hidden * self.hidden
         if self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
@@ -427,7 +441,7 @@ class _Layer:
     def _step(
         self,
         kernel: RecurrentKernel,
-        arguments: Sequence[Argument],
+        arguments: Mapping[str, Any],
         units: Dim,
         work: Dim,
         reads: Sequence[Buffer],
@@ -435,7 +449,8 @@ class _Layer:
         flops: Dim = 0,
     ) -> None:
         label, nodes, places = self.group.label, self._labels, (_distinct(reads), _distinct(writes))
-        self.ctx.step(KernelStep(kernel, tuple(arguments), units, work, *places, label, nodes, flops=flops))
+        entries = kernel.arguments.entries(**arguments)
+        self.ctx.step(KernelStep(kernel, entries, units, work, *places, label, nodes, flops=flops))
 
     def _is_stepwise(self, operations: int) -> bool:
         """Whether workers had better share the hidden units of one sequence, step by step."""
@@ -445,7 +460,7 @@ class _Layer:
     def _steps(
         self,
         kernel: RecurrentKernel,
-        arguments: list[Argument],
+        arguments: Mapping[str, Any],
         count: int,
         reads: list[Buffer],
         writes: list[Buffer],
@@ -453,15 +468,16 @@ class _Layer:
     ) -> None:
         """A step for every pass at every time."""
         assert isinstance(self.steps, int)
-        self._step(replace(kernel, part="enter"), [*arguments, 0], count, self.hidden, reads, [memory])
+        self._step(replace(kernel, part="enter"), {**arguments, "time": 0}, count, self.hidden, reads, [memory])
         for time in range(self.steps):
             for number, one in enumerate(kernel.passes):
                 # Workers are awake between these steps: they are worth sharing from far less work on than others.
                 products = one.gates * self.hidden * self.hidden
                 step, work = replace(kernel, part=str(number)), products * _AWAKE // 25
-                self._step(step, [*arguments, time], count * self.blocks, work, [*reads, memory], writes, 2 * count * products)
+                now = {**arguments, "time": time}
+                self._step(step, now, count * self.blocks, work, [*reads, memory], writes, 2 * count * products)
         if any(kernel.final):
-            self._step(replace(kernel, part="leave"), [*arguments, self.steps], count, self.hidden, [memory], writes)
+            self._step(replace(kernel, part="leave"), {**arguments, "time": self.steps}, count, self.hidden, [memory], writes)
 
 
 def _address(view: View, offset: Dim = 0) -> Address:

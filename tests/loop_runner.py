@@ -67,7 +67,7 @@ def evaluate(
 ) -> Array:
     """An expression of one-dimensional arrays of the given types."""
     value = function(*(load(number, kind) for number, kind in enumerate(types))).cast(out)
-    kernel = LoopKernel(1, tuple(Operand(kind, "unit") for kind in (*types, out)), ((len(types), value),))
+    kernel = LoopKernel(axes=1, operands=tuple(Operand(kind, "unit") for kind in (*types, out)), stores=((len(types), value),))
     result = np.empty(arrays[0].shape, NUMPY[out])
     run(kernel, [arrays[0].size], [*arrays, result], target=target)
     return result

@@ -16,7 +16,10 @@ from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.kernel.indexing.transpose import TransposeKernel
 from sardonyx.kernel.indexing.write import WriteKernel
 
-KERNELS = [*(WriteKernel("i64", count) for count in range(1, 6)), *(TransposeKernel(kind, 1) for kind in ("f32", "f64", "i8"))]
+KERNELS = [
+    *(WriteKernel(type="i64", count=count) for count in range(1, 6)),
+    *(TransposeKernel(type=kind, outer=1) for kind in ("f32", "f64", "i8")),
+]
 
 
 def test_prepared_kernels_are_those_compiled_one_by_one(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_an_elementwise_loop_computes_every_element_and_no_other(kind: str, leng
     a, b = guarded(values(kind, (length,), 1)), guarded(values(kind, (length,), 2))
     result = guarded(np.zeros(length, NUMPY[kind]))
     value = loaded(0, kind) ^ loaded(1, kind) if kind == "bool" else loaded(0, kind) + loaded(1, kind)
-    kernel = LoopKernel(1, (Operand(kind, "unit"),) * 3, ((2, value.cast(kind)),))
+    kernel = LoopKernel(axes=1, operands=(Operand(kind, "unit"),) * 3, stores=((2, value.cast(kind)),))
     run(kernel, [length], [a, b, result], pieces=2)
     if kind == "bool":
         expected = a ^ b
@@ -81,9 +81,9 @@ def test_a_loop_walks_through_any_strides(shape: list[int], data: st.DataObject)
         return "zero" if step == 0 else "unit" if step == 1 else "any"
 
     kernel = LoopKernel(
-        len(shape),
-        (Operand("f32", inner(view)), Operand("f32", inner(repeated)), Operand("f32", "unit")),
-        ((2, load(0, "f32") * load(1, "f32") + index(0).cast("f32")),),
+        axes=len(shape),
+        operands=(Operand("f32", inner(view)), Operand("f32", inner(repeated)), Operand("f32", "unit")),
+        stores=((2, load(0, "f32") * load(1, "f32") + index(0).cast("f32")),),
     )
     run(kernel, shape, [view, repeated, result], pieces=data.draw(st.integers(1, 3)))
     places = np.arange(shape[0], dtype=np.float32).reshape(-1, *(1,) * (len(shape) - 1))
@@ -121,7 +121,13 @@ def test_a_row_is_reduced(kind: str, of: str, length: int) -> None:
     x = guarded(small(of, (3, length)))
     out = "i64" if kind.startswith("arg") else of
     result = guarded(np.zeros((3, 1), NUMPY[out]))
-    kernel = LoopKernel(2, (Operand(of, "unit"), Operand(out, "zero")), (), ((1, reduced(kind, load(0, of), 1)),), "inner")
+    kernel = LoopKernel(
+        axes=2,
+        operands=(Operand(of, "unit"), Operand(out, "zero")),
+        stores=(),
+        results=((1, reduced(kind, load(0, of), 1)),),
+        reduce="inner",
+    )
     run(kernel, [3, length], [x, result], pieces=2)
     close(result[:, 0], by_numpy(kind, x, 1))
 
@@ -132,7 +138,13 @@ def test_a_middle_axis_is_reduced(kind: str, of: str, kept: int) -> None:
     x = guarded(small(of, (2, 9, kept)))
     out = "i64" if kind.startswith("arg") else of
     result = guarded(np.zeros((2, 1, kept), NUMPY[out]))
-    kernel = LoopKernel(3, (Operand(of, "unit"), Operand(out, "unit")), (), ((1, reduced(kind, load(0, of), 1)),), "middle")
+    kernel = LoopKernel(
+        axes=3,
+        operands=(Operand(of, "unit"), Operand(out, "unit")),
+        stores=(),
+        results=((1, reduced(kind, load(0, of), 1)),),
+        reduce="middle",
+    )
     run(kernel, [2, 9, kept], [x, result], pieces=2)
     close(result[:, 0], by_numpy(kind, x, 1))
 
@@ -148,7 +160,11 @@ def test_nan_wins_every_extreme_except_those_of_numbers(reduce: Any, length: int
             inner: Inner = "zero" if reduce == "inner" else "unit"
             result = np.zeros((length, 1) if reduce == "inner" else (1, length), NUMPY[out])
             kernel = LoopKernel(
-                2, (Operand("f32", "unit"), Operand(out, inner)), (), ((1, reduced(kind, load(0, "f32"), 1)),), reduce
+                axes=2,
+                operands=(Operand("f32", "unit"), Operand(out, inner)),
+                stores=(),
+                results=((1, reduced(kind, load(0, "f32"), 1)),),
+                reduce=reduce,
             )
             run(kernel, [length, length], [x, result])
             rows = np.delete(x, place, 0) if reduce == "inner" else np.delete(x, place, 1)
@@ -160,7 +176,14 @@ def softmax_kernel(reduce: Any, stash: bool) -> LoopKernel:
     x = load(0, "f32")
     weight = exp_not_positive(x - reduced("maxnum", x, 1))
     value = weight / reduced("sum", weight, 2)
-    return LoopKernel(2, (Operand("f32", "unit"),) * 2, ((1, value),), (), reduce, ((1, weight),) if stash else ())
+    return LoopKernel(
+        axes=2,
+        operands=(Operand("f32", "unit"),) * 2,
+        stores=((1, value),),
+        results=(),
+        reduce=reduce,
+        stash=((1, weight),) if stash else (),
+    )
 
 
 @pytest.mark.parametrize("stash", [False, True])
@@ -193,7 +216,13 @@ def test_a_kernel_may_store_elements_and_results_of_a_row_at_once() -> None:
     distance = load(0, "f32") - mean
     operands = (Operand("f32", "unit"), Operand("f32", "zero"), Operand("f32", "unit"), Operand("f32", "zero"))
     variance = reduced("sum", distance * distance, 2)
-    kernel = LoopKernel(2, operands, ((2, distance + load(1, "f32")),), ((3, variance + load(1, "f32")),), "inner")
+    kernel = LoopKernel(
+        axes=2,
+        operands=operands,
+        stores=((2, distance + load(1, "f32")),),
+        results=((3, variance + load(1, "f32")),),
+        reduce="inner",
+    )
     centred, total = np.zeros_like(x), np.zeros((6, 1), np.float32)
     run(kernel, x.shape, [x, bias, centred, total])
     expected = x - x.mean(1, keepdims=True)
@@ -206,7 +235,13 @@ def test_the_place_on_the_reduced_axis_can_be_compared_with_a_result(reduce: Any
     x = values("f32", (20, 20))
     axis = -1 if reduce == "inner" else -2
     hit = index(axis).eq(reduced("argmax", load(0, "f32"), 1))
-    kernel = LoopKernel(2, (Operand("f32", "unit"),) * 2, ((1, select(hit, const(1, "f32"), const(0, "f32"))),), (), reduce)
+    kernel = LoopKernel(
+        axes=2,
+        operands=(Operand("f32", "unit"),) * 2,
+        stores=((1, select(hit, const(1, "f32"), const(0, "f32"))),),
+        results=(),
+        reduce=reduce,
+    )
     result = np.zeros_like(x)
     run(kernel, x.shape, [x, result])
     expected = x == x.max(axis, keepdims=True)
@@ -227,13 +262,15 @@ def test_an_operand_that_a_later_walk_reads_may_not_be_overwritten() -> None:
     x, y = load(0, "f32"), load(1, "f32")
     total = x + y
     value = total - reduced("sum", total, 1) + y
-    kernel = LoopKernel(2, (Operand("f32", "unit"),) * 3, ((2, value),), (), "inner", ((2, total),))
+    kernel = LoopKernel(
+        axes=2, operands=(Operand("f32", "unit"),) * 3, stores=((2, value),), results=(), reduce="inner", stash=((2, total),)
+    )
     assert may_overwrite(kernel, 0, 2)
     assert not may_overwrite(kernel, 1, 2)
 
 
 def test_units_count_rows_chunks_or_blocks() -> None:
-    flat = LoopKernel(1, (Operand("f32", "unit"),) * 2, ((1, load(0, "f32")),))
+    flat = LoopKernel(axes=1, operands=(Operand("f32", "unit"),) * 2, stores=((1, load(0, "f32")),))
     assert units(flat, [10_000], described(16)) == 3
     assert units(softmax_kernel("inner", stash=False), [12, 5], described(16)) == 12
     assert units(softmax_kernel("middle", stash=False), [12, 100], described(16)) == 2
@@ -241,9 +278,15 @@ def test_units_count_rows_chunks_or_blocks() -> None:
 
 def test_a_kernel_whose_reductions_do_not_fit_its_form_is_refused() -> None:
     with pytest.raises(ValueError, match="reduce='none' does not fit 1 reductions"):
-        LoopKernel(1, (Operand("f32", "unit"),), (), ((0, reduced("sum", load(0, "f32"), 1)),))
+        LoopKernel(axes=1, operands=(Operand("f32", "unit"),), stores=(), results=((0, reduced("sum", load(0, "f32"), 1)),))
     with pytest.raises(ValueError, match="needs 2 axes, has 1"):
-        LoopKernel(1, (Operand("f32", "unit"),), (), ((0, reduced("sum", load(0, "f32"), 1)),), "middle")
+        LoopKernel(
+            axes=1,
+            operands=(Operand("f32", "unit"),),
+            stores=(),
+            results=((0, reduced("sum", load(0, "f32"), 1)),),
+            reduce="middle",
+        )
 
 
 def spread_kernel(kind: str, reduce: Any = "inner", axes: int = 2) -> LoopKernel:
@@ -255,7 +298,7 @@ def spread_kernel(kind: str, reduce: Any = "inner", axes: int = 2) -> LoopKernel
     inner: Inner = "unit" if reduce == "inner" else "zero"
     beside = Operand(kind, inner, reduce == "inner")
     operands = (Operand(kind, "unit"), beside, beside, Operand(kind, "unit"), Operand(kind, "zero"), Operand(kind, "zero"))
-    return LoopKernel(axes, operands, ((3, value),), ((4, total), (5, spread)), reduce)
+    return LoopKernel(axes=axes, operands=operands, stores=((3, value),), results=((4, total), (5, spread)), reduce=reduce)
 
 
 ROWS = (1, 2, 3, 4, 7)
@@ -361,7 +404,9 @@ def test_every_reduction_may_go_on_from_part_to_part(sizes: tuple[int, int, int]
     largest, least = reduced("max", value, 1), reduced("min", value, 2)
     total = reduced("sum", value - largest, 3)
     operands = (Operand(kind, "unit"), Operand(kind, "zero"), Operand(kind, "unit"), Operand(kind, "zero"))
-    kernel = LoopKernel(3, operands, ((2, value - total),), ((3, least),), "parts", ((2, value),))
+    kernel = LoopKernel(
+        axes=3, operands=operands, stores=((2, value - total),), results=((3, least),), reduce="parts", stash=((2, value),)
+    )
     run(kernel, sizes, [x, factor, made, low], pieces)
     product = x * factor
     largest_of_row = product.max((1, 2), keepdims=True)
@@ -375,7 +420,7 @@ def test_rows_that_share_what_they_read(rows: int, length: int) -> None:
     x, bias = guarded(values("f32", (rows, length))), guarded(values("f32", (1, length), 1))
     made = guarded(np.zeros_like(x))
     operands = (Operand("f32", "unit"), Operand("f32", "unit", True), Operand("f32", "unit"))
-    kernel = LoopKernel(2, operands, ((2, load(0, "f32") + load(1, "f32")),))
+    kernel = LoopKernel(axes=2, operands=operands, stores=((2, load(0, "f32") + load(1, "f32")),))
     run(kernel, x.shape, [x, bias, made], pieces=2)
     np.testing.assert_array_equal(made, x + bias)
 
@@ -385,6 +430,6 @@ def test_a_spread_stands_alone_with_its_sum() -> None:
     spread = reduced("spread", x, 1)
     for other in (reduced("max", x, 2), reduced("sum", x + 1.0, 2)):
         with pytest.raises(ValueError, match="a spread is computed along rows"):
-            LoopKernel(2, (Operand("f32", "unit"),) * 2, (), ((1, spread + other),), "inner")
+            LoopKernel(axes=2, operands=(Operand("f32", "unit"),) * 2, stores=(), results=((1, spread + other),), reduce="inner")
     with pytest.raises(ValueError, match="a spread is computed along rows"):
-        LoopKernel(2, (Operand("f32", "unit"),) * 2, (), ((1, spread),), "middle")
+        LoopKernel(axes=2, operands=(Operand("f32", "unit"),) * 2, stores=(), results=((1, spread),), reduce="middle")

@@ -90,7 +90,18 @@ def test_packed_products_of_every_height_and_width(type: str, vectors: int, lane
     wide = vector_lanes(type, library(lanes).target)
     strip = vectors * wide
     rows = matmul.tallest(library(lanes).target, vectors)
-    kernel = MatMulKernel(type, type, "packed", 0, vectors, rows, tuple(range(1, rows + 1)), True, False, plain(type))
+    kernel = MatMulKernel(
+        type=type,
+        b_type=type,
+        b="packed",
+        batch=0,
+        vectors=vectors,
+        rows=rows,
+        heights=tuple(range(1, rows + 1)),
+        unit_depth=True,
+        whole=False,
+        epilogue=plain(type),
+    )
     for case in range(2 * rows + 2):
         m, n, k = case, 1 + (case * 7) % (2 * strip + 3), (0, 1, 3, 4, 9, 16)[case % 6]
         a, b = guarded(numbers(case, (m, k), type)), numbers(case + 1, (k, n), type)
@@ -118,7 +129,18 @@ def test_products_of_a_matrix_as_it_lies(
     rows: int, columns: int, depth: int, group: int, turned: bool, parts: list[int], seed: int
 ) -> None:
     most = matmul.tallest(library().target, 2)
-    kernel = MatMulKernel("f32", "f32", "rows", 0, 2, most, tuple(range(1, most + 1)), not turned, False, BIAS)
+    kernel = MatMulKernel(
+        type="f32",
+        b_type="f32",
+        b="rows",
+        batch=0,
+        vectors=2,
+        rows=most,
+        heights=tuple(range(1, most + 1)),
+        unit_depth=not turned,
+        whole=False,
+        epilogue=BIAS,
+    )
     stored = numbers(seed, (depth, rows) if turned else (rows, depth), "f32")
     a, b = guarded(stored), guarded(numbers(seed + 1, (depth, columns), "f32"))
     bias, scale = guarded(numbers(seed + 2, (columns,), "f32")), guarded(numbers(seed + 3, (rows,), "f32"))
@@ -149,7 +171,7 @@ def test_products_of_a_matrix_as_it_lies(
 )
 def test_a_matrix_is_packed_from_any_order(batch: int, columns: int, depth: int, order: str, type: str, parts: list[int]) -> None:
     target = "f64" if type == "f64" else "f32"
-    kernel = pack.PackKernel(type, target, 1, 2, order)  # type: ignore[arg-type]
+    kernel = pack.PackKernel(source=type, type=target, batch=1, vectors=2, order=order)  # type: ignore[arg-type]
     strip = 2 * vector_lanes(target, library().target)
     gap = 3 if order == "any" else 1
     shape = (batch, columns, depth * gap) if order != "columns" else (batch, depth, columns)
@@ -183,7 +205,7 @@ def test_a_matrix_is_packed_from_any_order(batch: int, columns: int, depth: int,
     lanes=st.sampled_from([0, 8]),
 )
 def test_products_of_rows_with_rows(rows: int, columns: int, depth: int, parts: list[int], lanes: int) -> None:
-    kernel = dot.DotKernel("f32", "f32", "f32", 1, BIAS)
+    kernel = dot.DotKernel(type="f32", a_type="f32", b_type="f32", batch=1, epilogue=BIAS)
     a, b = guarded(numbers(1, (2, rows, depth), "f32")), guarded(numbers(2, (2, columns, depth), "f32"))
     bias, scale = guarded(numbers(3, (columns,), "f32")), guarded(numbers(4, (2, rows), "f32"))
     c = guarded(np.full((2, rows, columns), 77, np.float32))
@@ -194,7 +216,18 @@ def test_products_of_rows_with_rows(rows: int, columns: int, depth: int, parts: 
 
 
 def test_heights_without_a_tile_of_their_own_use_the_next_one() -> None:
-    kernel = MatMulKernel("f32", "f32", "packed", 0, 1, 6, (1, 2, 4, 6), True, False, plain("f32"))
+    kernel = MatMulKernel(
+        type="f32",
+        b_type="f32",
+        b="packed",
+        batch=0,
+        vectors=1,
+        rows=6,
+        heights=(1, 2, 4, 6),
+        unit_depth=True,
+        whole=False,
+        epilogue=plain("f32"),
+    )
     lanes = library().target.lanes
     for m in range(1, 20):
         a, b = guarded(numbers(m, (m, 9), "f32")), numbers(m + 1, (9, 20), "f32")
@@ -210,7 +243,18 @@ def test_a_long_epilogue_stores_several_results_with_any_stride() -> None:
         value = value * 1.5 - float(number)
     operands = (Operand("f32", "any"), Operand("f16", "unit"))
     epilogue = Epilogue(operands, ((0, value), (1, accumulator("f32").cast("f16"))))
-    kernel = MatMulKernel("f32", "f32", "packed", 0, 1, 6, (1, 2, 3, 4, 5, 6), True, False, epilogue)
+    kernel = MatMulKernel(
+        type="f32",
+        b_type="f32",
+        b="packed",
+        batch=0,
+        vectors=1,
+        rows=6,
+        heights=(1, 2, 3, 4, 5, 6),
+        unit_depth=True,
+        whole=False,
+        epilogue=epilogue,
+    )
     lanes = library().target.lanes
     a, b = numbers(1, (13, 5), "f32"), numbers(2, (5, 37), "f32")
     packed = guarded(pack_strips(b, lanes))

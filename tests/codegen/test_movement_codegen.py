@@ -61,7 +61,7 @@ def test_transpositions_stay_inside(lanes: int, kind: str, size: tuple[int, int]
     rows, columns = size
     source = numbered((2, columns, rows), kind)
     target = guarded(np.zeros((2, rows, columns), source.dtype))
-    kernel = TransposeKernel(kind, 1)
+    kernel = TransposeKernel(type=kind, outer=1)
     arguments = [2, rows, columns, source, columns * rows, rows, target, columns * rows, columns]
     assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, transpose.units([2], rows, columns), lanes, pieces=3)
@@ -75,7 +75,7 @@ def test_interleavings_stay_inside(lanes: int, kind: str, count: int) -> None:
     for rows in (1, 16, 37):
         source = numbered((3, count, rows), kind)
         target = guarded(np.zeros((3, rows, count), source.dtype))
-        kernel = InterleaveKernel(kind, count, 1)
+        kernel = InterleaveKernel(type=kind, count=count, outer=1)
         arguments = [3, rows, source, count * rows, rows, target, count * rows]
         assert len(arguments) == kernel.arguments.count
         run(kernel, arguments, interleave.units([3], rows), lanes)
@@ -92,7 +92,16 @@ def test_indexed_rows_stay_inside_and_report_the_first_bad_index(direction: Any,
     index, record = guarded(np.array(places)), guarded(np.zeros(5, np.int64))
     before = far.copy()
     ordered = direction == "scatter"
-    kernel = IndexKernel(direction, "f32", "i64", 1, 0 if ordered else 1, 1 if ordered else 0, True, combine)
+    kernel = IndexKernel(
+        direction=direction,
+        type="f32",
+        index="i64",
+        indices=1,
+        parallel=0 if ordered else 1,
+        ordered=1 if ordered else 0,
+        rows=True,
+        combine=combine,
+    )
     arguments = [5, 7, near, 7, far, 0, 3, 7, index, 1, record, 9]
     assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, indexing.units(kernel, [5, 7]), 0)
@@ -112,7 +121,18 @@ def test_single_elements_are_checked_together_and_one_by_one() -> None:
         places = np.random.default_rng(0).integers(-6, 6, count)
         data = guarded(np.arange(6, dtype=np.int16))
         result, record = guarded(np.full(count, -1, np.int16)), guarded(np.zeros(5, np.int64))
-        kernel = IndexKernel("gather", "i16", "i64", 1, 1, 0, False, "", ("unit", "zero", "unit"), (True,))
+        kernel = IndexKernel(
+            direction="gather",
+            type="i16",
+            index="i64",
+            indices=1,
+            parallel=1,
+            ordered=0,
+            rows=False,
+            combine="",
+            inner=("unit", "zero", "unit"),
+            unit_moves=(True,),
+        )
         arguments = [count, result, 1, data, 0, 6, 1, guarded(places), 1, record, 1]
         run(kernel, arguments, indexing.units(kernel, [count]), 0)
         np.testing.assert_array_equal(result, data[places])
@@ -128,7 +148,7 @@ def test_single_elements_are_checked_together_and_one_by_one() -> None:
 def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool) -> None:
     source = guarded(np.random.default_rng(0).integers(-9, 9, (2, 6, inner)).astype(np.float32))
     target = guarded(np.zeros_like(source))
-    kernel = ScanKernel("f32", "f32", "add", exclusive, 1, True)
+    kernel = ScanKernel(type="f32", compute="f32", operation="add", exclusive=exclusive, outer=1, vector=True)
     arguments = [2, 6, inner, source, 6 * inner, inner, 1, target, 6 * inner, inner, 1]
     assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, scan.units(kernel, [2], inner, library(lanes).target), lanes)
@@ -138,7 +158,7 @@ def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool) -> None:
 def test_selections_stay_inside() -> None:
     rows = guarded(np.random.default_rng(0).integers(0, 50, (4, 30)).astype(np.float32))
     values, places = guarded(np.zeros((4, 7), np.float32)), guarded(np.zeros((4, 7), np.int64))
-    kernel = TopKKernel("f32", True, 1, True)
+    kernel = TopKKernel(type="f32", largest=True, outer=1, unit=True)
     arguments = [4, 30, 7, rows, 30, 1, values, 7, 1, places, 7, 1]
     assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, topk.units([4]), 0, pieces=2)
@@ -152,7 +172,7 @@ def test_selections_stay_inside() -> None:
 def test_sorts_stay_inside(wanted: int, dtype: Any) -> None:
     rows = guarded(np.random.default_rng(0).integers(0, 50, (20, 30)).astype(dtype))
     values, places = guarded(np.zeros((20, wanted), dtype)), guarded(np.zeros((20, wanted), np.int64))
-    kernel = SortKernel({"f": "f32", "i": "i64", "u": "u8"}[rows.dtype.kind], False, 1)
+    kernel = SortKernel(type={"f": "f32", "i": "i64", "u": "u8"}[rows.dtype.kind], largest=False, outer=1)
     scratch = guarded(np.zeros(evaluate(kernel.scratch(30), {}), np.int64))
     arguments = [20, 30, wanted, rows, 30, 1, values, wanted, 1, places, wanted, 1, scratch, scratch.size]
     assert len(arguments) == kernel.arguments.count
@@ -169,13 +189,13 @@ def test_places_stay_inside(lanes: int, shape: tuple[int, ...], share: float) ->
     source = guarded((np.random.default_rng(0).random(shape) < share).astype(np.float32))
     chunks = compact.chunks(source.size)
     counts, starts, total = (guarded(np.zeros(size, np.int64)) for size in (chunks, chunks + 1, 1))
-    run(CountKernel("f32"), [source.size, source, counts], chunks, lanes)
+    run(CountKernel(type="f32"), [source.size, source, counts], chunks, lanes)
     run(StartsKernel(), [chunks, counts, starts, total], 1, lanes)
     expected = np.stack(np.nonzero(source))
     assert total[0] == expected.shape[1]
     target = guarded(np.zeros_like(expected))
     arguments = [*shape, source.size, source, starts, target, expected.shape[1], 1]
-    run(PlacesKernel("f32", len(shape)), arguments, chunks, lanes, pieces=2)
+    run(PlacesKernel(type="f32", axes=len(shape)), arguments, chunks, lanes, pieces=2)
     np.testing.assert_array_equal(target, expected)
 
 
@@ -188,7 +208,7 @@ def test_resamplings_stay_inside(lanes: int, inner: int) -> None:
         guarded(np.array([[0.25, 0.75], [1, 0], [0.5, 0.5]], np.float32)),
     )
     target = guarded(np.zeros((2, 3, inner), np.float32))
-    kernel = ResampleKernel("f32", "f32", "f32", 2, 1, True)
+    kernel = ResampleKernel(source="f32", target="f32", compute="f32", taps=2, outer=1, rows=True)
     arguments = [2, 3, inner, source, 4 * inner, inner, target, 3 * inner, inner, places, weights]
     assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, resample.units(kernel, [2], 3), lanes)
@@ -199,5 +219,5 @@ def test_resamplings_stay_inside(lanes: int, inner: int) -> None:
 @pytest.mark.parametrize("kind", ["i64", "i32", "f32", "bool"])
 def test_arguments_are_written(kind: str) -> None:
     target = guarded(np.zeros(3, {"i64": "i8", "i32": "i4", "f32": "f4", "bool": "?"}[kind]))
-    run(WriteKernel(kind, 3), [target, 5, 0, -7], 1, 0)
+    run(WriteKernel(type=kind, count=3), [target, 5, 0, -7], 1, 0)
     np.testing.assert_array_equal(target, np.array([5, 0, -7]).astype(target.dtype))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from typing import Any
 
 import pytest
 
 from sardonyx import dtypes
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.emit import EMITTERS
 from sardonyx.codegen.function import Function
 from sardonyx.kernel.arguments import Arguments, address, addresses, number, numbers, tensor, tensors
 from sardonyx.program.steps import Address, Buffer
@@ -74,3 +77,10 @@ def test_an_emitter_loads_them_by_name() -> None:
     assert "rows" in a
     assert "columns" not in a
     assert "i64 11" in text  # the last entry
+
+
+@pytest.mark.parametrize("specification", EMITTERS, ids=lambda each: each.__name__)
+def test_every_specification_is_keyword_only_and_owns_its_record(specification: type[Any]) -> None:
+    assert specification.__dataclass_params__.frozen
+    assert all(field.kw_only for field in dataclasses.fields(specification))
+    assert isinstance(inspect.getattr_static(specification, "arguments"), property)

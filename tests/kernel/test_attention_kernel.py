@@ -15,7 +15,19 @@ from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
 from targets import described
 
-KERNEL = AttentionKernel("f32", True, accumulator("f32"), (), False, "", 0, False, None, None, None)
+KERNEL = AttentionKernel(
+    type="f32",
+    packed=True,
+    score=accumulator("f32"),
+    operands=(),
+    banded=False,
+    lengths="",
+    more=0,
+    placed=False,
+    queries=None,
+    columns=None,
+    keys=None,
+)
 
 
 @given(st.integers(1, 500))

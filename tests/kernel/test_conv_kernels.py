@@ -15,7 +15,23 @@ from sardonyx.kernel.sampling.resize import ResizeKernel
 
 STORE = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
 RELU = Epilogue((Operand("f32", "unit"),), ((0, clamp(accumulator("f32"), 0.0, None)),))
-CONV = ConvKernel(16, 1, 1, 16, 14, 0, 1, 16, 16, 0, False, False, True, 0, STORE)
+CONV = ConvKernel(
+    block=16,
+    vectors=1,
+    last_vectors=1,
+    last_lanes=16,
+    pixels=14,
+    last_pixels=0,
+    stride=1,
+    column=16,
+    run=16,
+    run_tail=0,
+    borders=False,
+    roomy=False,
+    dense=True,
+    ahead=0,
+    epilogue=STORE,
+)
 
 
 def test_every_field_of_a_convolution_is_part_of_its_key() -> None:
@@ -27,7 +43,18 @@ def test_every_field_of_a_convolution_is_part_of_its_key() -> None:
 
 
 def test_every_field_of_a_window_is_part_of_its_key() -> None:
-    kernel = WindowKernel("depthwise", 16, 1, 7, 3, 1, 1, Row(14, 14, 1, 16), False, STORE)
+    kernel = WindowKernel(
+        kind="depthwise",
+        block=16,
+        group=1,
+        pixels=7,
+        taps=3,
+        stride=1,
+        spread=1,
+        row=Row(14, 14, 1, 16),
+        padded=False,
+        epilogue=STORE,
+    )
     others: dict[str, Any] = {
         "kind": "max", "block": 8, "group": 2, "pixels": 5, "taps": 5, "stride": 2, "spread": 2, "row": None, "padded": True,
         "epilogue": RELU,
@@ -38,7 +65,9 @@ def test_every_field_of_a_window_is_part_of_its_key() -> None:
 
 
 def test_every_field_of_a_narrow_convolution_is_part_of_its_key() -> None:
-    kernel = NarrowKernel(16, 1, 0, 7, 3, 1, 1, Row(14, 14, 1, 16), STORE)
+    kernel = NarrowKernel(
+        block=16, outputs=1, tail=0, pixels=7, taps=3, stride=1, spread=1, row=Row(14, 14, 1, 16), epilogue=STORE
+    )
     others: dict[str, Any] = {
         "block": 8, "outputs": 2, "tail": 4, "pixels": 5, "taps": 5, "stride": 2, "spread": 2, "row": None, "epilogue": RELU,
     }  # fmt: skip
@@ -49,17 +78,17 @@ def test_every_field_of_a_narrow_convolution_is_part_of_its_key() -> None:
 
 def test_keys_tell_kinds_apart() -> None:
     keys = {
-        GlobalPoolKernel("max", 16, STORE).key,
-        GlobalPoolKernel("average", 16, STORE).key,
-        ResizeKernel(16, True, None, STORE).key,
-        ResizeKernel(16, False, None, STORE).key,
-        ResizeKernel(16, False, (2, 2), STORE).key,
-        LayoutKernel("to", 16, 16).key,
-        LayoutKernel("from", 16, 16).key,
-        LayoutKernel("to", 16, 3).key,
+        GlobalPoolKernel(kind="max", block=16, epilogue=STORE).key,
+        GlobalPoolKernel(kind="average", block=16, epilogue=STORE).key,
+        ResizeKernel(block=16, blend=True, factors=None, epilogue=STORE).key,
+        ResizeKernel(block=16, blend=False, factors=None, epilogue=STORE).key,
+        ResizeKernel(block=16, blend=False, factors=(2, 2), epilogue=STORE).key,
+        LayoutKernel(direction="to", block=16, tail=16).key,
+        LayoutKernel(direction="from", block=16, tail=16).key,
+        LayoutKernel(direction="to", block=16, tail=3).key,
         SurroundKernel().key,
-        ShiftKernel(16, 8, 16).key,
-        ShiftKernel(16, 0, 16).key,
-        ShiftKernel(16, 8, 4).key,
+        ShiftKernel(block=16, shift=8, tail=16).key,
+        ShiftKernel(block=16, shift=0, tail=16).key,
+        ShiftKernel(block=16, shift=8, tail=4).key,
     }
     assert len(keys) == 12

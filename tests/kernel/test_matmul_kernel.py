@@ -63,8 +63,14 @@ def test_a_strip_is_no_wider_than_the_matrix_needs(columns: int, lanes: int, typ
 def test_units_count_every_tile_of_every_matrix() -> None:
     assert matmul.units(kernel(), [3, 2], 13, 65, described(16)) == 3 * 2 * 3 * 2
     assert matmul.units(kernel(), [], 0, 65, described(16)) == 0
-    assert dot.units(dot.DotKernel("f32", "f32", "f32", 1, PLAIN), [3], 2, 65, described(16)) == 3 * 2 * 2
-    assert pack.units(pack.PackKernel("f32", "f32", 1, 2, "depth"), [3], 33, 129, described(16)) == 3 * 2 * 2
+    assert (
+        dot.units(dot.DotKernel(type="f32", a_type="f32", b_type="f32", batch=1, epilogue=PLAIN), [3], 2, 65, described(16))
+        == 3 * 2 * 2
+    )
+    assert (
+        pack.units(pack.PackKernel(source="f32", type="f32", batch=1, vectors=2, order="depth"), [3], 33, 129, described(16))
+        == 3 * 2 * 2
+    )
 
 
 def test_all_that_changes_the_code_changes_the_key() -> None:

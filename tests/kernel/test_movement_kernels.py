@@ -21,16 +21,27 @@ from sardonyx.kernel.rows.topk import TopKKernel
 from sardonyx.kernel.sampling.resample import ResampleKernel
 
 KERNELS = [
-    WriteKernel("i64", 3),
-    TransposeKernel("i32", 1),
-    InterleaveKernel("i32", 3, 1),
-    IndexKernel("gather", "i32", "i64", 1, 1, 0, False, "", ("unit",), (True,)),
-    ScanKernel("f32", "f32", "add", False, 1, True),
-    TopKKernel("f32", True, 1, True),
-    SortKernel("f32", True, 1),
-    CountKernel("f32"),
-    PlacesKernel("f32", 2),
-    ResampleKernel("f32", "f32", "f32", 2, 1, True),
+    WriteKernel(type="i64", count=3),
+    TransposeKernel(type="i32", outer=1),
+    InterleaveKernel(type="i32", count=3, outer=1),
+    IndexKernel(
+        direction="gather",
+        type="i32",
+        index="i64",
+        indices=1,
+        parallel=1,
+        ordered=0,
+        rows=False,
+        combine="",
+        inner=("unit",),
+        unit_moves=(True,),
+    ),
+    ScanKernel(type="f32", compute="f32", operation="add", exclusive=False, outer=1, vector=True),
+    TopKKernel(type="f32", largest=True, outer=1, unit=True),
+    SortKernel(type="f32", largest=True, outer=1),
+    CountKernel(type="f32"),
+    PlacesKernel(type="f32", axes=2),
+    ResampleKernel(source="f32", target="f32", compute="f32", taps=2, outer=1, rows=True),
 ]
 OTHER: dict[Any, Any] = {"f32": "f64", "i32": "i16", "i64": "i32", "gather": "scatter", "add": "mul", "": "add"}
 
@@ -52,7 +63,7 @@ def test_work_is_counted_for_sizes_that_are_not_known_yet() -> None:
     n = symbol("N")
     assert evaluate(transpose.units([n], n * 10, 100), {"N": 7}) == 7 * 2 * 2
     assert evaluate(interleave.units([2], n), {"N": 1025}) == 4
-    rows = IndexKernel("gather", "i32", "i64", 1, 1, 0, True)
+    rows = IndexKernel(direction="gather", type="i32", index="i64", indices=1, parallel=1, ordered=0, rows=True)
     assert evaluate(indexing.units(rows, [n, 5000]), {"N": 3}) == 6
     elements = replace(rows, rows=False)
     assert evaluate(indexing.units(elements, [n]), {"N": 1025}) == 2

@@ -11,7 +11,19 @@ from sardonyx.kernel.rnn.rnn import MOST_ROWS, Pass, RecurrentKernel, projected,
 from targets import described
 
 SUM = projected(0, "f32") + total(0, "f32")
-KERNEL = RecurrentKernel("f32", "f32", 1, 0, 1, (Pass(0, 1, ((0, tanh(SUM)),), tanh(SUM)),), (True,), (True,), True, False, 4)
+KERNEL = RecurrentKernel(
+    type="f32",
+    outside="f32",
+    gates=1,
+    vectors=0,
+    slots=1,
+    passes=(Pass(0, 1, ((0, tanh(SUM)),), tanh(SUM)),),
+    initial=(True,),
+    final=(True,),
+    output=True,
+    ragged=False,
+    rows=4,
+)
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])

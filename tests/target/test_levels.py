@@ -22,7 +22,7 @@ from session_agreement import REFERENCE, difference, same_bits, session
 from small_nets import NETS
 from targets import NEOVERSE, described
 
-SUM = LoopKernel(1, (Operand("f32", "unit"),) * 3, ((2, load(0, "f32") + load(1, "f32")),))
+SUM = LoopKernel(axes=1, operands=(Operand("f32", "unit"),) * 3, stores=((2, load(0, "f32") + load(1, "f32")),))
 
 
 def chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

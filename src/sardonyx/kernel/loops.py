@@ -67,7 +67,7 @@ class Operand:
     same_rows: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoopKernel:
     """All that decides the code of a loop kernel; two equal ones share it."""
 

@@ -63,7 +63,7 @@ def _transposition(
         return None, 0
     outer = [axis for axis in range(len(sizes)) if axis not in (rows, columns)]
     width = BITS[kind] // 8
-    kernel = TransposeKernel(kind, len(outer))
+    kernel = TransposeKernel(type=kind, outer=len(outer))
     arguments = kernel.arguments.entries(
         outer=[sizes[axis] for axis in outer],
         rows=sizes[rows],
@@ -96,7 +96,7 @@ def _interleaving(source: View, target: View, kind: str, label: str, nodes: tupl
         return None
     outer = [axis for axis in range(len(sizes)) if axis not in (rows, columns)]
     width = BITS[kind] // 8
-    kernel = interleave.InterleaveKernel(kind, count, len(outer))
+    kernel = interleave.InterleaveKernel(type=kind, count=count, outer=len(outer))
     arguments = kernel.arguments.entries(
         outer=[sizes[axis] for axis in outer],
         rows=sizes[rows],

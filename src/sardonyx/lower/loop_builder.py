@@ -92,14 +92,14 @@ def loop_step(
     sizes, moves = merge_axes(shape, strides, fixed)
     row_axis = -1 - max(fixed, 1)  # the one from row to row: rows with parts are the last two axes
     kernel = LoopKernel(
-        len(sizes),
-        tuple(
+        axes=len(sizes),
+        operands=tuple(
             Operand(kind, _inner(move[-1]), len(move) >= -row_axis and move[row_axis] == 0) for kind, move in zip(types, moves)
         ),
-        tuple(stores),
-        tuple(results),
-        reduce,
-        tuple(stash),
+        stores=tuple(stores),
+        results=tuple(results),
+        reduce=reduce,
+        stash=tuple(stash),
     )
     arguments = kernel.arguments.entries(
         sizes=sizes,

@@ -162,7 +162,7 @@ class LowerContext:
         return view
 
     def _write(self, view: View, elements: Sequence[Dim], label: str) -> None:
-        kernel = WriteKernel(view.buffer.dtype.name, len(elements))
+        kernel = WriteKernel(type=view.buffer.dtype.name, count=len(elements))
         arguments = kernel.arguments.entries(target=Address(view.buffer), elements=elements)
         self.step(KernelStep(kernel, arguments, 1, len(elements), (), (view.buffer,), "sizes", (f"sizes {label!r}",)))
 

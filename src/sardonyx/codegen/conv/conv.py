@@ -21,7 +21,7 @@ from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.kernel.conv.conv import CONV_ARGUMENTS, POINTERS, ConvKernel
+from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.target.target import Target
 
 _LATENCY = 4  # sums that are computed at the same time, at least

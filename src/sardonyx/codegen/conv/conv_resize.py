@@ -8,7 +8,7 @@ from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.sampling.resize import RESIZE_ARGUMENTS, ResizeKernel
+from sardonyx.kernel.sampling.resize import ResizeKernel
 from sardonyx.target.target import Target
 
 _PIXELS = 4  # worked on at once

@@ -21,7 +21,7 @@ from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant
-from sardonyx.kernel.conv.window import GLOBAL_ARGUMENTS, WINDOW_ARGUMENTS, GlobalPoolKernel, NarrowKernel, Row, WindowKernel
+from sardonyx.kernel.conv.window import GlobalPoolKernel, NarrowKernel, Row, WindowKernel
 from sardonyx.target.target import Target
 
 _GLOBAL_SUMS = 8  # partial results of a global pool, so that one addition need not wait for the one before

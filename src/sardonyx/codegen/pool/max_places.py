@@ -18,7 +18,7 @@ from sardonyx.codegen.function import Function
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr, load, unary
-from sardonyx.kernel.pool.pool import POOL_NUMBERS, MaxPlacesKernel
+from sardonyx.kernel.pool.pool import MaxPlacesKernel
 from sardonyx.target.target import Target
 
 _STRAIGHT: Final = 27  # places of a window up to which they are written one by one

@@ -17,7 +17,7 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.kernel.pool.pool import CHUNK, POOL_NUMBERS, PoolKernel
+from sardonyx.kernel.pool.pool import CHUNK, PoolKernel
 from sardonyx.target.target import Target
 
 

@@ -47,7 +47,7 @@ def key() -> Expr:
     return Expr("key", "i32")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionKernel:
     """All that decides the code of an attention kernel."""
 

@@ -34,7 +34,7 @@ def blocked_operands(epilogue: Epilogue) -> Field:
     return tensors("operands", len(epilogue.operands), 5)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ConvKernel:
     """What decides the code of a convolution. `sets` groups of `vectors` blocks make the output channels of one group."""
 

@@ -10,7 +10,7 @@ from sardonyx.kernel.arguments import Arguments, address, number
 _CHUNKED: Final = ("batch", "blocks", "pixels", "chunk", "chunks")  # `chunk` pixels make a unit of work
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutKernel:
     """A copy from plain [batch, channels, pixels] to blocked [batch, blocks, pixels, block], or back.
 
@@ -33,7 +33,7 @@ class LayoutKernel:
         return Arguments(address("plain"), address("blocked"), *map(number, (*_CHUNKED, *strides)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SurroundKernel:
     """A copy of float32 images into larger ones, with zeros around. A unit is a row of the result."""
 
@@ -49,7 +49,7 @@ class SurroundKernel:
         return Arguments(address("x"), address("y"), *map(number, (*around, *inside, "front", "top", "left")))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftKernel:
     """A copy between blocked tensors that moves channel c to lane (c + shift) % block. The last block has `tail` channels.
 

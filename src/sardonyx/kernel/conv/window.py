@@ -45,7 +45,7 @@ class Row:
     padded: int  # width with all padding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WindowKernel:
     """What decides the code."""
 
@@ -73,7 +73,7 @@ class WindowKernel:
         return _window_arguments(self.epilogue)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NarrowKernel:
     """A convolution with so few output channels that they would leave most lanes idle: the lanes are input channels instead.
 
@@ -104,7 +104,7 @@ class NarrowKernel:
         return _window_arguments(self.epilogue)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GlobalPoolKernel:
     """One vector for each image and block: the mean or the maximum of all pixels."""
 

@@ -22,7 +22,7 @@ from sardonyx.kernel.arguments import Arguments, address, number, numbers, tenso
 CHUNK: Final = 1024  # elements; their places are collected on the stack
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CountKernel:
     """Counts the elements of each chunk that are not zero."""
 
@@ -39,7 +39,7 @@ class CountKernel:
         return Arguments(number("elements"), address("source"), address("counts"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartsKernel:
     """Adds up counts."""
 
@@ -54,7 +54,7 @@ class StartsKernel:
         return Arguments(number("chunks"), address("counts"), address("starts"), address("total"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesKernel:
     """Writes the coordinates of elements that are not zero, one row for each axis."""
 

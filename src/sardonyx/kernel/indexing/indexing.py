@@ -27,7 +27,7 @@ ROW_PIECE = 4096  # elements of a row that make one unit of work
 CHUNK = 1024  # places on the last parallel axis that make one unit, if there are no rows and no ordered axes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexKernel:
     """All that decides the code of a gather or scatter."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sardonyx.kernel.arguments import Arguments, address, number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchKernel:
     """A kernel that writes unit counts into the table: those of the first side if the condition holds, else of the second."""
 

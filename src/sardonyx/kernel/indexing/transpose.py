@@ -19,7 +19,7 @@ BLOCK_ROWS = 64
 BLOCK_COLUMNS = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransposeKernel:
     """All that decides the code of a transposition."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sardonyx.kernel.arguments import Arguments, address, numbers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteKernel:
     """A kernel that writes `count` of its arguments as elements of a type."""
 

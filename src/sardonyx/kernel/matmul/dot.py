@@ -25,7 +25,7 @@ from sardonyx.target.target import Target
 VECTORS: Final = 4  # of columns that make one unit of work
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DotKernel:
     """All that decides the code of a product of rows with rows."""
 

@@ -19,7 +19,7 @@ CHUNK = 1024  # rows that make one unit of work
 MOST = 8  # columns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InterleaveKernel:
     """All that decides the code of an interleaving."""
 

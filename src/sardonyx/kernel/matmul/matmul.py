@@ -58,7 +58,7 @@ def strip_vectors(columns: Dim, type: str, target: Target) -> int:
     return min(cost, key=lambda vectors: -(-max(columns, 1) // (own * vectors)) * vectors * cost[vectors])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MatMulKernel:
     """All that decides the code of a matrix product; two equal ones share it."""
 

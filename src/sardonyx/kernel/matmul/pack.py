@@ -27,7 +27,7 @@ Order: TypeAlias = Literal["columns", "depth", "any"]
 DEPTH = 128  # rows of a strip that make one unit of work
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackKernel:
     """All that decides the code of a packing kernel."""
 

@@ -32,7 +32,7 @@ def row_reach(columns: int, step: int, spread: int) -> int:
     return (CHUNK - 1) * step + (columns - 1) * spread + 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PoolKernel:
     """What decides the code."""
 
@@ -68,7 +68,7 @@ class PoolKernel:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaxPlacesKernel:
     """What decides the code of maxima with their places."""
 

@@ -80,7 +80,7 @@ class Pass:
         return f"{self.source}:{self.gates}:{[slot for slot, _ in self.stores]}:{canonical(roots)}:{output}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RecurrentKernel:
     """All that decides the code of a recurrent layer."""
 

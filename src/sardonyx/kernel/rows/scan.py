@@ -20,7 +20,7 @@ from sardonyx.target.target import Target
 Operation: TypeAlias = Literal["add", "mul"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScanKernel:
     """All that decides the code of a scan."""
 

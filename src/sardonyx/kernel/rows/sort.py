@@ -20,7 +20,7 @@ from sardonyx.kernel.expr import BITS
 LONGEST: Final = (1 << 32) - 1  # row whose places fit next to a key of 32 bits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SortKernel:
     """All that decides the code of a sort."""
 

@@ -18,7 +18,7 @@ from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 MOST = 64  # elements asked for; moving up would take longer than sorting with more
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopKKernel:
     """All that decides the code of a selection."""
 

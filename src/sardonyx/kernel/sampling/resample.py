@@ -17,7 +17,7 @@ from sardonyx.ir.dims import Dim, product
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResampleKernel:
     """All that decides the code of a resampling."""
 

@@ -15,7 +15,7 @@ from sardonyx.kernel.epilogue import Epilogue
 TABLES: Final = ("row_places", "row_shares", "column_places", "column_shares")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResizeKernel:
     """With `factors` (rows, columns) every pixel is repeated so often and there are no tables."""
 

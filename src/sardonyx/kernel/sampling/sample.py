@@ -19,7 +19,7 @@ from sardonyx.kernel.arguments import Arguments, address, number
 CHUNK: Final = 1024  # points
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleKernel:
     """All that decides the code of a sampling."""
 

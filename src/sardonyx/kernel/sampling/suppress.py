@@ -21,7 +21,7 @@ from sardonyx.target.target import Target
 FIELDS: Final = 5  # of a box that was chosen: its corners and its area
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressKernel:
     """All that decides the code of a suppression."""
 
@@ -55,7 +55,7 @@ class SuppressKernel:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListKernel:
     """Writes the chosen boxes of all rows one after the other."""
 

@@ -86,17 +86,17 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
     moves = [broadcast_strides(view, shape) for view in given.operands]
     operands = tuple(Operand(view.buffer.dtype.name, _inner(move[-1])) for view, move in zip(given.operands, moves))
     kernel = AttentionKernel(
-        kind,
-        packed,
-        given.score,
-        operands,
-        given.banded,
-        "" if given.lengths is None else given.lengths.buffer.dtype.name,
-        given.more,
-        given.places is not None,
-        queries if isinstance(queries, int) else None,
-        v.shape[3] if isinstance(v.shape[3], int) else None,
-        keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
+        type=kind,
+        packed=packed,
+        score=given.score,
+        operands=operands,
+        banded=given.banded,
+        lengths="" if given.lengths is None else given.lengths.buffer.dtype.name,
+        more=given.more,
+        placed=given.places is not None,
+        queries=queries if isinstance(queries, int) else None,
+        columns=v.shape[3] if isinstance(v.shape[3], int) else None,
+        keys=keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
     )
     (bits,) = struct.unpack("<q", struct.pack("<d", given.scale))
     grouped = floordiv(heads, dim_max(key_heads, 1))
@@ -146,7 +146,11 @@ def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> 
     sizes, (reads, _) = merge_axes(k.shape[:2], [k.strides[:2], target.strides[:2]])
     unit_keys, unit_depth = (k.strides[axis] == 1 or k.shape[axis] == 1 for axis in (2, 3))
     kernel = PackKernel(
-        k.buffer.dtype.name, kind, len(sizes), vectors, "depth" if unit_depth else "columns" if unit_keys else "any"
+        source=k.buffer.dtype.name,
+        type=kind,
+        batch=len(sizes),
+        vectors=vectors,
+        order="depth" if unit_depth else "columns" if unit_keys else "any",
     )
     arguments = kernel.arguments.entries(
         batch=sizes,

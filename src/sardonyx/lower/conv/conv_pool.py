@@ -67,7 +67,7 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
     block = x.shape[-1]
     assert isinstance(block, int)
     kind: Literal["max", "average"] = "max" if node.attr("kind") == "max" else "average"
-    kernel = GlobalPoolKernel(kind, block, epilogue.for_kernel([move[-1] for move in moves]))
+    kernel = GlobalPoolKernel(kind=kind, block=block, epilogue=epilogue.for_kernel([move[-1] for move in moves]))
     batch, blocks = x.shape[:2]
     ctx.step(
         KernelStep(

@@ -60,7 +60,7 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
         how = Interpolation(attrs["mode"], attrs["coordinate_transformation_mode"], attrs["nearest_mode"])
         made = [known_table(ctx, plan, how, dtypes.FLOAT32, group.label) for plan in plans]  # of rows, then of columns
         tables = [view for table in made for view in (table.places, table.weights or tables[0])]
-    kernel = ResizeKernel(block, blend, factors, epilogue.for_kernel([move[-1] for move in moves]))  # type: ignore[arg-type]
+    kernel = ResizeKernel(block=block, blend=blend, factors=factors, epilogue=epilogue.for_kernel([move[-1] for move in moves]))  # type: ignore[arg-type]
     batch, blocks = group.shape[:2]
     rows, columns = (1, *group.shape[2:-1])[-2:]
     arguments = kernel.arguments.entries(

@@ -148,21 +148,21 @@ class Task(Blocks):
         tile = choose_tile(self.ctx.target, blocks, place.out[2], borders=borders)
         turns, tail = divmod(weights.inputs, block)
         kernel = ConvKernel(
-            block,
-            tile.vectors,
-            blocks % tile.vectors or tile.vectors,
-            self._last_lanes(tile),
-            tile.pixels,
-            place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
-            place.step[2],
-            block,
-            block,
-            tail,
-            borders,
-            False,
-            self._dense(moves),
-            self._ahead(place, tile),
-            self.epilogue.for_kernel([move[-1] for move in moves]),
+            block=block,
+            vectors=tile.vectors,
+            last_vectors=blocks % tile.vectors or tile.vectors,
+            last_lanes=self._last_lanes(tile),
+            pixels=tile.pixels,
+            last_pixels=place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
+            stride=place.step[2],
+            column=block,
+            run=block,
+            run_tail=tail,
+            borders=borders,
+            roomy=False,
+            dense=self._dense(moves),
+            ahead=self._ahead(place, tile),
+            epilogue=self.epilogue.for_kernel([move[-1] for move in moves]),
         )
         sets = self._sets(tile)
         packed = self._packed(sets, block)
@@ -179,21 +179,21 @@ class Task(Blocks):
         tile = choose_tile(self.ctx.target, blocks, place.out[2])
         x = self._surrounded(tile)
         kernel = ConvKernel(
-            block,
-            tile.vectors,
-            blocks % tile.vectors or tile.vectors,
-            self._last_lanes(tile),
-            tile.pixels,
-            place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
-            place.step[2],
-            1,
-            1,
-            0,
-            False,
-            True,
-            self._dense(self.moves),
-            0,
-            self.epilogue.for_kernel([move[-1] for move in self.moves]),
+            block=block,
+            vectors=tile.vectors,
+            last_vectors=blocks % tile.vectors or tile.vectors,
+            last_lanes=self._last_lanes(tile),
+            pixels=tile.pixels,
+            last_pixels=place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
+            stride=place.step[2],
+            column=1,
+            run=1,
+            run_tail=0,
+            borders=False,
+            roomy=True,
+            dense=self._dense(self.moves),
+            ahead=0,
+            epilogue=self.epilogue.for_kernel([move[-1] for move in self.moves]),
         )
         sets = self._sets(tile)
         packed = self._packed(sets, 0)
@@ -219,15 +219,15 @@ class Task(Blocks):
         turns, tail = divmod(weights.inputs, block)
         pixels, row = row_tile(place, max(_NARROW_SUMS // weights.outputs, 1), weights.outputs)
         kernel = NarrowKernel(
-            block,
-            weights.outputs,
-            tail,
-            pixels,
-            place.kernel[2],
-            place.step[2],
-            place.spread[2],
-            row,
-            self.epilogue.for_kernel([move[-1] for move in self.moves]),
+            block=block,
+            outputs=weights.outputs,
+            tail=tail,
+            pixels=pixels,
+            taps=place.kernel[2],
+            stride=place.step[2],
+            spread=place.spread[2],
+            row=row,
+            epilogue=self.epilogue.for_kernel([move[-1] for move in self.moves]),
         )
         shape = (ceildiv_int(weights.inputs, block), place.taps, weights.outputs, block)
         packed = self.ctx.packed(conv_weights.pack_narrow, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
@@ -438,16 +438,16 @@ def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool 
     place = result.place
     pixels, row = row_tile(place, 14 if result.ctx.target.registers >= 32 else 8, group)
     return WindowKernel(
-        kind,
-        result.block,
-        group,
-        pixels,
-        place.kernel[2],
-        place.step[2],
-        place.spread[2],
-        row,
-        padded,
-        result.epilogue.for_kernel([move[-1] for move in result.moves]),
+        kind=kind,
+        block=result.block,
+        group=group,
+        pixels=pixels,
+        taps=place.kernel[2],
+        stride=place.step[2],
+        spread=place.spread[2],
+        row=row,
+        padded=padded,
+        epilogue=result.epilogue.for_kernel([move[-1] for move in result.moves]),
     )
 
 

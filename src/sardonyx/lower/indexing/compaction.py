@@ -53,7 +53,7 @@ def count_nonzero(ctx: LowerContext, source: View, label: str) -> Counted:
     """Count the elements of a tensor without gaps that are not zero."""
     elements = element_count(source.shape)
     counts = ctx.scratch(dtypes.INT64, (chunks(elements),), "counts")
-    kernel = CountKernel(source.buffer.dtype.name)
+    kernel = CountKernel(type=source.buffer.dtype.name)
     ctx.step(
         KernelStep(
             kernel,
@@ -74,7 +74,7 @@ def write_places(ctx: LowerContext, counted: Counted, target: View, label: str) 
     """target[axis, k] := the coordinate of the k-th element that is not zero; its size was told before."""
     source = counted.source
     elements = element_count(source.shape)
-    kernel = PlacesKernel(source.buffer.dtype.name, len(source.shape))
+    kernel = PlacesKernel(type=source.buffer.dtype.name, axes=len(source.shape))
     ctx.step(
         KernelStep(
             kernel,

@@ -29,9 +29,9 @@ def indexed_loop(ctx: LowerContext, shape: Sequence[Dim], views: Sequence[View],
         moves[-1][-1] = 1  # one element: the result can be stored as a vector of it
     types = [view.buffer.dtype.name for view in operands]
     kernel = LoopKernel(
-        len(sizes),
-        tuple(Operand(kind, inner_stride(move[-1])) for kind, move in zip(types, moves)),
-        ((len(views), value.cast(types[-1])),),
+        axes=len(sizes),
+        operands=tuple(Operand(kind, inner_stride(move[-1])) for kind, move in zip(types, moves)),
+        stores=((len(views), value.cast(types[-1])),),
     )
     arguments = kernel.arguments.entries(
         sizes=sizes,

@@ -80,16 +80,16 @@ def index_step(
     kind = element if combine else OF_WIDTH[BITS[element]]
     index_type = places[0].view.buffer.dtype.name if places else "i64"
     kernel = IndexKernel(
-        direction,
-        kind,
-        index_type,
-        len(places),
-        len(parallel),
-        len(in_order),
-        row is not None,
-        combine,
-        tuple(inner_stride(move[-1]) for move in moves) if parallel else (),
-        tuple(place.move == 1 for place in places),
+        direction=direction,
+        type=kind,
+        index=index_type,
+        indices=len(places),
+        parallel=len(parallel),
+        ordered=len(in_order),
+        rows=row is not None,
+        combine=combine,
+        inner=tuple(inner_stride(move[-1]) for move in moves) if parallel else (),
+        unit_moves=tuple(place.move == 1 for place in places),
     )
     width = BITS[kind] // 8
     all_sizes = [*parallel, *in_order, *row_size]

@@ -24,7 +24,7 @@ def layout_step(ctx: LowerContext, plain: View, blocked: View, direction: Litera
     pixels = product(list(plain.shape[2:]))
     chunk = 64 * block
     chunks = ceildiv(pixels, chunk)
-    kernel = LayoutKernel(direction, block, channels % block or block)
+    kernel = LayoutKernel(direction=direction, block=block, tail=channels % block or block)
     source, target = (plain, blocked) if direction == "to" else (blocked, plain)
     ctx.step(
         KernelStep(
@@ -166,7 +166,7 @@ def _join(ctx: LowerContext, node: Node, target: View, label: str) -> None:
         chunk = 64
         chunks = ceildiv(pixels, chunk)
         part = target.offset + (first // block) * target.strides[1]
-        kernel = ShiftKernel(block, first % block, channels % block or block)
+        kernel = ShiftKernel(block=block, shift=first % block, tail=channels % block or block)
         ctx.step(
             KernelStep(
                 kernel,

@@ -52,12 +52,12 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     largest = node.version < 11 or attrs.get("largest", 1) != 0
     kind = source.buffer.dtype.name
     if isinstance(wanted, int) and wanted <= topk.MOST:
-        selection = TopKKernel(kind, largest, len(sizes), source.strides[axis] == 1)
+        selection = TopKKernel(type=kind, largest=largest, outer=len(sizes), unit=source.strides[axis] == 1)
         units, work = topk.units(sizes), product([*sizes, length]) * 2 + product([*sizes, wanted, wanted]) * 2
         ctx.step(_row_step(group, node, selection, selection.arguments.entries(**shared), units, work, sides))
         return
     ctx.check_equal(dim_min(length, sort.LONGEST), length)
-    sorting = SortKernel(kind, largest, len(sizes))
+    sorting = SortKernel(type=kind, largest=largest, outer=len(sizes))
     words = ctx.worker_scratch(dtypes.INT64, sorting.scratch(length), "words")
     work = product([*sizes, length]) * sorting.bits // 4
     arguments = sorting.arguments.entries(**shared, scratch=(Address(words), (words.size,)))
@@ -97,12 +97,12 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
     inner_moves = [move.pop() for move in moves]
     kind = source.buffer.dtype.name
     kernel = ScanKernel(
-        kind,
-        compute_type(kind),
-        _RUNNING[node.op_type],
-        bool(attrs.get("exclusive")),
-        len(sizes),
-        all(move == 1 for move in inner_moves),
+        type=kind,
+        compute=compute_type(kind),
+        operation=_RUNNING[node.op_type],
+        exclusive=bool(attrs.get("exclusive")),
+        outer=len(sizes),
+        vector=all(move == 1 for move in inner_moves),
     )
     read, written = ((one.address, (*move, one.strides[axis], last)) for one, move, last in zip(sides, moves, inner_moves))
     arguments = kernel.arguments.entries(outer=sizes, steps=steps, inner=inner, source=read, target=written)

@@ -284,7 +284,7 @@ class _Product:
         if batch.shape:
             sizes, moves = merge_axes(b.shape[:-2], [b.strides[:-2], batch.strides])
         order: Order = "columns" if _is_unit(b, -1) else "depth" if _is_unit(b, -2) else "any"
-        kernel = PackKernel(b.buffer.dtype.name, self.kind, len(sizes), self.vectors, order)
+        kernel = PackKernel(source=b.buffer.dtype.name, type=self.kind, batch=len(sizes), vectors=self.vectors, order=order)
         arguments = kernel.arguments.entries(
             batch=sizes,
             columns=self.columns,
@@ -325,7 +325,16 @@ class _Product:
         most = tallest(ctx.target, b.vectors)
         whole = isinstance(columns, int) and columns % self.strip == 0
         kernel = MatMulKernel(
-            self.kind, b.type, b.source, len(batch), b.vectors, most, heights(rows, most), _is_unit(a, -1), whole, epilogue
+            type=self.kind,
+            b_type=b.type,
+            b=b.source,
+            batch=len(batch),
+            vectors=b.vectors,
+            rows=most,
+            heights=heights(rows, most),
+            unit_depth=_is_unit(a, -1),
+            whole=whole,
+            epilogue=epilogue,
         )
         group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self._bytes(most)), 1)
         arguments = kernel.arguments.entries(
@@ -382,7 +391,9 @@ class _Product:
         sizes, merged = merge_axes(shape, [first_moves, (*second_moves, 0, 0), *moves], 2)
         *batch, rows, columns = sizes
         epilogue = self.epilogue.for_kernel([move[-1] for move in merged[2:]])
-        kernel = DotKernel(self.kind, first.buffer.dtype.name, second.buffer.dtype.name, len(batch), epilogue)
+        kernel = DotKernel(
+            type=self.kind, a_type=first.buffer.dtype.name, b_type=second.buffer.dtype.name, batch=len(batch), epilogue=epilogue
+        )
         arguments = kernel.arguments.entries(
             batch=batch,
             rows=rows,

@@ -103,15 +103,15 @@ def pool_step(
     """The windows of an image whose columns are consecutive; `shape` is the result's. `padded` and `whole` are for means."""
     moves = [_five(strides) for strides in epilogue.strides(shape)]
     kernel = PoolKernel(
-        kind,
-        x.buffer.dtype.name,
-        compute_type(x.buffer.dtype.name),
-        _numbers(place.kernel),
-        _numbers(place.step),
-        _numbers(place.spread),
-        padded,
-        whole,
-        epilogue.for_kernel([move[4] for move in moves]),
+        kind=kind,
+        source=x.buffer.dtype.name,
+        type=compute_type(x.buffer.dtype.name),
+        kernel=_numbers(place.kernel),
+        step=_numbers(place.step),
+        spread=_numbers(place.spread),
+        padded=padded,
+        whole=whole,
+        epilogue=epilogue.for_kernel([move[4] for move in moves]),
     )
     arguments = kernel.arguments.entries(
         **_pool_numbers(x, place),
@@ -158,7 +158,13 @@ def _with_places(ctx: LowerContext, group: Group, node: Node, place: Geometry) -
     assert source is not None
     x, (values, places) = ctx.view(source), (ctx.output(value) for value in node.outputs[:2])
     name = x.buffer.dtype.name
-    kernel = MaxPlacesKernel(name, compute_type(name), *(_numbers(sizes) for sizes in (place.kernel, place.step, place.spread)))
+    kernel = MaxPlacesKernel(
+        source=name,
+        type=compute_type(name),
+        kernel=_numbers(place.kernel),
+        step=_numbers(place.step),
+        spread=_numbers(place.spread),
+    )
     depth, height, width = place.size
     numbering: tuple[Dim, ...] = (height * width, width, 1)
     if attribute_values(node).get("storage_order"):  # the first axis that is really there is numbered fastest

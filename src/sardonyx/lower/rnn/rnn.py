@@ -378,17 +378,17 @@ class _Layer:
         ]
         vectors = self._vectors()
         kernel = RecurrentKernel(
-            self.type,
-            self.x.buffer.dtype.name,
-            self.gates,
-            len(vectors),
-            cell.slots,
-            cell.passes,
-            tuple(value is not None for value in states),
-            tuple(value is not None for value in finals),
-            self.outputs[0] is not None,
-            self.lengths is not None,
-            min(max(self.batch, 1), MOST_ROWS) if isinstance(self.batch, int) else MOST_ROWS,
+            type=self.type,
+            outside=self.x.buffer.dtype.name,
+            gates=self.gates,
+            vectors=len(vectors),
+            slots=cell.slots,
+            passes=cell.passes,
+            initial=tuple(value is not None for value in states),
+            final=tuple(value is not None for value in finals),
+            output=self.outputs[0] is not None,
+            ragged=self.lengths is not None,
+            rows=min(max(self.batch, 1), MOST_ROWS) if isinstance(self.batch, int) else MOST_ROWS,
         )
         memory = ctx.scratch(dtypes.from_name(self.type), (cell.slots + 1, self.directions, self.batch, self.width), "states")
         size = BITS[self.type] // 8

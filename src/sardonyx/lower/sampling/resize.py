@@ -265,7 +265,9 @@ def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int,
         for move in moves:
             move.pop(row)
     types = [one.buffer.dtype.name for one in sides]
-    kernel = ResampleKernel(types[0], types[1], factors.buffer.dtype.name, taps, len(sizes), row is not None)
+    kernel = ResampleKernel(
+        source=types[0], target=types[1], compute=factors.buffer.dtype.name, taps=taps, outer=len(sizes), rows=row is not None
+    )
     points = target.shape[axis]
     read, written = ((one.address, (*move, one.strides[axis])) for one, move in zip(sides, moves))
     arguments = kernel.arguments.entries(

@@ -171,7 +171,7 @@ def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View
     weighted = len(tables) > 1
     kind = image.buffer.dtype.name if weighted else OF_WIDTH[image.buffer.dtype.bits]
     sources = (image, *tables)
-    kernel = SampleKernel(kind, compute_type(kind), taps, weighted)
+    kernel = SampleKernel(source=kind, compute=compute_type(kind), taps=taps, weighted=weighted)
     ctx.step(
         KernelStep(
             kernel,

@@ -49,7 +49,7 @@ def non_max_suppression(ctx: LowerContext, group: Group) -> None:
     overlap = _number(ctx, node, 3, np.zeros((), np.float32))
     scored = _input(node, 4) is not None
     rows = images * classes
-    kernel = SuppressKernel(bool(attribute_values(node).get("center_point_box")), scored)
+    kernel = SuppressKernel(center=bool(attribute_values(node).get("center_point_box")), scored=scored)
     words = ctx.worker_scratch(dtypes.INT64, count * 2, "words")
     corners = ctx.worker_scratch(dtypes.FLOAT32, suppress.corner_room(room, ctx.target) * FIELDS, "corners")
     chosen = ctx.scratch(dtypes.INT64, (rows, room), "chosen")

@@ -13,12 +13,12 @@ from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.emit import EMITTERS
 from sardonyx.codegen.function import Function
 from sardonyx.kernel.arguments import Arguments, address, addresses, number, numbers, tensor, tensors
-from sardonyx.program.steps import Address, Buffer
+from sardonyx.program.steps import Address, Buffer, Storage
 
 RECORD = Arguments(
     numbers("outer", 2), number("rows"), address("table"), tensor("x", 2), tensors("operands", 2, 1), addresses("w", 1)
 )
-BUFFER = Address(Buffer("arena", dtypes.FLOAT32, 8))
+BUFFER = Address(Buffer(Storage.ARENA, dtypes.FLOAT32, 8))
 GIVEN: dict[str, Any] = {
     "outer": (2, 3),
     "rows": 4,

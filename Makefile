@@ -10,7 +10,7 @@ MODELS_PIP := $(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-ver
 BENCH_PIP := $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types coverage conformance guarded models bench bench-kernels bench-memory docs demo-model clean
+.PHONY: help run test lint format types coverage conformance guarded share soak models bench bench-kernels bench-memory docs demo-model clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -41,6 +41,14 @@ conformance: $(VENV)/.stamp-test ## the ONNX backend suite against the list of e
 
 guarded: $(VENV)/.stamp-test ## the ONNX backend suite, small nets and random graphs with every buffer between pages nobody may touch (long)
 	$(BIN)/python -m pytest -n $(JOBS) tests/conformance tests/fuzz tests/test_native_agreement.py -m "slow or not slow" -k "memory or random" $(ARGS)
+
+SHARE := -m slow -k "(random and not for_long) or (onnx_backend and (memory or suite))"
+
+share: $(VENV)/.stamp-test ## a fixed share of random graphs, guarded memory and conformance, about a minute
+	$(BIN)/python -m pytest -n $(JOBS) tests/fuzz tests/conformance $(SHARE) --share 200 $(ARGS)
+
+soak: $(VENV)/.stamp-test ## all random graphs, guarded memory, conformance, hostile and contradicting models (hours)
+	$(BIN)/python -m pytest -n $(JOBS) tests/fuzz tests/conformance tests/test_native_agreement.py -m "slow or not slow" $(ARGS)
 
 models: $(MODELS_VENV)/.stamp ## real models and their programs, compared with onnxruntime (downloads about 1 GB)
 	$(MODELS_VENV)/bin/python -m pytest tests/models -m "slow or not slow" $(ARGS)

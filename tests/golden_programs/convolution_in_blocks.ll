@@ -1,0 +1,894 @@
+; conv|8,1,1,8,8,0,1,1,1,0,False,True,True,0|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
+declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)
+define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
+entry:
+  %a1 = load ptr, ptr %args, align 8
+  %p2 = getelementptr i64, ptr %args, i64 1
+  %a3 = load ptr, ptr %p2, align 8
+  %p4 = getelementptr i64, ptr %args, i64 2
+  %a5 = load ptr, ptr %p4, align 8
+  %p6 = getelementptr i64, ptr %args, i64 3
+  %a7 = load ptr, ptr %p6, align 8
+  %p8 = getelementptr i64, ptr %args, i64 4
+  %a9 = load i64, ptr %p8, align 8
+  %p10 = getelementptr i64, ptr %args, i64 5
+  %a11 = load i64, ptr %p10, align 8
+  %p12 = getelementptr i64, ptr %args, i64 6
+  %a13 = load i64, ptr %p12, align 8
+  %p14 = getelementptr i64, ptr %args, i64 7
+  %a15 = load i64, ptr %p14, align 8
+  %p16 = getelementptr i64, ptr %args, i64 8
+  %a17 = load i64, ptr %p16, align 8
+  %p18 = getelementptr i64, ptr %args, i64 9
+  %a19 = load i64, ptr %p18, align 8
+  %p20 = getelementptr i64, ptr %args, i64 10
+  %a21 = load i64, ptr %p20, align 8
+  %p22 = getelementptr i64, ptr %args, i64 11
+  %a23 = load i64, ptr %p22, align 8
+  %p24 = getelementptr i64, ptr %args, i64 12
+  %a25 = load i64, ptr %p24, align 8
+  %p26 = getelementptr i64, ptr %args, i64 13
+  %a27 = load i64, ptr %p26, align 8
+  %p28 = getelementptr i64, ptr %args, i64 14
+  %a29 = load i64, ptr %p28, align 8
+  %p30 = getelementptr i64, ptr %args, i64 15
+  %a31 = load i64, ptr %p30, align 8
+  %p32 = getelementptr i64, ptr %args, i64 16
+  %a33 = load i64, ptr %p32, align 8
+  %p34 = getelementptr i64, ptr %args, i64 17
+  %a35 = load i64, ptr %p34, align 8
+  %p36 = getelementptr i64, ptr %args, i64 18
+  %a37 = load i64, ptr %p36, align 8
+  %p38 = getelementptr i64, ptr %args, i64 19
+  %a39 = load i64, ptr %p38, align 8
+  %p40 = getelementptr i64, ptr %args, i64 20
+  %a41 = load i64, ptr %p40, align 8
+  %p42 = getelementptr i64, ptr %args, i64 21
+  %a43 = load i64, ptr %p42, align 8
+  %p44 = getelementptr i64, ptr %args, i64 22
+  %a45 = load i64, ptr %p44, align 8
+  %p46 = getelementptr i64, ptr %args, i64 23
+  %a47 = load i64, ptr %p46, align 8
+  %p48 = getelementptr i64, ptr %args, i64 24
+  %a49 = load i64, ptr %p48, align 8
+  %p50 = getelementptr i64, ptr %args, i64 25
+  %a51 = load i64, ptr %p50, align 8
+  %p52 = getelementptr i64, ptr %args, i64 26
+  %a53 = load i64, ptr %p52, align 8
+  %p54 = getelementptr i64, ptr %args, i64 27
+  %a55 = load i64, ptr %p54, align 8
+  %p56 = getelementptr i64, ptr %args, i64 28
+  %a57 = load i64, ptr %p56, align 8
+  %p58 = getelementptr i64, ptr %args, i64 29
+  %a59 = load i64, ptr %p58, align 8
+  %p60 = getelementptr i64, ptr %args, i64 30
+  %a61 = load i64, ptr %p60, align 8
+  %p62 = getelementptr i64, ptr %args, i64 31
+  %a63 = load i64, ptr %p62, align 8
+  %p64 = getelementptr i64, ptr %args, i64 32
+  %a65 = load i64, ptr %p64, align 8
+  %p66 = getelementptr i64, ptr %args, i64 33
+  %a67 = load ptr, ptr %p66, align 8
+  %p68 = getelementptr i64, ptr %args, i64 34
+  %a69 = load i64, ptr %p68, align 8
+  %p70 = getelementptr i64, ptr %args, i64 35
+  %a71 = load i64, ptr %p70, align 8
+  %p72 = getelementptr i64, ptr %args, i64 36
+  %a73 = load i64, ptr %p72, align 8
+  %p74 = getelementptr i64, ptr %args, i64 37
+  %a75 = load i64, ptr %p74, align 8
+  %p76 = getelementptr i64, ptr %args, i64 38
+  %a77 = load i64, ptr %p76, align 8
+  %i78 = urem i64 %begin, %a23
+  %i79 = udiv i64 %begin, %a23
+  %i80 = urem i64 %i79, %a17
+  %i81 = udiv i64 %i79, %a17
+  %i82 = urem i64 %i81, %a15
+  %i83 = udiv i64 %i81, %a15
+  %i84 = urem i64 %i83, %a9
+  %i85 = udiv i64 %i83, %a9
+  %i86 = urem i64 %i85, %a11
+  %i87 = udiv i64 %i85, %a11
+  %c90 = icmp slt i64 %begin, %end
+  br i1 %c90, label %loop88, label %done89
+loop88:
+  %i91 = phi i64 [ %begin, %entry ], [ %i369, %done145 ]
+  %r92 = phi i64 [ %i78, %entry ], [ %i350, %done145 ]
+  %r93 = phi i64 [ %i80, %entry ], [ %i354, %done145 ]
+  %r94 = phi i64 [ %i82, %entry ], [ %i358, %done145 ]
+  %r95 = phi i64 [ %i84, %entry ], [ %i362, %done145 ]
+  %r96 = phi i64 [ %i86, %entry ], [ %i366, %done145 ]
+  %r97 = phi i64 [ %i87, %entry ], [ %i368, %done145 ]
+  %i98 = mul i64 %r97, %a11
+  %i99 = add i64 %i98, %r96
+  %i100 = mul i64 %r94, %a37
+  %i101 = sub i64 %i100, %a31
+  %i102 = mul i64 %r93, %a39
+  %i103 = sub i64 %i102, %a33
+  %i104 = mul i64 %r92, %a21
+  %i105 = mul i64 %r97, %a13
+  %i106 = add i64 %i105, %r96
+  %i107 = sub i64 %a41, 1
+  %i108 = sub i64 %i107, %i101
+  %i109 = sdiv i64 %i108, %a41
+  %c110 = icmp sgt i64 %i109, 0
+  %i111 = select i1 %c110, i64 %i109, i64 0
+  %i112 = sub i64 %a25, %i101
+  %i113 = add i64 %i112, %i107
+  %i114 = sdiv i64 %i113, %a41
+  %c115 = icmp slt i64 %i114, %a47
+  %i116 = select i1 %c115, i64 %i114, i64 %a47
+  %c117 = icmp sgt i64 %i116, %i111
+  %i118 = select i1 %c117, i64 %i116, i64 %i111
+  %i119 = sub i64 %a43, 1
+  %i120 = sub i64 %i119, %i103
+  %i121 = sdiv i64 %i120, %a43
+  %c122 = icmp sgt i64 %i121, 0
+  %i123 = select i1 %c122, i64 %i121, i64 0
+  %i124 = sub i64 %a27, %i103
+  %i125 = add i64 %i124, %i119
+  %i126 = sdiv i64 %i125, %a43
+  %c127 = icmp slt i64 %i126, %a49
+  %i128 = select i1 %c127, i64 %i126, i64 %a49
+  %c129 = icmp sgt i64 %i128, %i123
+  %i130 = select i1 %c129, i64 %i128, i64 %i123
+  %i131 = mul i64 %r95, %a55
+  %i132 = mul i64 %r97, %a57
+  %i133 = add i64 %i131, %i132
+  %p134 = getelementptr float, ptr %a1, i64 %i133
+  %i135 = mul i64 %i99, %a65
+  %p136 = getelementptr float, ptr %a3, i64 %i135
+  %i137 = add i64 %i104, %a21
+  %c138 = icmp slt i64 %i137, %a19
+  %i139 = select i1 %c138, i64 %i137, i64 %a19
+  %i140 = sub i64 %i139, %i104
+  %i141 = sdiv i64 %i140, 8
+  %i142 = mul i64 %i141, 8
+  %i143 = add i64 %i104, %i142
+  %c146 = icmp slt i64 %i104, %i143
+  br i1 %c146, label %loop144, label %done145
+loop144:
+  %i147 = phi i64 [ %i104, %loop88 ], [ %i345, %done158 ]
+  %i148 = mul i64 %i106, 8
+  %p149 = getelementptr float, ptr %a5, i64 %i148
+  %b150 = load <8 x float>, ptr %p149, align 4
+  %i151 = sub i64 %i147, %a35
+  %i152 = mul i64 %a49, %a51
+  %i153 = mul i64 %a47, %i152
+  %i154 = mul i64 %i153, 8
+  %i155 = mul i64 %a51, 8
+  %i156 = mul i64 %a49, %i155
+  %c159 = icmp slt i64 0, %a53
+  br i1 %c159, label %loop157, label %done158
+loop157:
+  %i160 = phi i64 [ 0, %loop144 ], [ %i296, %done174 ]
+  %r161 = phi <8 x float> [ %b150, %loop144 ], [ %r288, %done174 ]
+  %r162 = phi <8 x float> [ %b150, %loop144 ], [ %r289, %done174 ]
+  %r163 = phi <8 x float> [ %b150, %loop144 ], [ %r290, %done174 ]
+  %r164 = phi <8 x float> [ %b150, %loop144 ], [ %r291, %done174 ]
+  %r165 = phi <8 x float> [ %b150, %loop144 ], [ %r292, %done174 ]
+  %r166 = phi <8 x float> [ %b150, %loop144 ], [ %r293, %done174 ]
+  %r167 = phi <8 x float> [ %b150, %loop144 ], [ %r294, %done174 ]
+  %r168 = phi <8 x float> [ %b150, %loop144 ], [ %r295, %done174 ]
+  %i169 = mul i64 %i160, %a59
+  %p170 = getelementptr float, ptr %p134, i64 %i169
+  %i171 = mul i64 %i160, %i154
+  %p172 = getelementptr float, ptr %p136, i64 %i171
+  %c175 = icmp slt i64 %i111, %i118
+  br i1 %c175, label %loop173, label %done174
+loop173:
+  %i176 = phi i64 [ %i111, %loop157 ], [ %i286, %done192 ]
+  %r177 = phi <8 x float> [ %r161, %loop157 ], [ %r278, %done192 ]
+  %r178 = phi <8 x float> [ %r162, %loop157 ], [ %r279, %done192 ]
+  %r179 = phi <8 x float> [ %r163, %loop157 ], [ %r280, %done192 ]
+  %r180 = phi <8 x float> [ %r164, %loop157 ], [ %r281, %done192 ]
+  %r181 = phi <8 x float> [ %r165, %loop157 ], [ %r282, %done192 ]
+  %r182 = phi <8 x float> [ %r166, %loop157 ], [ %r283, %done192 ]
+  %r183 = phi <8 x float> [ %r167, %loop157 ], [ %r284, %done192 ]
+  %r184 = phi <8 x float> [ %r168, %loop157 ], [ %r285, %done192 ]
+  %i185 = mul i64 %i176, %a41
+  %i186 = add i64 %i101, %i185
+  %i187 = mul i64 %i186, %a61
+  %p188 = getelementptr float, ptr %p170, i64 %i187
+  %i189 = mul i64 %i176, %i156
+  %p190 = getelementptr float, ptr %p172, i64 %i189
+  %c193 = icmp slt i64 %i123, %i130
+  br i1 %c193, label %loop191, label %done192
+loop191:
+  %i194 = phi i64 [ %i123, %loop173 ], [ %i276, %done210 ]
+  %r195 = phi <8 x float> [ %r177, %loop173 ], [ %r268, %done210 ]
+  %r196 = phi <8 x float> [ %r178, %loop173 ], [ %r269, %done210 ]
+  %r197 = phi <8 x float> [ %r179, %loop173 ], [ %r270, %done210 ]
+  %r198 = phi <8 x float> [ %r180, %loop173 ], [ %r271, %done210 ]
+  %r199 = phi <8 x float> [ %r181, %loop173 ], [ %r272, %done210 ]
+  %r200 = phi <8 x float> [ %r182, %loop173 ], [ %r273, %done210 ]
+  %r201 = phi <8 x float> [ %r183, %loop173 ], [ %r274, %done210 ]
+  %r202 = phi <8 x float> [ %r184, %loop173 ], [ %r275, %done210 ]
+  %i203 = mul i64 %i194, %a43
+  %i204 = add i64 %i103, %i203
+  %i205 = mul i64 %i204, %a63
+  %p206 = getelementptr float, ptr %p188, i64 %i205
+  %i207 = mul i64 %i194, %i155
+  %p208 = getelementptr float, ptr %p190, i64 %i207
+  %c211 = icmp slt i64 0, %a51
+  br i1 %c211, label %loop209, label %done210
+loop209:
+  %i212 = phi i64 [ 0, %loop191 ], [ %i266, %loop209 ]
+  %r213 = phi <8 x float> [ %r195, %loop191 ], [ %v237, %loop209 ]
+  %r214 = phi <8 x float> [ %r196, %loop191 ], [ %v241, %loop209 ]
+  %r215 = phi <8 x float> [ %r197, %loop191 ], [ %v245, %loop209 ]
+  %r216 = phi <8 x float> [ %r198, %loop191 ], [ %v249, %loop209 ]
+  %r217 = phi <8 x float> [ %r199, %loop191 ], [ %v253, %loop209 ]
+  %r218 = phi <8 x float> [ %r200, %loop191 ], [ %v257, %loop209 ]
+  %r219 = phi <8 x float> [ %r201, %loop191 ], [ %v261, %loop209 ]
+  %r220 = phi <8 x float> [ %r202, %loop191 ], [ %v265, %loop209 ]
+  %i221 = mul i64 %i212, 8
+  %p222 = getelementptr float, ptr %p208, i64 %i221
+  %i223 = mul i64 %i212, %a45
+  %i224 = add i64 %i151, %i223
+  %p225 = getelementptr float, ptr %p206, i64 %i224
+  %p226 = getelementptr float, ptr %p225, i64 1
+  %p227 = getelementptr float, ptr %p225, i64 2
+  %p228 = getelementptr float, ptr %p225, i64 3
+  %p229 = getelementptr float, ptr %p225, i64 4
+  %p230 = getelementptr float, ptr %p225, i64 5
+  %p231 = getelementptr float, ptr %p225, i64 6
+  %p232 = getelementptr float, ptr %p225, i64 7
+  %w233 = load <8 x float>, ptr %p222, align 4
+  %x234 = load float, ptr %p225, align 4
+  %v235 = insertelement <8 x float> poison, float %x234, i32 0
+  %v236 = shufflevector <8 x float> %v235, <8 x float> poison, <8 x i32> zeroinitializer
+  %v237 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v236, <8 x float> %w233, <8 x float> %r213)
+  %x238 = load float, ptr %p226, align 4
+  %v239 = insertelement <8 x float> poison, float %x238, i32 0
+  %v240 = shufflevector <8 x float> %v239, <8 x float> poison, <8 x i32> zeroinitializer
+  %v241 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v240, <8 x float> %w233, <8 x float> %r214)
+  %x242 = load float, ptr %p227, align 4
+  %v243 = insertelement <8 x float> poison, float %x242, i32 0
+  %v244 = shufflevector <8 x float> %v243, <8 x float> poison, <8 x i32> zeroinitializer
+  %v245 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v244, <8 x float> %w233, <8 x float> %r215)
+  %x246 = load float, ptr %p228, align 4
+  %v247 = insertelement <8 x float> poison, float %x246, i32 0
+  %v248 = shufflevector <8 x float> %v247, <8 x float> poison, <8 x i32> zeroinitializer
+  %v249 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v248, <8 x float> %w233, <8 x float> %r216)
+  %x250 = load float, ptr %p229, align 4
+  %v251 = insertelement <8 x float> poison, float %x250, i32 0
+  %v252 = shufflevector <8 x float> %v251, <8 x float> poison, <8 x i32> zeroinitializer
+  %v253 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v252, <8 x float> %w233, <8 x float> %r217)
+  %x254 = load float, ptr %p230, align 4
+  %v255 = insertelement <8 x float> poison, float %x254, i32 0
+  %v256 = shufflevector <8 x float> %v255, <8 x float> poison, <8 x i32> zeroinitializer
+  %v257 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v256, <8 x float> %w233, <8 x float> %r218)
+  %x258 = load float, ptr %p231, align 4
+  %v259 = insertelement <8 x float> poison, float %x258, i32 0
+  %v260 = shufflevector <8 x float> %v259, <8 x float> poison, <8 x i32> zeroinitializer
+  %v261 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v260, <8 x float> %w233, <8 x float> %r219)
+  %x262 = load float, ptr %p232, align 4
+  %v263 = insertelement <8 x float> poison, float %x262, i32 0
+  %v264 = shufflevector <8 x float> %v263, <8 x float> poison, <8 x i32> zeroinitializer
+  %v265 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v264, <8 x float> %w233, <8 x float> %r220)
+  %i266 = add nsw i64 %i212, 1
+  %c267 = icmp slt i64 %i266, %a51
+  br i1 %c267, label %loop209, label %done210
+done210:
+  %r268 = phi <8 x float> [ %r195, %loop191 ], [ %v237, %loop209 ]
+  %r269 = phi <8 x float> [ %r196, %loop191 ], [ %v241, %loop209 ]
+  %r270 = phi <8 x float> [ %r197, %loop191 ], [ %v245, %loop209 ]
+  %r271 = phi <8 x float> [ %r198, %loop191 ], [ %v249, %loop209 ]
+  %r272 = phi <8 x float> [ %r199, %loop191 ], [ %v253, %loop209 ]
+  %r273 = phi <8 x float> [ %r200, %loop191 ], [ %v257, %loop209 ]
+  %r274 = phi <8 x float> [ %r201, %loop191 ], [ %v261, %loop209 ]
+  %r275 = phi <8 x float> [ %r202, %loop191 ], [ %v265, %loop209 ]
+  %i276 = add nsw i64 %i194, 1
+  %c277 = icmp slt i64 %i276, %i130
+  br i1 %c277, label %loop191, label %done192
+done192:
+  %r278 = phi <8 x float> [ %r177, %loop173 ], [ %r268, %done210 ]
+  %r279 = phi <8 x float> [ %r178, %loop173 ], [ %r269, %done210 ]
+  %r280 = phi <8 x float> [ %r179, %loop173 ], [ %r270, %done210 ]
+  %r281 = phi <8 x float> [ %r180, %loop173 ], [ %r271, %done210 ]
+  %r282 = phi <8 x float> [ %r181, %loop173 ], [ %r272, %done210 ]
+  %r283 = phi <8 x float> [ %r182, %loop173 ], [ %r273, %done210 ]
+  %r284 = phi <8 x float> [ %r183, %loop173 ], [ %r274, %done210 ]
+  %r285 = phi <8 x float> [ %r184, %loop173 ], [ %r275, %done210 ]
+  %i286 = add nsw i64 %i176, 1
+  %c287 = icmp slt i64 %i286, %i118
+  br i1 %c287, label %loop173, label %done174
+done174:
+  %r288 = phi <8 x float> [ %r161, %loop157 ], [ %r278, %done192 ]
+  %r289 = phi <8 x float> [ %r162, %loop157 ], [ %r279, %done192 ]
+  %r290 = phi <8 x float> [ %r163, %loop157 ], [ %r280, %done192 ]
+  %r291 = phi <8 x float> [ %r164, %loop157 ], [ %r281, %done192 ]
+  %r292 = phi <8 x float> [ %r165, %loop157 ], [ %r282, %done192 ]
+  %r293 = phi <8 x float> [ %r166, %loop157 ], [ %r283, %done192 ]
+  %r294 = phi <8 x float> [ %r167, %loop157 ], [ %r284, %done192 ]
+  %r295 = phi <8 x float> [ %r168, %loop157 ], [ %r285, %done192 ]
+  %i296 = add nsw i64 %i160, 1
+  %c297 = icmp slt i64 %i296, %a53
+  br i1 %c297, label %loop157, label %done158
+done158:
+  %r298 = phi <8 x float> [ %b150, %loop144 ], [ %r288, %done174 ]
+  %r299 = phi <8 x float> [ %b150, %loop144 ], [ %r289, %done174 ]
+  %r300 = phi <8 x float> [ %b150, %loop144 ], [ %r290, %done174 ]
+  %r301 = phi <8 x float> [ %b150, %loop144 ], [ %r291, %done174 ]
+  %r302 = phi <8 x float> [ %b150, %loop144 ], [ %r292, %done174 ]
+  %r303 = phi <8 x float> [ %b150, %loop144 ], [ %r293, %done174 ]
+  %r304 = phi <8 x float> [ %b150, %loop144 ], [ %r294, %done174 ]
+  %r305 = phi <8 x float> [ %b150, %loop144 ], [ %r295, %done174 ]
+  %i306 = mul i64 %r95, %a69
+  %i307 = mul i64 %i106, %a71
+  %i308 = add i64 %i306, %i307
+  %i309 = mul i64 %r94, %a73
+  %i310 = add i64 %i308, %i309
+  %i311 = mul i64 %r93, %a75
+  %i312 = add i64 %i310, %i311
+  %i313 = mul i64 %i147, 8
+  %i314 = add i64 %i312, %i313
+  %p315 = getelementptr float, ptr %a67, i64 %i314
+  %v316 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r298
+  %v317 = select <8 x i1> %v316, <8 x float> splat (float 0x0000000000000000), <8 x float> %r298
+  store <8 x float> %v317, ptr %p315, align 4
+  %p318 = getelementptr float, ptr %p315, i64 8
+  %v319 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r299
+  %v320 = select <8 x i1> %v319, <8 x float> splat (float 0x0000000000000000), <8 x float> %r299
+  store <8 x float> %v320, ptr %p318, align 4
+  %i321 = mul i64 2, 8
+  %p322 = getelementptr float, ptr %p315, i64 %i321
+  %v323 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r300
+  %v324 = select <8 x i1> %v323, <8 x float> splat (float 0x0000000000000000), <8 x float> %r300
+  store <8 x float> %v324, ptr %p322, align 4
+  %i325 = mul i64 3, 8
+  %p326 = getelementptr float, ptr %p315, i64 %i325
+  %v327 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r301
+  %v328 = select <8 x i1> %v327, <8 x float> splat (float 0x0000000000000000), <8 x float> %r301
+  store <8 x float> %v328, ptr %p326, align 4
+  %i329 = mul i64 4, 8
+  %p330 = getelementptr float, ptr %p315, i64 %i329
+  %v331 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r302
+  %v332 = select <8 x i1> %v331, <8 x float> splat (float 0x0000000000000000), <8 x float> %r302
+  store <8 x float> %v332, ptr %p330, align 4
+  %i333 = mul i64 5, 8
+  %p334 = getelementptr float, ptr %p315, i64 %i333
+  %v335 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r303
+  %v336 = select <8 x i1> %v335, <8 x float> splat (float 0x0000000000000000), <8 x float> %r303
+  store <8 x float> %v336, ptr %p334, align 4
+  %i337 = mul i64 6, 8
+  %p338 = getelementptr float, ptr %p315, i64 %i337
+  %v339 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r304
+  %v340 = select <8 x i1> %v339, <8 x float> splat (float 0x0000000000000000), <8 x float> %r304
+  store <8 x float> %v340, ptr %p338, align 4
+  %i341 = mul i64 7, 8
+  %p342 = getelementptr float, ptr %p315, i64 %i341
+  %v343 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r305
+  %v344 = select <8 x i1> %v343, <8 x float> splat (float 0x0000000000000000), <8 x float> %r305
+  store <8 x float> %v344, ptr %p342, align 4
+  %i345 = add nsw i64 %i147, 8
+  %c346 = icmp slt i64 %i345, %i143
+  br i1 %c346, label %loop144, label %done145
+done145:
+  %i347 = zext i1 true to i64
+  %i348 = add i64 %r92, %i347
+  %c349 = icmp eq i64 %i348, %a23
+  %i350 = select i1 %c349, i64 0, i64 %i348
+  %i351 = zext i1 %c349 to i64
+  %i352 = add i64 %r93, %i351
+  %c353 = icmp eq i64 %i352, %a17
+  %i354 = select i1 %c353, i64 0, i64 %i352
+  %i355 = zext i1 %c353 to i64
+  %i356 = add i64 %r94, %i355
+  %c357 = icmp eq i64 %i356, %a15
+  %i358 = select i1 %c357, i64 0, i64 %i356
+  %i359 = zext i1 %c357 to i64
+  %i360 = add i64 %r95, %i359
+  %c361 = icmp eq i64 %i360, %a9
+  %i362 = select i1 %c361, i64 0, i64 %i360
+  %i363 = zext i1 %c361 to i64
+  %i364 = add i64 %r96, %i363
+  %c365 = icmp eq i64 %i364, %a11
+  %i366 = select i1 %c365, i64 0, i64 %i364
+  %i367 = zext i1 %c365 to i64
+  %i368 = add i64 %r97, %i367
+  %i369 = add nsw i64 %i91, 1
+  %c370 = icmp slt i64 %i369, %end
+  br i1 %c370, label %loop88, label %done89
+done89:
+  %r371 = phi i64 [ %i78, %entry ], [ %i350, %done145 ]
+  %r372 = phi i64 [ %i80, %entry ], [ %i354, %done145 ]
+  %r373 = phi i64 [ %i82, %entry ], [ %i358, %done145 ]
+  %r374 = phi i64 [ %i84, %entry ], [ %i362, %done145 ]
+  %r375 = phi i64 [ %i86, %entry ], [ %i366, %done145 ]
+  %r376 = phi i64 [ %i87, %entry ], [ %i368, %done145 ]
+  ret void
+}
+
+; window|max|8|1|4|2|2|1|8,4,0,8|False|f32:unit|[0]|acc:f32()None->0
+define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
+entry:
+  %a1 = load ptr, ptr %args, align 8
+  %p2 = getelementptr i64, ptr %args, i64 1
+  %a3 = load ptr, ptr %p2, align 8
+  %p4 = getelementptr i64, ptr %args, i64 2
+  %a5 = load ptr, ptr %p4, align 8
+  %p6 = getelementptr i64, ptr %args, i64 3
+  %a7 = load ptr, ptr %p6, align 8
+  %p8 = getelementptr i64, ptr %args, i64 4
+  %a9 = load i64, ptr %p8, align 8
+  %p10 = getelementptr i64, ptr %args, i64 5
+  %a11 = load i64, ptr %p10, align 8
+  %p12 = getelementptr i64, ptr %args, i64 6
+  %a13 = load i64, ptr %p12, align 8
+  %p14 = getelementptr i64, ptr %args, i64 7
+  %a15 = load i64, ptr %p14, align 8
+  %p16 = getelementptr i64, ptr %args, i64 8
+  %a17 = load i64, ptr %p16, align 8
+  %p18 = getelementptr i64, ptr %args, i64 9
+  %a19 = load i64, ptr %p18, align 8
+  %p20 = getelementptr i64, ptr %args, i64 10
+  %a21 = load i64, ptr %p20, align 8
+  %p22 = getelementptr i64, ptr %args, i64 11
+  %a23 = load i64, ptr %p22, align 8
+  %p24 = getelementptr i64, ptr %args, i64 12
+  %a25 = load i64, ptr %p24, align 8
+  %p26 = getelementptr i64, ptr %args, i64 13
+  %a27 = load i64, ptr %p26, align 8
+  %p28 = getelementptr i64, ptr %args, i64 14
+  %a29 = load i64, ptr %p28, align 8
+  %p30 = getelementptr i64, ptr %args, i64 15
+  %a31 = load i64, ptr %p30, align 8
+  %p32 = getelementptr i64, ptr %args, i64 16
+  %a33 = load i64, ptr %p32, align 8
+  %p34 = getelementptr i64, ptr %args, i64 17
+  %a35 = load i64, ptr %p34, align 8
+  %p36 = getelementptr i64, ptr %args, i64 18
+  %a37 = load i64, ptr %p36, align 8
+  %p38 = getelementptr i64, ptr %args, i64 19
+  %a39 = load i64, ptr %p38, align 8
+  %p40 = getelementptr i64, ptr %args, i64 20
+  %a41 = load i64, ptr %p40, align 8
+  %p42 = getelementptr i64, ptr %args, i64 21
+  %a43 = load i64, ptr %p42, align 8
+  %p44 = getelementptr i64, ptr %args, i64 22
+  %a45 = load i64, ptr %p44, align 8
+  %p46 = getelementptr i64, ptr %args, i64 23
+  %a47 = load i64, ptr %p46, align 8
+  %p48 = getelementptr i64, ptr %args, i64 24
+  %a49 = load i64, ptr %p48, align 8
+  %p50 = getelementptr i64, ptr %args, i64 25
+  %a51 = load i64, ptr %p50, align 8
+  %p52 = getelementptr i64, ptr %args, i64 26
+  %a53 = load i64, ptr %p52, align 8
+  %p54 = getelementptr i64, ptr %args, i64 27
+  %a55 = load i64, ptr %p54, align 8
+  %p56 = getelementptr i64, ptr %args, i64 28
+  %a57 = load ptr, ptr %p56, align 8
+  %p58 = getelementptr i64, ptr %args, i64 29
+  %a59 = load i64, ptr %p58, align 8
+  %p60 = getelementptr i64, ptr %args, i64 30
+  %a61 = load i64, ptr %p60, align 8
+  %p62 = getelementptr i64, ptr %args, i64 31
+  %a63 = load i64, ptr %p62, align 8
+  %p64 = getelementptr i64, ptr %args, i64 32
+  %a65 = load i64, ptr %p64, align 8
+  %p66 = getelementptr i64, ptr %args, i64 33
+  %a67 = load i64, ptr %p66, align 8
+  %i68 = urem i64 %begin, %a15
+  %i69 = udiv i64 %begin, %a15
+  %i70 = urem i64 %i69, %a13
+  %i71 = udiv i64 %i69, %a13
+  %i72 = urem i64 %i71, %a9
+  %i73 = udiv i64 %i71, %a9
+  %c76 = icmp slt i64 %begin, %end
+  br i1 %c76, label %loop74, label %done75
+loop74:
+  %i77 = phi i64 [ %begin, %entry ], [ %i227, %done116 ]
+  %r78 = phi i64 [ %i68, %entry ], [ %i216, %done116 ]
+  %r79 = phi i64 [ %i70, %entry ], [ %i220, %done116 ]
+  %r80 = phi i64 [ %i72, %entry ], [ %i224, %done116 ]
+  %r81 = phi i64 [ %i73, %entry ], [ %i226, %done116 ]
+  %i82 = mul i64 %r79, %a31
+  %i83 = sub i64 %i82, %a25
+  %i84 = mul i64 %r78, %a33
+  %i85 = sub i64 %i84, %a27
+  %i86 = sub i64 %a35, 1
+  %i87 = sub i64 %i86, %i83
+  %i88 = sdiv i64 %i87, %a35
+  %c89 = icmp sgt i64 %i88, 0
+  %i90 = select i1 %c89, i64 %i88, i64 0
+  %i91 = sub i64 %a19, %i83
+  %i92 = add i64 %i91, %i86
+  %i93 = sdiv i64 %i92, %a35
+  %c94 = icmp slt i64 %i93, %a39
+  %i95 = select i1 %c94, i64 %i93, i64 %a39
+  %c96 = icmp sgt i64 %i95, %i90
+  %i97 = select i1 %c96, i64 %i95, i64 %i90
+  %i98 = sub i64 %a37, 1
+  %i99 = sub i64 %i98, %i85
+  %i100 = sdiv i64 %i99, %a37
+  %c101 = icmp sgt i64 %i100, 0
+  %i102 = select i1 %c101, i64 %i100, i64 0
+  %i103 = sub i64 %a21, %i85
+  %i104 = add i64 %i103, %i98
+  %i105 = sdiv i64 %i104, %a37
+  %c106 = icmp slt i64 %i105, %a41
+  %i107 = select i1 %c106, i64 %i105, i64 %a41
+  %c108 = icmp sgt i64 %i107, %i102
+  %i109 = select i1 %c108, i64 %i107, i64 %i102
+  %i110 = mul i64 %r80, %a49
+  %i111 = mul i64 %r81, %a51
+  %i112 = add i64 %i110, %i111
+  %p113 = getelementptr float, ptr %a1, i64 %i112
+  %i114 = sub i64 0, %a29
+  %c117 = icmp slt i64 %i90, %i97
+  br i1 %c117, label %loop115, label %done116
+loop115:
+  %i118 = phi i64 [ %i90, %loop74 ], [ %i194, %done128 ]
+  %r119 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r190, %done128 ]
+  %r120 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r191, %done128 ]
+  %r121 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r192, %done128 ]
+  %r122 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r193, %done128 ]
+  %i123 = mul i64 %i118, %a35
+  %i124 = add i64 %i83, %i123
+  %i125 = mul i64 %i124, %a53
+  %p126 = getelementptr float, ptr %p113, i64 %i125
+  %c129 = icmp slt i64 %i102, %i109
+  br i1 %c129, label %loop127, label %done128
+loop127:
+  %i130 = phi i64 [ %i102, %loop115 ], [ %i188, %loop127 ]
+  %r131 = phi <8 x float> [ %r119, %loop115 ], [ %v151, %loop127 ]
+  %r132 = phi <8 x float> [ %r120, %loop115 ], [ %v163, %loop127 ]
+  %r133 = phi <8 x float> [ %r121, %loop115 ], [ %v175, %loop127 ]
+  %r134 = phi <8 x float> [ %r122, %loop115 ], [ %v187, %loop127 ]
+  %i135 = mul i64 %i130, %a37
+  %i136 = add i64 %i85, %i135
+  %i137 = mul i64 %i136, %a55
+  %p138 = getelementptr float, ptr %p126, i64 %i137
+  %i139 = mul i64 %i114, 8
+  %p140 = getelementptr float, ptr %p138, i64 %i139
+  %x141 = load <8 x float>, ptr %p140, align 4
+  %v142 = fcmp uno <8 x float> %x141, %x141
+  %v143 = fcmp ogt <8 x float> %x141, %r131
+  %v144 = select <8 x i1> %v143, <8 x float> %x141, <8 x float> %r131
+  %v145 = select <8 x i1> %v142, <8 x float> %x141, <8 x float> %v144
+  %p146 = getelementptr float, ptr %p140, i64 8
+  %x147 = load <8 x float>, ptr %p146, align 4
+  %v148 = fcmp uno <8 x float> %x147, %x147
+  %v149 = fcmp ogt <8 x float> %x147, %v145
+  %v150 = select <8 x i1> %v149, <8 x float> %x147, <8 x float> %v145
+  %v151 = select <8 x i1> %v148, <8 x float> %x147, <8 x float> %v150
+  %p152 = getelementptr float, ptr %p140, i64 16
+  %x153 = load <8 x float>, ptr %p152, align 4
+  %v154 = fcmp uno <8 x float> %x153, %x153
+  %v155 = fcmp ogt <8 x float> %x153, %r132
+  %v156 = select <8 x i1> %v155, <8 x float> %x153, <8 x float> %r132
+  %v157 = select <8 x i1> %v154, <8 x float> %x153, <8 x float> %v156
+  %p158 = getelementptr float, ptr %p140, i64 24
+  %x159 = load <8 x float>, ptr %p158, align 4
+  %v160 = fcmp uno <8 x float> %x159, %x159
+  %v161 = fcmp ogt <8 x float> %x159, %v157
+  %v162 = select <8 x i1> %v161, <8 x float> %x159, <8 x float> %v157
+  %v163 = select <8 x i1> %v160, <8 x float> %x159, <8 x float> %v162
+  %p164 = getelementptr float, ptr %p140, i64 32
+  %x165 = load <8 x float>, ptr %p164, align 4
+  %v166 = fcmp uno <8 x float> %x165, %x165
+  %v167 = fcmp ogt <8 x float> %x165, %r133
+  %v168 = select <8 x i1> %v167, <8 x float> %x165, <8 x float> %r133
+  %v169 = select <8 x i1> %v166, <8 x float> %x165, <8 x float> %v168
+  %p170 = getelementptr float, ptr %p140, i64 40
+  %x171 = load <8 x float>, ptr %p170, align 4
+  %v172 = fcmp uno <8 x float> %x171, %x171
+  %v173 = fcmp ogt <8 x float> %x171, %v169
+  %v174 = select <8 x i1> %v173, <8 x float> %x171, <8 x float> %v169
+  %v175 = select <8 x i1> %v172, <8 x float> %x171, <8 x float> %v174
+  %p176 = getelementptr float, ptr %p140, i64 48
+  %x177 = load <8 x float>, ptr %p176, align 4
+  %v178 = fcmp uno <8 x float> %x177, %x177
+  %v179 = fcmp ogt <8 x float> %x177, %r134
+  %v180 = select <8 x i1> %v179, <8 x float> %x177, <8 x float> %r134
+  %v181 = select <8 x i1> %v178, <8 x float> %x177, <8 x float> %v180
+  %p182 = getelementptr float, ptr %p140, i64 56
+  %x183 = load <8 x float>, ptr %p182, align 4
+  %v184 = fcmp uno <8 x float> %x183, %x183
+  %v185 = fcmp ogt <8 x float> %x183, %v181
+  %v186 = select <8 x i1> %v185, <8 x float> %x183, <8 x float> %v181
+  %v187 = select <8 x i1> %v184, <8 x float> %x183, <8 x float> %v186
+  %i188 = add nsw i64 %i130, 1
+  %c189 = icmp slt i64 %i188, %i109
+  br i1 %c189, label %loop127, label %done128
+done128:
+  %r190 = phi <8 x float> [ %r119, %loop115 ], [ %v151, %loop127 ]
+  %r191 = phi <8 x float> [ %r120, %loop115 ], [ %v163, %loop127 ]
+  %r192 = phi <8 x float> [ %r121, %loop115 ], [ %v175, %loop127 ]
+  %r193 = phi <8 x float> [ %r122, %loop115 ], [ %v187, %loop127 ]
+  %i194 = add nsw i64 %i118, 1
+  %c195 = icmp slt i64 %i194, %i97
+  br i1 %c195, label %loop115, label %done116
+done116:
+  %r196 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r190, %done128 ]
+  %r197 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r191, %done128 ]
+  %r198 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r192, %done128 ]
+  %r199 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r193, %done128 ]
+  %i200 = mul i64 %r80, %a59
+  %i201 = mul i64 %r81, %a61
+  %i202 = add i64 %i200, %i201
+  %i203 = mul i64 %r79, %a63
+  %i204 = add i64 %i202, %i203
+  %i205 = mul i64 %r78, %a65
+  %i206 = add i64 %i204, %i205
+  %p207 = getelementptr float, ptr %a57, i64 %i206
+  store <8 x float> %r196, ptr %p207, align 4
+  %p208 = getelementptr float, ptr %p207, i64 8
+  store <8 x float> %r197, ptr %p208, align 4
+  %i209 = mul i64 2, 8
+  %p210 = getelementptr float, ptr %p207, i64 %i209
+  store <8 x float> %r198, ptr %p210, align 4
+  %i211 = mul i64 3, 8
+  %p212 = getelementptr float, ptr %p207, i64 %i211
+  store <8 x float> %r199, ptr %p212, align 4
+  %i213 = zext i1 true to i64
+  %i214 = add i64 %r78, %i213
+  %c215 = icmp eq i64 %i214, %a15
+  %i216 = select i1 %c215, i64 0, i64 %i214
+  %i217 = zext i1 %c215 to i64
+  %i218 = add i64 %r79, %i217
+  %c219 = icmp eq i64 %i218, %a13
+  %i220 = select i1 %c219, i64 0, i64 %i218
+  %i221 = zext i1 %c219 to i64
+  %i222 = add i64 %r80, %i221
+  %c223 = icmp eq i64 %i222, %a9
+  %i224 = select i1 %c223, i64 0, i64 %i222
+  %i225 = zext i1 %c223 to i64
+  %i226 = add i64 %r81, %i225
+  %i227 = add nsw i64 %i77, 1
+  %c228 = icmp slt i64 %i227, %end
+  br i1 %c228, label %loop74, label %done75
+done75:
+  %r229 = phi i64 [ %i68, %entry ], [ %i216, %done116 ]
+  %r230 = phi i64 [ %i70, %entry ], [ %i220, %done116 ]
+  %r231 = phi i64 [ %i72, %entry ], [ %i224, %done116 ]
+  %r232 = phi i64 [ %i73, %entry ], [ %i226, %done116 ]
+  ret void
+}
+
+; layout|from|8|8
+declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, <8 x i1>)
+define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
+entry:
+  %a1 = load ptr, ptr %args, align 8
+  %p2 = getelementptr i64, ptr %args, i64 1
+  %a3 = load ptr, ptr %p2, align 8
+  %p4 = getelementptr i64, ptr %args, i64 2
+  %a5 = load i64, ptr %p4, align 8
+  %p6 = getelementptr i64, ptr %args, i64 3
+  %a7 = load i64, ptr %p6, align 8
+  %p8 = getelementptr i64, ptr %args, i64 4
+  %a9 = load i64, ptr %p8, align 8
+  %p10 = getelementptr i64, ptr %args, i64 5
+  %a11 = load i64, ptr %p10, align 8
+  %p12 = getelementptr i64, ptr %args, i64 6
+  %a13 = load i64, ptr %p12, align 8
+  %p14 = getelementptr i64, ptr %args, i64 7
+  %a15 = load i64, ptr %p14, align 8
+  %p16 = getelementptr i64, ptr %args, i64 8
+  %a17 = load i64, ptr %p16, align 8
+  %p18 = getelementptr i64, ptr %args, i64 9
+  %a19 = load i64, ptr %p18, align 8
+  %p20 = getelementptr i64, ptr %args, i64 10
+  %a21 = load i64, ptr %p20, align 8
+  %i22 = urem i64 %begin, %a13
+  %i23 = udiv i64 %begin, %a13
+  %i24 = urem i64 %i23, %a7
+  %i25 = udiv i64 %i23, %a7
+  %c28 = icmp slt i64 %begin, %end
+  br i1 %c28, label %loop26, label %done27
+loop26:
+  %i29 = phi i64 [ %begin, %entry ], [ %i211, %done112 ]
+  %r30 = phi i64 [ %i22, %entry ], [ %i204, %done112 ]
+  %r31 = phi i64 [ %i24, %entry ], [ %i208, %done112 ]
+  %r32 = phi i64 [ %i25, %entry ], [ %i210, %done112 ]
+  %i33 = mul i64 %r32, %a15
+  %i34 = mul i64 %r31, 8
+  %i35 = mul i64 %i34, %a17
+  %i36 = add i64 %i33, %i35
+  %i37 = mul i64 %r32, %a19
+  %i38 = mul i64 %r31, %a21
+  %i39 = add i64 %i37, %i38
+  %p40 = getelementptr float, ptr %a1, i64 %i36
+  %p41 = getelementptr float, ptr %a3, i64 %i39
+  %i42 = mul i64 %r30, %a11
+  %i43 = add i64 %i42, %a11
+  %c44 = icmp slt i64 %i43, %a9
+  %i45 = select i1 %c44, i64 %i43, i64 %a9
+  %i46 = sub i64 %i45, %i42
+  %i47 = sdiv i64 %i46, 8
+  %i48 = mul i64 %i47, 8
+  %i49 = add i64 %i42, %i48
+  %c52 = icmp slt i64 %i42, %i49
+  br i1 %c52, label %loop50, label %done51
+loop50:
+  %i53 = phi i64 [ %i42, %loop26 ], [ %i109, %loop50 ]
+  %p54 = getelementptr float, ptr %p40, i64 %i53
+  %i55 = mul i64 %i53, 8
+  %p56 = getelementptr float, ptr %p41, i64 %i55
+  %p57 = getelementptr float, ptr %p54, i64 %a17
+  %i58 = mul i64 2, %a17
+  %p59 = getelementptr float, ptr %p54, i64 %i58
+  %i60 = mul i64 3, %a17
+  %p61 = getelementptr float, ptr %p54, i64 %i60
+  %i62 = mul i64 4, %a17
+  %p63 = getelementptr float, ptr %p54, i64 %i62
+  %i64 = mul i64 5, %a17
+  %p65 = getelementptr float, ptr %p54, i64 %i64
+  %i66 = mul i64 6, %a17
+  %p67 = getelementptr float, ptr %p54, i64 %i66
+  %i68 = mul i64 7, %a17
+  %p69 = getelementptr float, ptr %p54, i64 %i68
+  %v70 = load <8 x float>, ptr %p56, align 4
+  %p71 = getelementptr float, ptr %p56, i64 8
+  %v72 = load <8 x float>, ptr %p71, align 4
+  %p73 = getelementptr float, ptr %p56, i64 16
+  %v74 = load <8 x float>, ptr %p73, align 4
+  %p75 = getelementptr float, ptr %p56, i64 24
+  %v76 = load <8 x float>, ptr %p75, align 4
+  %p77 = getelementptr float, ptr %p56, i64 32
+  %v78 = load <8 x float>, ptr %p77, align 4
+  %p79 = getelementptr float, ptr %p56, i64 40
+  %v80 = load <8 x float>, ptr %p79, align 4
+  %p81 = getelementptr float, ptr %p56, i64 48
+  %v82 = load <8 x float>, ptr %p81, align 4
+  %p83 = getelementptr float, ptr %p56, i64 56
+  %v84 = load <8 x float>, ptr %p83, align 4
+  %v85 = shufflevector <8 x float> %v70, <8 x float> %v78, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v86 = shufflevector <8 x float> %v70, <8 x float> %v78, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v87 = shufflevector <8 x float> %v72, <8 x float> %v80, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v88 = shufflevector <8 x float> %v72, <8 x float> %v80, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v89 = shufflevector <8 x float> %v74, <8 x float> %v82, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v90 = shufflevector <8 x float> %v74, <8 x float> %v82, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v91 = shufflevector <8 x float> %v76, <8 x float> %v84, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v92 = shufflevector <8 x float> %v76, <8 x float> %v84, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v93 = shufflevector <8 x float> %v85, <8 x float> %v89, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v94 = shufflevector <8 x float> %v85, <8 x float> %v89, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v95 = shufflevector <8 x float> %v87, <8 x float> %v91, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v96 = shufflevector <8 x float> %v87, <8 x float> %v91, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v97 = shufflevector <8 x float> %v86, <8 x float> %v90, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v98 = shufflevector <8 x float> %v86, <8 x float> %v90, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v99 = shufflevector <8 x float> %v88, <8 x float> %v92, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v100 = shufflevector <8 x float> %v88, <8 x float> %v92, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v101 = shufflevector <8 x float> %v93, <8 x float> %v95, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v102 = shufflevector <8 x float> %v93, <8 x float> %v95, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  %v103 = shufflevector <8 x float> %v94, <8 x float> %v96, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v104 = shufflevector <8 x float> %v94, <8 x float> %v96, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  %v105 = shufflevector <8 x float> %v97, <8 x float> %v99, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v106 = shufflevector <8 x float> %v97, <8 x float> %v99, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  %v107 = shufflevector <8 x float> %v98, <8 x float> %v100, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v108 = shufflevector <8 x float> %v98, <8 x float> %v100, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  store <8 x float> %v101, ptr %p54, align 4
+  store <8 x float> %v102, ptr %p57, align 4
+  store <8 x float> %v103, ptr %p59, align 4
+  store <8 x float> %v104, ptr %p61, align 4
+  store <8 x float> %v105, ptr %p63, align 4
+  store <8 x float> %v106, ptr %p65, align 4
+  store <8 x float> %v107, ptr %p67, align 4
+  store <8 x float> %v108, ptr %p69, align 4
+  %i109 = add nsw i64 %i53, 8
+  %c110 = icmp slt i64 %i109, %i49
+  br i1 %c110, label %loop50, label %done51
+done51:
+  %i113 = sub i64 %i45, %i49
+  %c114 = icmp sgt i64 %i113, 0
+  br i1 %c114, label %some111, label %done112
+some111:
+  %v115 = insertelement <8 x i64> poison, i64 %i113, i32 0
+  %v116 = shufflevector <8 x i64> %v115, <8 x i64> poison, <8 x i32> zeroinitializer
+  %m117 = icmp sgt <8 x i64> %v116, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
+  %p118 = getelementptr float, ptr %p40, i64 %i49
+  %i119 = mul i64 %i49, 8
+  %p120 = getelementptr float, ptr %p41, i64 %i119
+  %p121 = getelementptr float, ptr %p118, i64 %a17
+  %i122 = mul i64 2, %a17
+  %p123 = getelementptr float, ptr %p118, i64 %i122
+  %i124 = mul i64 3, %a17
+  %p125 = getelementptr float, ptr %p118, i64 %i124
+  %i126 = mul i64 4, %a17
+  %p127 = getelementptr float, ptr %p118, i64 %i126
+  %i128 = mul i64 5, %a17
+  %p129 = getelementptr float, ptr %p118, i64 %i128
+  %i130 = mul i64 6, %a17
+  %p131 = getelementptr float, ptr %p118, i64 %i130
+  %i132 = mul i64 7, %a17
+  %p133 = getelementptr float, ptr %p118, i64 %i132
+  %v134 = load <8 x float>, ptr %p120, align 4
+  %i135 = sub i64 %i113, 1
+  %c136 = icmp slt i64 1, %i135
+  %i137 = select i1 %c136, i64 1, i64 %i135
+  %i138 = mul i64 %i137, 8
+  %p139 = getelementptr float, ptr %p120, i64 %i138
+  %v140 = load <8 x float>, ptr %p139, align 4
+  %i141 = sub i64 %i113, 1
+  %c142 = icmp slt i64 2, %i141
+  %i143 = select i1 %c142, i64 2, i64 %i141
+  %i144 = mul i64 %i143, 8
+  %p145 = getelementptr float, ptr %p120, i64 %i144
+  %v146 = load <8 x float>, ptr %p145, align 4
+  %i147 = sub i64 %i113, 1
+  %c148 = icmp slt i64 3, %i147
+  %i149 = select i1 %c148, i64 3, i64 %i147
+  %i150 = mul i64 %i149, 8
+  %p151 = getelementptr float, ptr %p120, i64 %i150
+  %v152 = load <8 x float>, ptr %p151, align 4
+  %i153 = sub i64 %i113, 1
+  %c154 = icmp slt i64 4, %i153
+  %i155 = select i1 %c154, i64 4, i64 %i153
+  %i156 = mul i64 %i155, 8
+  %p157 = getelementptr float, ptr %p120, i64 %i156
+  %v158 = load <8 x float>, ptr %p157, align 4
+  %i159 = sub i64 %i113, 1
+  %c160 = icmp slt i64 5, %i159
+  %i161 = select i1 %c160, i64 5, i64 %i159
+  %i162 = mul i64 %i161, 8
+  %p163 = getelementptr float, ptr %p120, i64 %i162
+  %v164 = load <8 x float>, ptr %p163, align 4
+  %i165 = sub i64 %i113, 1
+  %c166 = icmp slt i64 6, %i165
+  %i167 = select i1 %c166, i64 6, i64 %i165
+  %i168 = mul i64 %i167, 8
+  %p169 = getelementptr float, ptr %p120, i64 %i168
+  %v170 = load <8 x float>, ptr %p169, align 4
+  %i171 = sub i64 %i113, 1
+  %c172 = icmp slt i64 7, %i171
+  %i173 = select i1 %c172, i64 7, i64 %i171
+  %i174 = mul i64 %i173, 8
+  %p175 = getelementptr float, ptr %p120, i64 %i174
+  %v176 = load <8 x float>, ptr %p175, align 4
+  %v177 = shufflevector <8 x float> %v134, <8 x float> %v158, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v178 = shufflevector <8 x float> %v134, <8 x float> %v158, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v179 = shufflevector <8 x float> %v140, <8 x float> %v164, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v180 = shufflevector <8 x float> %v140, <8 x float> %v164, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v181 = shufflevector <8 x float> %v146, <8 x float> %v170, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v182 = shufflevector <8 x float> %v146, <8 x float> %v170, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v183 = shufflevector <8 x float> %v152, <8 x float> %v176, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v184 = shufflevector <8 x float> %v152, <8 x float> %v176, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v185 = shufflevector <8 x float> %v177, <8 x float> %v181, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v186 = shufflevector <8 x float> %v177, <8 x float> %v181, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v187 = shufflevector <8 x float> %v179, <8 x float> %v183, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v188 = shufflevector <8 x float> %v179, <8 x float> %v183, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v189 = shufflevector <8 x float> %v178, <8 x float> %v182, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v190 = shufflevector <8 x float> %v178, <8 x float> %v182, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v191 = shufflevector <8 x float> %v180, <8 x float> %v184, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v192 = shufflevector <8 x float> %v180, <8 x float> %v184, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v193 = shufflevector <8 x float> %v185, <8 x float> %v187, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v194 = shufflevector <8 x float> %v185, <8 x float> %v187, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  %v195 = shufflevector <8 x float> %v186, <8 x float> %v188, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v196 = shufflevector <8 x float> %v186, <8 x float> %v188, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  %v197 = shufflevector <8 x float> %v189, <8 x float> %v191, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v198 = shufflevector <8 x float> %v189, <8 x float> %v191, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  %v199 = shufflevector <8 x float> %v190, <8 x float> %v192, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v200 = shufflevector <8 x float> %v190, <8 x float> %v192, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v193, ptr align 4 %p118, <8 x i1> %m117)
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v194, ptr align 4 %p121, <8 x i1> %m117)
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v195, ptr align 4 %p123, <8 x i1> %m117)
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v196, ptr align 4 %p125, <8 x i1> %m117)
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v197, ptr align 4 %p127, <8 x i1> %m117)
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v198, ptr align 4 %p129, <8 x i1> %m117)
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v199, ptr align 4 %p131, <8 x i1> %m117)
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v200, ptr align 4 %p133, <8 x i1> %m117)
+  br label %done112
+done112:
+  %i201 = zext i1 true to i64
+  %i202 = add i64 %r30, %i201
+  %c203 = icmp eq i64 %i202, %a13
+  %i204 = select i1 %c203, i64 0, i64 %i202
+  %i205 = zext i1 %c203 to i64
+  %i206 = add i64 %r31, %i205
+  %c207 = icmp eq i64 %i206, %a7
+  %i208 = select i1 %c207, i64 0, i64 %i206
+  %i209 = zext i1 %c207 to i64
+  %i210 = add i64 %r32, %i209
+  %i211 = add nsw i64 %i29, 1
+  %c212 = icmp slt i64 %i211, %end
+  br i1 %c212, label %loop26, label %done27
+done27:
+  %r213 = phi i64 [ %i22, %entry ], [ %i204, %done112 ]
+  %r214 = phi i64 [ %i24, %entry ], [ %i208, %done112 ]
+  %r215 = phi i64 [ %i25, %entry ], [ %i210, %done112 ]
+  ret void
+}

@@ -19,7 +19,7 @@ from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.passes.protocol import PassResult
 from sardonyx.plan.build import build_plan
 from sardonyx.program.steps import Lowered
-from sardonyx.providers.reference import ReferenceProvider
+from sardonyx.providers.reference import node_step
 from sardonyx.runtime.executor import Program
 from sardonyx.target.target import Target
 from step_runner import GuardedMachine, run_steps
@@ -79,7 +79,7 @@ def assert_blocked_agrees(
     """The blocked graph gives the same as the plain one: by NumPy, natively, and (with `guard`) with every buffer guarded."""
     expected = run_reference(content.SerializeToString(), feeds)
     graph, _ = blocked(content)
-    by_numpy = Program(build_plan(graph, ReferenceProvider().step, in_order))
+    by_numpy = Program(build_plan(graph, node_step, in_order))
     results = [by_numpy.run(dict(feeds), [output.name for output in graph.outputs])]
     program = compiled(graph)
     if native:

@@ -16,7 +16,7 @@ from sardonyx.ir.verify import verify
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.protocol import Pass, PassResult
 from sardonyx.plan.build import build_plan
-from sardonyx.providers.reference import ReferenceProvider
+from sardonyx.providers.reference import node_step
 from sardonyx.runtime.executor import Program
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -37,7 +37,7 @@ def copy_of(model: Model) -> Model:
 
 def evaluate(model: Model, feeds: Mapping[str, Array]) -> list[Any]:
     """The outputs of a model by the NumPy meaning of its operators."""
-    program = Program(build_plan(model.graph, ReferenceProvider().step, lambda graph: list(graph.nodes)))
+    program = Program(build_plan(model.graph, node_step, lambda graph: list(graph.nodes)))
     return program.run(feeds, [value.name for value in model.graph.outputs])
 
 

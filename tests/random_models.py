@@ -28,7 +28,7 @@ from sardonyx.ir.dims import Dim, symbol
 from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.plan.build import build_plan
-from sardonyx.providers.reference import ReferenceProvider
+from sardonyx.providers.reference import node_step
 from sardonyx.runtime.executor import Program
 
 Array = NDArray[Any]
@@ -185,7 +185,7 @@ class Grower:
 
     def compute(self, outputs: Sequence[Value]) -> list[list[Array]]:
         """The values for all sizes the graph is grown with; what was computed before is an input."""
-        program = Program(build_plan(self.builder.graph, ReferenceProvider().step, in_order))
+        program = Program(build_plan(self.builder.graph, node_step, in_order))
         results = []
         for sizes in GROWN_WITH:
             feeds = {each.name: each.array(sizes, False) for each in self.inputs}

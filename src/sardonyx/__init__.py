@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sardonyx import forks as _forks
 
 if TYPE_CHECKING:
-    from sardonyx import backend, benchmarking, capi, datasets
+    from sardonyx import backend, benchmarking, capi, datasets, providers
     from sardonyx.analysis.problems import Problem
     from sardonyx.as_onnxruntime import install_as_onnxruntime
     from sardonyx.build_info import (
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         SessionOptions,
         set_global_thread_pool_sizes,
     )
+    from sardonyx.provider_names import register_provider, unregister_provider
     from sardonyx.runtime.adapters import AdapterFormat, LoraAdapter
     from sardonyx.runtime.binding import IOBinding, SessionIOBinding
     from sardonyx.runtime.devices import (
@@ -114,6 +115,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     # adapters
     "AdapterFormat", "LoraAdapter",
     # providers, devices and memory
+    "register_provider", "unregister_provider", "providers",
     "get_available_providers", "get_all_providers", "get_device", "get_ep_devices", "OrtEpDevice", "OrtEpAssignedNode",
     "OrtEpAssignedSubgraph", "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtDevice", "OrtDeviceVendorId",
     "OrtDeviceMemoryType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtMemType", "OrtAllocatorType", "OrtArenaCfg",
@@ -154,6 +156,7 @@ _MODULES = {
         "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtExecutionProviderDevicePolicy", "RunOptions",
         "SessionOptions", "set_global_thread_pool_sizes",
     ),
+    "provider_names": ("register_provider", "unregister_provider"),
     "runtime.adapters": ("AdapterFormat", "LoraAdapter"),
     "runtime.binding": ("IOBinding", "SessionIOBinding"),
     "runtime.devices": (
@@ -171,7 +174,7 @@ _MODULES = {
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 _SMALL = ("errors", "options", "session.inference_session")  # what a small program needs; they import no `logging`
-_SUBMODULES = ("backend", "benchmarking", "capi", "datasets")
+_SUBMODULES = ("backend", "benchmarking", "capi", "datasets", "providers")
 
 
 def __getattr__(name: str) -> Any:

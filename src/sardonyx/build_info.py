@@ -6,18 +6,18 @@ import operator
 from typing import Any
 
 from sardonyx import __version__
-from sardonyx.options import AVAILABLE_PROVIDERS, KNOWN_PROVIDERS
+from sardonyx.provider_names import available_providers, known_providers
 from sardonyx.target.machine import architecture
 
 
 def get_available_providers() -> list[str]:
     """Execution providers that can be used here, by falling default priority."""
-    return list(AVAILABLE_PROVIDERS)
+    return list(available_providers())
 
 
 def get_all_providers() -> list[str]:
     """Execution providers whose names are known; those not available are left out when a session asks for them."""
-    return list(KNOWN_PROVIDERS)
+    return list(known_providers())
 
 
 def get_device() -> str:
@@ -54,7 +54,7 @@ def print_debug_info() -> None:
     print("platform:", platform.platform())
     print("python:", sys.version.replace("\n", " "), "at", sys.executable)
     print(get_build_info())
-    print("providers:", ", ".join(AVAILABLE_PROVIDERS))
+    print("providers:", ", ".join(available_providers()))
 
 
 def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: Any = None) -> None:

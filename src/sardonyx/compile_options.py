@@ -10,8 +10,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sardonyx.options import (
-    AVAILABLE_PROVIDERS,
-    CPU_PROVIDER,
     DISABLED_OPTIMIZERS_KEY,
     ExecutionMode,
     ExecutionOrder,
@@ -19,6 +17,7 @@ from sardonyx.options import (
     SessionOptions,
     environment,
 )
+from sardonyx.provider_names import CPU_PROVIDER, usable_providers
 
 
 def _empty() -> Mapping[str, Any]:
@@ -66,7 +65,7 @@ class CompileOptions:
             disabled_optimizers=frozenset(disabled_optimizers).union(filter(None, (name.strip() for name in named))),
             free_dimension_overrides=MappingProxyType(dict(by_name)),
             free_dimension_denotations=MappingProxyType(dict(by_denotation)),
-            providers=tuple(name for name in chosen if name in AVAILABLE_PROVIDERS) or (CPU_PROVIDER,),
+            providers=tuple(name for name in chosen if name in usable_providers(chosen)) or (CPU_PROVIDER,),
             provider_options=MappingProxyType(dict(chosen)),
             intra_op_num_threads=intra_op,
             inter_op_num_threads=inter_op,

@@ -18,6 +18,7 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.cache_folder import TRUST
+from sardonyx.provider_names import KNOWN_PROVIDERS, usable_providers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,19 +30,6 @@ MAX_CONFIG_VALUE: Final = 8192
 DISABLED_OPTIMIZERS_KEY: Final = "optimization.disable_specified_optimizers"
 EXTERNAL_FOLDER_KEY: Final = "session.model_external_initializers_file_folder_path"
 SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
-CPU_PROVIDER: Final = "CPUExecutionProvider"
-REFERENCE_PROVIDER: Final = "SardonyxReferenceExecutionProvider"
-AVAILABLE_PROVIDERS: Final = (CPU_PROVIDER, REFERENCE_PROVIDER)  # by default priority
-# Names ONNX Runtime knows: asking for one of them on a machine without it is no mistake in the program.
-KNOWN_PROVIDERS: Final = (
-    "NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider", "CUDAExecutionProvider", "MIGraphXExecutionProvider",
-    "OpenVINOExecutionProvider", "DnnlExecutionProvider", "VitisAIExecutionProvider", "QNNExecutionProvider",
-    "NnapiExecutionProvider", "VSINPUExecutionProvider", "JsExecutionProvider", "CoreMLExecutionProvider",
-    "ACLExecutionProvider", "DmlExecutionProvider", "RknpuExecutionProvider", "WebNNExecutionProvider",
-    "WebGpuExecutionProvider", "XnnpackExecutionProvider", "CANNExecutionProvider", "AzureExecutionProvider",
-    "ROCMExecutionProvider", "TvmExecutionProvider", "ArmNNExecutionProvider", "SNPEExecutionProvider", REFERENCE_PROVIDER,
-    CPU_PROVIDER,  # the last: programs take it for what is left when nothing else fits
-)  # fmt: skip
 
 
 class OrtEnum(enum.IntEnum):
@@ -341,7 +329,7 @@ class SessionOptions(_Settings):
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
         """Use an execution provider; those added first come first."""
-        if _text(name) not in KNOWN_PROVIDERS:
+        if _text(name) not in KNOWN_PROVIDERS and name not in usable_providers([name]):
             raise RuntimeError(f"Unknown Provider Type: {name}")
         self._providers[name] = {str(key): str(value) for key, value in options.items()}
 

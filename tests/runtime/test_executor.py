@@ -18,7 +18,7 @@ from sardonyx.ir import tensor
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.options import REFERENCE_PROVIDER
+from sardonyx.provider_names import REFERENCE_PROVIDER
 from sardonyx.runtime.executor import NodeTiming, Program, RunControl
 
 VERSION = 21

@@ -23,16 +23,19 @@ __all__ = ["Problem", "Severity", "check_model", "supported_types"]
 _SHOWN = 8  # names listed in one message
 
 
-def check_model(model: Model, report: ShapeReport | None = None, *, is_linked: bool = False) -> list[Problem]:
+def check_model(
+    model: Model, report: ShapeReport | None = None, *, is_linked: bool = False, is_extended: bool = False
+) -> list[Problem]:
     """Every problem of a model, in the order of its nodes. `report` saves inferring the shapes again.
 
-    `is_linked` says that a reader has linked the graph, and told of names nothing defines, cycles and recursion.
+    `is_linked` says that a reader has linked the graph, and told of names nothing defines, cycles and recursion. `is_extended`
+    says that somebody else may know operators that are not known here: see `unknown_operators`.
     """
     problems = [Problem("warning", "", note) for note in model.notes]
     problems += _check_opsets(model)
     if not is_linked:
         problems += [*_check_recursion(model), *_check_definitions(model.graph, "")]
-    problems += _check_nodes(model.graph, model.functions, None)
+    problems += _check_nodes(model.graph, model.functions, None, is_extended)
     for key, function in model.functions.items():
         where = f"function {function_text(key)}"
         inside = [] if is_linked else list(_check_definitions(function.graph, where))
@@ -104,7 +107,9 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _check_nodes(graph: Graph, functions: Mapping[FunctionKey, Function], inside: Function | None) -> Iterator[Problem]:
+def _check_nodes(
+    graph: Graph, functions: Mapping[FunctionKey, Function], inside: Function | None, is_extended: bool = False
+) -> Iterator[Problem]:
     known_refs = None if inside is None else {*inside.attributes, *(attr.name for attr in inside.attribute_defaults)}
     for node in walk(graph):
         yield from _check_references(node, known_refs)
@@ -113,11 +118,21 @@ def _check_nodes(graph: Graph, functions: Mapping[FunctionKey, Function], inside
             yield from _check_call(node, function)
             continue
         sig = signature.signature(node.domain, node.op_type, node.version)
-        if sig is None:
-            if registry.lookup(node.domain, node.op_type, node.version) is None and node.version != UNKNOWN_VERSION:
-                yield _unknown_operator(node)
-            continue
-        yield from _NodeCheck(node, sig).problems()
+        if sig is not None:
+            yield from _NodeCheck(node, sig).problems()
+        elif not is_extended and _is_unknown(node):
+            yield _unknown_operator(node)
+
+
+def unknown_operators(graph: Graph) -> list[Problem]:
+    """The nodes of a graph and its subgraphs whose operator nothing defines; functions must have been inlined."""
+    return [_unknown_operator(node) for node in walk(graph) if _is_unknown(node)]
+
+
+def _is_unknown(node: Node) -> bool:
+    if signature.signature(node.domain, node.op_type, node.version) is not None or node.version == UNKNOWN_VERSION:
+        return False
+    return registry.lookup(node.domain, node.op_type, node.version) is None
 
 
 def _check_references(node: Node, known: set[str] | None) -> Iterator[Problem]:

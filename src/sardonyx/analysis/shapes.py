@@ -26,6 +26,7 @@ from sardonyx.analysis.values import ValueTable
 from sardonyx.errors import InvalidGraph
 from sardonyx.ir.dims import Dim, Expectation, Expr
 from sardonyx.ir.graph import Attr, Function, Graph, Model, Node, SparseConstant, Value
+from sardonyx.ir.region import DOMAIN, region_of
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Shape, SparseTensorType, TensorType, Type
 from sardonyx.ops import registry
@@ -142,6 +143,8 @@ class _Inference:
         self.values.forget(node)
         inputs = [None if value is None else self.type_of(value) for value in node.inputs]
         function = self._functions.get((node.domain, node.op_type, node.overload)) if self._functions else None
+        if node.domain == DOMAIN and (region := region_of(node)) is not None and region.function is not None:
+            function = region.function
         if function is not None:
             self._set_outputs(node, self._call(function, node, inputs))
             return

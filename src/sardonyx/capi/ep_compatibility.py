@@ -12,7 +12,8 @@ from typing import Any
 
 from sardonyx import errors
 from sardonyx.formats.onnx import load
-from sardonyx.options import AVAILABLE_PROVIDERS, OrtEnum
+from sardonyx.options import OrtEnum
+from sardonyx.provider_names import usable_providers
 from sardonyx.runtime.devices import OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType
 
 _METADATA_KEY = "ep_compatibility_info."
@@ -77,7 +78,7 @@ def get_hardware_device_ep_incompatibility_details(ep_name: str, hardware_device
     """Why an execution provider cannot use a device: reasons as bits, notes, and an error code; all zero if it can."""
     if not isinstance(hardware_device, OrtHardwareDevice):
         raise TypeError(f"expected an OrtHardwareDevice, got {hardware_device!r}")
-    if ep_name not in AVAILABLE_PROVIDERS:
+    if ep_name not in usable_providers([ep_name]):
         raise errors.InvalidArgument(f"No valid factory found for execution provider '{ep_name}'.")
     if hardware_device.type is OrtHardwareDeviceType.CPU:
         return {"reasons_bitmask": int(OrtDeviceEpIncompatibilityReason.NONE), "notes": None, "error_code": 0}

@@ -28,7 +28,7 @@ from sardonyx.plan.native import NativePlan, NativeSegment, plan_native
 from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.plan.turns import Turns, turns_of
 from sardonyx.program.steps import HostNodeStep, KernelStep, Lowered
-from sardonyx.providers.reference import ReferenceProvider
+from sardonyx.providers.reference import node_step
 from sardonyx.runtime.executor import RunControl, run_body, run_step
 from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.native_core import ADDRESS_FIRST, SizeConflict
@@ -186,7 +186,7 @@ class HostNode:
 
     def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
         graphs = {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
-        self._step = ReferenceProvider().step(node, range(len(node.inputs)), range(len(node.outputs)), {})
+        self._step = node_step(node, range(len(node.inputs)), range(len(node.outputs)), {})
         self._bodies = {name: Body(graph, order, settings) for name, graph in graphs.items()}
         self._loop = LoopBody(node, order, settings)
 
@@ -330,7 +330,7 @@ class Body:
     def _reference_plan(self) -> BodyPlan:
         if self._reference is None:
             with held_off, self._lock:
-                self._reference = self._reference or build_body(self._graph, ReferenceProvider().step, self._order)
+                self._reference = self._reference or build_body(self._graph, node_step, self._order)
         return self._reference
 
 

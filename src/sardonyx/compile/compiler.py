@@ -1,29 +1,41 @@
 """The whole pipeline on one page: a model goes in, a program comes out.
 
-model ── inline functions ── apply overrides ── infer types, check ─┬─ order and plan ─────────────> Program (NumPy)
-                                                                    └─ passes ── lower and compile ─> NativeModel
+model ── inline functions ── apply overrides ── infer types, check ── divide between providers ──┐
+    ┌────────────────────────────────────────────────────────────────────────────────────────────┘
+    ├─ passes ── lower and compile ──> NativeModel         what others have claimed are steps of it
+    └─ order and plan ───────────────> Program (NumPy)
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar, Final
 
 import numpy as np
 
 from sardonyx import errors
-from sardonyx.analysis.check import check_model
+from sardonyx.analysis.check import check_model, unknown_operators
+from sardonyx.analysis.problems import Problem
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.compile.assemble import NativeSettings, library
-from sardonyx.compile.native_model import NativeModel
+from sardonyx.compile.native_model import NativeModel, named_values
+from sardonyx.compile.providers import (
+    HostProvider,
+    PartitionedModel,
+    ReferenceProvider,
+    divide,
+    make_provider,
+    with_nodes_back,
+)
 from sardonyx.compile_options import CompileOptions
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
-from sardonyx.options import REFERENCE_PROVIDER, GraphOptimizationLevel, environment
+from sardonyx.options import GraphOptimizationLevel, environment
 from sardonyx.passes.apply_overrides import (
     free_parameters,
     free_sequence_elements,
@@ -36,7 +48,9 @@ from sardonyx.passes.pipeline import InconsistentGraph, PassReport, PipelineRepo
 from sardonyx.passes.rewriter import all_graphs
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
-from sardonyx.providers.reference import ReferenceProvider
+from sardonyx.provider_names import CPU_PROVIDER
+from sardonyx.providers.protocol import ExecutionProvider, GraphView
+from sardonyx.providers.reference import is_defined, node_step
 from sardonyx.runtime.cases import Case
 from sardonyx.runtime.executor import Program
 from sardonyx.target.target import Target
@@ -46,7 +60,7 @@ _log = logging.getLogger("sardonyx")
 
 def compile_model(
     model: Model, options: CompileOptions, on_optimised: Callable[[Model], None] | None = None
-) -> Program | NativeModel:
+) -> Program | NativeModel | PartitionedModel:
     """Turn a model into a program. The model is changed in the process: load it anew to compile it differently.
 
     `on_optimised` sees the model as the passes of the level leave it, made of operators that other engines know; what follows
@@ -58,60 +72,104 @@ def compile_model(
     override_initializers(model.graph, options.initializer_overrides)
     free_parameters(model.graph, options.parameters)
     override_dimensions(model.graph, options.free_dimension_overrides)
-    problems = [problem for problem in check_model(model, infer_shapes(model)) if problem.severity == "error"]
-    if problems:
-        raise errors.InvalidGraph("\n".join(map(str, problems)), problems=tuple(map(str, problems)))
+    providers = [make_provider(name, options, BUILT_IN) for name in options.providers]
+    if not any(isinstance(provider, HostProvider) for provider in providers):
+        providers.append(CpuProvider(options))  # takes what is left
+    is_extended = not all(isinstance(provider, HostProvider) for provider in providers)
+    _refuse(check_model(model, infer_shapes(model), is_extended=is_extended))
     for graph in all_graphs(model):
         graph.stated_outputs = tuple(value.type for value in graph.outputs)
+    first = providers[0]
+    if isinstance(first, HostProvider) and first.takes_all(model.graph):
+        return first.program(model, on_optimised)
+    whole = Cloner().graph(model.graph)
+    host = _divided(model, providers)
+    hidden = frozenset(named_values(whole)) - frozenset(named_values(model.graph))
+
+    def compile_for(graph: Graph) -> Program | NativeModel:
+        part = dataclasses.replace(model, graph=graph)
+        return _divided(part, providers).program(part, None)
+
+    return PartitionedModel(whole, hidden, host.program(model, with_nodes_back(on_optimised)), compile_for)
+
+
+def _refuse(problems: Iterable[Problem]) -> None:
+    """Raise if there are errors among the problems of a model."""
+    found = tuple(str(problem) for problem in problems if problem.severity == "error")
+    if found:
+        raise errors.InvalidGraph("\n".join(found), problems=found)
+
+
+def _divided(model: Model, providers: Sequence[ExecutionProvider]) -> HostProvider:
+    """Divide a model between providers; the one that runs it."""
+    host = divide(model.graph, providers)
+    _refuse(unknown_operators(model.graph))
+    if host is not None:
+        return host
     for node in model.graph.nodes:
-        if not ReferenceProvider().claims(node):
-            ReferenceProvider().step(node, (), (), {})  # raises: no provider computes it
+        if not is_defined(node):
+            node_step(node, (), (), {})  # raises: no provider computes it
+    raise AssertionError("a provider that runs models takes every node that is defined")
 
-    def order(graph: Graph) -> list[Node]:
-        return execution_order(graph, options.execution_order)
 
-    original = Cloner().graph(model.graph)  # what is computed if a value is fetched that the passes have removed
+class CpuProvider(HostProvider):
+    """Compiles models to machine code; what has no kernel is computed by its NumPy definition, between native steps."""
 
-    def reference() -> Program:
-        return Program(build_plan(original, ReferenceProvider().step, order))
+    name: ClassVar[str] = CPU_PROVIDER
 
-    if options.providers[:1] == (REFERENCE_PROVIDER,):
-        if on_optimised is not None:
-            on_optimised(model)
+    def claim(self, view: GraphView) -> Iterable[Collection[Node]]:
+        claimed = [node for node in view.nodes if is_defined(node)]
+        return [claimed] if len(claimed) == len(view.nodes) else view.regions(claimed)
+
+    def program(self, model: Model, on_optimised: Callable[[Model], None] | None) -> Program | NativeModel:
+        options = self.options
+
+        def order(graph: Graph) -> list[Node]:
+            return execution_order(graph, options.execution_order)
+
+        original = Cloner().graph(model.graph)  # what is computed if a value is fetched that the passes have removed
+
+        def reference() -> Program:
+            return Program(build_plan(original, node_step, order))
+
+        settings = NativeSettings(
+            _cache_folder(),
+            options.intra_op_num_threads,
+            options.config.get("session.intra_op.allow_spinning", "1") != "0",
+            # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
+            eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
+            target=environment().target,
+        )
+        target = library(settings.cache_folder, settings.target).target  # one that this machine does not have is an error
+
+        def specialised(case: Case) -> NativeModel:
+            special = dataclasses.replace(model, graph=Cloner().graph(original))
+            facts = {name: (shape, number) for name, shape, number in case}
+            for value in special.graph.inputs:
+                shape, number = facts.get(value.name, (None, None))
+                if shape is None or not isinstance(value.type, TensorType):
+                    continue
+                value.type = TensorType(value.type.dtype, shape)
+                if number is not None:
+                    data = np.full(shape, number, value.type.dtype.numpy)
+                    fixed = special.graph.add_initializer(f"{value.name} is {number}", from_numpy(data))
+                    special.graph.replace_uses(value, fixed)
+            return NativeModel(special.graph, original, reference, order, settings, optimise(special, options, target))
+
+        try:
+            report = optimise(model, options, target, on_optimised)
+            specialise = None if options.parameters else specialised
+            return NativeModel(model.graph, original, reference, order, settings, report, specialise)
+        except errors.SardonyxError as error:
+            if isinstance(error, InconsistentGraph) or not isinstance(error, errors.EngineError):
+                raise
+            _log.warning("the model cannot be compiled, NumPy runs it: %s", error)
+        except Exception as error:  # sizes nobody can have meant, attributes that make no sense: the run names the node
+            _log.warning("the model cannot be compiled, NumPy runs it: %s: %s", type(error).__name__, error)
         return reference()
-    settings = NativeSettings(
-        _cache_folder(),
-        options.intra_op_num_threads,
-        options.config.get("session.intra_op.allow_spinning", "1") != "0",
-        # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
-        eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
-        target=environment().target,
-    )
-    target = library(settings.cache_folder, settings.target).target  # one that this machine does not have is an error
 
-    def specialised(case: Case) -> NativeModel:
-        special = dataclasses.replace(model, graph=Cloner().graph(original))
-        facts = {name: (shape, number) for name, shape, number in case}
-        for value in special.graph.inputs:
-            shape, number = facts.get(value.name, (None, None))
-            if shape is None or not isinstance(value.type, TensorType):
-                continue
-            value.type = TensorType(value.type.dtype, shape)
-            if number is not None:
-                data = np.full(shape, number, value.type.dtype.numpy)
-                special.graph.replace_uses(value, special.graph.add_initializer(f"{value.name} is {number}", from_numpy(data)))
-        return NativeModel(special.graph, original, reference, order, settings, optimise(special, options, target))
 
-    try:
-        report = optimise(model, options, target, on_optimised)
-        return NativeModel(model.graph, original, reference, order, settings, report, None if options.parameters else specialised)
-    except errors.SardonyxError as error:
-        if isinstance(error, InconsistentGraph) or not isinstance(error, errors.EngineError):
-            raise
-        _log.warning("the model cannot be compiled, NumPy runs it: %s", error)
-    except Exception as error:  # sizes nobody can have meant, attributes that make no sense: the run names the node
-        _log.warning("the model cannot be compiled, NumPy runs it: %s: %s", type(error).__name__, error)
-    return reference()
+BUILT_IN: Final[Mapping[str, type[HostProvider]]] = {each.name: each for each in (CpuProvider, ReferenceProvider)}
 
 
 def optimise(

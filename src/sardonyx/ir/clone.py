@@ -33,6 +33,7 @@ class Cloner:
         if found is None:
             name = self.name_of(old.name) if old.name else ""
             found = Value(name, None if old.type is None else self.type_of(old.type), old.constant)
+            found.device = old.device
             found.doc = old.doc
             found.metadata = dict(old.metadata)
             self.values[old] = found

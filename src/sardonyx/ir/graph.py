@@ -30,8 +30,9 @@ UNKNOWN_VERSION = 1 << 30  # of an operator whose domain the model does not impo
 
 
 class AttrKind(enum.IntEnum):
-    """What an attribute holds; the numbers are AttributeProto.AttributeType."""
+    """What an attribute holds; the numbers are AttributeProto.AttributeType, but for OPAQUE, which no file can hold."""
 
+    OPAQUE = -1  # an object of this process, as the program a provider has made of a region
     FLOAT = 1
     INT = 2
     STRING = 3
@@ -74,8 +75,9 @@ class SparseConstant:
 class Attr:
     """A named constant of a node.
 
-    `value` by kind: float, int, str, Tensor, Graph, SparseConstant, Type, or a tuple of those. Strings that are not UTF-8 keep
-    their bytes as surrogate escapes. In a function body `ref` names the function's attribute that stands here (value is None).
+    `value` by kind: float, int, str, Tensor, Graph, SparseConstant, Type, or a tuple of those; any object if OPAQUE. Strings
+    that are not UTF-8 keep their bytes as surrogate escapes. In a function body `ref` names the function's attribute that
+    stands here (value is None).
     """
 
     name: str
@@ -91,7 +93,7 @@ class Value:
     (An initializer that is also listed as an input is both: `constant` is its default.)
     """
 
-    __slots__ = ("constant", "doc", "index", "metadata", "name", "producer", "type", "uses")
+    __slots__ = ("constant", "device", "doc", "index", "metadata", "name", "producer", "type", "uses")
 
     def __init__(self, name: str, type: Type | None = None, constant: Tensor | SparseConstant | None = None) -> None:
         self.name = name
@@ -100,6 +102,7 @@ class Value:
         self.producer: Node | None = None
         self.index = 0  # which output of the producer
         self.uses: dict[tuple[Node, int], None] = {}  # an ordered set of (node, input index)
+        self.device = ""  # whose memory it lies in; "": the host's, which all nodes read but those of other devices
         self.doc = ""
         self.metadata: dict[str, str] = {}
 

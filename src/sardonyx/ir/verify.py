@@ -16,6 +16,7 @@ from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorT
 
 _TYPES: Final = (TensorType, SparseTensorType, SequenceType, OptionalType, MapType)
 _HOLDS: Final[dict[AttrKind, tuple[type, ...]]] = {
+    AttrKind.OPAQUE: (object,),
     AttrKind.FLOAT: (float,),
     AttrKind.INT: (int,),
     AttrKind.STRING: (str,),

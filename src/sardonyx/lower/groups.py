@@ -93,9 +93,12 @@ class Grouping:
 
 
 def is_native(value: Value | None) -> bool:
-    """Whether the value is a tensor of known rank and a type kernels know."""
+    """Whether the value is a tensor of known rank and a type kernels know, in the host's memory."""
     return value is None or (
-        isinstance(value.type, TensorType) and value.type.shape is not None and value.type.dtype.name in NATIVE_TYPES
+        isinstance(value.type, TensorType)
+        and value.type.shape is not None
+        and value.type.dtype.name in NATIVE_TYPES
+        and not value.device
     )
 
 

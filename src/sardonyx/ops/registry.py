@@ -59,6 +59,7 @@ FAMILIES: Final = (
     "creation.random",
     "control.control",
     "control.sequence",
+    "control.region",
     "text.strings",
     "rows.training",
     "ml.ml_linear",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from sardonyx.ir.region import NodeName
 from sardonyx.ir.types import Type
 
 OMITTED = -1  # the slot of an optional input that is left out, or of an output nobody named
@@ -29,7 +30,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class HostStep:
-    """One node computed by Python code."""
+    """One node, or a provider's region, computed by Python code."""
 
     label: str  # how messages call the node
     op_type: str
@@ -39,6 +40,7 @@ class HostStep:
     outputs: tuple[int, ...]
     call: HostFunction
     bodies: Mapping[str, ExecutionPlan] = field(default_factory=dict)  # graph attributes by name
+    computes: tuple[NodeName, ...] = ()  # the nodes of the model it stands for
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -1,17 +1,18 @@
-"""The reference provider: every node is computed by the NumPy `eval` of its operator."""
+"""Steps that compute a node by its meaning: the NumPy `eval` of its operator, or what a provider has made of its region."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sardonyx import errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import Graph, Node
+from sardonyx.ir.region import NodeName, region_of
 from sardonyx.ops import registry
 from sardonyx.ops.registry import EvalContext, OpDef
 from sardonyx.plan.plan import ExecutionPlan, HostFunction, HostStep, SubgraphRunner
+from sardonyx.provider_names import CPU_PROVIDER
 
 
 def host_function(node: Node, definition: OpDef) -> HostFunction:
@@ -30,21 +31,25 @@ def host_function(node: Node, definition: OpDef) -> HostFunction:
     return call_with_bodies if graphs else call
 
 
-@dataclass(frozen=True)
-class ReferenceProvider:
-    """Computes any operator that has a definition, on the CPU, in NumPy."""
+def is_defined(node: Node) -> bool:
+    """Whether there is a definition of the node's operator."""
+    return registry.lookup(node.domain, node.op_type, node.version) is not None
 
-    name: str = "CPUExecutionProvider"
 
-    def claims(self, node: Node) -> bool:
-        return registry.lookup(node.domain, node.op_type, node.version) is not None
-
-    def step(self, node: Node, inputs: Sequence[int], outputs: Sequence[int], bodies: Mapping[str, ExecutionPlan]) -> HostStep:
-        definition = registry.lookup(node.domain, node.op_type, node.version)
-        if definition is None:
-            domain = node.domain or "ai.onnx"
-            raise errors.NotImplemented(
-                f"{node.label}: operator {node.op_type} is not defined in version {node.version} of {domain}"
-            )
-        call = host_function(node, definition)
-        return HostStep(node.label, node.op_type, node.name, self.name, tuple(inputs), tuple(outputs), call, dict(bodies))
+def node_step(
+    node: Node,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    bodies: Mapping[str, ExecutionPlan],
+    provider: str = CPU_PROVIDER,
+) -> HostStep:
+    """The step of a node that this provider computes, unless the node stands for the region of another one."""
+    definition = registry.lookup(node.domain, node.op_type, node.version)
+    if definition is None:
+        domain = node.domain or "ai.onnx"
+        raise errors.NotImplemented(f"{node.label}: operator {node.op_type} is not defined in version {node.version} of {domain}")
+    call = host_function(node, definition)
+    region = region_of(node)
+    who = provider if region is None else region.provider
+    computes = (NodeName.of(node),) if region is None else region.nodes
+    return HostStep(node.label, node.op_type, node.name, who, tuple(inputs), tuple(outputs), call, dict(bodies), computes)

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from sardonyx import errors
 from sardonyx.forks import importing
-from sardonyx.options import CPU_PROVIDER, OrtEnum
+from sardonyx.options import OrtEnum
+from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.target.machine import architecture
 
 _DEVICE_TYPES: Final = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "npu": 3, "cann": 3}

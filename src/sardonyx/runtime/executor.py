@@ -172,7 +172,8 @@ def run_step(step: HostStep, inputs: Sequence[Any], bodies: Mapping[str, Subgrap
         raise _node_error(step, inputs, error) from error
     if on_node is not None:
         end = time.perf_counter_ns()
-        on_node(NodeTiming(step.label, step.op_type, step.name, step.provider, start, end, tuple(inputs), outputs))
+        facts = {"nodes": "; ".join(node.label for node in step.computes)} if len(step.computes) > 1 else {}
+        on_node(NodeTiming(step.label, step.op_type, step.name, step.provider, start, end, tuple(inputs), outputs, facts))
     return outputs
 
 

@@ -24,6 +24,7 @@ from sardonyx.plan.build import constant_array
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.plan.ways import Axes, HostWay, NativeWay, Place, SizeWay, Ways
 from sardonyx.program.steps import Buffer, HostNodeStep, KernelStep, SizeStep
+from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of, new_array
 from sardonyx.runtime.pool import Pool
@@ -291,7 +292,7 @@ class NativeProgram:
             run(at + number * _STEP_BYTES, 1, table)
             end = time.perf_counter_ns()
             facts = _facts(step, known, end - start)
-            control.on_node(NodeTiming(step.label, step.label, step.label, "CPUExecutionProvider", start, end, (), (), facts))
+            control.on_node(NodeTiming(step.label, step.label, step.label, CPU_PROVIDER, start, end, (), (), facts))
 
     def _run_host(
         self, frame: _Frame, way: HostWay, values: dict[Value, Any], control: RunControl, sizes: Mapping[str, int]

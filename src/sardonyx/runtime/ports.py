@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from sardonyx.ir.dims import Dim, fresh
 from sardonyx.ir.graph import Model
@@ -120,7 +120,6 @@ class OrtEpAssignedSubgraph:
         return list(self.nodes)
 
     @classmethod
-    def of(cls, step: HostStep | Any) -> OrtEpAssignedSubgraph:
+    def of(cls, step: HostStep) -> OrtEpAssignedSubgraph:
         """The assignment of one step of a plan."""
-        domain = step.label.partition(" ")[0].rpartition("::")[0]
-        return cls(step.provider, (OrtEpAssignedNode(step.name, domain, step.op_type),))
+        return cls(step.provider, tuple(OrtEpAssignedNode(each.name, each.domain, each.op_type) for each in step.computes))

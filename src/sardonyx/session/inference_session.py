@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx import errors
 from sardonyx.forks import held_off, importing
-from sardonyx.options import AVAILABLE_PROVIDERS, RunOptions, SessionOptions, environment
+from sardonyx.options import RunOptions, SessionOptions, environment
+from sardonyx.provider_names import usable_providers
 from sardonyx.session.opening import Opening
 
 if TYPE_CHECKING:
@@ -31,9 +32,12 @@ Providers = Sequence["str | tuple[str, dict[Any, Any]]"]
 def check_and_normalize_provider_args(
     providers: Providers | None,
     provider_options: Sequence[Mapping[Any, Any]] | None,
-    available_provider_names: Sequence[str],
+    available_provider_names: Sequence[str] | None = None,
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """Provider names and, for each, its options as strings; names that are not there or come twice give a warning."""
+    """Provider names and, for each, its options as strings; names that are not there or come twice give a warning.
+
+    `available_provider_names` are those that are there; None: those of this process.
+    """
     if providers is None:
         return [], []
     if not isinstance(providers, Sequence):
@@ -52,6 +56,8 @@ def check_and_normalize_provider_args(
         pairs: list[tuple[Any, ...]] = list(zip(providers, provider_options))
     else:
         pairs = [provider if isinstance(provider, tuple) else (provider, {}) for provider in providers]
+    if available_provider_names is None:
+        available_provider_names = usable_providers([pair[0] for pair in pairs if pair])
     chosen: dict[str, dict[str, str]] = {}
     for pair in pairs:
         if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], dict):
@@ -94,7 +100,7 @@ class InferenceSession:
         # as it was given, unlike the opening's: programs look for other files beside the model
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
         self._opening = Opening(path_or_bytes, options, disabled, int(from_model) == 1)
-        names, settings = check_and_normalize_provider_args(providers, provider_options, AVAILABLE_PROVIDERS)
+        names, settings = check_and_normalize_provider_args(providers, provider_options)
         if names and options.has_providers():
             warnings.warn(
                 "Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has already been "
@@ -250,7 +256,7 @@ class InferenceSession:
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:
         """Compile the model again for other providers; if that fails the session stays as it was."""
-        names, settings = check_and_normalize_provider_args(providers, provider_options, AVAILABLE_PROVIDERS)
+        names, settings = check_and_normalize_provider_args(providers, provider_options)
         self._opened = self._opening.open(dict(zip(names, settings)), strict=True)
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:

@@ -90,7 +90,7 @@ class Opened:
         with importing:
             from sardonyx.runtime.ports import OrtEpAssignedSubgraph  # lazy: few sessions are asked for it
 
-        return [OrtEpAssignedSubgraph.of(step) for step in self.program.plan.steps]
+        return [OrtEpAssignedSubgraph.of(step) for step in self.program.plan.steps if step.computes]
 
 
 def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:

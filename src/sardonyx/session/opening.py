@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from sardonyx import errors
 from sardonyx.forks import held_off, importing
-from sardonyx.options import AVAILABLE_PROVIDERS, CPU_PROVIDER, EXTERNAL_FOLDER_KEY, KNOWN_PROVIDERS, SessionOptions, environment
+from sardonyx.options import EXTERNAL_FOLDER_KEY, SessionOptions, environment
+from sardonyx.provider_names import CPU_PROVIDER, KNOWN_PROVIDERS, usable_providers
 from sardonyx.runtime import saved
 from sardonyx.runtime.pool import usable_cores
 from sardonyx.session.opened import Opened, ProviderSettings
@@ -39,14 +40,16 @@ class Opening:
 
     def open(self, providers: ProviderSettings, strict: bool, use_saved: bool = True) -> Opened:
         """Open the model for some providers; with `strict` an unknown one is an error."""
-        unknown = [name for name in providers if name not in KNOWN_PROVIDERS]
+        usable = usable_providers(providers)
+        unknown = [name for name in providers if name not in KNOWN_PROVIDERS and name not in usable]
         if unknown and strict:
             raise RuntimeError(f"Unknown Provider Type: {unknown[0]}")
         options = self.options.copy()
         options.require_one_pool()
         self.stop_if_cancelled()
         wanted = providers or dict(options.provider_settings)
-        chosen = {name: wanted[name] for name in wanted if name in AVAILABLE_PROVIDERS}
+        usable = usable_providers(wanted)
+        chosen = {name: wanted[name] for name in wanted if name in usable}
         chosen.setdefault(CPU_PROVIDER, {})
         with importing:
             place = self._saved_place(options, chosen)

@@ -29,6 +29,7 @@ LAYERS = {
     "formats": 2,
     "ops": 2,
     "analysis": 3,
+    "matching": 3,
     "passes": 4,
     "kernel": 5,
     "program": 6,
@@ -71,6 +72,7 @@ ONLY = {
     "formats": {"errors", "dtypes", "options", "mapped_file", "ir"},
     "ops": {"errors", "dtypes", "options", "ir"},
     "analysis": {"errors", "dtypes", "options", "ir", "ops"},
+    "matching": {"errors", "dtypes", "options", "ir", "ops"},
     "passes": {"errors", "dtypes", "options", "compile_options", "ir", "target", "ops", "analysis"},
     "kernel": {"errors", "dtypes", "options", "forks", "ir", "target"},  # of ir only the dimensions, see below
     "program": {"errors", "dtypes", "options", "forks", "ir", "kernel"},

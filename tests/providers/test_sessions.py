@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import threading
 from pathlib import Path
@@ -263,6 +264,25 @@ def test_the_trace_says_who_computed_what(tmp_path: Path) -> None:
     by_provider = {event["provider"]: event["nodes"] for event in events}
     assert by_provider[RECORDING] == "Relu '-> a'; Abs '-> b'"
     assert set(by_provider) == {RECORDING, CPU}
+
+
+def test_a_result_that_is_an_input_is_not_the_callers_array() -> None:
+    class Passing(Recording):
+        def compile(self, region: ClaimedRegion) -> Any:
+            def run(inputs: Any) -> list[Any]:  # as a library without notion of read-only arrays would do
+                memory = (ctypes.c_char * inputs[0].nbytes).from_address(inputs[0].ctypes.data)
+                return [np.frombuffer(memory, inputs[0].dtype).reshape(inputs[0].shape)]
+
+            return run
+
+    for text in (
+        "(float[3,4] x) => (float[3,4] y) { y = Relu(x) }",
+        "(float[3,4] x) => (float[3,4] y) { a = Abs(x)  y = Relu(a) }",
+    ):
+        with registered(Passing):
+            session = sardonyx.InferenceSession(model(text), providers=[(RECORDING, {"operators": "Relu"})])
+        results = [session.run(None, {"x": X})[0] for _ in range(2)]
+        assert not any(np.shares_memory(one, other) for one, other in ((results[0], X), results))
 
 
 def test_several_callers_at_once() -> None:

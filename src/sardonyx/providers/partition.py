@@ -21,10 +21,8 @@ from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Function, Graph, Node, Value, is_constant, walk
 from sardonyx.ir.region import FROM_HOST, REGION, TO_HOST, NodeName, ProviderRegion, region_node, region_of
 from sardonyx.ir.types import TensorType, Type
-from sardonyx.providers.connected import connected_regions, detour, predecessors
+from sardonyx.providers.connected import detour, predecessors
 from sardonyx.providers.protocol import ClaimedRegion, Declined, Device, ExecutionProvider, GraphView, RegionFunction
-
-__all__ = ["connected_regions", "expand_regions", "partition", "view_of"]
 
 _log = logging.getLogger("sardonyx")
 _SHOWN: Final = 6  # nodes of a region that a message names
@@ -222,9 +220,20 @@ def _runner(
             problem = _misfit(result, type_)
             if problem:
                 raise errors.NodeFailed(f"{provider} computes {listing}: {name!r} is {problem}")
-        return results
+        return tuple(_borrowed(result, inputs) for result in results)
 
     return run
+
+
+def _borrowed(result: Any, inputs: Sequence[Any]) -> Any:
+    """A result that shares memory with an input may not be changed by who gets it: it is copied before it leaves the program."""
+    if not isinstance(result, np.ndarray) or not any(
+        isinstance(value, np.ndarray) and np.may_share_memory(result, value) for value in inputs
+    ):
+        return result
+    view = result.view()
+    view.flags.writeable = False
+    return view
 
 
 def _misfit(result: Any, type_: Type | None) -> str:

@@ -1,0 +1,1 @@
+"""Which kernel serves a node: one mechanism for all execution providers."""

@@ -36,7 +36,7 @@ class Recording(ExecutionProvider):
         self.regions.append([node.op_type for node in region.nodes])
         program = by_numpy(region)
 
-        def run(inputs: Sequence[Any]) -> Sequence[Any]:
+        def run(inputs: Sequence[Any]) -> Any:
             self.runs += 1
             return program(inputs)
 

@@ -20,6 +20,7 @@ from sardonyx.compile import assemble
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.lower import registry
+from sardonyx.matching.kernels import KernelDef
 from small_nets import NETS
 
 X = np.random.default_rng(0).normal(size=(7, 64)).astype(np.float32)
@@ -91,7 +92,7 @@ def test_a_lowering_rule_that_fails_leaves_its_node_to_the_host(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert registry.has_rule("", "MatMul", 17)
-    broken = registry.Template(_raises, lambda node: "", fuses=False)
+    broken = registry.Template(KernelDef("MatMul"), _raises, lambda node: "", fuses=False)
     monkeypatch.setitem(registry._TEMPLATES, ("", "MatMul"), broken)
     with caplog.at_level(logging.WARNING, "sardonyx"):
         check(sardonyx.InferenceSession(content()))

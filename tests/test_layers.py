@@ -76,7 +76,7 @@ ONLY = {
     "passes": {"errors", "dtypes", "options", "compile_options", "ir", "target", "ops", "analysis"},
     "kernel": {"errors", "dtypes", "options", "forks", "ir", "target"},  # of ir only the dimensions, see below
     "program": {"errors", "dtypes", "options", "forks", "ir", "kernel"},
-    "lower": {"errors", "dtypes", "options", "forks", "ir", "target", "ops", "analysis", "kernel", "program"},
+    "lower": {"errors", "dtypes", "options", "forks", "ir", "target", "ops", "analysis", "matching", "kernel", "program"},
     "codegen": {"errors", "dtypes", "options", "cache_folder", "forks", "target", "kernel"},
     "plan": {"errors", "dtypes", "options", "ir", "ops", "analysis", "kernel", "program"},
     "cli": {"__init__"},

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 
 import pytest
 
 from model_text import model
+from sardonyx import dtypes
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Node
+from sardonyx.ir.types import TensorType
+from sardonyx.lower import registry
 from sardonyx.matching.kernels import Argument, KernelDef, KernelTable
+from sardonyx.matching.signatures import SIGNATURES
+from sardonyx.ops import signature
+from sardonyx.providers.reference import DEFINITIONS, definition_of
 
 
 def node_of(text: str, opset: int = 21) -> Node:
@@ -95,3 +102,52 @@ def test_a_model_may_bring_its_own_resolver() -> None:
     kernel = KernelDef("Gather", versions=(2, 4), types={"T": {"int64"}, "U": {"float"}})
     assert KernelTable([kernel], Stored()).find(node) is kernel
     assert KernelTable([kernel]).find(node) is None
+
+
+def compiler_kernels() -> list[KernelDef]:
+    for family in registry.FAMILIES:
+        importlib.import_module(f"sardonyx.lower.{family}")
+    return registry.kernels()
+
+
+def test_rules_of_the_compiler_begin_with_versions_that_exist() -> None:
+    kernels = compiler_kernels()
+    assert len(kernels) > 150
+    for kernel in kernels:
+        first, last = kernel.versions
+        assert first == 1 or first in signature.versions(kernel.domain, kernel.operator), kernel
+        assert last is None, kernel
+
+
+def test_constraints_of_the_compilers_rules_exist() -> None:
+    declared = [kernel for kernel in compiler_kernels() if kernel.types]
+    assert len(declared) >= 20
+    for kernel in declared:
+        for version in signature.versions(kernel.domain, kernel.operator):
+            node = Node(kernel.operator, [], [], domain=kernel.domain, version=version)
+            if SIGNATURES.since_version(node) >= kernel.versions[0]:
+                assert all(SIGNATURES.arguments(node, name) for name in kernel.types), (kernel, version)
+
+
+def test_a_type_without_a_kernel_is_the_hosts_with_a_reason() -> None:
+    text = "(uint8[1,2,4,4] x) => (uint8[1,2,2,2] y) { y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x) }"
+    assert registry.template_rule(node := node_of(text)) is not None
+    assert registry.template_rule(node).refusal(node) == ""  # type: ignore[union-attr]
+    node = node_of("(int64[2,2] x) => (int64[2,2] y) { y = Gemm(x, x) }")
+    template = registry.template_rule(node)
+    assert template is not None
+    assert template.refusal(node) == ""
+    node.inputs[0].type = TensorType(dtypes.INT8, (2, 2))  # type: ignore[union-attr]
+    assert template.refusal(node).startswith("'x' (T) is tensor(int8), the kernel takes tensor(bfloat16), tensor(double)")
+
+
+def test_definitions_are_kernels_for_their_opset_versions() -> None:
+    node = Node("Clip", [], [], version=6)
+    old, new = definition_of(node), definition_of(Node("Clip", [], [], version=13))
+    assert old is not None
+    assert new is not None
+    assert (old.since, new.since) == (1, 11)
+    assert definition_of(Node("Gelu", [], [], version=19)) is None
+    assert DEFINITIONS.mismatches(Node("Gelu", [], [], version=19)) == [
+        "it is for version 20 and later of Gelu, the node is of version 19"
+    ]

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
+import torch_provider
 
 import sardonyx
 from provider_support import assignment, recording_options
 
 torch = pytest.importorskip("torch", reason="the extra `training` installs it")
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "dynamo"])
-def test_mobilenet_v2_by_torch_and_cpu(dynamo: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mobilenet_v2_by_torch_and_cpu(dynamo: bool) -> None:
     from benchmarks.models import vision
-
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    import torch_provider
 
     shape = (1, 3, 224, 224)
     network = vision.prepared(vision.mobilenet_v2(), shape)

@@ -50,7 +50,7 @@ from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.providers.protocol import ExecutionProvider, GraphView
-from sardonyx.providers.reference import is_defined, node_step
+from sardonyx.providers.reference import definition_of, node_step
 from sardonyx.runtime.cases import Case
 from sardonyx.runtime.executor import Program
 from sardonyx.target.target import Target
@@ -107,7 +107,7 @@ def _divided(model: Model, providers: Sequence[ExecutionProvider]) -> HostProvid
     if host is not None:
         return host
     for node in model.graph.nodes:
-        if not is_defined(node):
+        if definition_of(node) is None:
             node_step(node, (), (), {})  # raises: no provider computes it
     raise AssertionError("a provider that runs models takes every node that is defined")
 
@@ -118,7 +118,7 @@ class CpuProvider(HostProvider):
     name: ClassVar[str] = CPU_PROVIDER
 
     def claim(self, view: GraphView) -> Iterable[Collection[Node]]:
-        claimed = [node for node in view.nodes if is_defined(node)]
+        claimed = [node for node in view.nodes if definition_of(node) is not None]
         return [claimed] if len(claimed) == len(view.nodes) else view.regions(claimed)
 
     def program(self, model: Model, on_optimised: Callable[[Model], None] | None) -> Program | NativeModel:

@@ -24,7 +24,7 @@ from sardonyx.plan.plan import ExecutionPlan, Port
 from sardonyx.provider_names import REFERENCE_PROVIDER, factory_of
 from sardonyx.providers.partition import expand_regions, partition, view_of
 from sardonyx.providers.protocol import ClaimedRegion, ExecutionProvider, GraphView, RegionFunction
-from sardonyx.providers.reference import is_defined, node_step
+from sardonyx.providers.reference import definition_of, node_step
 from sardonyx.runtime.executor import Program, RunControl
 
 Compiled: TypeAlias = "Program | NativeModel"
@@ -71,7 +71,9 @@ class ReferenceProvider(HostProvider):
         self._only = frozenset(name.strip() for name in listed.split(",") if name.strip())
 
     def claim(self, view: GraphView) -> Iterable[Collection[Node]]:
-        claimed = [node for node in view.nodes if is_defined(node) and (not self._only or node.op_type in self._only)]
+        claimed = [
+            node for node in view.nodes if definition_of(node) is not None and (not self._only or node.op_type in self._only)
+        ]
         return [claimed] if len(claimed) == len(view.nodes) else view.regions(claimed)
 
     def program(self, model: Model, on_optimised: OnOptimised) -> Program:

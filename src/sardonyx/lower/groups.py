@@ -209,7 +209,7 @@ def _refusal(node: Node) -> str:
         if not is_native(value):
             assert value is not None
             return f"{value.name!r} is {value.type}: not a tensor of known rank and a native element type"
-    return template.accepts(node) if template is not None and registry.elementwise_rule(node) is None else ""
+    return template.refusal(node) if template is not None and registry.elementwise_rule(node) is None else ""
 
 
 def _symbols(value: Value) -> frozenset[str]:

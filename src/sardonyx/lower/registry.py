@@ -7,18 +7,25 @@
 An elementwise rule gets one expression per input (no more than it takes) and the node's attributes as keywords (those it
 names), and returns the expression of the output; half-precision floats arrive as f32 and the result is rounded on store. A
 template rule (`@template`) gets the lowering context and the group and writes steps. What has neither is computed by the host.
+
+Every rule is a kernel as all providers have them (`matching.kernels`): `since` is the first version of the operator it holds
+for, `types` the element types it takes, by the names of the operator's type constraints. What depends on more (shapes,
+attributes) is for `where` and `accepts` to say.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.expr import Expr
+from sardonyx.matching.kernels import KernelDef
+from sardonyx.matching.signatures import SIGNATURES
 from sardonyx.ops.index import read_index
 
 if TYPE_CHECKING:
@@ -62,36 +69,55 @@ FAMILIES: Final = (
 ElementwiseRule: TypeAlias = Callable[..., Expr]
 TemplateRule: TypeAlias = Callable[["LowerContext", "Group"], None]
 ViewRule: TypeAlias = Callable[["LowerContext", Node], bool]
+Types: TypeAlias = Mapping[str, Collection[str]]  # names of type constraints -> element types
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     """How an operator that is not elementwise is lowered. `fuses` says whether elementwise nodes may follow in its kernel."""
 
+    kernel: KernelDef
     rule: TemplateRule
-    accepts: Callable[[Node], str]  # "" if the node can be lowered, else the reason why not
+    accepts: Callable[[Node], str]  # "" if a node of the kernel's versions and types can be lowered, else the reason why not
     fuses: bool
     absorbs: bool = False  # whether elementwise nodes that compute its first input may come before it in its kernel
     tells_sizes: bool = False  # whether it writes a SizeStep for sizes of its results that only the data can tell
     writes_anywhere: bool = False  # whether its kernel writes to any view that `LowerContext.output` gives, gaps and all
     reads_batches: bool = False  # whether it reads an input whose first axis has gaps as well as one without
 
+    def refusal(self, node: Node) -> str:
+        """Why a node cannot be lowered, or ""."""
+        return self.kernel.mismatch(node, SIGNATURES) or self.accepts(node)
 
-_ELEMENTWISE: Final[dict[tuple[str, str], tuple[ElementwiseRule, int, Callable[[Node], bool]]]] = {}
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """How an operator is lowered that works element by element."""
+
+    kernel: KernelDef
+    rule: ElementwiseRule
+    where: Callable[[Node], bool]
+
+
+_ELEMENTWISE: Final[dict[tuple[str, str], Elementwise]] = {}
 _TEMPLATES: Final[dict[tuple[str, str], Template]] = {}
 _VIEWS: Final[dict[tuple[str, str], ViewRule]] = {}
 
 
 def elementwise(
-    *names: str, domain: str = "", since: int = 1, where: Callable[[Node], bool] = lambda node: True
+    *names: str,
+    domain: str = "",
+    since: int = 1,
+    types: Types = MappingProxyType({}),
+    where: Callable[[Node], bool] = lambda node: True,
 ) -> Callable[[ElementwiseRule], ElementwiseRule]:
-    """Register the rule of elementwise operators, from an opset version on and for the nodes of which `where` holds."""
+    """Register the rule of elementwise operators, from a version on, for some types, and the nodes of which `where` holds."""
 
     def register(rule: ElementwiseRule) -> ElementwiseRule:
         for name in names:
             if (domain, name) in _ELEMENTWISE:
                 raise ValueError(f"{name} has an elementwise rule already")
-            _ELEMENTWISE[domain, name] = (rule, since, where)
+            _ELEMENTWISE[domain, name] = Elementwise(KernelDef(name, domain, (since, None), types, rule), rule, where)
         return rule
 
     return register
@@ -100,6 +126,8 @@ def elementwise(
 def template(
     *names: str,
     domain: str = "",
+    since: int = 1,
+    types: Types = MappingProxyType({}),
     accepts: Callable[[Node], str] = lambda node: "",
     fuses: bool = False,
     absorbs: bool = False,
@@ -113,7 +141,10 @@ def template(
         for name in names:
             if (domain, name) in _TEMPLATES:
                 raise ValueError(f"{name} has a template already")
-            _TEMPLATES[domain, name] = Template(rule, accepts, fuses, absorbs, tells_sizes, writes_anywhere, reads_batches)
+            kernel = KernelDef(name, domain, (since, None), types, rule)
+            _TEMPLATES[domain, name] = Template(
+                kernel, rule, accepts, fuses, absorbs, tells_sizes, writes_anywhere, reads_batches
+            )
         return rule
 
     return register
@@ -138,15 +169,22 @@ def _load_for(domain: str, name: str) -> None:
 
 def defined() -> set[tuple[str, str, int]]:
     """Domain and name of the operators whose rules are imported so far, with the version they hold from."""
-    elementwise_rules = {(domain, name, since) for (domain, name), (_, since, _) in _ELEMENTWISE.items()}
+    elementwise_rules = {(domain, name, found.kernel.versions[0]) for (domain, name), found in _ELEMENTWISE.items()}
     return elementwise_rules | {(domain, name, 0) for domain, name in (*_TEMPLATES, *_VIEWS)}
+
+
+def kernels() -> list[KernelDef]:
+    """The kernels of the rules imported so far, but for views, which need none."""
+    return [*(found.kernel for found in _ELEMENTWISE.values()), *(found.kernel for found in _TEMPLATES.values())]
 
 
 def elementwise_rule(node: Node) -> ElementwiseRule | None:
     """The rule for a node, if it is an elementwise operator that has one."""
     _load_for(node.domain, node.op_type)
     found = _ELEMENTWISE.get((node.domain, node.op_type))
-    return found[0] if found is not None and node.version >= found[1] and found[2](node) else None
+    if found is None or found.kernel.mismatch(node, SIGNATURES) or not found.where(node):
+        return None
+    return found.rule
 
 
 def template_rule(node: Node) -> Template | None:
@@ -166,7 +204,7 @@ def has_rule(domain: str, name: str, version: int) -> bool:
     _load_for(domain, name)
     key = (domain, name)
     rule = _ELEMENTWISE.get(key)
-    return key in _TEMPLATES or key in _VIEWS or (rule is not None and version >= rule[1])
+    return key in _TEMPLATES or key in _VIEWS or (rule is not None and version >= rule.kernel.versions[0])
 
 
 def input_count(rule: ElementwiseRule) -> int | None:

@@ -21,7 +21,7 @@ class Argument(NamedTuple):
     """A formal input or output of an operator; one that takes several values stands for the first of them."""
 
     is_input: bool
-    index: int
+    position: int
 
 
 class TypeResolver(Protocol):
@@ -83,7 +83,7 @@ def _type_mismatch(node: Node, constraint: str, allowed: Collection[str], resolv
 def _actual(node: Node, argument: Argument) -> Value | None:
     """The value that stands for a formal argument; None if it is left out."""
     values: Sequence[Value | None] = node.inputs if argument.is_input else node.outputs
-    found = values[argument.index] if argument.index < len(values) else None
+    found = values[argument.position] if argument.position < len(values) else None
     return found if found is not None and (argument.is_input or found.name) else None
 
 

@@ -169,8 +169,7 @@ def _load_for(domain: str, name: str) -> None:
 
 def lookup(domain: str, name: str, version: int) -> OpDef | None:
     """The definition of an operator that holds in an opset version, or None."""
-    _load_for(domain, name)
-    known = _OPS.get((domain, name), ())
+    known = definitions_of(domain, name)
     position = bisect_right(known, version, key=lambda definition: definition.since)
     return known[position - 1] if position else None
 
@@ -179,6 +178,12 @@ def traits(node: Node) -> Trait:
     """What may be assumed about the operator of a node; nothing, if it is not known."""
     definition = lookup(node.domain, node.op_type, node.version)
     return Trait.NONE if definition is None else definition.traits
+
+
+def definitions_of(domain: str, name: str) -> Sequence[OpDef]:
+    """The definitions of an operator, oldest first."""
+    _load_for(domain, name)
+    return _OPS.get((domain, name), ())
 
 
 def definitions() -> list[OpDef]:

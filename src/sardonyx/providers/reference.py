@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sardonyx import errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.region import NodeName, region_of
+from sardonyx.matching.kernels import KernelDef, KernelTable
+from sardonyx.matching.signatures import SignatureResolver
 from sardonyx.ops import registry
 from sardonyx.ops.registry import EvalContext, OpDef
 from sardonyx.plan.plan import ExecutionPlan, HostFunction, HostStep, SubgraphRunner
@@ -31,9 +33,38 @@ def host_function(node: Node, definition: OpDef) -> HostFunction:
     return call_with_bodies if graphs else call
 
 
-def is_defined(node: Node) -> bool:
-    """Whether there is a definition of the node's operator."""
-    return registry.lookup(node.domain, node.op_type, node.version) is not None
+class _Opsets(SignatureResolver):
+    """Definitions hold from an opset version on, whether or not the standard changed the operator in that version."""
+
+    def since_version(self, node: Node) -> int:
+        return node.version
+
+
+class DefinitionTable(KernelTable):
+    """The definitions of operators as kernels: each for its opset versions, and for all types."""
+
+    def __init__(self) -> None:
+        super().__init__((), _Opsets())
+
+    def candidates(self, domain: str, operator: str) -> Sequence[KernelDef]:
+        """The definitions of an operator, read when it is first asked for."""
+        found = self._kernels.get((domain, operator))
+        if found is None:
+            known = registry.definitions_of(domain, operator)
+            ends = [*(following.since - 1 for following in known[1:]), None]
+            found = [KernelDef(operator, domain, (each.since, end), kernel=each) for each, end in zip(known, ends)]
+            self._kernels[domain, operator] = found
+        return found
+
+
+DEFINITIONS: Final = DefinitionTable()
+
+
+def definition_of(node: Node) -> OpDef | None:
+    """The definition of a node's operator; None if it has none."""
+    found = DEFINITIONS.find(node)
+    definition: OpDef | None = None if found is None else found.kernel
+    return definition
 
 
 def node_step(
@@ -44,7 +75,7 @@ def node_step(
     provider: str = CPU_PROVIDER,
 ) -> HostStep:
     """The step of a node that this provider computes, unless the node stands for the region of another one."""
-    definition = registry.lookup(node.domain, node.op_type, node.version)
+    definition = definition_of(node)
     if definition is None:
         domain = node.domain or "ai.onnx"
         raise errors.NotImplemented(f"{node.label}: operator {node.op_type} is not defined in version {node.version} of {domain}")

@@ -251,8 +251,8 @@ def softcapped(score: Expr, cap: float | None) -> Expr:
 def _accepts(node: Node) -> str:
     attrs = attribute_values(node)
     kinds = float_kinds(node, (0, 1, 2, 4, 5))
-    if len(kinds) != 1 or not kinds <= set(FLOATS):
-        return f"no kernel for {', '.join(sorted(kinds))}"
+    if len(kinds) != 1:
+        return f"no kernel for keys and values of different types: {', '.join(sorted(kinds))}"
     if len(node.outputs) > 3 and node.outputs[3].name:
         return "the scores are an output"
     precision = attrs.get("softmax_precision")
@@ -276,7 +276,7 @@ def _accepts(node: Node) -> str:
     return ""
 
 
-@template("Attention", accepts=_accepts)
+@template("Attention", types={"T1": FLOATS, "T2": FLOATS}, accepts=_accepts)
 def attention(ctx: LowerContext, group: Group) -> None:
     """The operator of ONNX."""
     node = group.root

@@ -84,7 +84,7 @@ def _key_length(node: Node) -> Dim | None:
     return None if not shape else shape[2] if len(shape) == 4 else shape[1]
 
 
-@template("MultiHeadAttention", domain=MICROSOFT, accepts=_accepts_multi_head)
+@template("MultiHeadAttention", domain=MICROSOFT, types={"T": ("f32",)}, accepts=_accepts_multi_head)
 def multi_head_attention(ctx: LowerContext, group: Group) -> None:
     """Attention of queries, keys and values that come in any of several packings."""
     node = group.root
@@ -204,7 +204,7 @@ def _accepts_packed(node: Node) -> str:
     return only_f32(node) or _mask_fits(input_at(node, 3), (source.shape or (0,))[0])
 
 
-@template("Attention", domain=MICROSOFT, accepts=_accepts_packed)
+@template("Attention", domain=MICROSOFT, types={"T": ("f32",)}, accepts=_accepts_packed)
 def packed_attention(ctx: LowerContext, group: Group) -> None:
     """Attention of a tensor with itself: the projections to queries, keys and values are one product."""
     node = group.root

@@ -55,7 +55,7 @@ def _accepts(node: Node) -> str:
     return only_f32(node)
 
 
-@template("GroupQueryAttention", domain=MICROSOFT, accepts=_accepts)
+@template("GroupQueryAttention", domain=MICROSOFT, types={"T": ("f32",), "T_CACHE": ("f32",)}, accepts=_accepts)
 def group_query_attention(ctx: LowerContext, group: Group) -> None:
     """Attention of query heads that share key heads, behind a cache."""
     assert group.root is not None

@@ -6,7 +6,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import FLOATS, const, index, load, select
-from sardonyx.lower.attention.attention import convert, float_kinds, input_at, split_heads
+from sardonyx.lower.attention.attention import convert, input_at, split_heads
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor
 from sardonyx.lower.indexing.indexing import FAR_AWAY, take
@@ -58,9 +58,6 @@ def angles_at(ctx: LowerContext, group: Group, caches: tuple[Value, Value], posi
 
 def _accepts(node: Node) -> str:
     attrs = attribute_values(node)
-    kinds = float_kinds(node, (0, 1, 2))
-    if len(kinds) != 1 or not kinds <= set(FLOATS):
-        return f"no kernel for {', '.join(sorted(kinds))}"
     x, cache = node.inputs[0], node.inputs[1]
     shape, angles = (value.shape if value is not None else None for value in (x, cache))
     if not shape or not angles or len(shape) not in (3, 4) or (len(shape) == 3 and not attrs.get("num_heads")):
@@ -71,7 +68,7 @@ def _accepts(node: Node) -> str:
     return "" if angles[-1] * 2 == size else "caches that do not fit the head"
 
 
-@template("RotaryEmbedding", accepts=_accepts)
+@template("RotaryEmbedding", types={"T": FLOATS}, accepts=_accepts)
 def rotary_embedding(ctx: LowerContext, group: Group) -> None:
     """The operator of ONNX: caches for the positions as they come, or with positions that choose from them."""
     node = group.root
@@ -95,9 +92,6 @@ def rotary_embedding(ctx: LowerContext, group: Group) -> None:
 
 def _accepts_microsoft(node: Node) -> str:
     attrs = attribute_values(node)
-    kinds = float_kinds(node, (0, 2, 3))
-    if len(kinds) != 1 or not kinds <= set(FLOATS):
-        return f"no kernel for {', '.join(sorted(kinds))}"
     x, positions, cos, sin = node.inputs[:4]
     shape, angles = (value.shape if value is not None else None for value in (x, cos))
     if not shape or not angles or len(shape) not in (3, 4) or len(angles) != 2 or not isinstance(angles[1], int):
@@ -125,7 +119,7 @@ def _heads(node: Node) -> int:
     return int(given) if given else hidden // (2 * half) if isinstance(hidden, int) and isinstance(half, int) and half else 0
 
 
-@template("RotaryEmbedding", domain=_MICROSOFT, accepts=_accepts_microsoft)
+@template("RotaryEmbedding", domain=_MICROSOFT, types={"T": FLOATS}, accepts=_accepts_microsoft)
 def microsoft_rotary_embedding(ctx: LowerContext, group: Group) -> None:
     """The operator of com.microsoft: positions, or one position from which on they count."""
     node = group.root

@@ -51,9 +51,6 @@ def _kinds(node: Node) -> set[str]:
 def _accepts_plain(node: Node) -> str:
     """Why a plain convolution has no kernel, or ""."""
     weights = node.inputs[1]
-    kinds = _kinds(node)
-    if not kinds <= set(_KINDS):
-        return f"no kernel for convolutions of {', '.join(sorted(kinds - set(_KINDS)))}"
     if weights is None or weights.shape is None or any(not isinstance(dim, int) for dim in weights.shape):
         return "the size of the kernels is not known"
     if len(weights.shape) > 5:
@@ -71,6 +68,9 @@ def _accepts_plain(node: Node) -> str:
 
 def accepts_conv(node: Node) -> str:
     """Why a blocked convolution has no kernel, or ""."""
+    kinds = _kinds(node)
+    if not kinds <= set(_KINDS):
+        return f"no kernel for convolutions of {', '.join(sorted(kinds - set(_KINDS)))}"
     reason = _accepts_plain(node)
     if reason:
         return reason
@@ -227,7 +227,7 @@ def result_moves(epilogue: GroupEpilogue, shape: Sequence[Dim]) -> list[tuple[Di
     return [blocked_moves(strides) for strides in epilogue.strides(shape)]
 
 
-@template("Conv", accepts=_accepts_plain)
+@template("Conv", types={"T": _KINDS}, accepts=_accepts_plain)
 def conv(ctx: LowerContext, group: Group) -> None:
     """A convolution in plain order: every group of channels is brought into blocks of its own, and back."""
     node, source = root_of(group)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sardonyx.ir.graph import Node
-from sardonyx.ir.types import TensorType
+from typing import Final
+
 from sardonyx.kernel.expr import FLOATS, Expr, const, select
 from sardonyx.lower.registry import elementwise
 
@@ -44,12 +44,10 @@ def cast_like(x: Expr, *, out: str) -> Expr:
     return converted(x, out)
 
 
-def _has_plain_bits(node: Node) -> bool:
-    """Whether both types are in registers what they are in memory."""
-    types = [value.type for value in (*node.inputs, *node.outputs) if value is not None]
-    return all(isinstance(kind, TensorType) and kind.dtype.name not in ("f16", "bf16", "bool") for kind in types)
+# Types that are in registers what they are in memory.
+_PLAIN_BITS: Final = ("f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 
 
-@elementwise("BitCast", since=26, where=_has_plain_bits)
+@elementwise("BitCast", since=26, types={"T1": _PLAIN_BITS, "T2": _PLAIN_BITS})
 def bit_cast(x: Expr, *, out: str) -> Expr:
     return x.bitcast(out)

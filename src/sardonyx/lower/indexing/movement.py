@@ -170,7 +170,7 @@ def concat(ctx: LowerContext, group: Group) -> None:
             ctx.copy(source, part, group.label)
 
 
-@template("Tile", accepts=lambda node: "" if node.version >= 6 else "Tile before opset 6 takes an axis", writes_anywhere=True)
+@template("Tile", since=6, writes_anywhere=True)  # before, it takes an axis
 def tile(ctx: LowerContext, group: Group) -> None:
     """The result is the input with an axis of repeats before each axis."""
     node = root_of(group)

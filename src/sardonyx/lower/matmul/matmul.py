@@ -40,8 +40,6 @@ _FEW: Final = 3  # rows or columns up to which a product is a sum along the dept
 
 def _accepts(node: Node) -> str:
     kinds = {value.type.dtype.name for value in node.inputs if value is not None and isinstance(value.type, TensorType)}
-    if len(kinds) != 1 or not kinds <= SUMMED:
-        return f"no kernel for products of {', '.join(sorted(kinds))}"
     integer = not kinds <= set(FLOATS)
     attrs = attribute_values(node)
     if integer and any(attrs.get(name, 1.0) not in (None, 1.0) for name in ("alpha", "beta")):
@@ -59,7 +57,7 @@ def _accepts_fused_gemm(node: Node) -> str:
     return _accepts(node)
 
 
-@template("MatMul", accepts=_accepts, fuses=True, writes_anywhere=True)
+@template("MatMul", types={"T": SUMMED}, accepts=_accepts, fuses=True, writes_anywhere=True)
 def matmul(ctx: LowerContext, group: Group) -> None:
     """NumPy's product: the last two axes are matrices, the others are broadcast; a vector is a row or a column."""
     node = group.root
@@ -68,7 +66,15 @@ def matmul(ctx: LowerContext, group: Group) -> None:
     lower_product(ctx, group, ctx.view(a), ctx.view(b), 1.0)
 
 
-@template("FusedMatMul", "TransposeMatMul", domain="com.microsoft", accepts=_accepts, fuses=True, writes_anywhere=True)
+@template(
+    "FusedMatMul",
+    "TransposeMatMul",
+    domain="com.microsoft",
+    types={"T": SUMMED},
+    accepts=_accepts,
+    fuses=True,
+    writes_anywhere=True,
+)
 def fused_matmul(ctx: LowerContext, group: Group) -> None:
     """A product of transposed operands, times a factor."""
     node = group.root
@@ -89,13 +95,13 @@ def fused_matmul(ctx: LowerContext, group: Group) -> None:
     lower_product(ctx, group, views[0], views[1], 1.0 if alpha is None else float(alpha))
 
 
-@template("Gemm", accepts=_accepts, fuses=True, writes_anywhere=True)
+@template("Gemm", types={"T": SUMMED}, accepts=_accepts, fuses=True, writes_anywhere=True)
 def gemm(ctx: LowerContext, group: Group) -> None:
     """alpha * A * B + beta * C."""
     _gemm(ctx, group, None)
 
 
-@template("FusedGemm", domain="com.microsoft", accepts=_accepts_fused_gemm, fuses=True)
+@template("FusedGemm", domain="com.microsoft", types={"T": SUMMED}, accepts=_accepts_fused_gemm, fuses=True)
 def fused_gemm(ctx: LowerContext, group: Group) -> None:
     """Gemm and an activation."""
     assert group.root is not None

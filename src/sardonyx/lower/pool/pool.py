@@ -11,7 +11,6 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_max, product
 from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import FLOATS, Expr, const, load, sqrt, unary
 from sardonyx.kernel.pool.pool import POOL_NUMBERS, MaxPlacesKernel, PoolKernel, PoolKind, row_reach
@@ -35,12 +34,10 @@ _KINDS: Final[dict[str, PoolKind]] = {"MaxPool": "max", "AveragePool": "average"
 def _accepts(node: Node) -> str:
     source = node.inputs[0]
     shape = None if source is None else source.shape
-    if source is None or shape is None or not isinstance(source.type, TensorType):
+    if shape is None:
         return "an input of unknown rank"
     if not 3 <= len(shape) <= 5:
         return f"{len(shape) - 2} spatial axes: there are kernels for 1 to 3"
-    if source.type.dtype.name not in (*FLOATS, "i8", "u8"):
-        return f"no kernel for {source.type.dtype.name}"
     attrs = attribute_values(node)
     if len(attrs.get("kernel_shape") or ()) != len(shape) - 2 or any(pad < 0 for pad in attrs.get("pads") or ()):
         return "attributes that are not valid"
@@ -59,7 +56,7 @@ def too_large(attrs: Mapping[str, Any], rank: int) -> str:
     return "windows that reach too far" if row_reach(columns, step, spread) > _MOST_REACH else ""
 
 
-@template("MaxPool", "AveragePool", "LpPool", accepts=_accepts, fuses=True)
+@template("MaxPool", "AveragePool", "LpPool", types={"T": (*FLOATS, "i8", "u8")}, accepts=_accepts, fuses=True)
 def pool(ctx: LowerContext, group: Group) -> None:
     """The maximum, mean or norm of every window."""
     node = group.root

@@ -91,10 +91,10 @@ def _accepts_slices(node: Node) -> str:
     shape = node.inputs[0].shape if node.inputs[0] is not None else None
     if not shape or any(len(value.shape or ()) != 1 for value in _parameters(node)):
         return "a scale that is neither one number nor has one axis"
-    return "" if node.version >= 13 else "a scale with an axis before opset 13"
+    return ""
 
 
-@template("QuantizeLinear", "DequantizeLinear", accepts=_accepts_slices, fuses=True)
+@template("QuantizeLinear", "DequantizeLinear", since=13, accepts=_accepts_slices, fuses=True)
 def of_slices(ctx: LowerContext, group: Group) -> None:
     """A scale, and perhaps a zero point, for every slice of an axis."""
     node = group.root

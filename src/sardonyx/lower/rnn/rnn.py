@@ -14,10 +14,9 @@ from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array
-from sardonyx.ir.types import TensorType
 from sardonyx.kernel import math
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import BITS, Expr, clamp, const, load, select, unary
+from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load, select, unary
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.rnn.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, total, vector
 from sardonyx.lower.derived import is_fixed, numbers
@@ -65,14 +64,9 @@ def _accepts(node: Node) -> str:
         return "attributes that are not valid"
     if any(name.lower() not in _ACTIVATIONS for name in names or ()):
         return "an activation without a kernel"
-    types = {value.type.dtype.name for value in _floats(node) if value is not None and isinstance(value.type, TensorType)}
-    if len(types) != 1 or not types <= {"f32", "f64", "f16", "bf16"}:
-        return f"no kernel for {', '.join(sorted(types))}"
     recurrent = node.inputs[2]
     if recurrent is None or recurrent.shape is None or len(recurrent.shape) != 3 or not isinstance(recurrent.shape[2], int):
         return "a hidden size that is known only at run time"
-    if _input(node, 4) is not None and _input(node, 4).type.dtype.name != "i32":  # type: ignore[union-attr]
-        return "lengths that are not i32"
     for value, expected in _shapes(node):
         shape = value.shape or ()
         if len(shape) != len(expected) or any(
@@ -123,7 +117,7 @@ def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
     return [(value, shape) for value, shape in [*pairs, *zip(node.outputs, results)] if value is not None]
 
 
-@template("RNN", "GRU", "LSTM", accepts=_accepts)
+@template("RNN", "GRU", "LSTM", types={"T": FLOATS, "T1": ("i32",)}, accepts=_accepts)
 def recurrent(ctx: LowerContext, group: Group) -> None:
     """A recurrent layer, in one or two directions."""
     assert group.root is not None

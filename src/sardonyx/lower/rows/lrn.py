@@ -9,7 +9,6 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Node
-from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import FLOATS, const, load
 from sardonyx.lower.conv.conv_geometry import Geometry
@@ -30,14 +29,13 @@ def _accepts(node: Node) -> str:
     value = node.inputs[0]
     if value is None or len(value.shape or ()) < 3:
         return "an input without spatial axes"
-    known = isinstance(value.type, TensorType) and value.type.dtype.name in FLOATS
     size = attribute_values(node)["size"]
-    if not known or size < 1:
-        return "not floats, or no neighbours"
+    if size < 1:
+        return "no neighbours"
     return too_large({"kernel_shape": (size, 1, 1)}, 3)
 
 
-@template("LRN", accepts=_accepts)
+@template("LRN", types={"T": FLOATS}, accepts=_accepts)
 def local_response_normalization(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     attrs = attribute_values(node)

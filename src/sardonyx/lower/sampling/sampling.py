@@ -196,13 +196,13 @@ def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View
 
 def _accepts_theta(node: Node) -> str:
     shape, result = node.inputs[0].shape if node.inputs[0] is not None else None, node.outputs[0].shape
-    if shape is None or result is None or len(shape) != 3 or _kind(node, 0) not in FLOATS:
-        return "theta is no batch of matrices of floats"
+    if shape is None or result is None or len(shape) != 3:
+        return "theta is no batch of matrices"
     rank = len(result) - 2
     return "" if tuple(shape[1:]) == (rank, rank + 1) else "theta does not fit the size"
 
 
-@template("AffineGrid", accepts=_accepts_theta)
+@template("AffineGrid", types={"T1": FLOATS}, accepts=_accepts_theta)
 def affine_grid(ctx: LowerContext, group: Group) -> None:
     """Coordinates of all places of an image, times a matrix."""
     node = root_of(group)
@@ -251,15 +251,13 @@ def _accepts_regions(node: Node) -> str:
     shapes = [(value.shape if value is not None else None) or () for value in node.inputs[:3]]
     if [len(shape) for shape in shapes] != [4, 2, 1] or shapes[1][1] != 4:
         return "images, regions and indices do not fit"
-    if {_kind(node, 0), _kind(node, 1)} != {"f32"}:
-        return "not f32"
     if attrs.get("mode") != "avg":
         return "the largest share of a bin"
     ratio = attrs.get("sampling_ratio") or 0
     return "" if 1 <= ratio <= _MOST_SAMPLES else "how many samples a bin has depends on the regions"
 
 
-@template("RoiAlign", accepts=_accepts_regions)
+@template("RoiAlign", types={"T1": ("f32",)}, accepts=_accepts_regions)
 def roi_align(ctx: LowerContext, group: Group) -> None:
     """The mean of a few points of every bin of a region, each between four elements: a weighted sum for every bin."""
     node = root_of(group)

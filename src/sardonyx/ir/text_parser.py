@@ -29,7 +29,7 @@ from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorT
 T = TypeVar("T")
 
 _DEEPEST: Final = 60  # graphs in graphs
-_KINDS: Final = {kind.name.lower(): kind for kind in AttrKind}
+_KINDS: Final = {kind.name.lower(): kind for kind in AttrKind if kind is not AttrKind.OPAQUE}
 _LIST_OF: Final = {
     kind: _KINDS[kind.name.lower() + "s"] for kind in AttrKind if kind.name.lower() + "s" in _KINDS
 }  # FLOAT -> FLOATS ...

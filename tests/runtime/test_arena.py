@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sardonyx import dtypes
 from sardonyx.ir.dims import symbol
 from sardonyx.plan.native import NativePlan, image_of
-from sardonyx.program.image import Image
+from sardonyx.program.image import ProgramImage
 from sardonyx.program.steps import Buffer, Storage
 from sardonyx.runtime.arena import Arena, ArenaLayout, rounded_up
 
@@ -80,7 +80,7 @@ def test_a_forked_child_does_not_write_into_its_parents_arena() -> None:
 
 def image(
     sizes: Sequence[Any], lifetimes: Sequence[tuple[int, int]], symbols: tuple[str, ...], shared: dict[int, int] | None = None
-) -> Image:
+) -> ProgramImage:
     """A program that has buffers and nothing else."""
     buffers = [Buffer(Storage.ARENA, dtypes.UINT8, size) for size in sizes]
     numbers = list(range(len(sizes)))

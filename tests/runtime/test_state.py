@@ -14,11 +14,12 @@ import pytest
 from sardonyx import dtypes, errors
 from sardonyx.compile.assemble import library
 from sardonyx.dtypes import DType
+from sardonyx.formats.program.read import ProgramCode, ProgramFile
+from sardonyx.formats.program.write import Record, write
 from sardonyx.ir.dims import Dim, symbol
 from sardonyx.kernel.expr import load
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.plan.native import image_of, plan_native
-from sardonyx.program.image import Image, from_plain
 from sardonyx.program.steps import Buffer, Growth, KernelStep, Lowered, State, Storage, View, whole
 from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.native_core import NativeCore
@@ -204,9 +205,10 @@ def test_states_and_programs_do_not_keep_each_other() -> None:
 
 def test_an_image_names_its_states() -> None:
     image = appending()._core.image
-    read = from_plain(image.plain())
-    for each in (image, read):
-        assert isinstance(each, Image)
+    code = ProgramCode(image, [b"code"], [0] * len(image.steps), b"driver")
+    program = ProgramFile(memoryview(b"".join(map(bytes, write("key", Record(code, 1), {}))))).program
+    assert program is not None
+    for each in (image, program.image):
         assert each.states == (("cache", "f32"),)
         assert each.state[0, 2] == Growth.GEOMETRIC.value
         assert each.sizes(6)[each.state[0, 1]] == 6 * 8 * 4

@@ -19,6 +19,7 @@ from sardonyx import cache_folder
 from sardonyx.codegen.host import host
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.compile import assemble
+from sardonyx.formats.program.write import Record
 from sardonyx.mapped_file import map_file, mapping_of
 from sardonyx.options import environment
 from sardonyx.runtime import saved
@@ -296,10 +297,9 @@ def test_an_empty_file_and_one_that_cannot_be_mapped(tmp_path: Path) -> None:
 
 
 def test_the_key_of_a_saved_program_is_checked(tmp_path: Path) -> None:
-    record = saved.Record(None, 1, (), b"described")
-    saved.save(str(tmp_path), "one", record, {})
-    assert saved.read(str(tmp_path), "one", "") is not None
-    os.rename(
-        saved.programs(str(tmp_path)).path(saved._file_key("one")), saved.programs(str(tmp_path)).path(saved._file_key("two"))
-    )
-    assert saved.read(str(tmp_path), "two", "") is None
+    one, two = (saved.Place(str(tmp_path), content, "", "settings") for content in (b"one", b"two"))
+    saved.save(one, Record(None, 1), {})
+    assert saved.read(one) is not None
+    files = saved.programs(str(tmp_path))
+    os.rename(files.path(one.name()[0]), files.path(two.name()[0]))
+    assert saved.read(two) is None

@@ -13,6 +13,7 @@ import numpy as np
 from sardonyx import dtypes, errors
 from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, sized_path
 from sardonyx.forks import ForkSafeLock, held_off
+from sardonyx.formats.program.read import ProgramCode
 from sardonyx.ir.graph import Graph, Model, Value, needed_nodes, walk
 from sardonyx.ir.tensor import Tensor, release_pages
 from sardonyx.ir.types import TensorType
@@ -23,7 +24,6 @@ from sardonyx.plan.plan import ExecutionPlan
 from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
 from sardonyx.runtime.native_core import SizeConflict
-from sardonyx.runtime.saved import Program as SavedProgram
 
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
@@ -178,7 +178,7 @@ class NativeModel:
                 found = self._programs[names] = self._compile(self._original, [self._values[name] for name in names])
             return found
 
-    def saved_program(self) -> SavedProgram | None:
+    def saved_program(self) -> ProgramCode | None:
         """The program as it can be saved, if all of it is native."""
         if self._fast is None or not self._settings.eager:
             return None
@@ -187,7 +187,7 @@ class NativeModel:
         objects = {step.kernel.key: kernels.object_of(step.kernel) for step in steps}
         places = {key: number for number, key in enumerate(objects)}
         numbers = [places[step.kernel.key] for step in steps]
-        return SavedProgram(self.main.program.core.image, list(objects.values()), numbers, kernels.driver_object())
+        return ProgramCode(self.main.program.core.image, list(objects.values()), numbers, kernels.driver_object())
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""

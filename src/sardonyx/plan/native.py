@@ -1,8 +1,8 @@
 """Steps -> a native plan: the table of arguments, lifetimes, segments between what Python does.
 
 The table is an array of 64-bit integers that all kernels read their arguments from. An entry is a number, a size that
-depends on the sizes of the inputs, or an address. Sizes are computed by one generated Python function from the values of the
-symbols (`sizes`); addresses are a buffer's base plus an offset.
+depends on the sizes of the inputs, or an address. Sizes are computed from the values of the symbols by one table of operations
+(`program.sizes`); addresses are a buffer's base plus an offset.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Final
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
-from sardonyx.plan.sizes import SizeTable
-from sardonyx.program.image import Image, Port
+from sardonyx.program.image import Port, ProgramImage
 from sardonyx.program.steps import (
     FAULT_ENTRIES,
     Address,
@@ -27,6 +26,7 @@ from sardonyx.program.steps import (
     Storage,
     View,
 )
+from sardonyx.program.symbolic_sizes import size_table
 
 _WRITTEN_FIRST: Final = (Storage.ARENA, Storage.HOST, Storage.OUTPUT, Storage.WORKER)  # what holds nothing when a run begins
 
@@ -177,7 +177,7 @@ def _share(plan: NativePlan, numbers: dict[Buffer, int], lowered: Lowered) -> No
                 taken.add(source)
 
 
-def image_of(plan: NativePlan) -> Image:
+def image_of(plan: NativePlan) -> ProgramImage:
     """The plan as plain numbers, in which nothing leads back to the graph."""
     bindings: dict[str, tuple[int, int]] = {}  # symbol -> the input and axis that tell it; all others come from host steps
     for number, view in enumerate(plan.inputs):
@@ -205,9 +205,9 @@ def image_of(plan: NativePlan) -> Image:
     inputs, outputs = ([_port(plan, view) for view in views] for views in (plan.inputs, plan.outputs))
     faults = [(fault.node, fault.text) for fault in plan.faults]
     counts = (plan.table_size, len(plan.buffers), FAULT_ENTRIES)
-    sizes = SizeTable(plan.dims, plan.symbols).function()
+    sizes = size_table(plan.dims, plan.symbols)
     held = [(state.identity, plan.buffers[number].dtype.name) for number, state in states]
-    return Image(tables, plan.symbols, inputs, outputs, faults, texts, counts, sizes, held)
+    return ProgramImage(tables, plan.symbols, inputs, outputs, faults, texts, counts, sizes, held)
 
 
 def _port(plan: NativePlan, view: View) -> Port:

@@ -1,26 +1,25 @@
 """A native program as plain numbers: all that running it takes, without the objects of the compiler.
 
-Graph, views and expressions of sizes are gone: a size is the number of an entry of `dims`, which one function computes from the
-values of the symbols. That makes a program quick to save, to read and to start: this module and those that run an image import
-nothing of the compiler.
+Graph, views and expressions of sizes are gone: a size is the number of a result of one table of operations (`sizes`), which
+computes all of them from the values of the symbols. That makes a program quick to save, to read and to start: this module and
+those that run an image import nothing of the compiler.
 """
 
 from __future__ import annotations
 
-import marshal
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from sardonyx.program.sizes import SizeTable
+
 Array = np.ndarray[Any, Any]
-Sizes = Callable[..., tuple[int, ...]]
 
 PARALLEL_FROM: Final = 20_000  # nanoseconds of work from which on a step is worth two workers
 ALIGNMENT: Final = 64  # of buffers: a cache line, and the widest vector
 
-_TABLES: Final = {  # name -> columns
+TABLES: Final = {  # name -> columns
     "steps": 2,  # arguments' slot, unit count's slot
     "dim_slots": 2,  # table slot, dim
     "work_slots": 2,  # slot of the worker count, dim that estimates the work
@@ -61,13 +60,9 @@ class Port:
         self.dims = tuple(dims)
         self.buffer = buffer
 
-    def plain(self) -> tuple[str, str, tuple[int, ...], int]:
-        """What the port was made of."""
-        return self.name, self.dtype, self.dims, self.buffer
 
-
-class Image:
-    """The numbers of a program. Tables are integer arrays with the columns stated in `_TABLES`."""
+class ProgramImage:
+    """The numbers of a program. Tables are integer arrays with the columns stated in `TABLES`."""
 
     steps: Array
     dim_slots: Array
@@ -91,10 +86,10 @@ class Image:
         faults: Sequence[tuple[str, str]],
         dim_texts: dict[int, str],
         counts: tuple[int, int, int],
-        sizes: Sizes,
+        sizes: SizeTable,
         states: Sequence[tuple[str, str]] = (),
     ) -> None:
-        for name, columns in _TABLES.items():
+        for name, columns in TABLES.items():
             setattr(self, name, np.asarray(tables[name], np.int64).reshape(-1, columns))
         self.symbols = tuple(symbols)
         self.inputs = tuple(inputs)
@@ -105,19 +100,3 @@ class Image:
         self.table_size, self.buffer_count, self.fault_entries = counts
         self.states = tuple(states)  # (identity, element type) for each row of `state`
         self.sizes = sizes  # the symbols' values -> the values of all dims
-
-    def plain(self) -> tuple[Any, ...]:
-        """The image as data that `marshal` can write."""
-        tables = {name: getattr(self, name).tobytes() for name in _TABLES}
-        inputs, outputs = ([port.plain() for port in ports] for ports in (self.inputs, self.outputs))
-        code = marshal.dumps(self.sizes.__code__)
-        return tables, self.symbols, inputs, outputs, self.faults, self.dim_texts, self.counts, code, self.states
-
-
-def from_plain(plain: tuple[Any, ...]) -> Image:
-    """The image that `Image.plain` described."""
-    tables, symbols, inputs, outputs, faults, dim_texts, counts, code, states = plain
-    arrays = {name: np.frombuffer(content, np.int64) for name, content in tables.items()}
-    sizes = types.FunctionType(marshal.loads(code), {"__builtins__": {}})
-    fed, given = ([Port(*entry) for entry in entries] for entries in (inputs, outputs))
-    return Image(arrays, symbols, fed, given, faults, dim_texts, counts, sizes, states)

@@ -12,13 +12,15 @@ import mmap
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sardonyx.forks import ForkSafeLock, cached_property
-from sardonyx.plan.memory import Lifetime, Stack, owners, plan_offsets
-from sardonyx.program.image import ALIGNMENT, Image
+from sardonyx.forks import ForkSafeLock, cached_property, importing
+from sardonyx.program.image import ALIGNMENT, ProgramImage
+
+if TYPE_CHECKING:
+    from sardonyx.plan.memory import Stack
 
 Array = np.ndarray[Any, Any]
 
@@ -96,6 +98,9 @@ class _Plan:
     """Offsets for certain sizes, from which those for smaller ones follow."""
 
     def __init__(self, sizes: Array, lifetimes: Sequence[tuple[int, int]]) -> None:
+        with importing:
+            from sardonyx.plan.memory import Lifetime, plan_offsets  # lazy: small programs plan nothing
+
         self.sizes = sizes
         self._lifetimes = [Lifetime(size, first, last) for size, (first, last) in zip(sizes.tolist(), lifetimes)]
         self._offsets, self.total = plan_offsets(self._lifetimes)
@@ -104,16 +109,23 @@ class _Plan:
     @cached_property
     def stack(self) -> Stack:
         """The order of the plan; a model that sees one shape only never asks for it."""
+        from sardonyx.plan.memory import Stack  # lazy: this plan has brought it
+
         return Stack.of(self._lifetimes, self._offsets)
 
 
 class ArenaLayout:
     """The places of some of a program's buffers, which share an arena."""
 
-    def __init__(self, image: Image, members: Sequence[int], workers: int = 1) -> None:
+    def __init__(self, image: ProgramImage, members: Sequence[int], workers: int = 1) -> None:
         inside = frozenset(members)
         entries = {row[0]: row for row in image.arena.tolist() if row[0] in inside}
-        shared = owners({number: entry[4] for number, entry in entries.items() if entry[4] in inside})
+        shared = {number: entry[4] for number, entry in entries.items() if entry[4] in inside}
+        if shared:
+            with importing:
+                from sardonyx.plan.memory import owners  # lazy: small programs share nothing
+
+            shared = owners(shared)
         ends: dict[int, int] = {}
         for number, entry in entries.items():
             owner = shared.get(number, number)

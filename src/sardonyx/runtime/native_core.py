@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.forks import ForkSafeLock
-from sardonyx.program.image import PARALLEL_FROM, Image
+from sardonyx.program.image import PARALLEL_FROM, ProgramImage
 from sardonyx.runtime.arena import Arena, ArenaLayout
 from sardonyx.runtime.pool import Pool
 
@@ -74,7 +74,7 @@ class Context:
 class NativeCore:
     """A program's image with its code and constants, ready to be set up for sizes."""
 
-    def __init__(self, image: Image, addresses: Sequence[int], pool: Pool, load: Callable[[], dict[int, Array]]) -> None:
+    def __init__(self, image: ProgramImage, addresses: Sequence[int], pool: Pool, load: Callable[[], dict[int, Array]]) -> None:
         self.image = image
         self.pool = pool
         steps = np.empty((len(addresses), 4), np.int64)

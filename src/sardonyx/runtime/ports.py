@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from sardonyx.formats.program.description import Description
 from sardonyx.ir.dims import Dim, fresh
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, SequenceType, SparseTensorType, TensorType, Type
-from sardonyx.plan.plan import HostStep
+from sardonyx.plan.plan import HostStep, Port
 
 NO_VERSION: Final = (1 << 63) - 1  # what ONNX Runtime reports for a model that states no version
 _DIM_PARAM: Final = "onnx.dim_param."
@@ -97,6 +98,27 @@ class ModelDescription:
     outputs: list[NodeArg]
     overridable: list[NodeArg]
     metadata: ModelMetadata
+
+
+def to_plain(ports: Sequence[Sequence[Port]], description: ModelDescription) -> Description:
+    """Ports (inputs, outputs, overridable initializers) and a description as a program file holds them."""
+    told = (description.inputs, description.outputs, description.overridable)
+    data = description.metadata
+    return Description(
+        tuple([(port.name, port.type) for port in group] for group in ports),
+        tuple([(each.name, each.type, each.shape) for each in group] for group in told),
+        (data.producer_name, data.graph_name, data.domain, data.description, data.graph_description),
+        data.version,
+        data.custom_metadata_map,
+    )
+
+
+def from_plain(plain: Description) -> tuple[tuple[tuple[Port, ...], ...], ModelDescription]:
+    """The ports and the description that a program file holds."""
+    ports = tuple(tuple(Port(name, type) for name, type in group) for group in plain.typed)
+    told = [[NodeArg(name, type, list(shape)) for name, type, shape in group] for group in plain.arguments]
+    metadata = ModelMetadata(*plain.texts, plain.version, dict(plain.metadata))
+    return ports, ModelDescription(told[0], told[1], told[2], metadata)
 
 
 @dataclass(frozen=True)

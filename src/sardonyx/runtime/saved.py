@@ -1,10 +1,9 @@
 """Compiled models on disk: plan, machine code and weights in one file, mapped into memory.
 
 Opening a saved model needs neither the model file nor any stage of the compiler, so a second process starts in the time it
-takes to map the file. A file is found by a key that names everything the program depends on (`identity`); it lies in the
-private cache folder, beside the object code, and is as trusted as that: both are run.
-
-    magic, length and checksum of the record ── record (marshalled) ── checksummed constants, each aligned
+takes to map the file. A file is found by a key that names everything the program depends on (`Place`); it lies in the private
+cache folder, beside the object code, and is as trusted as that: both are run. `formats.program` has the format, `origins` what
+tells that a model is still the same.
 
 Only programs that never come back to Python are saved. Of a model that is native for some cases only (see `cases`), those are
 saved. What a saved program cannot do (other values than the outputs, sizes that contradict the model) opens the model in full.
@@ -12,78 +11,44 @@ saved. What a saved program cannot do (other values than the outputs, sizes that
 
 from __future__ import annotations
 
-import marshal
 import os
-import pickle
 import struct
-import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx import errors
 from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.loader import ENTRY, load
-from sardonyx.forks import ForkSafeLock, importing
-from sardonyx.mapped_file import FileIdentity, identity_at, identity_of, map_file
+from sardonyx.forks import ForkSafeLock, cached_property, importing
+from sardonyx.formats.program.container import FormatError
+from sardonyx.formats.program.read import ProgramCode, ProgramFile
+from sardonyx.mapped_file import FileIdentity, identity_at, map_file
 from sardonyx.options import environment
-from sardonyx.program.image import Image, from_plain, numpy_type
 from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
+from sardonyx.runtime.origins import Origin, content_digest
 from sardonyx.runtime.pool import shared_pool
 from sardonyx.target.machine import machine_fingerprint, runtime
 
 if TYPE_CHECKING:
+    from sardonyx.formats.program.write import Record
     from sardonyx.plan.plan import ExecutionPlan, Port
     from sardonyx.runtime.executor import RunControl
+    from sardonyx.runtime.ports import ModelDescription
 
-_MAGIC: Final = b"SDXPRG3\0"
-_HEADER: Final = struct.Struct("<8sQQ")
 _SUFFIX: Final = ".program"
-_ALIGNMENT: Final = 64
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
-_LARGEST_RECORD: Final = 256 << 20  # bytes of everything else
+_LONG_TO_READ: Final = 16 << 20  # bytes of a model that is not read for nothing
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the ones unused for longest go first
-
-
-class Program(NamedTuple):
-    """A program but for its constants."""
-
-    image: Image
-    objects: list[bytes]  # machine code, each kernel once
-    object_of_step: list[int]
-    driver: bytes
-
-
-class Beside(NamedTuple):
-    """The files beside a model that its weights came from."""
-
-    folder: str  # where they were looked for
-    found: Mapping[str, FileIdentity | None]  # by path; None: there was none
-
-    def is_unchanged(self, folder: str) -> bool:
-        """Whether a model that looks in a folder would find the same files now."""
-        return not self.found or (folder == self.folder and all(identity_at(path) == was for path, was in self.found.items()))
-
-
-class Record(NamedTuple):
-    """What is saved under a key: a model's program, or what to know of a model whose cases have programs of their own."""
-
-    program: Program | None
-    node_count: int
-    deciding: tuple[str, ...]  # inputs whose numbers tell cases apart
-    described: bytes  # pickled: the ports of the model, and what the session wants to know again
-    beside: Beside = Beside("", {})
 
 
 @cache
 def source_version() -> str:
     """Changes with every file of the package: a saved program never meets another version's runtime."""
-    facts = [f"{sys.version} {np.__version__}"]
+    facts = []
     folders = [os.path.dirname(os.path.dirname(__file__))]
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -97,23 +62,72 @@ def source_version() -> str:
     return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
 
 
-def identity(source: str | bytes, settings: str) -> str | None:
-    """Names a model and everything its program depends on; None if the model is not there.
+class Place:
+    """Where the program of a model and some settings is saved."""
 
-    A file is known by what the file system says of it, not by its content: reading it would take longer than opening it saved.
-    """
-    if isinstance(source, str):
-        try:
-            status = os.stat(source)
-        except OSError:
+    def __init__(self, folder: str, source: str | bytes, data_folder: str, settings: str) -> None:
+        self.folder = folder
+        self._data_folder = data_folder  # where the model's external data is looked for
+        self._settings = settings
+        self._thread: Any = None
+        if isinstance(source, str):
+            self._path: str | None = os.path.realpath(source)
+            self._identity = identity_at(self._path)
+            self._size = 0 if self._identity is None else self._identity[2]
+            self.origin = Origin(folder, f"{self._path}|{data_folder}")
+        else:
+            self._path, self._size, self._digest = None, len(source), content_digest(source)
+            self.origin = Origin(folder, f"{self._digest}|{data_folder}")
+
+    @cached_property
+    def key(self) -> str | None:
+        """Names everything a program depends on, but for files beside the model; None if the model cannot be read."""
+        if self._thread is not None:
+            self._thread.join()
+        digest = self._digest if self._path is None else self.origin.digest(self._path)
+        now = environment()
+        machine = f"{machine_fingerprint()}|{now.target}|{now.runtime}"
+        return f"{digest}|{self._settings}|{source_version()}|{machine}" if digest else None
+
+    @cached_property
+    def is_new(self) -> bool:
+        """Whether no program can be there: nothing is known of a large model file, and no program is of a model of its size."""
+        if self._path is None or self._size < _LONG_TO_READ or self.origin.remembers(self._path):
+            return False
+        size = f"{self._size:x}-"
+        return not any(entry.key.startswith(size) for entry in programs(self.folder).entries())
+
+    def find_key(self) -> None:
+        """Begin to read a large model for its key, in a thread of its own: the compiler does not use all cores all the time."""
+        if self.is_new:
+            import threading  # lazy: the compiler has imported it, and nobody else comes here
+
+            assert self._path is not None
+            self._thread = threading.Thread(target=self.origin.digest, args=(self._path,), name="sardonyx-digest", daemon=True)
+            self._thread.start()
+
+    def name(self, case: Case | None = None) -> tuple[str, str]:
+        """The name of the file of the program, or of that for one case, and the key that it holds."""
+        key = self.key if case is None else f"{self.key}|{case}"
+        assert key is not None
+        content = key.encode("utf-8", "surrogatepass")
+        return f"{self._size:x}-{zlib.crc32(content):08x}{zlib.adler32(content):08x}", key
+
+    def has(self, files: Sequence[tuple[str, str]]) -> bool:
+        """Whether the files beside the model are those that a program was made of."""
+        return all(self.origin.digest(os.path.join(self._data_folder, path)) == digest for path, digest in files)
+
+    def files(self, looked_at: Mapping[str, FileIdentity | None]) -> tuple[tuple[str, str], ...] | None:
+        """The files beside the model that its weights came from, to be saved; None if any file has changed since it was read."""
+        if self.key is None or (self._path is not None and not self.origin.is_unchanged(self._path, self._identity)):
             return None
-        model = repr((os.path.realpath(source), *identity_of(status)))
-    else:
-        from hashlib import sha256  # lazy: it takes milliseconds to load, and most models are files
-
-        model = sha256(source).hexdigest()
-    now = environment()
-    return f"{model}|{settings}|{source_version()}|{machine_fingerprint()}|{now.target}|{now.runtime}"
+        found = []
+        for path, identity in looked_at.items():
+            digest = self.origin.digest(path)
+            if digest is None or not self.origin.is_unchanged(path, identity):
+                return None
+            found.append((os.path.relpath(path, self._data_folder) if self._data_folder else path, digest))
+        return tuple(found)
 
 
 def programs(folder: str) -> CacheFolder:
@@ -121,124 +135,98 @@ def programs(folder: str) -> CacheFolder:
     return CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT, environment().cache_trusted)
 
 
-def _file_key(key: str) -> str:
-    """A short key for the file's name; two may be equal by chance, so the file holds the whole key, too."""
-    content = key.encode("utf-8", "surrogatepass")
-    return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
+def save(place: Place, record: Record, arrays: Mapping[int, Array], case: Case | None = None) -> None:
+    """Write a program, or that for one case, if it is small enough; a folder that cannot be written is not an error."""
+    from sardonyx.formats.program.write import write  # lazy: a start from a saved program writes nothing
 
-
-def save(folder: str, key: str, record: Record, arrays: Mapping[int, Array]) -> None:
-    """Write a program, if it is small enough; a folder that cannot be written is not an error."""
-    if sum(array.nbytes for array in arrays.values()) > _LARGEST:
+    name, key = place.name(case)
+    try:
+        pieces = write(key, record, arrays)
+    except OverflowError:  # sizes no machine has: the program is made anew every time
         return
-    from sardonyx.dtypes import from_numpy  # lazy: a start from a saved program does without the table of types
-
-    places: list[tuple[int, int, tuple[int, ...], str, int]] = []
-    contents: list[memoryview] = []
-    offset = 0
-    for number, array in arrays.items():
-        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
-        places.append((number, offset, array.shape, from_numpy(array.dtype).name, zlib.adler32(content)))
-        gap = -len(content) % _ALIGNMENT
-        contents += [content, memoryview(bytes(gap))]
-        offset += len(content) + gap
-    program = record.program
-    code = None if program is None else (program.image.plain(), program.objects, program.object_of_step, program.driver)
-    beside = (record.beside.folder, dict(record.beside.found))
-    plain = (key, code, record.node_count, record.deciding, record.described, beside, places)
-    body = marshal.dumps(plain)
-    if len(body) > _LARGEST_RECORD:
-        return
-    gap = -(_HEADER.size + len(body)) % _ALIGNMENT
-    files = programs(folder)
-    files.keep(_file_key(key), _HEADER.pack(_MAGIC, len(body), zlib.crc32(body)), body, bytes(gap), *contents)
+    files = programs(place.folder)
+    files.keep(name, *pieces)
     files.make_room()
 
 
-def read(folder: str, key: str, data_folder: str) -> tuple[Record, dict[int, Array]] | None:
-    """A saved program and its constants, which share the mapped file's memory; None if there is none or it is damaged.
+def is_small_enough(arrays: Mapping[int, Array]) -> bool:
+    """Whether a program with these constants is saved."""
+    return sum(array.nbytes for array in arrays.values()) <= _LARGEST
 
-    `data_folder` is where the model's external data is looked for: a program made of other files is of no use.
+
+def read(place: Place, case: Case | None = None) -> ProgramFile | None:
+    """A saved program, or that for one case; None if there is none, it is damaged, or was made of other files than there are now.
+
+    Its constants share the mapped file's memory.
     """
-    saved, name = programs(folder), _file_key(key)
+    saved, (name, key) = programs(place.folder), place.name(case)
     found = saved.open(name)
     if found is None:
         return None
-    descriptor, file_size = found
+    descriptor, size = found
     try:
-        content = map_file(descriptor, file_size)
+        file = ProgramFile(map_file(descriptor, size))
     except OSError:
+        return None
+    except FormatError as error:
+        _log_refusal(saved.path(name), error)
         return None
     finally:
         os.close(descriptor)
-    if file_size < _HEADER.size:
-        return None
-    magic, length, checksum = _HEADER.unpack_from(content)
-    if magic != _MAGIC or length > min(file_size - _HEADER.size, _LARGEST_RECORD):
-        return None
-    body = content[_HEADER.size : _HEADER.size + length]
-    if zlib.crc32(body) != checksum:
+    if file.key != key or file.references or not place.has(file.files):
         return None
     saved.mark_used(name)
-    try:
-        saved_key, code, node_count, deciding, described, beside, places = marshal.loads(body)
-    except (ValueError, TypeError, EOFError):  # another Python has written it
-        return None
-    files = Beside(*beside)
-    if saved_key != key or not files.is_unchanged(data_folder):
-        return None
-    start = -(-(_HEADER.size + length) // _ALIGNMENT) * _ALIGNMENT
-    arrays: dict[int, Array] = {}
-    for number, offset, shape, kind, checksum in places:
-        dtype = numpy_type(kind)
-        count = 1
-        for size in shape:
-            count *= size
-        end = start + offset + count * dtype.itemsize
-        if end > file_size or zlib.adler32(content[start + offset : end]) != checksum:
-            return None
-        arrays[number] = np.frombuffer(content, dtype, count, start + offset).reshape(shape)
-    program = None if code is None else Program(from_plain(code[0]), *code[1:])
-    return Record(program, node_count, deciding, described, files), arrays
+    return file
+
+
+def _log_refusal(path: str, error: FormatError) -> None:
+    """Say why a file is not used: it is made anew, but somebody may want to know who damaged it."""
+    import logging  # lazy: few files are refused
+
+    logging.getLogger("sardonyx").info("the saved program %r is not used: %s", path, error)
 
 
 class _SavedModel:
     """What is known of a saved model without compiling it."""
 
-    def __init__(self, record: Record, open_full: Callable[[], Any]) -> None:
-        self.node_count = record.node_count
-        self._record = record
+    def __init__(self, file: ProgramFile, open_full: Callable[[], Any]) -> None:
+        self.node_count = file.node_count
+        self._file = file
         self._open_full = open_full
         self._full: Any = None
-        self._ports: Any = None
+        self._described: Any = None
         self._lock = ForkSafeLock()
 
     @property
-    def described(self) -> tuple[Any, Any]:
-        """The ports of the model (inputs, outputs, overridable initializers), and what the session saved beside them."""
-        if self._ports is None:
-            with importing:  # that is what it does, too
-                self._ports = pickle.loads(self._record.described)
-        ports: tuple[Any, Any] = self._ports
-        return ports
+    def described(self) -> tuple[tuple[tuple[Port, ...], ...], ModelDescription]:
+        """The ports of the model (inputs, outputs, overridable initializers), and how sessions describe it."""
+        if self._described is None:
+            with importing:
+                from sardonyx.runtime.ports import from_plain  # lazy: plain runs of a saved program never need it
+
+                try:
+                    plain = self._file.description()
+                except FormatError as error:
+                    raise errors.EngineError(f"a saved program has a bad description: {error}") from error
+            assert plain is not None
+            self._described = from_plain(plain)
+        found: tuple[tuple[tuple[Port, ...], ...], ModelDescription] = self._described
+        return found
 
     @property
     def inputs(self) -> tuple[Port, ...]:
         """What must be fed."""
-        ports: tuple[Port, ...] = self.described[0][0]
-        return ports
+        return self.described[0][0]
 
     @property
     def outputs(self) -> tuple[Port, ...]:
         """What the model gives."""
-        ports: tuple[Port, ...] = self.described[0][1]
-        return ports
+        return self.described[0][1]
 
     @property
     def overridable_initializers(self) -> tuple[Port, ...]:
         """Weights that a feed of the same name replaces."""
-        ports: tuple[Port, ...] = self.described[0][2]
-        return ports
+        return self.described[0][2]
 
     @property
     def full(self) -> Any:
@@ -276,8 +264,8 @@ class _SavedModel:
 class SavedModel(_SavedModel):
     """A model whose program was read from disk; the same face as a freshly compiled one."""
 
-    def __init__(self, record: Record, loaded: LoadedProgram, open_full: Callable[[], Any]) -> None:
-        super().__init__(record, open_full)
+    def __init__(self, file: ProgramFile, loaded: LoadedProgram, open_full: Callable[[], Any]) -> None:
+        super().__init__(file, open_full)
         self._loaded = loaded
         self.run_fast = loaded.fast.run
 
@@ -294,10 +282,12 @@ class SavedModel(_SavedModel):
 class SavedCases(_SavedModel):
     """A model that is native for some cases; their programs are read when they first come."""
 
-    def __init__(self, record: Record, load_case: Callable[[Case], LoadedProgram | None], open_full: Callable[[], Any]) -> None:
-        super().__init__(record, open_full)
+    def __init__(
+        self, file: ProgramFile, load_case: Callable[[Case], LoadedProgram | None], open_full: Callable[[], Any]
+    ) -> None:
+        super().__init__(file, open_full)
         self._load_case = load_case
-        self._cases = CaseTable(record.deciding)
+        self._cases = CaseTable(file.deciding)
         self._loaded: list[LoadedProgram] = []
         self._missing: set[Case] = set()
 
@@ -336,7 +326,7 @@ class SavedCases(_SavedModel):
 class LoadedProgram:
     """A program ready to run, with the code it consists of."""
 
-    def __init__(self, program: Program, arrays: dict[int, Array], workers: int, spinning: bool) -> None:
+    def __init__(self, program: ProgramCode, arrays: dict[int, Array], workers: int, spinning: bool) -> None:
         kind = runtime()
         self._code = [load(content, kind) for content in program.objects]
         entries = [self._code[number].functions[ENTRY] for number in program.object_of_step]
@@ -344,34 +334,27 @@ class LoadedProgram:
         self.fast = FastPath(NativeCore(program.image, entries, pool, lambda: arrays))
 
 
-def open_saved(
-    folder: str, key: str, data_folder: str, workers: int, spinning: bool, open_full: Callable[[], Any]
-) -> SavedModel | SavedCases | None:
-    """The model saved under a key; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
-    found = read(folder, key, data_folder)
-    if found is None:
+def open_saved(place: Place, workers: int, spinning: bool, open_full: Callable[[], Any]) -> SavedModel | SavedCases | None:
+    """The model saved at a place; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
+    file = None if place.is_new or place.key is None else read(place)
+    if file is None:
         return None
-    record, arrays = found
-    if record.program is not None:
-        program = _loaded(record.program, arrays, workers, spinning)
-        return None if program is None else SavedModel(record, program, open_full)
+    place.origin.keep()
+    if file.program is not None:
+        program = _loaded(file, workers, spinning)
+        return None if program is None else SavedModel(file, program, open_full)
 
     def load_case(case: Case) -> LoadedProgram | None:
-        found = read(folder, case_key(key, case), data_folder)
-        if found is None or found[0].program is None:
-            return None
-        return _loaded(found[0].program, found[1], workers, spinning)
+        found = read(place, case)
+        return None if found is None else _loaded(found, workers, spinning)
 
-    return SavedCases(record, load_case, open_full)
+    return SavedCases(file, load_case, open_full)
 
 
-def _loaded(program: Program, arrays: dict[int, Array], workers: int, spinning: bool) -> LoadedProgram | None:
-    try:
-        return LoadedProgram(program, arrays, workers, spinning)
-    except errors.EngineError:  # code this machine does not take
+def _loaded(file: ProgramFile, workers: int, spinning: bool) -> LoadedProgram | None:
+    if file.program is None:
         return None
-
-
-def case_key(key: str, case: Case) -> str:
-    """The key of the program for one case of a model."""
-    return f"{key}|{case}"
+    try:
+        return LoadedProgram(file.program, file.arrays, workers, spinning)
+    except (errors.EngineError, struct.error, LookupError, ValueError, OverflowError, OSError):  # code this machine does not take
+        return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -15,26 +14,30 @@ from sardonyx.compile.compiler import compile_model
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
 from sardonyx.formats.onnx import load, save
+from sardonyx.formats.program.write import Record
 from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Graph, Model
+from sardonyx.mapped_file import FileIdentity
 from sardonyx.options import EXTERNAL_FOLDER_KEY, ExecutionMode, GraphOptimizationLevel, SessionOptions
 from sardonyx.runtime import saved
 from sardonyx.runtime.cases import Case
-from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type
+from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type, to_plain
 from sardonyx.runtime.profile import Profiler
 from sardonyx.session.opened import CompiledModel, Opened, ProviderSettings
 
 if TYPE_CHECKING:
-    from sardonyx.session.opening import Opening, Place
+    from sardonyx.session.opening import Opening
 
 _EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
 _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
 _DENOTATION: Final = "onnx.denotation."
 
 
-def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, place: Place | None) -> Opened:
+def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, place: saved.Place | None) -> Opened:
     """Read and compile the model; `place` is where its program may be saved."""
     profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
+    if place is not None:
+        place.find_key()
     folder = options.config_entries.get(EXTERNAL_FOLDER_KEY) or opening.folder
     with _span(profiler, "model_loading_uri" if isinstance(opening.source, str) else "model_loading_array"):
         replaced = options.replaced_initializers
@@ -47,7 +50,7 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
     metadata = ModelMetadata.of(model)
     declared = {value.name: value.type for value in model.graph.outputs}
     written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
-    beside = saved.Beside(opening.data_folder(options), model.looked_at)
+    looked_at = model.looked_at
     compile_options = CompileOptions.of(options, providers, opening.disabled_optimizers, model.graph.initializers)
     named = _dimensions_by_denotation(model.graph, compile_options.free_dimension_denotations)
     if named:
@@ -71,7 +74,7 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
         metadata=metadata,
     )
     if place is not None:
-        _save(place, program, description, beside)
+        _save(place, program, description, looked_at)
     opened = Opened(options, providers, program, lambda: description, profiler)
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same
@@ -82,26 +85,33 @@ def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
     return nullcontext() if profiler is None else profiler.span(name)
 
 
-def _save(place: Place, program: CompiledModel, description: ModelDescription, beside: saved.Beside) -> None:
-    """Keep a compiled program for the next session of this model, or those of its cases as they come to be compiled."""
+def _save(
+    place: saved.Place, program: CompiledModel, description: ModelDescription, looked_at: Mapping[str, FileIdentity | None]
+) -> None:
+    """Keep a compiled program for the next session of this model, or those of its cases as they come to be compiled.
+
+    `looked_at` are the files beside the model, as they were when it was read.
+    """
     if not isinstance(program, NativeModel):
         return
-    folder, key = place
-    described = pickle.dumps(((program.inputs, program.outputs, program.overridable_initializers), description))
     code = program.saved_program()
-    if code is not None:
-        saved.save(folder, key, saved.Record(code, program.node_count, (), described, beside), program.main.program.constants)
+    arrays = {} if code is None else program.main.program.constants
+    files = place.files(looked_at) if saved.is_small_enough(arrays) else None
+    if files is None:
         return
-
+    plain = to_plain((program.inputs, program.outputs, program.overridable_initializers), description)
+    deciding = program.deciding_inputs if code is None else ()
+    saved.save(place, Record(code, program.node_count, deciding, plain, files), arrays)
+    place.origin.keep()
+    if code is not None:
+        return
     node_count = program.node_count  # not the program: it would refer to itself, and keep its memory when it is dropped
 
     def save_case(case: Case, special: NativeModel) -> None:
         code = special.saved_program()
-        if code is not None:
-            record = saved.Record(code, node_count, (), b"", beside)
-            saved.save(folder, saved.case_key(key, case), record, special.main.program.constants)
+        if code is not None and saved.is_small_enough(special.main.program.constants):
+            saved.save(place, Record(code, node_count, files=files), special.main.program.constants, case)
 
-    saved.save(folder, key, saved.Record(None, node_count, program.deciding_inputs, described, beside), {})
     program.on_case = save_case
 
 

@@ -28,7 +28,7 @@ from sardonyx.ir.dims import (
     symbols_of,
 )
 from sardonyx.ir.text import format_model
-from sardonyx.plan.sizes import SizeTable
+from sardonyx.program.symbolic_sizes import size_table
 
 NAMES = ("A", "B", "C")
 
@@ -44,7 +44,7 @@ def expressions() -> st.SearchStrategy[Dim]:
 @settings(max_examples=200)
 def test_every_size_has_its_value(dims: list[Dim], numbers: tuple[int, ...]) -> None:
     bindings = dict(zip(NAMES, numbers))
-    found = SizeTable(dims, NAMES).function()(*numbers)
+    found = size_table(dims, NAMES)(*numbers)
     for dim, actual in zip(dims, found, strict=True):
         try:
             assert actual == evaluate(dim, bindings)
@@ -63,13 +63,13 @@ def nested(depth: int, join: Callable[[Dim, Dim], Dim] = broadcast) -> list[Dim]
 
 
 def test_nested_sizes_are_shared() -> None:
-    shallow, deep = (len(SizeTable(nested(depth), ("A", "B")).rows) for depth in (100, 200))
+    shallow, deep = (len(size_table(nested(depth), ("A", "B")).rows) for depth in (100, 200))
     assert deep < 2.1 * shallow
     assert shallow < 100 * 12
     sizes = nested(3000)  # deeper than Python's stack
-    table = SizeTable(sizes, ("A", "B"))
+    table = size_table(sizes, ("A", "B"))
     assert len(table.source()) < 3000 * 400
-    assert table.function()(0, 1)[:2] == (0, 2)
+    assert table(0, 1)[:2] == (0, 2)
 
 
 def test_nothing_writes_nested_sizes_out() -> None:
@@ -87,7 +87,7 @@ def test_nothing_writes_nested_sizes_out() -> None:
     assert symbols_of(replaced) == {"B", "C"}
     assert substitute(replaced, {"C": symbol("A")}) == one
     largest = nested(300, dim_max)[-1]
-    assert evaluate(largest, {"A": 4, "B": 1}) == SizeTable([largest], ("A", "B")).function()(4, 1)[0]
+    assert evaluate(largest, {"A": 4, "B": 1}) == size_table([largest], ("A", "B"))(4, 1)[0]
     assert pickle.loads(pickle.dumps(one)) == one
 
 
@@ -108,7 +108,7 @@ def test_polynomials_do_not_grow_without_bound() -> None:
         expected = expected * expected if number % 10 == 9 else expected
     names = [f"s{number}" for number in range(500)]
     assert evaluate(product, bindings) == expected
-    found = SizeTable([product, total], names).function()(*(number % 3 for number in range(500)))
+    found = size_table([product, total], names)(*(number % 3 for number in range(500)))
     assert found == (expected, sum(number % 3 * (number + 1) for number in range(500)))
 
 

@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 
-from sardonyx.runtime import fast_path, native_program
+from sardonyx.runtime import executable, segment_runner
 from sardonyx.runtime.arena import ArenaLayout
 from sardonyx.runtime.native_core import Context, NativeCore
 
@@ -124,8 +124,8 @@ def guarded_memory(at_start: bool = False) -> Iterator[_Guard]:
     with (
         mock.patch.object(NativeCore, "place", guarded_place),
         mock.patch.object(NativeCore, "place_late", guarded_place_late),
-        mock.patch.object(fast_path, "np", numpy_with_guards),
-        mock.patch.object(native_program, "np", numpy_with_guards),
+        mock.patch.object(executable, "np", numpy_with_guards),
+        mock.patch.object(segment_runner, "np", numpy_with_guards),
     ):
         yield guard
 

@@ -131,7 +131,7 @@ def measure(case: Case, seconds: float = 1.5, workers: int = 1) -> tuple[float, 
 
     watched, plain = RunControl(on_node=on_node), RunControl()
     (output,) = graph.outputs
-    ours = program.run(by_value, plain)[output]
+    ours = program.run_values(by_value, plain)[output]
     (theirs,) = session.run(None, feeds)
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
     best_layers = [float("inf")] * case.layers
@@ -139,9 +139,9 @@ def measure(case: Case, seconds: float = 1.5, workers: int = 1) -> tuple[float, 
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         spent.clear()
-        program.run(by_value, watched)
+        program.run_values(by_value, watched)
         best_layers = [min(best, one / 1e9) for best, one in zip(best_layers, spent)]
-        best_run = min(best_run, timed(lambda: program.run(by_value, plain)))
+        best_run = min(best_run, timed(lambda: program.run_values(by_value, plain)))
         best_theirs = min(best_theirs, timed(lambda: session.run(None, feeds)))
     return sum(best_layers) / case.layers, best_run / case.layers, best_theirs / case.layers
 

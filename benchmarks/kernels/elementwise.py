@@ -26,14 +26,14 @@ from peak import CALL, copy_peak, multiply_add_peak
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.compile.assemble import NativeSettings, compile_graph, fast_path
+from sardonyx.compile.assemble import NativeSettings, compile_graph, short_way
 from sardonyx.formats.onnx import load
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.loops import LoopKernel, surface, walks
+from sardonyx.plan.native import NativePlan
 from sardonyx.program.steps import Address, Argument, Buffer, Storage
-from sardonyx.runtime.native_program import NativeProgram
 
 node = helper.make_node
 
@@ -148,15 +148,15 @@ def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
 class NativeCalls:
     """The kernels of a program, to be called on memory of their own."""
 
-    def __init__(self, program: NativeProgram, feeds: Mapping[str, Array]) -> None:
+    def __init__(self, plan: NativePlan, feeds: Mapping[str, Array]) -> None:
         self._memory: dict[Buffer, Array] = {}
-        for buffer in program.plan.buffers:
+        for buffer in plan.buffers:
             assert isinstance(buffer.size, int)
             array = self._memory[buffer] = _aligned(buffer.size, buffer.dtype.numpy)
             array[:] = feeds[buffer.value.name].reshape(-1) if buffer.storage is Storage.INPUT and buffer.value is not None else 1
         self._library = KernelLibrary(host(), None)  # has the code, as long as it lives
         self._calls = []
-        for step in program.plan.steps:
+        for step in plan.steps:
             arguments = np.array([self._entry(entry) for entry in step.arguments], np.int64)
             self._calls.append((CALL(self._library.address(step.kernel)), arguments, arguments.ctypes.data, step.units))
 
@@ -193,12 +193,12 @@ def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> Measured:
     infer_shapes(model)
     graph = model.graph
     compiled = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers))
-    program, ours = compiled.program, fast_path(compiled, graph.inputs, graph.outputs)
+    ours = short_way(compiled, graph.inputs, graph.outputs)
     assert ours is not None
     options = ort.SessionOptions()
     options.intra_op_num_threads = workers
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    kernels = NativeCalls(program, feeds)
+    kernels = NativeCalls(compiled.plan, feeds)
     (theirs,) = session.run(None, feeds)
     np.testing.assert_allclose(ours.run_checked(feeds)[0], theirs, rtol=1e-3, atol=1e-4)
     times: dict[str, list[float]] = {"kernel": [], "nothing": [], "run": [], "onnxruntime": []}
@@ -209,7 +209,7 @@ def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> Measured:
         times["run"] += [timed(lambda: ours.run(feeds)) for _ in range(4)]
         times["onnxruntime"] += [timed(lambda: session.run(None, feeds)) for _ in range(4)]
     best = {name: min(found) for name, found in times.items()}
-    loops = [step.kernel for step in program.plan.steps if isinstance(step.kernel, LoopKernel)]
+    loops = [step.kernel for step in compiled.plan.steps if isinstance(step.kernel, LoopKernel)]
     return Measured(best["kernel"] - best["nothing"], best["run"], best["onnxruntime"], sum(map(multiplications, loops)))
 
 

@@ -139,16 +139,16 @@ def measure(case: Case, seconds: float = 2.0, workers: int = 1) -> tuple[float, 
 
     watched, plain = RunControl(on_node=on_node), RunControl()
     (output,) = model.graph.outputs
-    ours = program.run(by_value, plain)[output]
+    ours = program.run_values(by_value, plain)[output]
     (theirs,) = session.run(None, feeds)
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
     best = {"kernel": float("inf"), "run": float("inf"), "onnxruntime": float("inf")}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         spent.clear()
-        program.run(by_value, watched)
+        program.run_values(by_value, watched)
         best["kernel"] = min(best["kernel"], sum(spent) / 1e9)
-        best["run"] = min(best["run"], timed(lambda: program.run(by_value, plain)))
+        best["run"] = min(best["run"], timed(lambda: program.run_values(by_value, plain)))
         best["onnxruntime"] = min(best["onnxruntime"], timed(lambda: session.run(None, feeds)))
     return best["kernel"], best["run"], best["onnxruntime"]
 

@@ -186,7 +186,7 @@ def measure(case: Case, seconds: float = 0.7) -> tuple[float, float, float, floa
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         spent.clear()
-        program.run(by_value, watched)
+        program.run_values(by_value, watched)
         best[0] = min(best[0], sum(spent) / 1e9)
         best[1] = min(best[1], timed(lambda: ours.run(None, feeds)))
         best[2] = min(best[2], timed(lambda: session.run(None, feeds)))

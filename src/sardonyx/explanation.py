@@ -133,7 +133,7 @@ def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = N
         passes=passes,
         nodes=_nodes(model.graph.nodes, compiled, touched),
         steps=tuple(_step(number, step, sizes) for number, step in enumerate(compiled.lowered.steps)),
-        memory=_memory(compiled.plan, sizes, compiled.program.pool.workers),
+        memory=_memory(compiled.plan, sizes, compiled.program.core.pool.workers),
     )
 
 

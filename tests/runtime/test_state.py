@@ -21,7 +21,7 @@ from sardonyx.kernel.expr import load
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.plan.native import image_of, plan_native
 from sardonyx.program.steps import Buffer, Growth, KernelStep, Lowered, State, Storage, View, whole
-from sardonyx.runtime.fast_path import FastPath
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.native_core import NativeCore
 from sardonyx.runtime.pool import shared_pool
 from sardonyx.runtime.state import StatefulProgram, StateSet
@@ -171,7 +171,7 @@ def test_bad_uses_are_named() -> None:
     with pytest.raises(errors.InvalidArgument, match="has 160 bytes"):
         states.array("total", (41,))
     with pytest.raises(errors.EngineError, match="keeps 'total' from run to run"):
-        FastPath(accumulating()._core).run_arrays([np.ones(40, F32)])
+        Executable(accumulating()._core).run_arrays([np.ones(40, F32)])
 
 
 def test_runs_on_one_set_follow_one_another() -> None:

@@ -29,13 +29,12 @@ from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.plan.turns import Turns, turns_of
 from sardonyx.program.steps import HostNodeStep, KernelStep, Lowered
 from sardonyx.providers.reference import node_step
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.executor import RunControl, run_body, run_step
-from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.native_core import ADDRESS_FIRST, SizeConflict
 from sardonyx.runtime.native_loop import NativeLoop
-from sardonyx.runtime.native_program import NativeProgram
 from sardonyx.runtime.pool import shared_pool, usable_cores
-from sardonyx.runtime.sized_path import SizedPath
+from sardonyx.runtime.segment_runner import SegmentRunner, executable_of
 from sardonyx.runtime.weight_store import WeightStore, shared_store
 from sardonyx.target.machine import runtime
 
@@ -69,7 +68,8 @@ def library(cache_folder: Path | None, target: str = "") -> KernelLibrary:
 class Compiled:
     """A native program with everything that led to it, for explaining."""
 
-    program: NativeProgram
+    program: Executable
+    runner: SegmentRunner
     grouping: Grouping
     lowered: Lowered
     plan: NativePlan
@@ -134,10 +134,10 @@ def compile_graph(
         failed |= broken
     host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
     pool = shared_pool(kernels.driver, settings.workers, settings.spinning, kernels.target.runtime)
-    program = NativeProgram(plan, addresses, pool, host_calls, settings.weights)
+    program, runner = executable_of(plan, addresses, pool, host_calls, settings.weights)
     if settings.eager:
         _ = program.constants
-    return Compiled(program, grouping, lowered, plan)
+    return Compiled(program, runner, grouping, lowered, plan)
 
 
 def _kept_nodes(
@@ -272,7 +272,7 @@ class Body:
         self._captured = captured_inputs(graph)
         self._lock = ForkSafeLock()
         self._compiled: Compiled | None = None
-        self._fast: FastPath | None = None
+        self._fast: Executable | None = None
         self._reference: BodyPlan | None = None
 
     def runner(self, outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl) -> SubgraphRunner:
@@ -288,7 +288,7 @@ class Body:
                     control.stop_if_asked()
                     return self._fast.run_arrays([*args, *captured.values()])
                 given = {**captured, **dict(zip(self._graph.inputs, args))}
-                values = compiled.program.run(given, control, sizes)
+                values = compiled.program.run_values(given, control, sizes)
             except SizeConflict:
                 return self._run_reference(outer, args, control)
             except errors.EngineError as error:
@@ -303,11 +303,9 @@ class Body:
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
         with self._lock:
-            compiled, fast = self._compiled, self._fast
+            compiled = self._compiled
         if compiled is not None:
             compiled.program.shrink()
-        if fast is not None:
-            fast.shrink()
 
     def _run_reference(self, outer: Mapping[Value, Any], args: Sequence[Any], control: RunControl) -> list[Any]:
         body = self._reference_plan()
@@ -323,7 +321,7 @@ class Body:
                 nodes = needed_nodes(self._order(self._graph), self._graph.outputs)
                 compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
                 ends = inputs, self._graph.outputs
-                self._fast = fast_path(compiled, *ends) or sized_path(compiled, *ends)
+                self._fast = short_way(compiled, *ends)
                 self._compiled = compiled  # last: who finds it does not ask for the lock
         return self._compiled
 
@@ -334,16 +332,16 @@ class Body:
         return self._reference
 
 
-def fast_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> FastPath | None:
-    """The short way through a program, if there is one: all native, and outputs that are different values."""
-    fits = compiled.program.is_all_native and _has_plain_ends(compiled.plan, inputs, outputs)
-    return FastPath(compiled.program.core) if fits else None
+def short_way(
+    compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value], *, one_call: bool = False
+) -> Executable | None:
+    """The program, if it can be run on arrays alone: no host steps, and outputs that are different values.
 
-
-def sized_path(compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value]) -> SizedPath | None:
-    """The short way through a program of which only kernels tell some sizes, if there is one."""
-    fits = compiled.program.is_without_host and _has_plain_ends(compiled.plan, inputs, outputs)
-    return SizedPath(compiled.program) if fits else None
+    With `one_call`, kernels must not tell any sizes either: then it can be saved.
+    """
+    runner = compiled.runner
+    fits = runner.is_one_call or (runner.is_without_host and not one_call)
+    return compiled.program if fits and _has_plain_ends(compiled.plan, inputs, outputs) else None
 
 
 def _has_plain_ends(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]) -> bool:

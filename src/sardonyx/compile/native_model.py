@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx import dtypes, errors
-from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, fast_path, library, sized_path
+from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, library, short_way
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.formats.program.read import ProgramCode
 from sardonyx.ir.graph import Graph, Model, Value, needed_nodes, walk
@@ -64,8 +64,8 @@ class NativeModel:
         self._release = partial(release_pages, weights)
         self._release()  # passes have read them
         self.main = self._compile(graph, graph.outputs)
-        self._fast = fast_path(self.main, graph.inputs, graph.outputs)
-        self._short = self._fast or sized_path(self.main, graph.inputs, graph.outputs)  # what a case's runs take
+        self._fast = short_way(self.main, graph.inputs, graph.outputs, one_call=True)
+        self._short = short_way(self.main, graph.inputs, graph.outputs)  # what the runs of a specialisation take
         self._release()  # what was packed lies in memory of its own now
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
         weakref.finalize(self, self._release).atexit = False
@@ -197,8 +197,6 @@ class NativeModel:
             compiled.program.shrink()
         for model in special:
             model.shrink()
-        if self._fast is not None:
-            self._fast.shrink()
 
 
 def _results(
@@ -206,7 +204,7 @@ def _results(
 ) -> list[Any]:
     given = {value: borrowed(feeds[value.name]) if value.name in feeds else constant_array(value) for value in graph.inputs}
     with np.errstate(all="ignore"):
-        values = compiled.program.run(given, control)
+        values = compiled.program.run_values(given, control)
     return owned([values[value] if value in values else constant_array(value) for value in outputs])
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sardonyx.runtime.fast_path import FastPath
+from sardonyx.runtime.executable import Executable
 
 Case: TypeAlias = tuple[tuple[str, tuple[int, ...], "int | None"], ...]  # each input's name, shape, and number if it decides
 
@@ -21,8 +21,8 @@ class CaseTable:
 
     def __init__(self, deciding: Sequence[str]) -> None:
         self.deciding = tuple(deciding)
-        self._programs: dict[Case, FastPath] = {}
-        self._last: tuple[list[tuple[str, int]], FastPath] | None = None
+        self._programs: dict[Case, Executable] = {}
+        self._last: tuple[list[tuple[str, int]], Executable] | None = None
 
     def case_of(self, feeds: Mapping[str, Any]) -> Case | None:
         """The case of some feeds; None if they are not all arrays."""
@@ -34,12 +34,12 @@ class CaseTable:
             entries.append((name, array.shape, number))
         return tuple(entries)
 
-    def put(self, case: Case, program: FastPath) -> None:
+    def put(self, case: Case, program: Executable) -> None:
         """Keep the program of a case."""
         self._programs[case] = program
         self._last = ([(name, number) for name, _, number in case if number is not None], program)
 
-    def find(self, case: Case) -> FastPath | None:
+    def find(self, case: Case) -> Executable | None:
         """The program of a case."""
         found = self._programs.get(case)
         if found is not None:

@@ -27,7 +27,7 @@ from sardonyx.formats.program.read import ProgramCode, ProgramFile
 from sardonyx.mapped_file import FileIdentity, identity_at, map_file
 from sardonyx.options import environment
 from sardonyx.runtime.cases import Case, CaseTable
-from sardonyx.runtime.fast_path import FastPath
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
 from sardonyx.runtime.origins import Origin, content_digest
 from sardonyx.runtime.pool import shared_pool
@@ -242,14 +242,14 @@ class _SavedModel:
         plan: ExecutionPlan = self.full.plan
         return plan
 
-    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+    def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
         """The program for these feeds, if it was saved."""
         raise NotImplementedError
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds."""
         if list(fetches) == [port.name for port in self.outputs] and (control is None or control.on_node is None):
-            fast = self._fast_path(feeds)
+            fast = self._program_for(feeds)
             try:
                 if control is not None:
                     control.stop_if_asked()
@@ -269,7 +269,7 @@ class SavedModel(_SavedModel):
         self._loaded = loaded
         self.run_fast = loaded.fast.run
 
-    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+    def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
         return self._loaded.fast
 
     def shrink(self) -> None:
@@ -297,11 +297,11 @@ class SavedCases(_SavedModel):
         if results is None and self._full is not None:  # it knows cases that cannot be saved
             results = self._full.run_fast(feeds)
         if results is None:
-            fast = self._fast_path(feeds)
+            fast = self._program_for(feeds)
             results = None if fast is None else fast.run(feeds)
         return results
 
-    def _fast_path(self, feeds: Mapping[str, Any]) -> FastPath | None:
+    def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
         case = self._cases.case_of(feeds)
         if case is None or case in self._missing:
             return None
@@ -331,7 +331,7 @@ class LoadedProgram:
         self._code = [load(content, kind) for content in program.objects]
         entries = [self._code[number].functions[ENTRY] for number in program.object_of_step]
         pool = shared_pool(lambda: load(program.driver, kind), workers, spinning, kind)
-        self.fast = FastPath(NativeCore(program.image, entries, pool, lambda: arrays))
+        self.fast = Executable(NativeCore(program.image, entries, pool, lambda: arrays))
 
 
 def open_saved(place: Place, workers: int, spinning: bool, open_full: Callable[[], Any]) -> SavedModel | SavedCases | None:

@@ -23,7 +23,7 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.forks import ForkSafeLock
 from sardonyx.program.image import ALIGNMENT, numpy_type
-from sardonyx.runtime.fast_path import FastPath
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.native_core import Array, NativeCore
 
 _GROWTH: Final = 1.5
@@ -107,7 +107,7 @@ class StatefulProgram:
     def __init__(self, core: NativeCore) -> None:
         self._core = core
         # Contexts hold addresses of states: each set has its own, and they end with it.
-        self._paths: weakref.WeakKeyDictionary[StateSet, FastPath] = weakref.WeakKeyDictionary()
+        self._paths: weakref.WeakKeyDictionary[StateSet, Executable] = weakref.WeakKeyDictionary()
 
     def run(self, arrays: Sequence[Array], states: StateSet) -> list[Array]:
         """The outputs for arrays in the order of the inputs; the states are read and written in place."""
@@ -115,6 +115,6 @@ class StatefulProgram:
         with states.lock:
             path = self._paths.get(states)
             if path is None:
-                path = self._paths[states] = FastPath(self._core)
+                path = self._paths[states] = Executable(self._core)
             path.prepare(given, states)
             return path.run_arrays(given)

@@ -1,7 +1,7 @@
-"""Runs a native plan: one call into native code for every segment between host steps.
+"""Runs a native plan segment by segment: one call into native code for every segment between what Python does.
 
-A run takes a context (arena and table) out of the program's stock and puts it back, so that several threads can run at once. A
-context remembers the sizes it was set up for; a run with the same sizes only fills in the addresses of inputs and outputs.
+A context (see `executable`) remembers the sizes it was set up for; a run with the same sizes only fills in the addresses of
+inputs and outputs.
 
 Sizes that only the data can tell (how many elements NonZero found) are bound when a kernel has counted them or a host step's
 result is there; values whose sizes become known together then get an arena of their own.
@@ -20,17 +20,17 @@ import numpy as np
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, evaluate, symbol
 from sardonyx.ir.graph import Value
+from sardonyx.plan.bound_segments import Axes, BoundHostStep, BoundNativeSegment, BoundSegments, BoundSizeStep, Place
 from sardonyx.plan.build import constant_array
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
-from sardonyx.plan.ways import Axes, HostWay, NativeWay, Place, SizeWay, Ways
 from sardonyx.program.steps import Buffer, HostNodeStep, KernelStep, SizeStep
 from sardonyx.provider_names import CPU_PROVIDER
+from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.executor import NodeTiming, RunControl
 from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of, new_array
 from sardonyx.runtime.pool import Pool
 from sardonyx.runtime.weight_store import WeightStore
 
-_MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
 _READ: Final = 0x100  # PyBUF_READ
@@ -53,27 +53,12 @@ class HostCall(Protocol):
         """Give memory kept for later runs back."""
 
 
-class _Stage(NamedTuple):
+class Stage(NamedTuple):
     """What a context was set up for at some point of a run: the symbols known by then, and their values."""
 
-    told: int
+    known: int
     symbols: list[int]
     late_used: int  # how many late arenas were taken by then
-
-
-class _Frame:
-    """A context with all it was set up for in its last run, and the sizes known in the run under way."""
-
-    __slots__ = ("context", "given", "stages", "symbols", "table", "table_address", "told")
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.table = context.table.data
-        self.table_address = address_of(context.table)
-        self.given: tuple[Any, ...] | None = None  # the shapes and told sizes that the first stage follows from
-        self.stages: list[_Stage] = []
-        self.told = 0
-        self.symbols: list[int] = []
 
 
 def _load_constants(plan: NativePlan, weights: WeightStore) -> dict[int, Array]:
@@ -81,37 +66,41 @@ def _load_constants(plan: NativePlan, weights: WeightStore) -> dict[int, Array]:
     return weights.load((number, constant) for number, constant in numbered if constant is not None)
 
 
-class NativeProgram:
-    """A compiled graph: inputs and outputs are arrays in the order of the plan's."""
+def executable_of(
+    plan: NativePlan,
+    addresses: Sequence[int],
+    pool: Pool,
+    host_calls: Mapping[HostNodeStep, HostCall],
+    weights: WeightStore,
+) -> tuple[Executable, SegmentRunner]:
+    """The program of a plan, and what runs its segments."""
+    # Not a method of the program: it would refer to itself, and keep its memory when it is dropped.
+    core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, weights))
+    runner = SegmentRunner(plan, core, host_calls)
+    return Executable(core, runner, is_one_call=runner.is_one_call), runner
 
-    def __init__(
-        self,
-        plan: NativePlan,
-        addresses: Sequence[int],
-        pool: Pool,
-        host_calls: Mapping[HostNodeStep, HostCall],
-        weights: WeightStore,
-    ) -> None:
+
+class SegmentRunner:
+    """Runs the segments of a plan; inputs and outputs are arrays in the order of the plan's."""
+
+    def __init__(self, plan: NativePlan, core: NativeCore, host_calls: Mapping[HostNodeStep, HostCall]) -> None:
         self.plan = plan
-        self.pool = pool
+        self.core = core
         self._host_calls = host_calls
-        # Not a method of this program: it would refer to itself, and keep its memory when it is dropped.
-        self.core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, weights))
-        self._free: list[_Frame] = []
         self._host_constants: dict[Value, Array] = {}
 
     @cached_property
-    def _ways(self) -> Ways:
+    def _bound(self) -> BoundSegments:
         """The plan by numbers; programs that are native as a whole rarely need it."""
-        return Ways(self.plan)
+        return BoundSegments(self.plan)
 
     @cached_property
     def _late_buffers(self) -> list[tuple[int, int]]:
         """Buffers that get their places in the middle of a run, with the symbols in their sizes."""
-        return [(number, self._ways.dim_needs[self.plan.sizes[number]]) for number in self.core.image.late[:, 0].tolist()]
+        return [(number, self._bound.dim_needs[self.plan.sizes[number]]) for number in self.core.image.late[:, 0].tolist()]
 
     @property
-    def is_all_native(self) -> bool:
+    def is_one_call(self) -> bool:
         """Whether a run never comes back to Python, and the inputs tell all sizes."""
         return all(isinstance(segment, NativeSegment) for segment in self.plan.segments) and not self.core.told
 
@@ -126,123 +115,109 @@ class NativeProgram:
                 told.update(segment.sizes)
         return {symbol(name) for name in self.core.told} <= told
 
-    @property
-    def constants(self) -> dict[int, Array]:
-        """The arrays of constant buffers, by number; made when they are first needed."""
-        return self.core.constants
-
-    def run(self, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int] | None = None) -> dict[Value, Any]:
+    def run(
+        self, context: RunContext, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int]
+    ) -> dict[Value, Any]:
         """The values of the graph's outputs, and of all host steps' results, for feeds by graph value.
 
         `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
         """
         values: dict[Value, Any] = dict(feeds)
-        arrays = [np.asarray(feeds[value], order="C") for value, _, _ in self._ways.inputs]
-        values.update(self._run(arrays, values, control, sizes or {}))
+        arrays = [np.asarray(feeds[value], order="C") for value, _, _ in self._bound.inputs]
+        self._begin(context, arrays, sizes)
+        values.update(self._run_segments(context, arrays, values, control, sizes))
         return values
 
-    def run_arrays(self, arrays: Sequence[Array]) -> list[Array]:
+    def run_arrays(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]:
         """The outputs of a program without host steps, for contiguous arrays in the order of the plan's inputs."""
-        outputs = self._run(arrays, {}, _UNCONTROLLED, {})
-        return [outputs[output.value] for output in self._ways.outputs]
+        self._begin(context, arrays, {})
+        outputs = self._run_segments(context, arrays, {}, _UNCONTROLLED, {})
+        return [outputs[output.value] for output in self._bound.outputs]
 
     def shrink(self) -> None:
-        """Give the memory kept for later runs back."""
-        self._free.clear()
+        """Give the memory that host steps keep for later runs back."""
         for call in self._host_calls.values():
             call.shrink()
 
-    def _run(
-        self, arrays: Sequence[Array], values: dict[Value, Any], control: RunControl, sizes: Mapping[str, int]
-    ) -> dict[Value, Array]:
-        """The outputs that native code writes; the results of host steps join `values`."""
-        try:
-            frame = self._free.pop()
-        except IndexError:
-            frame = _Frame(self.core.new_context())
-        try:
-            self._begin(frame, arrays, sizes)
-            return self._run_ways(frame, arrays, values, control, sizes)
-        finally:
-            if len(self._free) < _MOST_CONTEXTS:
-                self._free.append(frame)
-
-    def _run_ways(
+    def _run_segments(
         self,
-        frame: _Frame,
+        context: RunContext,
         arrays: Sequence[Array],
         values: dict[Value, Any],
         control: RunControl,
         sizes: Mapping[str, int],
     ) -> dict[Value, Array]:
-        ways = self._ways
-        context = frame.context
-        bases, table = context.bases.data, frame.table
-        for (_, number, _), array in zip(ways.inputs, arrays):
+        bound = self._bound
+        bases, table = context.bases.data, context.table_view
+        for (_, number, _), array in zip(bound.inputs, arrays):
             bases[number] = address_of(array)
         outputs: dict[Value, Array] = {}
-        self._allocate_outputs(frame, bases, outputs)
+        self._allocate_outputs(context, bases, outputs)
         stage = 0
-        for way in ways.segments:
+        for segment in bound.segments:
             control.stop_if_asked()
-            if isinstance(way, NativeWay):
-                if way.needs & ~frame.told:
-                    missing = [name for number, name in enumerate(self.plan.symbols) if way.needs & ~frame.told & 1 << number]
+            if isinstance(segment, BoundNativeSegment):
+                if segment.needs & ~context.known_symbols:
+                    missing = [
+                        name
+                        for number, name in enumerate(self.plan.symbols)
+                        if segment.needs & ~context.known_symbols & 1 << number
+                    ]
                     raise SizeConflict(f"sizes nobody told: {', '.join(missing)}")
                 dims = context.sizes
-                for slot, buffer, offset in way.moving:
+                for slot, buffer, offset in segment.moving:
                     table[slot] = bases[buffer] + dims[offset]
-                self._run_segment(frame, way, control, sizes)
+                self._run_segment(context, segment, control, sizes)
                 self.core.raise_fault(context)
                 continue
-            before = frame.told
+            before = context.known_symbols
             shapes: list[tuple[Axes, Sequence[int]]]
-            if isinstance(way, SizeWay):
-                shapes = [(way.axes, self._found(way, bases))]
+            if isinstance(segment, BoundSizeStep):
+                shapes = [(segment.axes, self._found(segment, bases))]
             else:
-                shapes = self._run_host(frame, way, values, control, sizes)
+                shapes = self._run_host(context, segment, values, control, sizes)
             for axes, shape in shapes:
-                _bind(frame, axes, shape)
-            if frame.told != before:
+                _bind(context, axes, shape)
+            if context.known_symbols != before:
                 stage += 1
-                self._set_up(frame, stage)
+                self._set_up(context, stage)
             for axes, shape in shapes:
-                self._check(frame, axes, shape)
-            if frame.told != before:
-                self._allocate_outputs(frame, bases, outputs)
+                self._check(context, axes, shape)
+            if context.known_symbols != before:
+                self._allocate_outputs(context, bases, outputs)
         return outputs
 
-    def _begin(self, frame: _Frame, arrays: Sequence[Array], sizes: Mapping[str, int]) -> None:
+    def _begin(self, context: RunContext, arrays: Sequence[Array], sizes: Mapping[str, int]) -> None:
         """Set a context up for what the inputs' shapes tell; nothing to do if it was for the same shapes in its last run."""
         around = [sizes.get(name, -1) for name in self.plan.symbols] if sizes else []
         given = ([array.shape for array in arrays], around)
-        if given == frame.given:
-            first = frame.stages[0]
-            frame.told, frame.symbols = first.told, first.symbols.copy()
+        if given == context.given:
+            first = context.stages[0]
+            context.known_symbols, context.symbols = first.known, first.symbols.copy()
             return
-        frame.given = None  # if setting up fails, nothing may be taken for granted
-        frame.told, frame.symbols = 0, [_UNKNOWN] * len(self.plan.symbols)
+        context.given = None  # if setting up fails, nothing may be taken for granted
+        context.known_symbols, context.symbols = 0, [_UNKNOWN] * len(self.plan.symbols)
         for number, size in enumerate(around):
             if size >= 0:
-                frame.told |= 1 << number
-                frame.symbols[number] = size
-        for (_, _, axes), array in zip(self._ways.inputs, arrays):
-            _bind(frame, axes, array.shape)
-        self._set_up(frame, 0)
-        for (_, _, axes), array in zip(self._ways.inputs, arrays):
-            self._check(frame, axes, array.shape)
-        frame.given = given
+                context.known_symbols |= 1 << number
+                context.symbols[number] = size
+        for (_, _, axes), array in zip(self._bound.inputs, arrays):
+            _bind(context, axes, array.shape)
+        self._set_up(context, 0)
+        for (_, _, axes), array in zip(self._bound.inputs, arrays):
+            self._check(context, axes, array.shape)
+        context.given = given
 
-    def _set_up(self, frame: _Frame, stage: int) -> None:
+    def _set_up(self, context: RunContext, stage: int) -> None:
         """Evaluate all sizes and lay out memory for those that became known; what has its place keeps it.
 
         There is nothing to do if the run before knew the same sizes at this stage and all before it.
         """
-        stages, told, symbols = frame.stages, frame.told, frame.symbols
-        if stage and stage < len(stages) and stages[stage].told == told and stages[stage].symbols == symbols:
+        stages, told, symbols = context.stages, context.known_symbols, context.symbols
+        if stage and stage < len(stages) and stages[stage].known == told and stages[stage].symbols == symbols:
             return
         del stages[stage:]
-        core, context, needs = self.core, frame.context, self._ways.dim_needs
+        core, needs = self.core, self._bound.dim_needs
         core.evaluate(context, tuple(symbols), lambda one, other: bool((needs[one] | needs[other]) & ~told))
         before = 0
         if stage:
@@ -253,41 +228,43 @@ class NativeProgram:
         if ready:
             core.place_late(context, ready)
         core.fill_addresses(context)
-        stages.append(_Stage(told, symbols.copy(), context.late_used))
+        stages.append(Stage(told, symbols.copy(), context.late_used))
 
-    def _check(self, frame: _Frame, axes: Axes, shape: Sequence[int]) -> None:
+    def _check(self, context: RunContext, axes: Axes, shape: Sequence[int]) -> None:
         """Compare an actual shape with what is known of it. Kernels rely on sizes: a contradiction is an error."""
-        sizes = frame.context.sizes
+        sizes = context.sizes
         for dim, needs, size in zip(axes.dims, axes.needs, shape):
-            if sizes[dim] != size and not needs & ~frame.told:
+            if sizes[dim] != size and not needs & ~context.known_symbols:
                 raise SizeConflict(f"{axes.label!r}: a dimension is {size}, but {self.plan.dims[dim]} is {sizes[dim]} here")
 
-    def _allocate_outputs(self, frame: _Frame, bases: memoryview, outputs: dict[Value, Array]) -> None:
+    def _allocate_outputs(self, context: RunContext, bases: memoryview, outputs: dict[Value, Array]) -> None:
         """Make arrays for the outputs whose sizes are known by now."""
-        sizes = frame.context.sizes
-        for output in self._ways.outputs:
-            if not output.needs & ~frame.told and output.value not in outputs:
+        sizes = context.sizes
+        for output in self._bound.outputs:
+            if not output.needs & ~context.known_symbols and output.value not in outputs:
                 array = new_array([sizes[dim] for dim in output.dims], output.dtype)
                 outputs[output.value] = array
                 bases[output.buffer] = address_of(array)
 
-    def _known(self, frame: _Frame, sizes: Mapping[str, int]) -> dict[str, int]:
+    def _known(self, context: RunContext, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes known by now by name, with those of the graph around."""
         known = dict(sizes)
         for number, name in enumerate(self.plan.symbols):
-            if frame.told >> number & 1:
-                known[name] = frame.symbols[number]
+            if context.known_symbols >> number & 1:
+                known[name] = context.symbols[number]
         return known
 
-    def _run_segment(self, frame: _Frame, way: NativeWay, control: RunControl, sizes: Mapping[str, int]) -> None:
-        at, table = self.core.steps_address + way.first * _STEP_BYTES, frame.table_address
-        run = self.pool.run_alone if frame.context.alone else self.pool.run
+    def _run_segment(
+        self, context: RunContext, segment: BoundNativeSegment, control: RunControl, sizes: Mapping[str, int]
+    ) -> None:
+        at, table = self.core.steps_address + segment.first * _STEP_BYTES, context.table_address
+        run = self.core.pool.run_alone if context.alone else self.core.pool.run
         if control.on_node is None:
-            run(at, way.count, table)
+            run(at, segment.count, table)
             return
-        known = self._known(frame, sizes)
-        for number in range(way.count):  # watched: one step at a time
-            step = self.plan.steps[way.first + number]
+        known = self._known(context, sizes)
+        for number in range(segment.count):  # watched: one step at a time
+            step = self.plan.steps[segment.first + number]
             start = time.perf_counter_ns()
             run(at + number * _STEP_BYTES, 1, table)
             end = time.perf_counter_ns()
@@ -295,12 +272,12 @@ class NativeProgram:
             control.on_node(NodeTiming(step.label, step.label, step.label, CPU_PROVIDER, start, end, (), (), facts))
 
     def _run_host(
-        self, frame: _Frame, way: HostWay, values: dict[Value, Any], control: RunControl, sizes: Mapping[str, int]
+        self, context: RunContext, segment: BoundHostStep, values: dict[Value, Any], control: RunControl, sizes: Mapping[str, int]
     ) -> list[tuple[Axes, Sequence[int]]]:
         """Compute a node in Python; the shapes of its results that native code may read."""
         inputs: list[Any] = []
         lent: list[Array] = []  # memory of this run that Python sees only while the step runs
-        for value, place in way.inputs:
+        for value, place in segment.inputs:
             if value is None:
                 inputs.append(None)
             elif value in values:
@@ -308,22 +285,22 @@ class NativeProgram:
             elif place is None:
                 inputs.append(self._host_constant(value))
             else:
-                inputs.append(self._array(frame.context, place))
+                inputs.append(self._array(context, place))
                 if not place.is_constant:
                     lent.append(inputs[-1])
-        captured = {value: self._array(frame.context, place) for value, place in way.captured if value not in values}
+        captured = {value: self._array(context, place) for value, place in segment.captured if value not in values}
         lent += captured.values()
         around = {**values, **captured} if captured else values
-        results = self._host_calls[way.step](inputs, around, self._known(frame, sizes), control)
+        results = self._host_calls[segment.step](inputs, around, self._known(context, sizes), control)
         shapes: list[tuple[Axes, Sequence[int]]] = []
-        for (value, axes, number), result in zip(way.outputs, results):
+        for (value, axes, number), result in zip(segment.outputs, results):
             if not value.name or (result is None and axes is not None):  # an absent optional value is None, too
                 continue
             if axes is None:
                 values[value] = _detached(result, lent)
                 continue
             made = values[value] = _detached(np.asarray(result, order="C"), lent)
-            frame.context.bases[number] = address_of(made)
+            context.bases[number] = address_of(made)
             shapes.append((axes, made.shape))
         return shapes
 
@@ -334,12 +311,14 @@ class NativeProgram:
             found = self._host_constants[value] = constant_array(value)
         return found
 
-    def _found(self, way: SizeWay, bases: memoryview) -> list[int]:
+    def _found(self, segment: BoundSizeStep, bases: memoryview) -> list[int]:
         """Sizes that a kernel has found."""
-        found = [ctypes.c_int64.from_address(bases[way.counts] + 8 * number).value for number in range(len(way.axes.dims))]
-        for size, dim in zip(found, way.axes.dims):
+        found = [
+            ctypes.c_int64.from_address(bases[segment.counts] + 8 * number).value for number in range(len(segment.axes.dims))
+        ]
+        for size, dim in zip(found, segment.axes.dims):
             if size < 0:
-                raise SizeConflict(f"{way.axes.label!r}: {self.plan.dims[dim]} is {size}")
+                raise SizeConflict(f"{segment.axes.label!r}: {self.plan.dims[dim]} is {size}")
         return found
 
     def _array(self, context: Context, place: Place) -> Array:
@@ -347,7 +326,7 @@ class NativeProgram:
         sizes, width = context.sizes, place.dtype.itemsize
         shape = [sizes[dim] for dim in place.shape]
         if place.is_constant:
-            memory = self.constants[place.buffer].reshape(-1).view(np.uint8)  # not every type tells others what lies there
+            memory = self.core.constants[place.buffer].reshape(-1).view(np.uint8)  # not every type tells others what lies there
         else:
             memory = _memory_at(int(context.bases[place.buffer]), max(sizes[place.size], width), _READ)
         strides = [sizes[dim] * width for dim in place.strides]
@@ -384,11 +363,11 @@ def _detached(result: Any, lent: Sequence[Array]) -> Any:
     return result
 
 
-def _bind(frame: _Frame, axes: Axes, shape: Sequence[int]) -> None:
+def _bind(context: RunContext, axes: Axes, shape: Sequence[int]) -> None:
     """Learn the sizes of symbols from an actual shape."""
     if len(shape) != len(axes.dims):
         raise SizeConflict(f"{axes.label!r} has shape {list(shape)}, expected rank {len(axes.dims)}")
     for number, size in zip(axes.symbols, shape):
-        if number >= 0 and not frame.told >> number & 1:
-            frame.told |= 1 << number
-            frame.symbols[number] = size
+        if number >= 0 and not context.known_symbols >> number & 1:
+            context.known_symbols |= 1 << number
+            context.symbols[number] = size

@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class NativeWay:
+class BoundNativeSegment:
     """Steps that run in native code. `moving` has the table slot, the buffer and the offset's dim of addresses."""
 
     first: int
@@ -54,7 +54,7 @@ class NativeWay:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeWay:
+class BoundSizeStep:
     """Numbers in a buffer that tell sizes."""
 
     counts: int
@@ -62,7 +62,7 @@ class SizeWay:
 
 
 @dataclass(frozen=True, slots=True)
-class HostWay:
+class BoundHostStep:
     """A node that Python computes."""
 
     step: HostNodeStep
@@ -72,7 +72,7 @@ class HostWay:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputWay:
+class BoundOutput:
     """A result that native code writes, and the symbols in its shape."""
 
     value: Value
@@ -82,10 +82,10 @@ class OutputWay:
     needs: int
 
 
-Way: TypeAlias = Union[NativeWay, SizeWay, HostWay]
+BoundSegment: TypeAlias = Union[BoundNativeSegment, BoundSizeStep, BoundHostStep]
 
 
-class Ways:
+class BoundSegments:
     """All that a run of a plan does, in order."""
 
     def __init__(self, plan: NativePlan) -> None:
@@ -99,7 +99,7 @@ class Ways:
         ]
         self.outputs = [self._output(view) for view in plan.outputs]
         moving = self._moving()
-        self.segments = [self._way(segment, moving) for segment in plan.segments]
+        self.segments = [self._bound(segment, moving) for segment in plan.segments]
 
     def _needs(self, dim: Dim) -> int:
         """The symbols in a dim."""
@@ -123,20 +123,22 @@ class Ways:
         is_constant = buffer.storage is Storage.CONSTANT
         return Place(number, buffer.dtype.numpy, is_constant, shape, strides, offset, self._plan.sizes[number])
 
-    def _output(self, view: View) -> OutputWay:
+    def _output(self, view: View) -> BoundOutput:
         needs = 0
         for size in view.shape:
             needs |= self._needs(size)
         number = self._buffers[view.buffer]
-        return OutputWay(self._value(view), number, view.buffer.dtype.numpy, self._numbers(view.shape), needs)
+        return BoundOutput(self._value(view), number, view.buffer.dtype.numpy, self._numbers(view.shape), needs)
 
-    def _way(self, segment: NativeSegment | HostNodeStep | SizeStep, moving: Sequence[Sequence[tuple[int, int, int]]]) -> Way:
+    def _bound(
+        self, segment: NativeSegment | HostNodeStep | SizeStep, moving: Sequence[Sequence[tuple[int, int, int]]]
+    ) -> BoundSegment:
         if isinstance(segment, SizeStep):
-            return SizeWay(self._buffers[segment.counts], self._axes(segment.counts.label, segment.sizes))
+            return BoundSizeStep(self._buffers[segment.counts], self._axes(segment.counts.label, segment.sizes))
         if isinstance(segment, NativeSegment):
             end = segment.first + segment.count
             slots = tuple(slot for step in moving[segment.first : end] for slot in step)
-            return NativeWay(segment.first, segment.count, self._needs_of(segment), slots)
+            return BoundNativeSegment(segment.first, segment.count, self._needs_of(segment), slots)
         inputs = [
             (value, None if view is None else self._place(view)) for value, view in zip(segment.node.inputs, segment.inputs)
         ]
@@ -145,7 +147,7 @@ class Ways:
             (value, None, -1) if view is None else (value, self._axes(view.buffer.label, view.shape), self._buffers[view.buffer])
             for value, view in zip(segment.node.outputs, segment.outputs)
         ]
-        return HostWay(segment, tuple(inputs), tuple(captured), tuple(outputs))
+        return BoundHostStep(segment, tuple(inputs), tuple(captured), tuple(outputs))
 
     def _needs_of(self, segment: NativeSegment) -> int:
         """The symbols that must be known before a segment runs."""

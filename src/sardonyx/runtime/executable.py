@@ -1,0 +1,245 @@
+"""A program ready to run: one pool of contexts, and two ways through its segments.
+
+A program all of whose steps are one native segment is run by a single call into native code: no dictionaries, no conversions.
+`run` takes a user's feeds and only checks that nothing changed: plain contiguous arrays of the types and shapes of the last run
+that was checked in full. Anything else is left to the full way (`run` gives None), which hands checked arrays to `run_checked`.
+The addresses of arrays are read in native code, from the array objects.
+
+Other programs come back to Python between segments: for sizes that kernels find out, for host steps, for loops and for what other
+providers compute. `segments` runs them (see `segment_runner`), in a context of the same pool. Saved programs have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from sardonyx.codegen.driver import BIND_ENTRIES, BLOCK_POOL
+from sardonyx.program.image import numpy_type
+from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of, new_array
+
+if TYPE_CHECKING:
+    from sardonyx.ir.graph import Value
+    from sardonyx.runtime.executor import RunControl
+    from sardonyx.runtime.state import StateSet
+
+Shapes = tuple[tuple[int, ...], ...]
+
+_MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
+
+
+class RunContext(Context):
+    """Memory of one run at a time, and what it was last set up for: by the single call, or segment by segment. Never by both."""
+
+    __slots__ = (
+        "binds", "block", "block_address", "block_view", "given", "known_symbols", "object_view", "objects", "outputs", "shapes",
+        "stages", "symbols", "table_address", "table_view",
+    )  # fmt: skip
+
+    def __init__(self, core: NativeCore, entries: Array, values: int) -> None:
+        super().__init__(core.image.table_size, core.image.fault_entries)
+        self.table_view = self.table.data
+        self.table_address = address_of(self.table)
+        # For the single call
+        self.binds = entries.copy()
+        self.objects = np.zeros(max(values, 1), np.int64)
+        binds, where = self.binds.ctypes.data, self.objects.ctypes.data
+        steps, count = core.steps_address, core.step_count
+        self.block = np.array([steps, count, self.table_address, binds, len(entries), where, 0], np.int64)
+        self.block_view = self.block.data
+        self.block_address = self.block.ctypes.data
+        self.object_view = self.objects.data
+        self.shapes: Shapes | None = None
+        self.outputs: list[tuple[tuple[int, ...], Any]] = []
+        # For runs segment by segment
+        self.given: tuple[Any, ...] | None = None  # the shapes and sizes from around that the first stage follows from
+        self.stages: list[Any] = []  # what it was set up for after each segment that told sizes
+        self.known_symbols = 0  # in the run under way: a bit for each
+        self.symbols: list[int] = []  # their values
+
+
+class Segments(Protocol):
+    """Runs a program segment by segment."""
+
+    def run(
+        self, context: RunContext, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int]
+    ) -> dict[Value, Any]: ...
+
+    def run_arrays(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]: ...
+
+    def shrink(self) -> None: ...
+
+
+class Executable:
+    """A program with its code and constants, for any number of runs at once."""
+
+    def __init__(self, core: NativeCore, segments: Segments | None = None, *, is_one_call: bool = True) -> None:
+        self.core = core
+        self._segments = segments
+        self._is_one_call = is_one_call  # every run is a single call into native code
+        image = core.image
+        self._declared = [(port.name, numpy_type(port.dtype), len(port.dims)) for port in image.inputs]
+        self._result_types = [(numpy_type(port.dtype), list(port.dims)) for port in image.outputs]
+        positions = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
+        rows = [(slot, positions[buffer], dim) for slot, buffer, dim in image.address_slots.tolist() if buffer in positions]
+        # Where the addresses of inputs and outputs stand in the table: slot, number of the value, the offset's dim.
+        self._entries = np.array(rows, np.int64).reshape(-1, BIND_ENTRIES)
+        self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
+        self._free: list[RunContext] = []
+
+    @property
+    def constants(self) -> dict[int, Array]:
+        """The arrays of constant buffers, by number; made when they are first needed."""
+        return self.core.constants
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs, or None if this run needs the full way."""
+        expected = self._expected
+        if expected is None or len(feeds) != len(expected):
+            return self._run_declared(feeds)
+        arrays = []
+        for name, dtype, shape in expected:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+                return self._run_declared(feeds)
+            arrays.append(array)
+        if self._is_one_call:
+            return self._launch(arrays)
+        try:
+            return self._launch_segments(arrays)
+        except (SizeConflict, MemoryError, OverflowError):  # sizes may turn out not to fit in the middle of any run
+            return None
+
+    def _run_declared(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs for arrays of the declared types and ranks; None for other feeds, and for sizes that do not fit."""
+        if len(feeds) != len(self._declared):
+            return None
+        for name, dtype, rank in self._declared:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != rank:
+                return None
+        try:
+            return self.run_checked(feeds)
+        except (SizeConflict, MemoryError, OverflowError):
+            return None  # the full way says what is wrong
+
+    def run_checked(self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = ()) -> list[Any]:
+        """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the short way.
+
+        `targets` are arrays that outputs are written to, if type and shape are theirs; whoever gives one has made sure that it is
+        in C order and shares no memory with feeds or other targets.
+        """
+        arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self._declared]
+        results = self._launch(arrays, targets)
+        self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)]
+        return results
+
+    def run_arrays(self, arrays: Sequence[Array]) -> list[Any]:
+        """The outputs for checked arrays in the order of the inputs."""
+        return self._launch([np.asarray(array, order="C") for array in arrays])
+
+    def prepare(self, arrays: Sequence[Array], states: StateSet) -> None:
+        """Set the context of the next run up for these arrays and states; for one caller at a time."""
+        context = self._free.pop() if self._free else self._new_context()
+        context.states = states
+        shapes = tuple([array.shape for array in arrays])
+        try:
+            if shapes != context.shapes:
+                self._fit(context, shapes)
+            elif self.core.place_states(context):
+                self.core.fill_addresses(context)
+        finally:
+            context.states = None  # the context does not keep them
+        self._free.append(context)
+
+    def run_values(
+        self, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int] | None = None
+    ) -> dict[Value, Any]:
+        """The values of the graph's outputs, and of all host steps' results, for feeds by graph value: segment by segment.
+
+        `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
+        """
+        assert self._segments is not None
+        context = self._take()
+        try:
+            return self._segments.run(context, feeds, control, sizes or {})
+        finally:
+            self._give(context)
+
+    def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
+        if not self._is_one_call:
+            return self._launch_segments(arrays)
+        free = self._free
+        try:
+            context = free.pop()
+        except IndexError:
+            context = self._new_context()
+        shapes = tuple([array.shape for array in arrays])
+        if shapes != context.shapes:
+            self._fit(context, shapes)
+        if targets:
+            results = [_fitting(target, shape, dtype) for target, (shape, dtype) in zip(targets, context.outputs)]
+        else:
+            results = [new_array(shape, dtype) for shape, dtype in context.outputs]
+        view = context.object_view
+        position = 0
+        for array in arrays:
+            view[position] = id(array)
+            position += 1
+        for array in results:
+            view[position] = id(array)
+            position += 1
+        core = self.core
+        core.pool.launch(context.block_address, context.alone, context.block_view, BLOCK_POOL)
+        if core.image.faults:
+            core.raise_fault(context)
+        if len(free) < _MOST_CONTEXTS:
+            free.append(context)
+        return results
+
+    def _launch_segments(self, arrays: list[Array]) -> list[Any]:
+        """The outputs of a program without host steps; sizes become known while it runs, so it makes all results itself."""
+        assert self._segments is not None
+        context = self._take()
+        try:
+            return self._segments.run_arrays(context, arrays)
+        finally:
+            self._give(context)
+
+    def _new_context(self) -> RunContext:
+        return RunContext(self.core, self._entries, len(self._declared) + len(self._result_types))
+
+    def _take(self) -> RunContext:
+        """A context for a run segment by segment."""
+        try:
+            context = self._free.pop()
+        except IndexError:
+            context = self._new_context()
+        context.shapes = None  # what was set up for the single call does not hold afterwards
+        return context
+
+    def _give(self, context: RunContext) -> None:
+        if len(self._free) < _MOST_CONTEXTS:
+            self._free.append(context)
+
+    def _fit(self, context: RunContext, shapes: Shapes) -> None:
+        """Set a context up for other shapes."""
+        context.shapes = context.given = None  # if setting up fails, nothing may be taken for granted
+        self.core.fit(context, shapes)
+        context.binds[:, 2] = context.dims[self._entries[:, 2]]
+        sizes = context.sizes
+        context.outputs = [(tuple([sizes[dim] for dim in dims]), dtype) for dtype, dims in self._result_types]
+        context.shapes = shapes
+
+    def shrink(self) -> None:
+        """Give the memory kept for later runs back."""
+        self._free = []
+        if self._segments is not None:
+            self._segments.shrink()
+
+
+def _fitting(target: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """The target, if it has this shape and type; else a new array."""
+    return target if target is not None and target.shape == shape and target.dtype == dtype else np.empty(shape, dtype)

@@ -139,6 +139,23 @@ def test_another_set_of_fetched_values_packs_nothing(tmp_path: Path, packings: C
     assert packings() == 0
 
 
+def test_compiling_a_saved_model_for_other_values_packs_nothing(
+    tmp_path: Path, packings: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saved program has the packed weights, and hands them to the compiler when that is needed after all."""
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
+    path = products(tmp_path / "m.onnx")
+    sardonyx.InferenceSession(path)
+    assert packings() == 2
+    gc.collect()
+    session = sardonyx.InferenceSession(path)
+    x = random(3, SIDE)
+    expected = sardonyx.InferenceSession(path, providers=["SardonyxReferenceExecutionProvider"]).run(["a", "y"], {"x": x})
+    for found, wanted in zip(session.run(["a", "y"], {"x": x}), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+    assert packings() == 0
+
+
 def test_bodies_and_specialisations_pack_nothing(tmp_path: Path, packings: Callable[[], int]) -> None:
     def side(name: str, node: Any) -> Any:
         result = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)

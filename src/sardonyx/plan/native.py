@@ -13,6 +13,8 @@ from typing import Final
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, Expr, symbols_of
+from sardonyx.ir.tensor import OBJECT
+from sardonyx.program.constants import Derived, by_identity
 from sardonyx.program.image import Port, ProgramImage
 from sardonyx.program.steps import (
     FAULT_ENTRIES,
@@ -208,6 +210,13 @@ def image_of(plan: NativePlan) -> ProgramImage:
     sizes = size_table(plan.dims, plan.symbols)
     held = [(state.identity, plan.buffers[number].dtype.name) for number, state in states]
     return ProgramImage(tables, plan.symbols, inputs, outputs, faults, texts, counts, sizes, held)
+
+
+def constant_keys(plan: NativePlan) -> dict[int, str]:
+    """The keys that other sessions of the same file know packed constants by; those made of nothing that lasts have none."""
+    found = ((number, buffer.constant) for number, buffer in enumerate(plan.buffers))
+    keys = {number: each.key(by_identity) for number, each in found if isinstance(each, Derived) and each.sources}
+    return {number: key for number, key in keys.items() if not key.startswith(OBJECT)}
 
 
 def _port(plan: NativePlan, view: View) -> Port:

@@ -31,6 +31,7 @@ from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
 from sardonyx.runtime.origins import Origin, content_digest
 from sardonyx.runtime.pool import shared_pool
+from sardonyx.runtime.weight_store import shared_store
 from sardonyx.target.machine import machine_fingerprint, runtime
 
 if TYPE_CHECKING:
@@ -135,13 +136,18 @@ def programs(folder: str) -> CacheFolder:
     return CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT, environment().cache_trusted)
 
 
-def save(place: Place, record: Record, arrays: Mapping[int, Array], case: Case | None = None) -> None:
-    """Write a program, or that for one case, if it is small enough; a folder that cannot be written is not an error."""
+def save(
+    place: Place, record: Record, arrays: Mapping[int, Array], keys: Mapping[int, str] | None = None, case: Case | None = None
+) -> None:
+    """Write a program, or that for one case, if it is small enough; a folder that cannot be written is not an error.
+
+    `keys` are those that the weight store knows constants by: whoever opens the program hands it their arrays.
+    """
     from sardonyx.formats.program.write import write  # lazy: a start from a saved program writes nothing
 
     name, key = place.name(case)
     try:
-        pieces = write(key, record, arrays)
+        pieces = write(key, record, arrays, keys)
     except OverflowError:  # sizes no machine has: the program is made anew every time
         return
     files = programs(place.folder)
@@ -176,6 +182,8 @@ def read(place: Place, case: Case | None = None) -> ProgramFile | None:
     if file.key != key or file.references or not place.has(file.files):
         return None
     saved.mark_used(name)
+    for number, known in file.keys.items():
+        shared_store().offer(known, file.arrays[number])
     return file
 
 

@@ -19,6 +19,7 @@ from sardonyx.ir.dims import Expr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
 from sardonyx.options import EXTERNAL_FOLDER_KEY, ExecutionMode, GraphOptimizationLevel, SessionOptions
+from sardonyx.plan.native import constant_keys
 from sardonyx.runtime import saved
 from sardonyx.runtime.cases import Case
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type, to_plain
@@ -101,7 +102,8 @@ def _save(
         return
     plain = to_plain((program.inputs, program.outputs, program.overridable_initializers), description)
     deciding = program.deciding_inputs if code is None else ()
-    saved.save(place, Record(code, program.node_count, deciding, plain, files), arrays)
+    keys = {} if code is None else constant_keys(program.main.plan)
+    saved.save(place, Record(code, program.node_count, deciding, plain, files), arrays, keys)
     place.origin.keep()
     if code is not None:
         return
@@ -110,7 +112,8 @@ def _save(
     def save_case(case: Case, special: NativeModel) -> None:
         code = special.saved_program()
         if code is not None and saved.is_small_enough(special.main.program.constants):
-            saved.save(place, Record(code, node_count, files=files), special.main.program.constants, case)
+            main = special.main.program
+            saved.save(place, Record(code, node_count, files=files), main.constants, constant_keys(special.main.plan), case)
 
     program.on_case = save_case
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sardonyx
 from guarded import guarded
 from model_text import model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native
+from sardonyx import errors
 from sardonyx.runtime.native_core import SizeConflict
 
 SIZES = {"b": 2, "h": 3, "i": 5, "j": 7, "d": 4, "n": 19}
@@ -75,3 +77,11 @@ def test_sizes_that_do_not_agree_are_left_to_numpy() -> None:
     assert not host_nodes(compiled)
     with pytest.raises(SizeConflict):
         run_native(graph, compiled, {"x": np.zeros((2, 3), np.float32), "y": np.zeros((4, 5), np.float32)})
+
+
+@pytest.mark.parametrize("shape", [(3, 0, 5), (3, 5, 0), (3, 1, 5), (3, 5, 1), (3, 4, 5)])
+def test_a_diagonal_of_unequal_sizes_is_refused(shape: tuple[int, ...]) -> None:
+    content = model('(double[a,b,c] x) => (double[a,d] y) { y = Einsum<equation="...ii->...i">(x) }')
+    session = sardonyx.InferenceSession(content)
+    with pytest.raises(errors.InvalidArgument, match="expected equal ones"):
+        session.run(None, {"x": np.ones(shape)})  # NumPy alone reads outside of the array if the first size is 0

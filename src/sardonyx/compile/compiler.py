@@ -145,6 +145,7 @@ class CpuProvider(HostProvider):
         def specialised(case: Case) -> NativeModel:
             special = dataclasses.replace(model, graph=Cloner().graph(original))
             facts = {name: (shape, number) for name, shape, number in case}
+            free_parameters(special.graph, facts.keys() & special.graph.initializers.keys())  # fed: what they held is not read
             for value in special.graph.inputs:
                 shape, number = facts.get(value.name, (None, None))
                 if shape is None or not isinstance(value.type, TensorType):

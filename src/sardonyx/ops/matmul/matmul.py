@@ -186,7 +186,12 @@ def parse_equation(equation: str, operands: int) -> tuple[list[str], str]:
 def _einsum(*inputs: Array, equation: str) -> Array:
     terms, result = parse_equation(equation, len(inputs))
     for position, (x, term) in enumerate(zip(inputs, terms, strict=True)):
-        ellipsis_rank(term, x.ndim, f"input {position} of shape {x.shape}")
+        covered = ellipsis_rank(term, x.ndim, f"input {position} of shape {x.shape}")
+        before, _, after = term.partition("...") if "..." in term else (term, "", "")
+        own: dict[str, int] = {}
+        for letter, size in zip(before + after, x.shape[: len(before)] + x.shape[len(before) + covered :], strict=True):
+            if own.setdefault(letter, size) != size:  # NumPy reads outside of the array if the first is empty
+                raise ValueError(f"axis {letter!r} of input {position} has sizes {own[letter]} and {size}: expected equal ones")
     if "..." not in result:  # what the result does not name is summed, and NumPy needs letters for that
         covered = max((ellipsis_rank(term, x.ndim, "") for x, term in zip(inputs, terms, strict=True)), default=0)
         spare = [chr(code) for code in range(ord("A"), ord("z") + 1) if chr(code).isalpha() and chr(code) not in equation]
@@ -226,7 +231,9 @@ def _infer_einsum(ctx: InferContext) -> InferResult:
         after = term[len(before) + 3 :]
         covered = broadcast_shapes(covered, shape[len(before) : len(before) + spread])
         named = shape[: len(before)] + shape[len(before) + spread :]
+        own: dict[str, Dim] = {}
         for letter, dim in zip(before + after, named, strict=True):
+            ctx.expect_equal(own.setdefault(letter, dim), dim)  # a diagonal: no axis of it is broadcast
             sizes[letter] = broadcast_dims(sizes.get(letter, 1), dim)
             used.append((dim, letter))
         spans.append(shape[len(before) : len(before) + spread])

@@ -8,6 +8,7 @@ from sardonyx.kernel.indexing.transpose import TransposeKernel, square, units
 from sardonyx.kernel.matmul import interleave
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes, operand_sizes
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.target import cost
 from sardonyx.target.target import Target
 
 _TURNED_FROM = 4096  # elements
@@ -75,7 +76,7 @@ def _transposition(
         kernel,
         arguments,
         units([sizes[axis] for axis in outer], sizes[rows], sizes[columns]) * share,
-        product(sizes) * (100 * width) // 1000 * share,
+        cost.transposed(product(sizes), width) * share,
         (source.buffer,),
         (target.buffer,),
         label,
@@ -107,7 +108,7 @@ def _interleaving(source: View, target: View, kind: str, label: str, nodes: tupl
         kernel,
         arguments,
         interleave.units([sizes[axis] for axis in outer], sizes[rows]),
-        product(sizes) * (100 * width) // 1000,
+        cost.transposed(product(sizes), width),
         (source.buffer,),
         (target.buffer,),
         label,

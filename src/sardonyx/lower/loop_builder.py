@@ -11,6 +11,7 @@ from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.kernel.expr import BITS, Expr
 from sardonyx.kernel.loops import Inner, LoopKernel, Operand, Reduce, may_overwrite, units
 from sardonyx.program.steps import Address, Buffer, KernelStep, View
+from sardonyx.target import cost
 from sardonyx.target.target import Target
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div", "fma", "sqrt", "neg", "abs", "min", "max"))
@@ -156,8 +157,7 @@ def _in_place(
 
 
 def estimated_work(kernel: LoopKernel, elements: Dim) -> Dim:
-    """Nanoseconds on one core, roughly: a vector operation in half a cycle, or the memory traffic, whichever is more."""
+    """Nanoseconds on one core, roughly."""
     operations = sum(1 for node in kernel.nodes if node.args)
     moved = sum(BITS[operand.type] // 8 for operand in kernel.operands if operand.inner != "zero")
-    per_thousand = max(operations * 25, moved * 40, 100)
-    return elements * per_thousand // 1000
+    return cost.loop(elements, operations, moved)

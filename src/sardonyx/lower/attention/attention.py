@@ -27,6 +27,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import transposed
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.target import cost
 
 _FEW: Final = 6  # queries from which on it pays to pack the keys
 
@@ -121,7 +122,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         **{name: _address(view) for name, view in extra.items()},
     )
     reads = [view.buffer for view in (q, k, v, *given.operands, *extra.values())]
-    work = product([batch, heads, queries, keys]) * ((size + v.shape[3]) * 11 + 600) // 1000
+    work = cost.attention(product([batch, heads, queries, keys]), size + v.shape[3])
     ctx.step(
         KernelStep(
             kernel,
@@ -165,7 +166,7 @@ def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> 
             kernel,
             arguments,
             pack_units(kernel, sizes, keys, size, ctx.target) * share,
-            product(list(k.shape)) * 100 // 1000 * share,
+            cost.packed(product(list(k.shape))) * share,
             (k.buffer,),
             (target.buffer,),
             label,

@@ -16,6 +16,7 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.ops.indexing.layout import DOMAIN, POOLS
 from sardonyx.program.steps import Address, KernelStep
+from sardonyx.target import cost
 
 
 def _accepts_global_pool(node: Node) -> str:
@@ -82,7 +83,7 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
                 operands=operand_arguments(epilogue, moves, [0] * len(moves)),
             ),
             batch * blocks,
-            product([batch, blocks, pixels]) // 2,
+            cost.global_pool(product([batch, blocks, pixels])),
             (x.buffer, *epilogue.reads),
             epilogue.writes,
             group.label,

@@ -18,6 +18,7 @@ from sardonyx.lower.sampling.resize_tables import known_table
 from sardonyx.ops.indexing.layout import DOMAIN, repeats, resize_axes
 from sardonyx.ops.sampling.resize import AxisPlan, Interpolation
 from sardonyx.program.steps import Address, KernelStep
+from sardonyx.target import cost
 
 
 def _accepts(node: Node) -> str:
@@ -80,7 +81,7 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
             kernel,
             arguments,
             product([batch, blocks, rows]),
-            product([batch, blocks, rows, columns]) * (6 if blend else 2),
+            cost.blocked_resize(product([batch, blocks, rows, columns]), blends=bool(blend)),
             (x.buffer, *(table.buffer for table in tables), *epilogue.reads),
             epilogue.writes,
             group.label,

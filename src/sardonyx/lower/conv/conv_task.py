@@ -21,6 +21,7 @@ from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.steps import Address, Buffer, KernelStep, View, whole
+from sardonyx.target import cost
 from sardonyx.target.target import Target
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow"]
@@ -283,7 +284,7 @@ class Task(Blocks):
             kernel,
             arguments,
             product([weights.groups * sets, batch, place.out[0], place.out[1], chunks]),
-            flops // self.ctx.target.flops_per_ns,
+            cost.conv(flops, self.ctx.target),
             (x.buffer, packed.buffer, bias.buffer, zeros(self.ctx, self.block).buffer, *self.epilogue.reads),
             self.epilogue.writes,
             self.group.label,
@@ -385,7 +386,7 @@ class Task(Blocks):
                     **named("front top left", (0, 0, left)),
                 ),
                 rows,
-                rows * wide // 8,
+                cost.surrounded(rows * wide),
                 (x.buffer,),
                 (padded.buffer,),
                 "surround",
@@ -490,7 +491,7 @@ def window_step(
             kernel,
             arguments,
             product([made, batch, place.out[0], place.out[1]]),
-            vectors * (place.taps * reach + 2) // 2,
+            cost.window(vectors, place.taps * reach),
             (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
             result.epilogue.writes,
             result.group.label,

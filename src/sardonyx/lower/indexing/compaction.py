@@ -19,6 +19,7 @@ from sardonyx.lower.registry import template
 from sardonyx.lower.views import reshaped
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import KernelStep, View, element_count
+from sardonyx.target import cost
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def add_up(ctx: LowerContext, counts: View, label: str) -> tuple[View, View]:
             kernel,
             kernel.arguments.entries(chunks=counts.shape[0], counts=counts.address, starts=starts.address, total=total.address),
             1,
-            counts.shape[0] * 2,
+            cost.starts(counts.shape[0]),
             (counts.buffer,),
             (starts.buffer, total.buffer),
             label,
@@ -59,7 +60,7 @@ def count_nonzero(ctx: LowerContext, source: View, label: str) -> Counted:
             kernel,
             kernel.arguments.entries(elements=elements, source=source.address, counts=counts.address),
             chunks(elements),
-            elements // 8,
+            cost.count(elements),
             (source.buffer,),
             (counts.buffer,),
             label,
@@ -86,7 +87,7 @@ def write_places(ctx: LowerContext, counted: Counted, target: View, label: str) 
                 target=(target.address, target.strides),
             ),
             chunks(elements),
-            elements * 2,
+            cost.places(elements),
             (source.buffer, counted.starts.buffer),
             (target.buffer,),
             label,

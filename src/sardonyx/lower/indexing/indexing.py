@@ -21,6 +21,7 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.target import cost
 
 _OUT_OF_RANGE: Final = "index {{found}} is out of range for axis {axis} of size {{limit}}: expected {{low}} to {{high}}"
 _SHORT: Final = 16  # places on an axis that are too few to walk along
@@ -107,13 +108,12 @@ def index_step(
         code=fault[1],
     )
     source, target = (far[0], near[0]) if direction == "gather" else (near[0], far[0])
-    per_thousand = max(60 * width, 100) if row is not None else 1500
     ctx.step(
         KernelStep(
             kernel,
             arguments,
             units(kernel, all_sizes),
-            product(all_sizes) * per_thousand // 1000,
+            cost.index(product(all_sizes), width, rows=row is not None),
             (source.buffer, *(place.view.buffer for place in places), *((target.buffer,) if combine else ())),
             (target.buffer,),
             label,

@@ -13,6 +13,7 @@ from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.ops.indexing.layout import DOMAIN
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.target import cost
 
 
 def layout_step(ctx: LowerContext, plain: View, blocked: View, direction: Literal["to", "from"], label: str) -> None:
@@ -43,7 +44,7 @@ def layout_step(ctx: LowerContext, plain: View, blocked: View, direction: Litera
                 blocked_block=blocked.strides[1],
             ),
             product([batch, blocked.shape[1], chunks]),
-            product([batch, blocked.shape[1], pixels]) * block // 8,
+            cost.to_blocks(product([batch, blocked.shape[1], pixels]), block),
             (source.buffer,),
             (target.buffer,),
             label,
@@ -184,7 +185,7 @@ def _join(ctx: LowerContext, node: Node, target: View, label: str) -> None:
                     y_block=target.strides[1],
                 ),
                 product([x.shape[0], x.shape[1], chunks]),
-                product([x.shape[0], x.shape[1], pixels]) * 2,
+                cost.shifted(product([x.shape[0], x.shape[1], pixels])),
                 (x.buffer,),
                 (target.buffer,),
                 label,

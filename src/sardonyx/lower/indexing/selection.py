@@ -21,6 +21,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template, view
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View, element_count, whole
+from sardonyx.target import cost
 
 
 @template(
@@ -53,13 +54,13 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     kind = source.buffer.dtype.name
     if isinstance(wanted, int) and wanted <= topk.MOST:
         selection = TopKKernel(type=kind, largest=largest, outer=len(sizes), unit=source.strides[axis] == 1)
-        units, work = topk.units(sizes), product([*sizes, length]) * 2 + product([*sizes, wanted, wanted]) * 2
+        units, work = topk.units(sizes), cost.topk(product([*sizes, length]), product([*sizes, wanted, wanted]))
         ctx.step(_row_step(group, node, selection, selection.arguments.entries(**shared), units, work, sides))
         return
     ctx.check_equal(dim_min(length, sort.LONGEST), length)
     sorting = SortKernel(type=kind, largest=largest, outer=len(sizes))
     words = ctx.worker_scratch(dtypes.INT64, sorting.scratch(length), "words")
-    work = product([*sizes, length]) * sorting.bits // 4
+    work = cost.sort(product([*sizes, length]), sorting.bits)
     arguments = sorting.arguments.entries(**shared, scratch=(Address(words), (words.size,)))
     step = _row_step(group, node, sorting, arguments, sort.units(sizes), work, (*sides, whole(words, (words.size,))))
     ctx.step(step)
@@ -107,7 +108,7 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
     read, written = ((one.address, (*move, one.strides[axis], last)) for one, move, last in zip(sides, moves, inner_moves))
     arguments = kernel.arguments.entries(outer=sizes, steps=steps, inner=inner, source=read, target=written)
     elements = product([*sizes, steps, inner])
-    units, work = scan.units(kernel, sizes, inner, ctx.target), elements // 4 if kernel.vector else elements * 2
+    units, work = scan.units(kernel, sizes, inner, ctx.target), cost.scan(elements, vector=kernel.vector)
     reads, writes = (source.buffer,), (target.buffer,)
     ctx.step(KernelStep(kernel, arguments, units, work, reads, writes, node.op_type, (node.label,)))
     return True

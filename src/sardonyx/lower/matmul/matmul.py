@@ -30,6 +30,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.weights import pack_strips, transposed
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View
+from sardonyx.target import cost
 
 SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))
 _PACK_FROM: Final = 64  # rows of A from which on it pays to pack a computed B that could be used as it lies
@@ -305,7 +306,7 @@ class _Product:
                 kernel,
                 arguments,
                 pack_units(kernel, sizes, self.columns, self.depth, ctx.target) * share,
-                elements * (200 if order == "any" else 100) // 1000 * share,
+                cost.packed(elements, scattered=order == "any") * share,
                 (b.buffer,),
                 (target.buffer,),
                 label,
@@ -357,10 +358,10 @@ class _Product:
         self._step(kernel, arguments, tiles * share, self._work(epilogue.operations) * share, a, b.view)
 
     def _work(self, operations: int) -> Dim:
-        """Nanoseconds: a multiply-add in 1/60, fewer rows than 4 wait for B to come; a vector operation in 1/40 per element."""
+        """Nanoseconds on one core; fewer rows than 4 wait for B to come."""
         results = product(self.shape)
         slots = dim_max(self.rows, 4) * product([*self.shape[:-2], self.columns]) * self.depth
-        return slots * (36 if self.kind == "f64" else 18) // 1000 + results * operations * 25 // 1000
+        return cost.matmul(slots, results, operations, double=self.kind == "f64")
 
     def _summable_a(self) -> View:
         """A in the type of the sums: halves are converted once, by a step of their own."""
@@ -409,7 +410,7 @@ class _Product:
             b=(_address(second), (*merged[1][:-2], second.strides[-2])),
             operands=[(_address(view), move) for view, move in zip(self.epilogue.views, merged[2:])],
         )
-        work = product([*sizes, self.depth]) * (100 if self.kind == "f64" else 50) // 1000
+        work = cost.dot(product([*sizes, self.depth]), double=self.kind == "f64")
         self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.target) * share, work * share, first, second)
 
     def _lying_along_depth(self) -> View:

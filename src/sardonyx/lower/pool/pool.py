@@ -24,6 +24,7 @@ from sardonyx.lower.registry import template
 from sardonyx.lower.rows.rows import Made, Rows, lower_rows
 from sardonyx.ops.conv.windows import per_axis
 from sardonyx.program.steps import KernelStep, View
+from sardonyx.target import cost
 
 _MOST_ROWS: Final = 256  # of a window, over all its planes
 _MOST_COLUMNS: Final = 256
@@ -122,7 +123,7 @@ def pool_step(
             kernel,
             arguments,
             rows,
-            rows * place.out[2] * operations * 60 // 1000,
+            cost.pool(rows * place.out[2], operations),
             (x.buffer, *epilogue.reads),
             epilogue.writes,
             group.label,
@@ -174,7 +175,7 @@ def _with_places(ctx: LowerContext, group: Group, node: Node, place: Geometry) -
         places=places.address,
     )
     rows = product([*x.shape[:2], *place.out[:2]])
-    work = rows * place.out[2] * (10 + 2 * place.taps)
+    work = cost.max_places(rows * place.out[2], place.taps)
     writes = (values.buffer, places.buffer)
     ctx.step(KernelStep(kernel, arguments, rows, work, (x.buffer,), writes, group.label, (node.label,)))
     if group.after:

@@ -28,6 +28,7 @@ from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
 from sardonyx.program.constants import transform
 from sardonyx.program.steps import Address, Buffer, KernelStep, View
+from sardonyx.target import cost
 
 _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DIRECTIONS: Final = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}
@@ -428,7 +429,7 @@ class _Layer:
         if self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
             self._steps(kernel, arguments, count, reads, writes, memory.buffer)
             return
-        work = product([self.steps, count, operations]) * (self.batch + 3) * 25 // 1000
+        work = cost.recurrent(product([self.steps, count, operations]), self.batch)
         flops = 2 * product([self.steps, self.batch, count, operations])
         self._step(kernel, arguments, self.batch * count, work, reads, writes, flops)
 

@@ -30,6 +30,7 @@ from sardonyx.lower.views import expanded, reshaped, with_axes
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.ops.sampling.resize import AxisPlan, Interpolation, nearest_index, resize_plans, source_coordinates
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.target import cost
 
 _OLD_MODES: Final = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 _SHIFTED: Final = "tf_half_pixel_for_nn"  # coordinates that are no whole numbers even if the size stays
@@ -285,7 +286,7 @@ def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int,
             kernel,
             arguments,
             resample.units(kernel, sizes, points),
-            elements // 8 if row is not None else elements,
+            cost.resample(elements, rows=row is not None),
             (source.buffer, places.buffer, factors.buffer),
             (target.buffer,),
             node.op_type,

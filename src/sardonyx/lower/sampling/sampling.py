@@ -27,6 +27,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import reshaped
 from sardonyx.program.steps import KernelStep, View, element_count
+from sardonyx.target import cost
 
 _FARTHEST: Final = 2.0**30  # coordinates are cut to this before they become integers
 _TAP_BITS: Final = {"nearest": 0, "linear": 1, "cubic": 2}  # of an axis: two to this power are its taps
@@ -185,7 +186,7 @@ def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View
                 target=target.address,
             ),
             sample.units(batch, channels, count),
-            batch * channels * count * taps,
+            cost.sample(batch * channels * count * taps),
             tuple(view.buffer for view in sources),
             (target.buffer,),
             group.label,

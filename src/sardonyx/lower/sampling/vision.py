@@ -20,6 +20,7 @@ from sardonyx.lower.indexing.movement import root_of
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.target import cost
 
 
 def _input(node: Node, position: int) -> Value | None:
@@ -75,7 +76,7 @@ def non_max_suppression(ctx: LowerContext, group: Group) -> None:
             kernel,
             arguments,
             rows,
-            rows * count,
+            cost.suppress(rows * count),
             tuple(view.buffer for view in reads),
             (*(view.buffer for view in written), words, corners),
             group.label,
@@ -100,7 +101,7 @@ def non_max_suppression(ctx: LowerContext, group: Group) -> None:
             listing,
             arguments,
             rows,
-            ctx.shape(output)[0] * 4,
+            cost.listed(ctx.shape(output)[0]),
             tuple(view.buffer for view in sources),
             (target.buffer,),
             group.label,

@@ -1,0 +1,149 @@
+"""How long kernels take, in nanoseconds on one core, about.
+
+One function for each kind of kernel, of its sizes, which may be expressions over the model's symbols. The planner divides a step
+between as many workers as its time is worth (`program.image.PARALLEL_FROM`). Figures were measured on machines with AVX-512 and
+AVX2; `tools/calibrate_costs.py` puts estimates beside measurements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sardonyx.ir.dims import Dim
+    from sardonyx.target.target import Target
+
+
+def loop(elements: Dim, operations: int, moved: int) -> Dim:
+    """A loop kernel: a vector operation in half a cycle, or the bytes it moves for an element, whichever takes longer."""
+    return elements * max(operations * 25, moved * 40, 100) // 1000
+
+
+def transposed(elements: Dim, width: int) -> Dim:
+    """A copy that turns axes or mixes columns, of elements of so many bytes."""
+    return elements * (100 * width) // 1000
+
+
+def packed(elements: Dim, *, scattered: bool = False) -> Dim:
+    """A matrix put into strips; `scattered`: neither axis lies consecutively."""
+    return elements * (200 if scattered else 100) // 1000
+
+
+def matmul(slots: Dim, results: Dim, operations: int, *, double: bool) -> Dim:
+    """Tiles of a matrix product: multiply-adds in 1/60 each, and the operations of the epilogue on every result."""
+    return slots * (36 if double else 18) // 1000 + results * operations * 25 // 1000
+
+
+def dot(products: Dim, *, double: bool) -> Dim:
+    """Sums along the depth."""
+    return products * (100 if double else 50) // 1000
+
+
+def conv(flops: Dim, target: Target) -> Dim:
+    """A convolution in the blocked layout."""
+    return flops // target.flops_per_ns
+
+
+def window(vectors: Dim, terms: int) -> Dim:
+    """A depthwise convolution or a pool in the blocked layout: vectors of results, each a sum of so many terms."""
+    return vectors * (terms + 2) // 2
+
+
+def global_pool(vectors: Dim) -> Dim:
+    """The mean or largest of all pixels: vectors that are read."""
+    return vectors // 2
+
+
+def blocked_resize(vectors: Dim, *, blends: bool) -> Dim:
+    """A resized image in the blocked layout, by copies or by sums of four."""
+    return vectors * (6 if blends else 2)
+
+
+def to_blocks(vectors: Dim, lanes: int) -> Dim:
+    """To the blocked layout, or back."""
+    return vectors * lanes // 8
+
+
+def shifted(vectors: Dim) -> Dim:
+    """Channels put behind others that fill no block."""
+    return vectors * 2
+
+
+def surrounded(elements: Dim) -> Dim:
+    """Rows with a border of zeros."""
+    return elements // 8
+
+
+def attention(scores: Dim, depths: Dim) -> Dim:
+    """Attention: for every pair of query and key two products along a depth (their sum is given), and an exponential."""
+    return scores * (depths * 11 + 600) // 1000
+
+
+def recurrent(products: Dim, rows: Dim) -> Dim:
+    """A recurrent layer: products of one row over all steps; the weights come from memory once for all rows."""
+    return products * (rows + 3) * 25 // 1000
+
+
+def pool(results: Dim, operations: Dim) -> Dim:
+    """A pool of plain images, with so many operations for a result."""
+    return results * operations * 60 // 1000
+
+
+def max_places(results: Dim, taps: int) -> Dim:
+    """The largest of a window, and its place."""
+    return results * (10 + 2 * taps)
+
+
+def index(elements: Dim, width: int, *, rows: bool) -> Dim:
+    """Gather or scatter, of whole rows of elements of so many bytes, or element by element."""
+    return elements * (max(60 * width, 100) if rows else 1500) // 1000
+
+
+def topk(elements: Dim, inserted: Dim) -> Dim:
+    """The largest of each row; `inserted` counts moves among those found so far."""
+    return elements * 2 + inserted * 2
+
+
+def sort(elements: Dim, bits: int) -> Dim:
+    """Rows sorted by keys of so many bits."""
+    return elements * bits // 4
+
+
+def scan(elements: Dim, *, vector: bool) -> Dim:
+    """Running sums, of many rows at once or one by one."""
+    return elements // 4 if vector else elements * 2
+
+
+def count(elements: Dim) -> Dim:
+    """How many elements are not zero."""
+    return elements // 8
+
+
+def starts(counts: Dim) -> Dim:
+    """Running sum of counts."""
+    return counts * 2
+
+
+def places(elements: Dim) -> Dim:
+    """The places of elements that are not zero."""
+    return elements * 2
+
+
+def sample(terms: Dim) -> Dim:
+    """Elements between those of an image, by sums of so many terms in all."""
+    return terms
+
+
+def resample(elements: Dim, *, rows: bool) -> Dim:
+    """A resized plain tensor, by whole rows or element by element."""
+    return elements // 8 if rows else elements
+
+
+def suppress(boxes: Dim) -> Dim:
+    """Non-maximum suppression, by the boxes that are looked at."""
+    return boxes
+
+
+def listed(boxes: Dim) -> Dim:
+    """The list of boxes that were chosen."""
+    return boxes * 4

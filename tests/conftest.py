@@ -7,12 +7,17 @@ import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Object code and saved programs of tests stay in the project, not among the user's.
 os.environ.setdefault("SARDONYX_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "tests"))
 
 # Whatever is compiled, the graph is verified after every pass.
 os.environ.setdefault("SARDONYX_VERIFY", "1")
+
+# How long an example takes decides nothing: the machine may be busy.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

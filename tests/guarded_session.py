@@ -9,8 +9,6 @@ constant. Buffers are filled with ones (NaN as a float) before each run, so that
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,46 +16,12 @@ from unittest import mock
 
 import numpy as np
 
+from guarded import GuardedPages
 from sardonyx.runtime import executable, segment_runner
 from sardonyx.runtime.arena import ArenaLayout
 from sardonyx.runtime.native_core import Context, NativeCore
 
-_PAGE = mmap.PAGESIZE
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_NONE, _READ = 0, 1
 Array = np.ndarray[Any, Any]
-
-
-class _Pages:
-    """Whole pages between two that nobody may touch."""
-
-    def __init__(self, size: int) -> None:
-        self.size = -(-max(size, 1) // _PAGE) * _PAGE
-        try:
-            self.map = mmap.mmap(-1, self.size + 2 * _PAGE)
-        except OSError as error:  # as the memory it stands for, see `Arena`
-            raise MemoryError(str(error)) from None
-        self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) + _PAGE
-        self.protect(self.start - _PAGE, _PAGE, _NONE)
-        self.protect(self.start + self.size, _PAGE, _NONE)
-
-    @staticmethod
-    def protect(address: int, size: int, how: int) -> None:
-        if _LIBC.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), how):
-            raise OSError(ctypes.get_errno(), "mprotect failed")
-
-    def array(self, shape: tuple[int, ...], dtype: Any, at_start: bool) -> Array:
-        """An array that begins at the first byte, or ends at the last."""
-        dtype = np.dtype(dtype)
-        count = int(np.prod(shape, dtype=np.int64))
-        offset = _PAGE + (0 if at_start else self.size - count * dtype.itemsize)
-        flat: Array = np.frombuffer(self.map, np.uint8, count * dtype.itemsize, offset)
-        flat[...] = 0xFF
-        whole: Array = flat.view(dtype).reshape(shape)
-        return whole
-
-    def make_read_only(self) -> None:
-        self.protect(self.start, self.size, _READ)
 
 
 class _Guard:
@@ -71,9 +35,9 @@ class _Guard:
         whole = (shape,) if isinstance(shape, int) else tuple(shape)
         if any(size < 0 for size in whole):
             raise ValueError("negative dimensions are not allowed")
-        pages = _Pages(int(np.prod(whole, dtype=np.int64)) * np.dtype(dtype).itemsize)
+        pages = GuardedPages(int(np.prod(whole, dtype=np.int64)) * np.dtype(dtype).itemsize)
         self._alive.append(pages)
-        return pages.array(whole, dtype, self.at_start)
+        return pages.array(whole, dtype, self.at_start, fill=0xFF)
 
     def copy(self, array: Any, *, read_only: bool) -> Array:
         copied = self.empty(array.shape, array.dtype)

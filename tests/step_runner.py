@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from guarded import GuardedMemory
+from guarded import GuardedPages
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.ir.dims import evaluate
 from sardonyx.ir.tensor import Array
@@ -36,10 +36,10 @@ class GuardedMachine:
 
     def __init__(self, kernels: KernelLibrary) -> None:
         self._kernels = kernels
-        self._held: dict[int, tuple[GuardedMemory, Array]] = {}
+        self._held: dict[int, tuple[GuardedPages, Array]] = {}
 
     def put(self, array: Array) -> int:
-        memory = GuardedMemory(array.nbytes)
+        memory = GuardedPages(array.nbytes)
         held = memory.array(array.shape, array.dtype)
         held[...] = array
         address = int(held.ctypes.data)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -80,24 +78,6 @@ def test_nets_have_the_same_bits_as_elsewhere(net: str, plain: None, monkeypatch
         assert same_bits(actual, wanted)
 
 
-def test_every_unit_is_done_once_whoever_does_it(three: Pool) -> None:
-    job = Job(worth=3)
-    for turn in range(1, 4):
-        job.run(three)
-        assert job.counters.sum() == STEPS * UNITS * turn
-    assert (job.counters[:3] > 0).all()
-
-
-def test_callers_that_find_the_pool_busy_do_their_work_alone(three: Pool) -> None:
-    jobs = [Job(worth=3) for _ in range(4)]
-    threads = [threading.Thread(target=lambda job=job: [job.run(three) for _ in range(5)]) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [int(job.counters.sum()) for job in jobs] == [5 * STEPS * UNITS] * 4
-
-
 def test_workers_sleep_when_there_is_nothing_to_do(three: Pool) -> None:
     Job(worth=3).run(three)
     before = time.process_time()
@@ -118,18 +98,6 @@ def test_a_closed_pool_opens_again_and_one_that_nobody_has_ends(plain: None) -> 
     assert alive() is None
     thread.join(10)
     assert not thread.is_alive()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_gets_workers_of_its_own(three: Pool) -> None:
-    job = Job(worth=3)
-    job.run(three)
-    child = os.fork()
-    if child == 0:
-        job.run(three)
-        os._exit(0 if job.counters.sum() == 2 * STEPS * UNITS else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_loops_run_natively_on_several_workers(plain: None, monkeypatch: pytest.MonkeyPatch) -> None:

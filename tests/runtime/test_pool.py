@@ -21,6 +21,7 @@ from sardonyx.codegen import driver
 from sardonyx.compile.assemble import library
 from sardonyx.datasets import get_example
 from sardonyx.runtime import pool as pools
+from sardonyx.runtime.plain_pool import PlainPool
 from sardonyx.runtime.pool import Pool
 from sardonyx.target.machine import LINUX
 
@@ -32,12 +33,22 @@ def two() -> Iterator[Pool]:
     pool.close()
 
 
-def test_every_unit_is_done_once_whoever_does_it(two: Pool) -> None:
-    job = Job(worth=2)
+@pytest.fixture(params=[(Pool, "native", 2), (PlainPool, "plain", 3)], ids=["native", "plain"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    """A pool whose workers wait in native code, and one whose workers wait in Python."""
+    kind, runtime, workers = request.param
+    monkeypatch.setenv("SARDONYX_RUNTIME", runtime)
+    pool = kind(library(None).driver(), workers)
+    yield pool
+    pool.close()
+
+
+def test_every_unit_is_done_once_whoever_does_it(either: Pool) -> None:
+    job = Job(worth=either.workers)
     for turn in range(1, 4):
-        job.run(two)
+        job.run(either)
         assert job.counters.sum() == STEPS * UNITS * turn
-    assert (job.counters[:2] > 0).all()
+    assert (job.counters[: either.workers] > 0).all()
 
 
 def test_a_step_that_is_worth_one_worker_gets_one(two: Pool) -> None:
@@ -65,9 +76,9 @@ def test_workers_sleep_when_there_is_nothing_to_do_and_wake_up_again(two: Pool) 
     assert job.counters.sum() == 2 * STEPS * UNITS
 
 
-def test_callers_that_find_the_pool_busy_do_their_work_alone(two: Pool) -> None:
-    jobs = [Job(worth=2) for _ in range(6)]
-    threads = [threading.Thread(target=lambda job=job: [job.run(two) for _ in range(20)]) for job in jobs]
+def test_callers_that_find_the_pool_busy_do_their_work_alone(either: Pool) -> None:
+    jobs = [Job(worth=either.workers) for _ in range(6)]
+    threads = [threading.Thread(target=lambda job=job: [job.run(either) for _ in range(20)]) for job in jobs]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -77,15 +88,15 @@ def test_callers_that_find_the_pool_busy_do_their_work_alone(two: Pool) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_gets_workers_of_its_own(two: Pool) -> None:
-    job = Job(worth=2)
-    job.run(two)
+def test_a_forked_child_gets_workers_of_its_own(either: Pool) -> None:
+    job = Job(worth=either.workers)
+    job.run(either)
     child = os.fork()
     if child == 0:
-        job.run(two)
+        job.run(either)
         os._exit(0 if job.counters.sum() == 2 * STEPS * UNITS else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    job.run(two)
+    job.run(either)
     assert job.counters.sum() == 2 * STEPS * UNITS
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sardonyx.codegen.driver import LINE, LINES, SPINS, WORKERS
 from sardonyx.codegen.loader import LoadedCode
 from sardonyx.forks import ForkSafeLock, held_off, importing
 from sardonyx.target.machine import PLAIN
@@ -26,8 +27,6 @@ from sardonyx.target.machine import PLAIN
 if TYPE_CHECKING:
     from threading import Thread
 
-_HEAD_BYTES, _LINE_BYTES = 128, 64  # the pool block (see `codegen.driver`): its head, and the line of each worker
-_OFFSET_WORKERS, _OFFSET_SPINS = 40, 48
 _MOST_WORKERS = 256  # of a pool, on machines with fewer cores: each more of them makes every barrier longer
 _SPINS = 40_000  # turns of about 40 ns: 1.6 ms
 
@@ -148,12 +147,12 @@ class Pool:
         with importing:
             from threading import Thread  # lazy: small programs never start one, and would notice the import
 
-        block = ctypes.create_string_buffer(_HEAD_BYTES + _LINE_BYTES * (self.workers + 1))
-        address = (ctypes.addressof(block) + _LINE_BYTES - 1) // _LINE_BYTES * _LINE_BYTES
-        ctypes.c_int64.from_address(address + _OFFSET_SPINS).value = self._spins
+        block = ctypes.create_string_buffer(LINES + LINE * (self.workers + 1))
+        address = (ctypes.addressof(block) + LINE - 1) // LINE * LINE
+        ctypes.c_int64.from_address(address + SPINS).value = self._spins
         threads = self._start_threads(Thread, block, address)
         # Nobody reads the number before the first job.
-        ctypes.c_int64.from_address(address + _OFFSET_WORKERS).value = len(threads) + 1
+        ctypes.c_int64.from_address(address + WORKERS).value = len(threads) + 1
         self._block, self._address, self._threads = block, address, threads
         self._pid = os.getpid()
 

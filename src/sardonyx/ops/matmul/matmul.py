@@ -7,7 +7,7 @@ products of 8-bit and 16-bit data. Otherwise they are computed in the integer ty
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.infer import InferContext, InferResult, broadcast_dims, broadcast_shapes
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.registry import op
+
+_Size = TypeVar("_Size", int, Dim)
 
 
 def exact_float(depth: int, *operands: Array) -> np.dtype[Any] | None:
@@ -186,10 +188,8 @@ def parse_equation(equation: str, operands: int) -> tuple[list[str], str]:
 def _einsum(*inputs: Array, equation: str) -> Array:
     terms, result = parse_equation(equation, len(inputs))
     for position, (x, term) in enumerate(zip(inputs, terms, strict=True)):
-        covered = ellipsis_rank(term, x.ndim, f"input {position} of shape {x.shape}")
-        before, _, after = term.partition("...") if "..." in term else (term, "", "")
         own: dict[str, int] = {}
-        for letter, size in zip(before + after, x.shape[: len(before)] + x.shape[len(before) + covered :], strict=True):
+        for letter, size in term_sizes(term, x.shape, f"input {position} of shape {x.shape}")[0]:
             if own.setdefault(letter, size) != size:  # NumPy reads outside of the array if the first is empty
                 raise ValueError(f"axis {letter!r} of input {position} has sizes {own[letter]} and {size}: expected equal ones")
     if "..." not in result:  # what the result does not name is summed, and NumPy needs letters for that
@@ -214,6 +214,13 @@ def ellipsis_rank(term: str, rank: int, what: str) -> int:
     return rank - named
 
 
+def term_sizes(term: str, shape: tuple[_Size, ...], what: str) -> tuple[list[tuple[str, _Size]], tuple[_Size, ...]]:
+    """The letters of a term with the sizes they stand for, and the sizes of its ellipsis."""
+    before, _, after = term.partition("...")
+    first, end = len(before), len(before) + ellipsis_rank(term, len(shape), what)
+    return list(zip(before + after, shape[:first] + shape[end:], strict=True)), shape[first:end]
+
+
 def _infer_einsum(ctx: InferContext) -> InferResult:
     terms, result = parse_equation(ctx.attr("equation"), len(ctx.inputs))
     sizes: dict[str, Dim] = {}
@@ -226,17 +233,14 @@ def _infer_einsum(ctx: InferContext) -> InferResult:
             if "..." in term and "..." in result:
                 return None
             continue
-        spread = ellipsis_rank(term, len(shape), f"input {index} of shape {format_shape(shape)}")
-        before = term.partition("...")[0] if "..." in term else term
-        after = term[len(before) + 3 :]
-        covered = broadcast_shapes(covered, shape[len(before) : len(before) + spread])
-        named = shape[: len(before)] + shape[len(before) + spread :]
+        named, span = term_sizes(term, shape, f"input {index} of shape {format_shape(shape)}")
+        covered = broadcast_shapes(covered, span)
         own: dict[str, Dim] = {}
-        for letter, dim in zip(before + after, named, strict=True):
+        for letter, dim in named:
             ctx.expect_equal(own.setdefault(letter, dim), dim)  # a diagonal: no axis of it is broadcast
             sizes[letter] = broadcast_dims(sizes.get(letter, 1), dim)
             used.append((dim, letter))
-        spans.append(shape[len(before) : len(before) + spread])
+        spans.append(span)
     for dim, letter in used:
         ctx.expect_broadcast((dim,), (sizes[letter],))
     for span in spans:

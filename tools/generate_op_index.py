@@ -7,35 +7,49 @@ python tools/generate_op_index.py --check    exits 1 if an index is out of date
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
+from unittest import mock
 
 from sardonyx.lower import registry as lower_registry
 from sardonyx.ops import registry
 
 ROOT = Path(__file__).parent.parent / "src/sardonyx"
+FAMILY_DEPTH = 3  # points in the name of a module in a folder of a family: sardonyx.ops.matmul.matmul
 
 
-def index(package: str, families: Iterable[str], defined: Callable[[], set[tuple[str, str, int]]]) -> str:
-    """Lines `domain::Name module module`, for what each family module adds when it is imported."""
-    modules: dict[tuple[str, str], list[str]] = {}
-    for family in families:
-        before = defined()
-        importlib.import_module(f"sardonyx.{package}.{family}")
-        for domain, name, _ in sorted(defined() - before):
-            places = modules.setdefault((domain, name), [])
-            if family not in places:
-                places.append(family)
-    lines = [f"{domain}::{name} {' '.join(places)}" for (domain, name), places in sorted(modules.items())]
+def index(package: str, defined: Callable[[], set[tuple[str, str, int]]]) -> str:
+    """Lines `domain::Name module module`: what every module of a family adds while its own code runs."""
+    places: dict[tuple[str, str], set[str]] = {}
+    known = defined()
+    if known:
+        raise SystemExit(f"operators are defined before any module was looked at: {sorted(known)[:5]}")
+    execute = SourceFileLoader.exec_module
+
+    def noting(loader: SourceFileLoader, module: ModuleType) -> None:
+        execute(loader, module)  # what it imports first is noted first, as its own
+        family = module.__name__.removeprefix(f"sardonyx.{package}.")
+        for domain, name, _ in defined() - known:
+            places.setdefault((domain, name), set()).add(family)
+        known.update(defined())
+
+    with mock.patch.object(SourceFileLoader, "exec_module", noting):
+        for found in pkgutil.walk_packages([str(ROOT / package)], f"sardonyx.{package}."):
+            if found.name.count(".") == FAMILY_DEPTH:
+                importlib.import_module(found.name)
+    lines = [f"{domain}::{name} {' '.join(sorted(modules))}" for (domain, name), modules in sorted(places.items())]
     head = "# Which module defines which operator. Written by tools/generate_op_index.py."
     return "\n".join([head, *lines]) + "\n"
 
 
 def main() -> int:
     texts = {
-        ROOT / "ops/index.txt": index("ops", registry.FAMILIES, registry.defined),
-        ROOT / "lower/index.txt": index("lower", lower_registry.FAMILIES, lower_registry.defined),
+        ROOT / "ops/index.txt": index("ops", registry.defined),
+        ROOT / "lower/index.txt": index("lower", lower_registry.defined),
     }
     stale = []
     for path, text in texts.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 
 import pytest
@@ -17,6 +16,7 @@ from sardonyx.lower import registry
 from sardonyx.matching.kernels import Argument, KernelDef, KernelTable
 from sardonyx.matching.signatures import SIGNATURES
 from sardonyx.ops import signature
+from sardonyx.ops.index import load_all, read_index
 from sardonyx.providers.reference import DEFINITIONS, definition_of
 
 
@@ -105,8 +105,7 @@ def test_a_model_may_bring_its_own_resolver() -> None:
 
 
 def compiler_kernels() -> list[KernelDef]:
-    for family in registry.FAMILIES:
-        importlib.import_module(f"sardonyx.lower.{family}")
+    load_all("sardonyx.lower")
     return registry.kernels()
 
 
@@ -151,3 +150,11 @@ def test_definitions_are_kernels_for_their_opset_versions() -> None:
     assert DEFINITIONS.mismatches(Node("Gelu", [], [], version=19)) == [
         "it is for version 20 and later of Gelu, the node is of version 19"
     ]
+
+
+def test_the_index_names_the_modules_that_rules_stand_in() -> None:
+    load_all("sardonyx.lower")
+    index = read_index("sardonyx.lower")
+    for kernel in registry.kernels():
+        module = kernel.kernel.__module__.removeprefix("sardonyx.lower.")
+        assert module in index[kernel.domain, kernel.operator], kernel

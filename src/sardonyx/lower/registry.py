@@ -32,40 +32,6 @@ if TYPE_CHECKING:
     from sardonyx.lower.groups import Group
     from sardonyx.lower.lowering import LowerContext
 
-FAMILIES: Final = (
-    "elementwise.elementwise",
-    "elementwise.elementwise_math",
-    "elementwise.cast",
-    "rows.reduce",
-    "rows.norm",
-    "matmul.matmul",
-    "rnn.rnn",
-    "attention.attention",
-    "attention.contrib_attention",
-    "attention.rotary",
-    "attention.grouped_attention",
-    "pool.pool",
-    "rows.lrn",
-    "quant.quant",
-    "quant.quant_matmul",
-    "quant.quant_conv",
-    "conv.conv",
-    "conv.conv_pool",
-    "conv.conv_resize",
-    "conv.conv_transpose",
-    "indexing.layout",
-    "indexing.movement",
-    "indexing.slicing",
-    "indexing.indexing",
-    "creation.creation",
-    "indexing.selection",
-    "indexing.compaction",
-    "matmul.einsum",
-    "sampling.vision",
-    "sampling.sampling",
-    "sampling.resize",
-)
-
 ElementwiseRule: TypeAlias = Callable[..., Expr]
 TemplateRule: TypeAlias = Callable[["LowerContext", "Group"], None]
 ViewRule: TypeAlias = Callable[["LowerContext", Node], bool]

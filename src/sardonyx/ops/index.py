@@ -5,6 +5,7 @@ The indices (`ops/index.txt`, `lower/index.txt`) are written by tools/generate_o
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from importlib import resources
 
@@ -19,3 +20,9 @@ def read_index(package: str) -> dict[tuple[str, str], tuple[str, ...]]:
             domain, _, name = label.rpartition("::")
             found[domain, name] = tuple(families)
     return found
+
+
+def load_all(package: str) -> None:
+    """Import every module an index names."""
+    for module in sorted({module for modules in read_index(package).values() for module in modules}):
+        importlib.import_module(f"{package}.{module}")

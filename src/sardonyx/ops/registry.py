@@ -27,61 +27,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from sardonyx.ops.index import read_index
+from sardonyx.ops.index import load_all, read_index
 
 if TYPE_CHECKING:
     from sardonyx.ir.graph import Node
     from sardonyx.ops.infer import InferContext, InferResult
-
-FAMILIES: Final = (
-    "elementwise.elementwise",
-    "elementwise.elementwise_math",
-    "elementwise.cast",
-    "rows.reduce",
-    "indexing.selection",
-    "creation.creation",
-    "indexing.movement",
-    "indexing.slicing",
-    "indexing.indexing",
-    "matmul.matmul",
-    "conv.conv",
-    "conv.conv_transpose",
-    "pool.pool",
-    "rows.norm",
-    "sampling.resize",
-    "sampling.sampling",
-    "sampling.vision",
-    "rnn.rnn",
-    "attention.attention",
-    "rows.loss",
-    "sampling.signal",
-    "quant.quant",
-    "creation.random",
-    "control.control",
-    "control.sequence",
-    "control.region",
-    "text.strings",
-    "rows.training",
-    "ml.ml_linear",
-    "ml.ml_preprocess",
-    "ml.ml_trees",
-    "matmul.contrib_fused",
-    "rows.contrib_norm",
-    "attention.contrib_attention",
-    "attention.contrib_grouped_attention",
-    "attention.contrib_linear_attention",
-    "attention.contrib_rotary",
-    "quant.contrib_quant",
-    "quant.contrib_quant_matmul",
-    "quant.contrib_quant_models",
-    "matmul.contrib_experts",
-    "indexing.contrib_layout",
-    "indexing.contrib_tensor",
-    "sampling.contrib_image",
-    "text.contrib_text",
-    "elementwise.experimental",
-    "indexing.layout",
-)  # fmt: skip
 
 
 class Trait(enum.Flag):
@@ -188,8 +138,7 @@ def definitions_of(domain: str, name: str) -> Sequence[OpDef]:
 
 def definitions() -> list[OpDef]:
     """All definitions, by domain and name, oldest first."""
-    for family in FAMILIES:
-        importlib.import_module(f"sardonyx.ops.{family}")
+    load_all("sardonyx.ops")
     return [definition for key in sorted(_OPS) for definition in _OPS[key]]
 
 

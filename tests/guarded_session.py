@@ -19,7 +19,7 @@ import numpy as np
 from guarded import GuardedPages
 from sardonyx.runtime import executable, segment_runner
 from sardonyx.runtime.arena import ArenaLayout
-from sardonyx.runtime.native_core import Context, NativeCore
+from sardonyx.runtime.native_core import NativeCore, RunMemory
 
 Array = np.ndarray[Any, Any]
 
@@ -46,13 +46,13 @@ class _Guard:
             self._alive[-1].make_read_only()
         return copied
 
-    def spread(self, layout: ArenaLayout, context: Context) -> None:
+    def spread(self, layout: ArenaLayout, context: RunMemory) -> None:
         """Every buffer of an arena in memory of its own."""
         for number, size in zip(layout.buffers.tolist(), layout.bytes_of(context.dims).tolist()):
             context.bases[number] = self.empty((size,), np.uint8).ctypes.data
         context.bases[layout.shared] = context.bases[layout.roots]
 
-    def place(self, core: NativeCore, context: Context) -> None:
+    def place(self, core: NativeCore, context: RunMemory) -> None:
         """Every buffer of the arena, and every constant, in memory of its own."""
         self.spread(core._layout, context)
         bases = context.bases
@@ -76,11 +76,11 @@ def guarded_memory(at_start: bool = False) -> Iterator[_Guard]:
     guard = _Guard(at_start)
     place, place_late = NativeCore.place, NativeCore.place_late
 
-    def guarded_place(self: NativeCore, context: Context) -> None:
+    def guarded_place(self: NativeCore, context: RunMemory) -> None:
         place(self, context)
         guard.place(self, context)
 
-    def guarded_place_late(self: NativeCore, context: Context, members: tuple[int, ...]) -> None:
+    def guarded_place_late(self: NativeCore, context: RunMemory, members: tuple[int, ...]) -> None:
         place_late(self, context, members)
         guard.spread(self._late_layouts[members], context)
 

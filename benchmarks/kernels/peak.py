@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from sardonyx.codegen import llvm
-from sardonyx.codegen.function import Function, module
+from sardonyx.codegen.function import FunctionBuilder, module
 from sardonyx.codegen.host import host
 from sardonyx.codegen.loader import load
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -35,7 +35,7 @@ def best_time(run: Callable[[], object], seconds: float = 0.5) -> float:
 
 def _multiply_add_ir(kind: str, target: Target) -> str:
     """A loop of nothing but multiply-adds in registers."""
-    f = Function("peak", KERNEL_PARAMETERS)
+    f = FunctionBuilder("peak", KERNEL_PARAMETERS)
     lanes = target.lanes if kind == "f32" else target.lanes // 2
     e = VectorEmitter(f, lanes)
     vector = e.type(kind)
@@ -68,7 +68,7 @@ def multiply_add_peak(kind: str = "f32") -> float:
 
 def _copy_ir(target: Target) -> str:
     """Copies a block again and again, four vectors at a time."""
-    f = Function("copy", KERNEL_PARAMETERS)
+    f = FunctionBuilder("copy", KERNEL_PARAMETERS)
     e = VectorEmitter(f, target.lanes)
     source, destination = f.argument("%args", 0, "ptr"), f.argument("%args", 1, "ptr")
     turn = f.loop("%begin", "%end", 1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sardonyx.ir import dims
-from sardonyx.ir.dims import Dim, Expr, ceildiv, dim_max, dim_min, evaluate, floordiv, mod, substitute, symbol, symbols_of
+from sardonyx.ir.dims import Dim, DimExpr, ceildiv, dim_max, dim_min, evaluate, floordiv, mod, substitute, symbol, symbols_of
 
 N, M = symbol("N"), symbol("M")
 NAMES = ("A", "B", "C")
@@ -147,14 +147,14 @@ def test_fresh_symbols_are_anonymous_and_never_equal() -> None:
     assert first.is_anonymous
     assert second.is_anonymous
     assert "axis" in str(second)
-    assert isinstance(first + N, Expr)
+    assert isinstance(first + N, DimExpr)
     assert not N.is_anonymous
 
 
 def test_only_a_lone_symbol_is_a_symbol() -> None:
     shifted = N + 1
     assert N.is_symbol
-    assert isinstance(shifted, Expr)
+    assert isinstance(shifted, DimExpr)
     assert not shifted.is_symbol
     assert symbols_of((N + M) // 2 * N) == {"N", "M"}
     assert symbols_of(4) == frozenset()

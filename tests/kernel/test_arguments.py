@@ -11,7 +11,7 @@ import pytest
 from sardonyx import dtypes
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.emit import EMITTERS
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.arguments import Arguments, address, addresses, number, numbers, tensor, tensors
 from sardonyx.program.steps import Address, Buffer, Storage
 
@@ -63,7 +63,7 @@ def test_two_arguments_of_one_name_are_refused() -> None:
 
 
 def test_an_emitter_loads_them_by_name() -> None:
-    f = Function("k", [("args", "ptr")])
+    f = FunctionBuilder("k", [("args", "ptr")])
     a = Loaded(f, RECORD)
     text = f.finish()
     assert len(a.several("outer")) == 2

@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from sardonyx.kernel.math import tanh
-from sardonyx.kernel.rnn.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, tile_sizes, total, vector
+from sardonyx.kernel.rnn.rnn import (
+    MOST_ROWS,
+    RecurrentKernel,
+    RecurrentPass,
+    projected,
+    running,
+    state,
+    tile_sizes,
+    total,
+    vector,
+)
 from targets import described
 
 SUM = projected(0, "f32") + total(0, "f32")
@@ -17,7 +27,7 @@ KERNEL = RecurrentKernel(
     gates=1,
     vectors=0,
     slots=1,
-    passes=(Pass(0, 1, ((0, tanh(SUM)),), tanh(SUM)),),
+    passes=(RecurrentPass(0, 1, ((0, tanh(SUM)),), tanh(SUM)),),
     initial=(True,),
     final=(True,),
     output=True,
@@ -43,8 +53,8 @@ def test_kernels_with_other_code_have_other_keys() -> None:
         replace(KERNEL, output=False),
         replace(KERNEL, ragged=True),
         replace(KERNEL, rows=1),
-        replace(KERNEL, passes=(Pass(0, 1, ((0, SUM),), SUM),)),
-        replace(KERNEL, passes=(Pass(0, 1, ((0, tanh(SUM)),)),)),
+        replace(KERNEL, passes=(RecurrentPass(0, 1, ((0, SUM),), SUM),)),
+        replace(KERNEL, passes=(RecurrentPass(0, 1, ((0, tanh(SUM)),)),)),
     ]
     assert len({one.key for one in (KERNEL, *others)}) == len(others) + 1
     assert replace(KERNEL).key == KERNEL.key

@@ -13,7 +13,7 @@ from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Node
 from sardonyx.ir.types import TensorType
 from sardonyx.lower import registry
-from sardonyx.matching.kernels import Argument, KernelDef, KernelTable
+from sardonyx.matching.kernels import FormalArgument, KernelDef, KernelTable
 from sardonyx.matching.signatures import SIGNATURES
 from sardonyx.ops import signature
 from sardonyx.ops.index import load_all, read_index
@@ -92,8 +92,8 @@ def test_a_model_may_bring_its_own_resolver() -> None:
     class Stored:
         """As a file would hold it, for operators that no table knows."""
 
-        def arguments(self, node: Node, constraint: str) -> Sequence[Argument] | None:
-            return {"T": (Argument(True, 1),), "U": (Argument(False, 0),)}.get(constraint)
+        def arguments(self, node: Node, constraint: str) -> Sequence[FormalArgument] | None:
+            return {"T": (FormalArgument(True, 1),), "U": (FormalArgument(False, 0),)}.get(constraint)
 
         def since_version(self, node: Node) -> int:
             return 3

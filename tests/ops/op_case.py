@@ -131,7 +131,7 @@ def _check_types(
             continue
         assert len(found) == result.ndim, f"{name} inferred {found}, gave {result.shape}"
         for dim, size in zip(found, result.shape, strict=True):
-            if isinstance(dim, dims.Expr) and dim.is_anonymous:
+            if isinstance(dim, dims.DimExpr) and dim.is_anonymous:
                 continue
             bound = dims.evaluate(dim, {symbol: int(symbol[1:]) for symbol in dims.symbols_of(dim)})
             assert bound == size, f"{name} inferred {found}, gave {result.shape}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from op_case import Array, by_onnxruntime, f32, i64, known_shape, random_array, run, seeds
 from PIL import Image
 
-from sardonyx.ir.dims import Expr
+from sardonyx.ir.dims import DimExpr
 from sardonyx.ops.sampling import image_formats
 from sardonyx.ops.sampling.image_formats import DamagedImage, decode
 
@@ -94,7 +94,7 @@ def test_no_boxes_are_selected_without_a_limit_or_without_boxes() -> None:
 
 def test_the_number_of_selected_boxes_is_unknown() -> None:
     count, width = known_shape("NonMaxSuppression", [f32("N", 4, 4), f32("N", 1, 4)])
-    assert isinstance(count, Expr)
+    assert isinstance(count, DimExpr)
     assert width == 3
 
 

@@ -15,7 +15,7 @@ from native_support import compile_native, host_nodes, run_native, run_reference
 from sardonyx.formats.onnx import load
 from sardonyx.ir.dims import (
     Dim,
-    Expr,
+    DimExpr,
     broadcast,
     dim_max,
     dim_min,
@@ -74,7 +74,7 @@ def test_nested_sizes_are_shared() -> None:
 
 def test_nothing_writes_nested_sizes_out() -> None:
     one, other = nested(300)[-1], nested(300)[-1]
-    assert isinstance(one, Expr)
+    assert isinstance(one, DimExpr)
     assert one is not other
     assert one == other
     assert hash(one) == hash(other)
@@ -98,7 +98,7 @@ def test_polynomials_do_not_grow_without_bound() -> None:
         bindings[f"s{number}"] = number % 3
         product = product * (symbol(f"s{number}") + 1)
         product = product * product if number % 10 == 9 else product
-    assert isinstance(product, Expr)
+    assert isinstance(product, DimExpr)
     total: Dim = 0
     for number in range(500):
         total = total + symbol(f"s{number}") * (number + 1)

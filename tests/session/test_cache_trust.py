@@ -297,7 +297,7 @@ def test_an_empty_file_and_one_that_cannot_be_mapped(tmp_path: Path) -> None:
 
 
 def test_the_key_of_a_saved_program_is_checked(tmp_path: Path) -> None:
-    one, two = (saved.Place(str(tmp_path), content, "", "settings") for content in (b"one", b"two"))
+    one, two = (saved.CacheEntry(str(tmp_path), content, "", "settings") for content in (b"one", b"two"))
     saved.save(one, Record(None, 1), {})
     assert saved.read(one) is not None
     files = saved.programs(str(tmp_path))

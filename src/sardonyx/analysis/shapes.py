@@ -24,7 +24,7 @@ from sardonyx.analysis.node_faults import node_faults
 from sardonyx.analysis.problems import Problem, Severity
 from sardonyx.analysis.values import ValueTable
 from sardonyx.errors import InvalidGraph
-from sardonyx.ir.dims import Dim, Expectation, Expr
+from sardonyx.ir.dims import Dim, DimExpr, Expectation
 from sardonyx.ir.graph import Attr, Function, Graph, Model, Node, SparseConstant, Value
 from sardonyx.ir.region import DOMAIN, region_of
 from sardonyx.ir.tensor import Tensor
@@ -350,7 +350,7 @@ def _with_shape(type_: Type | None, shape: Shape) -> Type | None:
 
 def _plain_dims(shape: tuple[Any, ...]) -> Iterator[Dim]:
     for dim in shape:
-        if isinstance(dim, Expr):
+        if isinstance(dim, DimExpr):
             yield dim
         elif isinstance(dim, (int, np.integer)) and not isinstance(dim, bool):
             if dim < 0:

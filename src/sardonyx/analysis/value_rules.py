@@ -23,7 +23,7 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType, Type
 
-Known: TypeAlias = NDArray[np.object_]  # of int and dims.Expr
+Known: TypeAlias = NDArray[np.object_]  # of int and dims.DimExpr
 LIMIT: Final = 64  # elements; shapes and what is computed from them are smaller
 _LONGEST: Final = 1 << 56
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.arguments import Arguments, Field
 
 
-class Tensor(NamedTuple):
+class MemRef(NamedTuple):
     """A tensor in memory: its first element and strides, in elements."""
 
     base: str
@@ -18,7 +18,7 @@ class Tensor(NamedTuple):
 class Loaded:
     """All arguments of a kernel in registers. `a["rows"]` is a number or an address; others are asked for by their kind."""
 
-    def __init__(self, function: Function, record: Arguments) -> None:
+    def __init__(self, function: FunctionBuilder, record: Arguments) -> None:
         self._at = 0
         self._f = function
         self._values = {field.name: self._field(field) for field in record.fields}
@@ -26,9 +26,9 @@ class Loaded:
     def _field(self, field: Field) -> Any:
         return self._one(field) if field.count is None else [self._one(field) for _ in range(field.count)]
 
-    def _one(self, field: Field) -> str | Tensor:
+    def _one(self, field: Field) -> str | MemRef:
         if field.kind == "tensor":
-            return Tensor(self._entry("ptr"), [self._entry("i64") for _ in range(field.strides)])
+            return MemRef(self._entry("ptr"), [self._entry("i64") for _ in range(field.strides)])
         return self._entry("ptr" if field.kind == "address" else "i64")
 
     def _entry(self, kind: str) -> str:
@@ -49,14 +49,14 @@ class Loaded:
         assert isinstance(found, list), name
         return found
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> MemRef:
         """A tensor."""
         found = self._values[name]
-        assert isinstance(found, Tensor), name
+        assert isinstance(found, MemRef), name
         return found
 
-    def tensors(self, name: str) -> list[Tensor]:
+    def tensors(self, name: str) -> list[MemRef]:
         """Several tensors."""
-        found: list[Tensor] = self._values[name]
+        found: list[MemRef] = self._values[name]
         assert isinstance(found, list), name
         return found

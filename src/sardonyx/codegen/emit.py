@@ -11,7 +11,7 @@ from sardonyx.codegen.conv.conv_layout import emit_layout, emit_shift, emit_surr
 from sardonyx.codegen.conv.conv_narrow import emit_narrow
 from sardonyx.codegen.conv.conv_resize import emit_resize
 from sardonyx.codegen.conv.conv_window import emit_global_pool, emit_window
-from sardonyx.codegen.function import Function, module
+from sardonyx.codegen.function import FunctionBuilder, module
 from sardonyx.codegen.indexing.compact import emit_count_kernel, emit_places_kernel, emit_starts_kernel
 from sardonyx.codegen.indexing.indexing import emit_index_kernel
 from sardonyx.codegen.indexing.switch import emit_switch_kernel
@@ -57,7 +57,7 @@ from sardonyx.kernel.sampling.sample import SampleKernel
 from sardonyx.kernel.sampling.suppress import ListKernel, SuppressKernel
 from sardonyx.target.target import Target
 
-Emitter = Callable[[Any, str, Target], Function]
+Emitter = Callable[[Any, str, Target], FunctionBuilder]
 
 EMITTERS: Final[dict[type[Any], Emitter]] = {
     LoopKernel: emit_loop_kernel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import Expr, load
@@ -18,7 +18,7 @@ class EpilogueEmitter:
     the vector axis, used for operands whose `inner` is "any".
     """
 
-    def __init__(self, epilogue: Epilogue, function: Function, lanes: int, target: Target | None = None) -> None:
+    def __init__(self, epilogue: Epilogue, function: FunctionBuilder, lanes: int, target: Target | None = None) -> None:
         self.epilogue = epilogue
         self.f = function
         self.e = VectorEmitter(function, lanes, target)

@@ -6,10 +6,10 @@ depend on which of them came first.
 
 from __future__ import annotations
 
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 
 
-def report(f: Function, record: str, code: str, position: str, found: str, limit: str) -> None:
+def report(f: FunctionBuilder, record: str, code: str, position: str, found: str, limit: str) -> None:
     """Write down what was found, unless something earlier is there."""
     wait, locked, write, done = (f.fresh(hint) for hint in ("wait", "locked", "write", "reported"))
     f.branch(wait)

@@ -1,6 +1,6 @@
 """Writes the text of one LLVM function: fresh names, blocks and counted loops.
 
-    f = Function("k", [("args", "ptr"), ("begin", "i64")])
+    f = FunctionBuilder("k", [("args", "ptr"), ("begin", "i64")])
     loop = f.loop("%begin", "%end", 1, carry=[("float", "0.0")])
     ...                                  # loop.index, loop.carry[0]
     (total,) = f.end(loop, [next_total])
@@ -29,7 +29,7 @@ class Loop:
     step: str
 
 
-class Function:
+class FunctionBuilder:
     """The text of a function in the making."""
 
     def __init__(self, name: str, parameters: Sequence[tuple[str, str]], attributes: str = "nounwind", linkage: str = "") -> None:
@@ -40,7 +40,7 @@ class Function:
         self._count = 0
         self._block = "entry"
         self.declarations: set[str] = set()
-        self.companions: list[Function] = []  # functions this one calls; they go into the same module
+        self.companions: list[FunctionBuilder] = []  # functions this one calls; they go into the same module
 
     def fresh(self, hint: str = "v") -> str:
         """A name nobody uses."""
@@ -162,7 +162,7 @@ class Function:
         return "\n".join([self._head, *self._lines, "}"])
 
 
-def module(*functions: Function) -> str:
+def module(*functions: FunctionBuilder) -> str:
     """A module of these functions, those they call and the declarations they need."""
     every = list(functions)
     for function in every:  # grows while it is walked

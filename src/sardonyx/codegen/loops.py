@@ -18,7 +18,7 @@ from typing import Final
 
 from sardonyx.codegen.accumulators import Accumulator
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.spread import SpreadWalk
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
 from sardonyx.kernel.expr import Expr
@@ -47,15 +47,15 @@ class _Row:
     known: dict[Expr, str] = field(default_factory=dict)  # vectors, for the walk at hand
 
 
-def emit_loop_kernel(kernel: LoopKernel, name: str, target: Target) -> Function:
+def emit_loop_kernel(kernel: LoopKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a loop kernel."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _LoopEmitter(kernel, function, target).emit()
     return function
 
 
 class _LoopEmitter:
-    def __init__(self, kernel: LoopKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: LoopKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = function
         self.lanes = vector_lanes(kernel, target)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
 from sardonyx.target.target import Target
 
@@ -66,7 +66,7 @@ def _to_f32(value: float) -> float:
 class VectorEmitter:
     """Writes expressions for vectors of a number of lanes into a function."""
 
-    def __init__(self, function: Function, lanes: int, target: Target | None = None) -> None:
+    def __init__(self, function: FunctionBuilder, lanes: int, target: Target | None = None) -> None:
         self.f = function
         self.lanes = lanes
         self.target = target  # whose own instructions may be used, where it has better ones

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias, Union
 
-Dim: TypeAlias = Union[int, "Expr"]
+Dim: TypeAlias = Union[int, "DimExpr"]
 # What must hold of two sizes. broadcast: the first is 1, or as large as the second; filled: it is at least as large as the second
 Expectation: TypeAlias = tuple[Literal["equal", "broadcast", "filled"], Dim, Dim]
 _Monomial: TypeAlias = tuple["Atom", ...]  # a product of atoms, sorted; () is the constant
@@ -85,7 +85,7 @@ def _all_symbols(dims: Iterable[Dim]) -> frozenset[str]:
     return largest
 
 
-class Expr:
+class DimExpr:
     """A dimension that is not a plain integer. Immutable; use Python's operators, `floordiv`, `dim_max`, `dim_min`."""
 
     __slots__ = ("_hash", "terms")
@@ -110,7 +110,7 @@ class Expr:
         return _from_table, (rows, flat(self))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expr) and self.terms == other.terms
+        return isinstance(other, DimExpr) and self.terms == other.terms
 
     def __hash__(self) -> int:
         return self._hash
@@ -128,7 +128,7 @@ class Expr:
     __radd__ = __add__
 
     def __neg__(self) -> Dim:
-        return Expr(tuple((monomial, -factor) for monomial, factor in self.terms))
+        return DimExpr(tuple((monomial, -factor) for monomial, factor in self.terms))
 
     def __sub__(self, other: Dim) -> Dim:
         return self + (-other)
@@ -137,11 +137,11 @@ class Expr:
         return -self + other
 
     def __mul__(self, other: Dim) -> Dim:
-        if not isinstance(other, Expr):
+        if not isinstance(other, DimExpr):
             number = int(other)
             if number in (0, 1):
                 return self if number else 0
-            return Expr(tuple((monomial, factor * number) for monomial, factor in self.terms))
+            return DimExpr(tuple((monomial, factor * number) for monomial, factor in self.terms))
         total: dict[_Monomial, int] = {}
         theirs = other.terms
         longest = max(len(left) for left, _ in self.terms) + max(len(right) for right, _ in theirs)
@@ -197,13 +197,13 @@ class Expr:
 
 
 def _from_table(rows: list[tuple[str, tuple[Any, ...], str]], root: Any) -> Dim:
-    """The expression that `Expr.__reduce__` has made a table of."""
+    """The expression that `DimExpr.__reduce__` has made a table of."""
     atoms: list[Atom] = []
 
     def dim(flat: Any) -> Dim:
         if isinstance(flat, int):
             return flat
-        return Expr(tuple((tuple(atoms[number] for number in monomial), factor) for monomial, factor in flat))
+        return DimExpr(tuple((tuple(atoms[number] for number in monomial), factor) for monomial, factor in flat))
 
     for function, args, name in rows:
         atoms.append(Atom(function, tuple(map(dim, args)), name))
@@ -213,18 +213,18 @@ def _from_table(rows: list[tuple[str, tuple[Any, ...], str]], root: Any) -> Dim:
 _fresh_numbers = itertools.count()
 
 
-def symbol(name: str) -> Expr:
+def symbol(name: str) -> DimExpr:
     """The size called `name`."""
-    return Expr((((Atom("", (), name),), 1),))
+    return DimExpr((((Atom("", (), name),), 1),))
 
 
-def fresh(hint: str = "") -> Expr:
+def fresh(hint: str = "") -> DimExpr:
     """A new anonymous symbol, equal to no other."""
     return symbol(f"?{hint}{next(_fresh_numbers)}")
 
 
 def _terms(dim: Dim) -> tuple[tuple[_Monomial, int], ...]:
-    if isinstance(dim, Expr):
+    if isinstance(dim, DimExpr):
         return dim.terms
     return (((), int(dim)),) if dim else ()
 
@@ -235,13 +235,13 @@ def _make(total: dict[_Monomial, int]) -> Dim:
         return 0
     if len(terms) == 1 and not terms[0][0]:
         return terms[0][1]
-    return Expr(terms)
+    return DimExpr(terms)
 
 
-def _function(name: str, a: Dim, b: Dim) -> Expr:
+def _function(name: str, a: Dim, b: Dim) -> DimExpr:
     if name not in ("floordiv", "mod") and _order(b) < _order(a):  # commutative: one canonical order
         a, b = b, a
-    return Expr((((Atom(name, (a, b)),), 1),))
+    return DimExpr((((Atom(name, (a, b)),), 1),))
 
 
 def _order(dim: Dim) -> tuple[str, bytes]:
@@ -277,7 +277,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     exact = _exact_division(a, b)
     if exact is not None:
         return exact
-    if isinstance(b, int) and b > 0 and isinstance(a, Expr):
+    if isinstance(b, int) and b > 0 and isinstance(a, DimExpr):
         # (4*N + x) // 4 = N + x // 4: whole multiples leave the division.
         whole = _make({m: c // b for m, c in a.terms if m and c % b == 0})
         if whole != 0:
@@ -372,12 +372,12 @@ def symbols_of(dim: Dim) -> frozenset[str]:
 def atoms_of(dims: Iterable[Dim]) -> Iterator[Atom]:
     """Every atom in some dimensions once, those in the arguments of functions before these."""
     done: set[Atom] = set()
-    stack = [atom for dim in dims if isinstance(dim, Expr) for atom in dim.atoms][::-1]
+    stack = [atom for dim in dims if isinstance(dim, DimExpr) for atom in dim.atoms][::-1]
     while stack:
         atom = stack[-1]
         missing = []
         if atom not in done:
-            missing = [each for arg in atom.args if isinstance(arg, Expr) for each in arg.atoms if each not in done]
+            missing = [each for arg in atom.args if isinstance(arg, DimExpr) for each in arg.atoms if each not in done]
         if missing:
             stack += missing
             continue

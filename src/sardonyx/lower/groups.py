@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from sardonyx.ir.dims import Expectation, Expr, symbols_of
+from sardonyx.ir.dims import DimExpr, Expectation, symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.lower import registry
@@ -221,7 +221,7 @@ def _open_size(node: Node, known: set[str]) -> str:
     missing = {name for value in node.outputs for name in _symbols(value)} - known
     template = registry.template_rule(node) if missing else None
     if template is not None and template.tells_sizes:
-        told = {str(dim) for value in node.outputs for dim in value.shape or () if isinstance(dim, Expr) and dim.is_symbol}
+        told = {str(dim) for value in node.outputs for dim in value.shape or () if isinstance(dim, DimExpr) and dim.is_symbol}
         missing -= told
     return f"size {', '.join(sorted(missing))} is known only when it has run" if missing else ""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.analysis.values import ValueTable
-from sardonyx.ir.dims import Dim, Expr, symbols_of
+from sardonyx.ir.dims import Dim, DimExpr, symbols_of
 from sardonyx.ir.graph import Node, Value, captured_values
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.groups import is_native
@@ -91,4 +91,4 @@ class KnownValues:
 def _symbols(value: Value) -> set[str]:
     """The sizes that are known when the value is there."""
     shape = value.shape if is_native(value) else None
-    return {str(dim) for dim in shape or () if isinstance(dim, Expr) and dim.is_symbol}
+    return {str(dim) for dim in shape or () if isinstance(dim, DimExpr) and dim.is_symbol}

@@ -17,7 +17,7 @@ from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
 
 
-class Argument(NamedTuple):
+class FormalArgument(NamedTuple):
     """A formal input or output of an operator; one that takes several values stands for the first of them."""
 
     is_input: bool
@@ -27,7 +27,7 @@ class Argument(NamedTuple):
 class TypeResolver(Protocol):
     """Tells which arguments of a node a type constraint is about."""
 
-    def arguments(self, node: Node, constraint: str) -> Sequence[Argument] | None:
+    def arguments(self, node: Node, constraint: str) -> Sequence[FormalArgument] | None:
         """The arguments, inputs first, of which any that is present has the type; None if there is no such constraint."""
 
     def since_version(self, node: Node) -> int:
@@ -80,7 +80,7 @@ def _type_mismatch(node: Node, constraint: str, allowed: Collection[str], resolv
     return "" if found in allowed else f"{value.name!r} ({constraint}) is {found}, the kernel takes {', '.join(sorted(allowed))}"
 
 
-def _actual(node: Node, argument: Argument) -> Value | None:
+def _actual(node: Node, argument: FormalArgument) -> Value | None:
     """The value that stands for a formal argument; None if it is left out."""
     values: Sequence[Value | None] = node.inputs if argument.is_input else node.outputs
     found = values[argument.position] if argument.position < len(values) else None

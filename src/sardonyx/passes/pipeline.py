@@ -17,7 +17,7 @@ from typing import Final
 
 from sardonyx import errors
 from sardonyx.compile_options import CompileOptions
-from sardonyx.ir.dims import Expr
+from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
 from sardonyx.options import GraphOptimizationLevel
@@ -233,7 +233,7 @@ def run_passes(
 
 def _has_anonymous_sizes(model: Model) -> bool:
     values = (value for graph in all_graphs(model) for node in graph.nodes for value in node.outputs)
-    return any(isinstance(dim, Expr) and dim.is_anonymous for value in values for dim in value.shape or ())
+    return any(isinstance(dim, DimExpr) and dim.is_anonymous for value in values for dim in value.shape or ())
 
 
 def _operators(model: Model) -> set[str]:

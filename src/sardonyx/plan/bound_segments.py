@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, Union
 
 import numpy as np
 
-from sardonyx.ir.dims import Dim, Expr, symbols_of
+from sardonyx.ir.dims import Dim, DimExpr, symbols_of
 from sardonyx.ir.graph import Value
 from sardonyx.plan.native import NativePlan, NativeSegment
 from sardonyx.program.steps import Address, HostNodeStep, SizeStep, Storage, View
@@ -31,7 +31,7 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BoundView:
     """A view: the dims of its shape, of its strides and offset in elements, and of its buffer's bytes."""
 
     buffer: int
@@ -66,8 +66,8 @@ class BoundHostStep:
     """A node that Python computes."""
 
     step: HostNodeStep
-    inputs: tuple[tuple[Value | None, Place | None], ...]
-    captured: tuple[tuple[Value, Place], ...]
+    inputs: tuple[tuple[Value | None, BoundView | None], ...]
+    captured: tuple[tuple[Value, BoundView], ...]
     outputs: tuple[tuple[Value, Axes | None, int], ...]  # with the number of the buffer
 
 
@@ -110,18 +110,18 @@ class BoundSegments:
         return view.buffer.value
 
     def _axes(self, label: str, sizes: Sequence[Dim]) -> Axes:
-        symbols = [str(size) if isinstance(size, Expr) and size.is_symbol else "" for size in sizes]
+        symbols = [str(size) if isinstance(size, DimExpr) and size.is_symbol else "" for size in sizes]
         numbers = [self._bits[name].bit_length() - 1 if name else -1 for name in symbols]
         return Axes(label, tuple(numbers), self._numbers(sizes), tuple(self._needs(size) for size in sizes))
 
     def _numbers(self, dims: Sequence[Dim]) -> tuple[int, ...]:
         return tuple(self._dims[dim] for dim in dims)
 
-    def _place(self, view: View) -> Place:
+    def _place(self, view: View) -> BoundView:
         buffer, number = view.buffer, self._buffers[view.buffer]
         shape, strides, offset = self._numbers(view.shape), self._numbers(view.strides), self._dims[view.offset]
         is_constant = buffer.storage is Storage.CONSTANT
-        return Place(number, buffer.dtype.numpy, is_constant, shape, strides, offset, self._plan.sizes[number])
+        return BoundView(number, buffer.dtype.numpy, is_constant, shape, strides, offset, self._plan.sizes[number])
 
     def _output(self, view: View) -> BoundOutput:
         needs = 0

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sardonyx import errors
-from sardonyx.ir.dims import Dim, Expr, symbols_of
+from sardonyx.ir.dims import Dim, DimExpr, symbols_of
 from sardonyx.ir.tensor import OBJECT
 from sardonyx.program.constants import Derived, by_identity
-from sardonyx.program.image import Port, ProgramImage
+from sardonyx.program.image import ImagePort, ProgramImage
 from sardonyx.program.steps import (
     FAULT_ENTRIES,
     Address,
@@ -184,7 +184,7 @@ def image_of(plan: NativePlan) -> ProgramImage:
     bindings: dict[str, tuple[int, int]] = {}  # symbol -> the input and axis that tell it; all others come from host steps
     for number, view in enumerate(plan.inputs):
         for axis, dim in enumerate(view.shape):
-            if isinstance(dim, Expr) and dim.is_symbol:
+            if isinstance(dim, DimExpr) and dim.is_symbol:
                 bindings.setdefault(str(dim), (number, axis))
     late_symbols = frozenset(plan.symbols) - bindings.keys()
     in_arena = [number for number, buffer in enumerate(plan.buffers) if buffer.storage in (Storage.ARENA, Storage.WORKER)]
@@ -219,7 +219,7 @@ def constant_keys(plan: NativePlan) -> dict[int, str]:
     return {number: key for number, key in keys.items() if not key.startswith(OBJECT)}
 
 
-def _port(plan: NativePlan, view: View) -> Port:
+def _port(plan: NativePlan, view: View) -> ImagePort:
     number, dims = plan.ports[view.buffer]
     name = view.buffer.value.name if view.buffer.value is not None else view.buffer.label
-    return Port(name, view.buffer.dtype.name, dims, number)
+    return ImagePort(name, view.buffer.dtype.name, dims, number)

@@ -49,7 +49,7 @@ def numpy_type(name: str) -> np.dtype[Any]:
     return dtypes.from_name(name).numpy
 
 
-class Port:
+class ImagePort:
     """An input or output: `dims` has the number of the dim of each axis."""
 
     __slots__ = ("buffer", "dims", "dtype", "name")
@@ -81,8 +81,8 @@ class ProgramImage:
         self,
         tables: dict[str, Any],
         symbols: Sequence[str],
-        inputs: Sequence[Port],
-        outputs: Sequence[Port],
+        inputs: Sequence[ImagePort],
+        outputs: Sequence[ImagePort],
         faults: Sequence[tuple[str, str]],
         dim_texts: dict[int, str],
         counts: tuple[int, int, int],

@@ -5,16 +5,16 @@ nodes; `sardonyx.register_provider` makes one available. docs/providers.md shows
 """
 
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.matching.kernels import Argument, KernelDef, KernelTable, TypeResolver
+from sardonyx.matching.kernels import FormalArgument, KernelDef, KernelTable, TypeResolver
 from sardonyx.providers.connected import connected_regions
 from sardonyx.providers.protocol import ClaimedRegion, Declined, Device, ExecutionProvider, GraphView, RegionFunction
 
 __all__ = [
-    "Argument",
     "ClaimedRegion",
     "Declined",
     "Device",
     "ExecutionProvider",
+    "FormalArgument",
     "GraphView",
     "KernelDef",
     "KernelTable",

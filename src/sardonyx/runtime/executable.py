@@ -18,7 +18,7 @@ import numpy as np
 
 from sardonyx.codegen.driver import BIND_ENTRIES, BLOCK_POOL
 from sardonyx.program.image import numpy_type
-from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of, new_array
+from sardonyx.runtime.native_core import Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
 
 if TYPE_CHECKING:
     from sardonyx.ir.graph import Value
@@ -30,7 +30,7 @@ Shapes = tuple[tuple[int, ...], ...]
 _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make theirs anew
 
 
-class RunContext(Context):
+class RunContext(RunMemory):
     """Memory of one run at a time, and what it was last set up for: by the single call, or segment by segment. Never by both."""
 
     __slots__ = (

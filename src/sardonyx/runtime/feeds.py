@@ -27,7 +27,7 @@ from sardonyx.runtime.values import OrtValue, type_of
 _FIX = " Please fix either the inputs/outputs or the model."
 
 
-class Port(Protocol):
+class DeclaredPort(Protocol):
     """An input or output: its name and declared type."""
 
     @property
@@ -51,7 +51,7 @@ class Unconvertible(errors.InvalidArgument, RuntimeError):
 class FeedReader:
     """Checks and converts the feeds of one model."""
 
-    def __init__(self, inputs: Iterable[Port], overridable: Iterable[Port] = ()) -> None:
+    def __init__(self, inputs: Iterable[DeclaredPort], overridable: Iterable[DeclaredPort] = ()) -> None:
         inputs = list(inputs)
         self._types = {port.name: port.type for port in [*inputs, *overridable]}
         self._required = [port.name for port in inputs if not isinstance(port.type, OptionalType)]

@@ -52,7 +52,7 @@ class SizeConflict(Exception):
     """Actual sizes contradict what the kernels were made for: one name fed with two sizes, or a shape rule that was wrong."""
 
 
-class Context:
+class RunMemory:
     """Memory of one run at a time."""
 
     __slots__ = ("alone", "arena", "bases", "dims", "faults", "known", "late", "late_used", "sizes", "states", "table")
@@ -115,11 +115,11 @@ class NativeCore:
                     self._constants = loaded
         return self._constants
 
-    def new_context(self, more: int = 0) -> Context:
+    def new_context(self, more: int = 0) -> RunMemory:
         """Memory for one more run at a time, with room for more entries behind the table."""
-        return Context(self.image.table_size + more, self.image.fault_entries)
+        return RunMemory(self.image.table_size + more, self.image.fault_entries)
 
-    def work(self, context: Context) -> int:
+    def work(self, context: RunMemory) -> int:
         """An estimate of how long a run takes on one worker, in nanoseconds."""
         return int(context.dims[self._work_numbers].sum())
 
@@ -135,7 +135,7 @@ class NativeCore:
             symbols[symbol] = size
         return tuple(symbols)
 
-    def fit(self, context: Context, shapes: Sequence[Sequence[int]], told: Sequence[int] = ()) -> None:
+    def fit(self, context: RunMemory, shapes: Sequence[Sequence[int]], told: Sequence[int] = ()) -> None:
         """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
         known = self.symbols(shapes, told)
         if known != context.known:
@@ -152,7 +152,7 @@ class NativeCore:
         self.fill_addresses(context)
 
     def evaluate(
-        self, context: Context, symbols: tuple[int, ...], is_open: Callable[[int, int], bool] = lambda *dims: False
+        self, context: RunMemory, symbols: tuple[int, ...], is_open: Callable[[int, int], bool] = lambda *dims: False
     ) -> None:
         """Compute all sizes and check what must hold of them, but for pairs of dims that are not known yet (`is_open`)."""
         image = self.image
@@ -181,7 +181,7 @@ class NativeCore:
             if not is_open(size, target):
                 raise SizeConflict(f"{texts[size]} is {dims[size]}, which does not broadcast to {dims[target]}")
 
-    def place(self, context: Context) -> None:
+    def place(self, context: RunMemory) -> None:
         """Give every buffer of the arena its place, and constants theirs."""
         known, context.known = context.known, None  # memory that cannot be had leaves a context that is set up for nothing
         assert known is not None
@@ -196,7 +196,7 @@ class NativeCore:
             self.place_states(context)
         context.known = known
 
-    def place_states(self, context: Context) -> bool:
+    def place_states(self, context: RunMemory) -> bool:
         """Give state buffers the memory of the context's states, which may have moved since the last run; whether it has."""
         if context.states is None:
             names = ", ".join(repr(identity) for identity, _ in self.image.states)
@@ -211,7 +211,7 @@ class NativeCore:
         context.bases[self._state_buffers] = found
         return True
 
-    def place_late(self, context: Context, members: tuple[int, ...]) -> None:
+    def place_late(self, context: RunMemory, members: tuple[int, ...]) -> None:
         """Give a place to buffers whose sizes became known in the middle of a run; what has its place keeps it."""
         assert context.known is not None
         layout = self._late_layouts.get(members)
@@ -223,12 +223,12 @@ class NativeCore:
         layout.assign(context.bases, context.late[context.late_used].fit(total), offsets)
         context.late_used += 1
 
-    def fill_addresses(self, context: Context) -> None:
+    def fill_addresses(self, context: RunMemory) -> None:
         """Write the addresses of all buffers into the table."""
         if len(self._address_slots):
             context.table[self._address_slots] = context.bases[self._address_buffers] + context.dims[self._address_offsets]
 
-    def raise_fault(self, context: Context) -> None:
+    def raise_fault(self, context: RunMemory) -> None:
         """Raise what kernels reported in the run before, if anything: of several places the first, on any number of workers."""
         if self.image.faults and context.faults[1]:
             _, code, _, found, limit = context.faults.tolist()

@@ -32,7 +32,7 @@ from sardonyx.ir.graph import Value
 from sardonyx.plan.turns import Slices, Turns
 from sardonyx.program.image import numpy_type
 from sardonyx.runtime.executor import RunControl
-from sardonyx.runtime.native_core import Context, NativeCore, SizeConflict, address_of, new_array
+from sardonyx.runtime.native_core import NativeCore, RunMemory, SizeConflict, address_of, new_array
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -315,7 +315,7 @@ class NativeLoop:
             rate = max(elapsed, 1) // max(done - before, 1) + 1
             at_once = min(max(_ROUND // rate, 1), 4 * at_once)
 
-    def _raise_fault(self, context: Context, turn: int) -> None:
+    def _raise_fault(self, context: RunMemory, turn: int) -> None:
         try:
             self._core.raise_fault(context)
         except errors.InvalidArgument as fault:

@@ -1,9 +1,9 @@
 """Compiled models on disk: plan, machine code and weights in one file, mapped into memory.
 
 Opening a saved model needs neither the model file nor any stage of the compiler, so a second process starts in the time it
-takes to map the file. A file is found by a key that names everything the program depends on (`Place`); it lies in the private
-cache folder, beside the object code, and is as trusted as that: both are run. `formats.program` has the format, `origins` what
-tells that a model is still the same.
+takes to map the file. A file is found by a key that names everything the program depends on (`CacheEntry`); it lies in the
+private cache folder, beside the object code, and is as trusted as that: both are run. `formats.program` has the format,
+`origins` what tells that a model is still the same.
 
 Only programs that never come back to Python are saved. Of a model that is native for some cases only (see `cases`), those are
 saved. What a saved program cannot do (other values than the outputs, sizes that contradict the model) opens the model in full.
@@ -63,7 +63,7 @@ def source_version() -> str:
     return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
 
 
-class Place:
+class CacheEntry:
     """Where the program of a model and some settings is saved."""
 
     def __init__(self, folder: str, source: str | bytes, data_folder: str, settings: str) -> None:
@@ -137,7 +137,11 @@ def programs(folder: str) -> CacheFolder:
 
 
 def save(
-    place: Place, record: Record, arrays: Mapping[int, Array], keys: Mapping[int, str] | None = None, case: Case | None = None
+    place: CacheEntry,
+    record: Record,
+    arrays: Mapping[int, Array],
+    keys: Mapping[int, str] | None = None,
+    case: Case | None = None,
 ) -> None:
     """Write a program, or that for one case, if it is small enough; a folder that cannot be written is not an error.
 
@@ -160,7 +164,7 @@ def is_small_enough(arrays: Mapping[int, Array]) -> bool:
     return sum(array.nbytes for array in arrays.values()) <= _LARGEST
 
 
-def read(place: Place, case: Case | None = None) -> ProgramFile | None:
+def read(place: CacheEntry, case: Case | None = None) -> ProgramFile | None:
     """A saved program, or that for one case; None if there is none, it is damaged, or was made of other files than there are now.
 
     Its constants share the mapped file's memory.
@@ -342,7 +346,7 @@ class LoadedProgram:
         self.fast = Executable(NativeCore(program.image, entries, pool, lambda: arrays))
 
 
-def open_saved(place: Place, workers: int, spinning: bool, open_full: Callable[[], Any]) -> SavedModel | SavedCases | None:
+def open_saved(place: CacheEntry, workers: int, spinning: bool, open_full: Callable[[], Any]) -> SavedModel | SavedCases | None:
     """The model saved at a place; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
     file = None if place.is_new or place.key is None else read(place)
     if file is None:

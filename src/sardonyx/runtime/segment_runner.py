@@ -20,14 +20,14 @@ import numpy as np
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, evaluate, symbol
 from sardonyx.ir.graph import Value
-from sardonyx.plan.bound_segments import Axes, BoundHostStep, BoundNativeSegment, BoundSegments, BoundSizeStep, Place
+from sardonyx.plan.bound_segments import Axes, BoundHostStep, BoundNativeSegment, BoundSegments, BoundSizeStep, BoundView
 from sardonyx.plan.build import constant_array
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of
 from sardonyx.program.steps import Buffer, HostNodeStep, KernelStep, SizeStep
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.executor import NodeTiming, RunControl
-from sardonyx.runtime.native_core import Array, Context, NativeCore, SizeConflict, address_of, new_array
+from sardonyx.runtime.native_core import Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
 from sardonyx.runtime.pool import Pool
 from sardonyx.runtime.weight_store import WeightStore
 
@@ -53,7 +53,7 @@ class HostCall(Protocol):
         """Give memory kept for later runs back."""
 
 
-class Stage(NamedTuple):
+class KnownSizes(NamedTuple):
     """What a context was set up for at some point of a run: the symbols known by then, and their values."""
 
     known: int
@@ -228,7 +228,7 @@ class SegmentRunner:
         if ready:
             core.place_late(context, ready)
         core.fill_addresses(context)
-        stages.append(Stage(told, symbols.copy(), context.late_used))
+        stages.append(KnownSizes(told, symbols.copy(), context.late_used))
 
     def _check(self, context: RunContext, axes: Axes, shape: Sequence[int]) -> None:
         """Compare an actual shape with what is known of it. Kernels rely on sizes: a contradiction is an error."""
@@ -321,7 +321,7 @@ class SegmentRunner:
                 raise SizeConflict(f"{segment.axes.label!r}: {self.plan.dims[dim]} is {size}")
         return found
 
-    def _array(self, context: Context, place: Place) -> Array:
+    def _array(self, context: RunMemory, place: BoundView) -> Array:
         """What lies in a view, as an array that shares its memory."""
         sizes, width = context.sizes, place.dtype.itemsize
         shape = [sizes[dim] for dim in place.shape]

@@ -10,6 +10,6 @@ the numbers and strings themselves, `fitting` puts these together and tries them
 from __future__ import annotations
 
 from sardonyx.sample_inputs.fitting import Fitted, fitting_inputs, fitting_shapes
-from sardonyx.sample_inputs.random_values import Argument, input_shapes, random_inputs
+from sardonyx.sample_inputs.random_values import InputDescription, input_shapes, random_inputs
 
-__all__ = ["Argument", "Fitted", "fitting_inputs", "fitting_shapes", "input_shapes", "random_inputs"]
+__all__ = ["Fitted", "InputDescription", "fitting_inputs", "fitting_shapes", "input_shapes", "random_inputs"]

@@ -19,7 +19,7 @@ _WORDS: Final = ("red", "green", "blue", "one", "two", "three")
 _SEQUENCE_LENGTH: Final = 2
 
 
-class Argument(Protocol):
+class InputDescription(Protocol):
     """An input as a session describes it."""
 
     @property
@@ -39,7 +39,7 @@ class Argument(Protocol):
 
 
 def random_inputs(
-    arguments: Sequence[Argument], shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0
+    arguments: Sequence[InputDescription], shapes: Mapping[str, Sequence[int]] | None = None, seed: int = 0
 ) -> dict[str, Any]:
     """A value for each argument. `shapes` gives the shape of an input, or as `{"N": (4,)}` the size of a named dimension.
 
@@ -50,14 +50,16 @@ def random_inputs(
     return {argument.name: make_up(argument, sized[argument.name], generator) for argument in arguments}
 
 
-def input_shapes(arguments: Sequence[Argument], shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
+def input_shapes(
+    arguments: Sequence[InputDescription], shapes: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, tuple[int, ...]]:
     """The shape `random_inputs` gives each argument."""
     wanted = dict(shapes or {})
     sizes = named_sizes(arguments, wanted)
     return {argument.name: _shape(argument, wanted, sizes) for argument in arguments}
 
 
-def named_sizes(arguments: Sequence[Argument], wanted: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def named_sizes(arguments: Sequence[InputDescription], wanted: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The sizes of named dimensions, as given or as the shape of an input implies them."""
     names = {argument.name for argument in arguments}
     symbols = {dim for argument in arguments for dim in argument.shape if isinstance(dim, str)}
@@ -78,13 +80,13 @@ def named_sizes(arguments: Sequence[Argument], wanted: Mapping[str, Sequence[int
     return sizes
 
 
-def _shape(argument: Argument, wanted: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _shape(argument: InputDescription, wanted: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> tuple[int, ...]:
     if argument.name in wanted:
         return tuple(wanted[argument.name])
     return tuple(dim if isinstance(dim, int) and dim >= 0 else sizes.get(str(dim), 1) for dim in argument.shape)
 
 
-def make_up(argument: Argument, shape: tuple[int, ...], generator: np.random.Generator) -> Any:
+def make_up(argument: InputDescription, shape: tuple[int, ...], generator: np.random.Generator) -> Any:
     """A random value for one argument; `shape` is that of its tensors."""
     return _value(argument.type, shape, generator, argument.name)
 

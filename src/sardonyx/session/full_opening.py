@@ -15,7 +15,7 @@ from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
 from sardonyx.formats.onnx import load, save
 from sardonyx.formats.program.write import Record
-from sardonyx.ir.dims import Expr
+from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
 from sardonyx.options import EXTERNAL_FOLDER_KEY, ExecutionMode, GraphOptimizationLevel, SessionOptions
@@ -34,7 +34,7 @@ _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_i
 _DENOTATION: Final = "onnx.denotation."
 
 
-def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, place: saved.Place | None) -> Opened:
+def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, place: saved.CacheEntry | None) -> Opened:
     """Read and compile the model; `place` is where its program may be saved."""
     profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
     if place is not None:
@@ -87,7 +87,7 @@ def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
 
 
 def _save(
-    place: saved.Place, program: CompiledModel, description: ModelDescription, looked_at: Mapping[str, FileIdentity | None]
+    place: saved.CacheEntry, program: CompiledModel, description: ModelDescription, looked_at: Mapping[str, FileIdentity | None]
 ) -> None:
     """Keep a compiled program for the next session of this model, or those of its cases as they come to be compiled.
 
@@ -124,7 +124,7 @@ def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[st
     for value in graph.inputs if sizes else ():
         for axis, dim in enumerate(value.shape or ()):
             size = sizes.get(value.metadata.get(f"{_DENOTATION}{axis}", ""))
-            if size is not None and isinstance(dim, Expr) and dim.is_symbol:
+            if size is not None and isinstance(dim, DimExpr) and dim.is_symbol:
                 found[str(dim)] = size
     return found
 

@@ -72,7 +72,7 @@ class Opening:
         if self.options.load_cancelled:
             raise errors.ModelLoadCanceled("loading the model was canceled due to user request.")
 
-    def _saved_place(self, options: SessionOptions, providers: ProviderSettings) -> saved.Place | None:
+    def _saved_place(self, options: SessionOptions, providers: ProviderSettings) -> saved.CacheEntry | None:
         """Where the saved program of this model and these options is; None if it may not be saved, or not be used."""
         folder = environment().cache_folder
         plain = not (options.enable_profiling or options.optimized_model_filepath or options.replaced_initializers)
@@ -81,9 +81,9 @@ class Opening:
         if next(iter(providers)) != CPU_PROVIDER or not saved.programs(folder).is_used():
             return None
         settings = f"{options.identity()}|{sorted(self.disabled_optimizers)}|{sorted(providers.items())}"
-        return saved.Place(folder, self.source, self.data_folder(options), settings)
+        return saved.CacheEntry(folder, self.source, self.data_folder(options), settings)
 
-    def _open_saved(self, place: saved.Place, options: SessionOptions, providers: ProviderSettings) -> Opened | None:
+    def _open_saved(self, place: saved.CacheEntry, options: SessionOptions, providers: ProviderSettings) -> Opened | None:
         spinning = options.config_entries.get(_SPINNING, "1") != "0"
         workers = options.thread_counts()[0] or usable_cores()
         program = saved.open_saved(place, workers, spinning, lambda: self.open(providers, strict=False, use_saved=False).program)

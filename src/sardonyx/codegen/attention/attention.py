@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sardonyx.codegen.arguments import Loaded, Tensor
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.arguments import Loaded, MemRef
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.dot import fold
 from sardonyx.codegen.matmul.matmul import multiply_add
-from sardonyx.codegen.matmul.tile import Place, Tile, Tiles
+from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
 from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors
 from sardonyx.kernel.epilogue import accumulator
@@ -32,9 +32,9 @@ _DOTS = "dots"
 _Body: TypeAlias = Callable[[str, list[str], "str | None"], list[str]]  # position, carried values, lanes that exist
 
 
-def emit_attention(kernel: AttentionKernel, name: str, target: Target) -> Function:
+def emit_attention(kernel: AttentionKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of an attention kernel."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _AttentionEmitter(kernel, function, target).emit()
     return function
 
@@ -55,7 +55,7 @@ class _Block:
 
 
 class _AttentionEmitter:
-    def __init__(self, kernel: AttentionKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: AttentionKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target)
@@ -102,7 +102,7 @@ class _AttentionEmitter:
         more = f.let(f"icmp slt i64 {index}, {larger}", "c")
         return f.add(f.mul(index, least), f.min(index, larger)), f.add(least, f.let(f"zext i1 {more} to i64", "i"))
 
-    def _at(self, moving: Tensor, kind: str, *indices: str) -> str:
+    def _at(self, moving: MemRef, kind: str, *indices: str) -> str:
         offset = "0"
         for index, stride in zip(indices, moving.strides):
             offset = self.f.add(offset, self.f.mul(index, stride))
@@ -210,7 +210,7 @@ class _AttentionEmitter:
         parts, least, larger = self._parts(block.rows, 6)
         tile = f.loop(0, parts)
         row, height = self._part(tile.index, least, larger)
-        place = Place(
+        place = TileArguments(
             f.element(self.scores, self.element, f.add(f.mul(row, KEYS), strip.index)),
             str(KEYS * self.bytes),
             f.element(block.q, self.element, f.mul(row, self.q.strides[2])),
@@ -218,7 +218,7 @@ class _AttentionEmitter:
             b,
             self.depth,
         )
-        shape = Tile(self.k.type, self.lanes, 1, width, 1, self.strip)
+        shape = MatmulTile(self.k.type, self.lanes, 1, width, 1, self.strip)
         self.tiles.call_any(shape, height, self.k.heights, place)
         f.end(tile)
         f.end(strip)
@@ -434,7 +434,7 @@ class _AttentionEmitter:
         parts, least, larger = self._parts(block.rows, 6)
         tile = f.loop(0, parts)
         row, height = self._part(tile.index, least, larger)
-        place = Place(
+        place = TileArguments(
             f.element(block.o, self.element, f.add(f.mul(row, self.o.strides[2]), column.index)),
             f.mul(self.o.strides[2], self.bytes),
             f.element(self.scores, self.element, f.mul(row, KEYS)),
@@ -445,17 +445,17 @@ class _AttentionEmitter:
         )
         more = [] if left is None else [("i64", left)]
         factors = [("ptr", f.element(base, self.element, row)) for base in (self.old, self.new)]
-        shape = Tile(self.k.type, self.lanes, 1, width, ragged=left is not None, joined=True)
+        shape = MatmulTile(self.k.type, self.lanes, 1, width, ragged=left is not None, joined=True)
         self.tiles.call_any(shape, height, self.k.heights, place, *more, ("i1", is_first), *factors)
         f.end(tile)
         f.end(column)
 
 
-def _dots(kind: str, lanes: int) -> Function:
+def _dots(kind: str, lanes: int) -> FunctionBuilder:
     """A row times the rows of a matrix: `count` sums over the depth, written together with those that fill up a vector."""
     element = memory_type(kind)
     parameters = [("c", "ptr"), ("a", "ptr"), ("b", "ptr"), ("b_row", "i64"), ("depth", "i64"), ("count", "i64")]
-    f = Function(_DOTS, parameters, "nounwind noinline", "internal")
+    f = FunctionBuilder(_DOTS, parameters, "nounwind noinline", "internal")
     e = VectorEmitter(f, lanes)
     vector, zero = e.type(kind), constant(kind, 0.0, lanes)
     whole = f.let(f"and i64 %depth, {-lanes}", "i")

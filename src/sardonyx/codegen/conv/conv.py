@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.target.target import Target
@@ -29,15 +29,15 @@ _LINE = 16  # floats in a line of the cache
 _ROW_TILES = 3  # rows with several tiles fetch other lines each
 
 
-def emit_conv(kernel: ConvKernel, name: str, target: Target) -> Function:
+def emit_conv(kernel: ConvKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a convolution kernel."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _ConvEmitter(kernel, function, target).emit()
     return function
 
 
 @dataclass(frozen=True)
-class _Place:
+class _UnitPosition:
     """Where a unit of work lies: all as names of i64 values or pointers."""
 
     image: str
@@ -72,7 +72,7 @@ class _Set:
 
 
 class _ConvEmitter:
-    def __init__(self, kernel: ConvKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: ConvKernel, function: FunctionBuilder, target: Target) -> None:
         self.target = target
         self.k = kernel
         self.f = f = function
@@ -94,7 +94,7 @@ class _ConvEmitter:
         first_plane = f.sub(f.mul(plane, a["plane_step"]), a["front"])
         first_row = f.sub(f.mul(row, a["row_step"]), a["top"])
         begin = f.mul(chunk, a["chunk"])
-        place = _Place(
+        place = _UnitPosition(
             image,
             f.add(f.mul(group, a["blocks"]), f.mul(number, k.vectors)),
             plane,
@@ -121,7 +121,7 @@ class _ConvEmitter:
             f.label(after)
         units.end()
 
-    def _chunk(self, channels: _Set, place: _Place) -> None:
+    def _chunk(self, channels: _Set, place: _UnitPosition) -> None:
         """Whole tiles, then what is left of the row."""
         f, k = self.f, self.k
         count = f.sub(place.end, place.begin)
@@ -154,7 +154,7 @@ class _ConvEmitter:
         f.branch(done)
         f.label(done)
 
-    def _rest(self, channels: _Set, place: _Place, column: str, left: str) -> None:
+    def _rest(self, channels: _Set, place: _UnitPosition, column: str, left: str) -> None:
         """What is left of a row whose length is not known: half a tile if that is enough, or a whole one."""
         f, k = self.f, self.k
         half = k.pixels // 2
@@ -179,7 +179,7 @@ class _ConvEmitter:
         ends = f.let(f"icmp slt i64 {last}, {a['width']}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
-    def _tile(self, channels: _Set, pixels: int, place: _Place, column: str, *, checked: bool, count: str | None) -> None:
+    def _tile(self, channels: _Set, pixels: int, place: _UnitPosition, column: str, *, checked: bool, count: str | None) -> None:
         f, a, k, vectors = self.f, self.a, self.k, channels.vectors
         bias = f.element(a["bias"], "float", f.mul(place.block, k.block))
         start = [
@@ -215,7 +215,7 @@ class _ConvEmitter:
         self,
         channels: _Set,
         pixels: int,
-        place: _Place,
+        place: _UnitPosition,
         first: str,
         begin: str,
         end: str,
@@ -267,7 +267,7 @@ class _ConvEmitter:
                     )  # fmt: skip
         return f.end(turn, f.end(deep, f.end(high, f.end(wide, values))))
 
-    def _fetch_ahead(self, taps: str, place: _Place, first: str, lines: int) -> None:
+    def _fetch_ahead(self, taps: str, place: _UnitPosition, first: str, lines: int) -> None:
         """Fetch some lines of the next set's weights: other lines in every tile, so that all are there when it begins."""
         f, a, k = self.f, self.a, self.k
         f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")

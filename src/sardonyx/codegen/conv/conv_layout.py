@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.conv.layout import (
@@ -15,7 +15,7 @@ from sardonyx.kernel.conv.layout import (
 from sardonyx.target.target import Target
 
 
-def transpose(f: Function, rows: list[str]) -> list[str]:
+def transpose(f: FunctionBuilder, rows: list[str]) -> list[str]:
     """A square of float vectors with rows and columns exchanged: ever smaller squares off the diagonal change places."""
     size = len(rows)
     vector = f"<{size} x float>"
@@ -33,9 +33,9 @@ def transpose(f: Function, rows: list[str]) -> list[str]:
     return rows
 
 
-def emit_layout(kernel: LayoutKernel, name: str, target: Target) -> Function:
+def emit_layout(kernel: LayoutKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a change of layout."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     units = Counter(f, [a["chunks"], a["blocks"]])
     chunk, block, image = units.indices
@@ -58,7 +58,9 @@ def emit_layout(kernel: LayoutKernel, name: str, target: Target) -> Function:
     return f
 
 
-def _pixels(kernel: LayoutKernel, f: Function, a: Loaded, pointers: tuple[str, str], begin: str, end: str, channels: int) -> None:
+def _pixels(
+    kernel: LayoutKernel, f: FunctionBuilder, a: Loaded, pointers: tuple[str, str], begin: str, end: str, channels: int
+) -> None:
     whole = f.let(f"sdiv i64 {f.sub(end, begin)}, {kernel.block}", "i")
     edge = f.add(begin, f.mul(whole, kernel.block))
     loop = f.loop(begin, edge, kernel.block)
@@ -75,7 +77,7 @@ def _pixels(kernel: LayoutKernel, f: Function, a: Loaded, pointers: tuple[str, s
 
 def _square(
     kernel: LayoutKernel,
-    f: Function,
+    f: FunctionBuilder,
     a: Loaded,
     pointers: tuple[str, str],
     pixel: str,
@@ -118,9 +120,9 @@ def _store_pixel(e: VectorEmitter, value: str, at: str, number: int, count: str 
         f.label(after)
 
 
-def emit_surround(kernel: SurroundKernel, name: str, target: Target) -> Function:
+def emit_surround(kernel: SurroundKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a copy into the midst of zeros."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     f.declarations.add("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
     f.declarations.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
@@ -154,9 +156,9 @@ def emit_surround(kernel: SurroundKernel, name: str, target: Target) -> Function
     return f
 
 
-def emit_shift(kernel: ShiftKernel, name: str, target: Target) -> Function:
+def emit_shift(kernel: ShiftKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a copy that moves channels to other lanes."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     units = Counter(f, [a["chunks"], a["blocks"]])
     chunk, block, image = units.indices
@@ -178,7 +180,9 @@ def emit_shift(kernel: ShiftKernel, name: str, target: Target) -> Function:
     return f
 
 
-def _shifted(kernel: ShiftKernel, f: Function, a: Loaded, pointers: tuple[str, str], begin: str, end: str, channels: int) -> None:
+def _shifted(
+    kernel: ShiftKernel, f: FunctionBuilder, a: Loaded, pointers: tuple[str, str], begin: str, end: str, channels: int
+) -> None:
     """The first channels of a block, at all pixels of a chunk: some go to this block of the result, the rest to the next."""
     e = VectorEmitter(f, kernel.block)
     size, shift = kernel.block, kernel.shift

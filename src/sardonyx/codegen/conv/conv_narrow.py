@@ -10,22 +10,22 @@ for tile of pixels in the row:
 
 from __future__ import annotations
 
-from sardonyx.codegen.conv.conv_window import Inside, Place, RowEmitter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.conv.conv_window import Inside, RowEmitter, UnitPosition
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.kernel.conv.window import NarrowKernel
 from sardonyx.target.target import Target
 
 
-def emit_narrow(kernel: NarrowKernel, name: str, target: Target) -> Function:
+def emit_narrow(kernel: NarrowKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a convolution to few channels."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _NarrowEmitter(kernel, function, target).emit()
     return function
 
 
 class _NarrowEmitter(RowEmitter[NarrowKernel]):
-    def _tile(self, pixels: int, place: Place, column: str, within: Inside | None, count: str | None) -> None:
+    def _tile(self, pixels: int, place: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
         f, a, k = self.f, self.a, self.k
         sums = ["zeroinitializer"] * (k.outputs * pixels)
         sums = self._blocks(pixels, place, column, within, "0", a["blocks"], sums, None)
@@ -52,7 +52,7 @@ class _NarrowEmitter(RowEmitter[NarrowKernel]):
     def _blocks(
         self,
         pixels: int,
-        place: Place,
+        place: UnitPosition,
         column: str,
         within: Inside | None,
         begin: str,

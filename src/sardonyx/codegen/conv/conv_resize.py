@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.sampling.resize import ResizeKernel
@@ -14,15 +14,15 @@ from sardonyx.target.target import Target
 _PIXELS = 4  # worked on at once
 
 
-def emit_resize(kernel: ResizeKernel, name: str, target: Target) -> Function:
+def emit_resize(kernel: ResizeKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a resizing kernel. A unit is a row of the result."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _ResizeEmitter(kernel, function).emit()
     return function
 
 
 class _ResizeEmitter:
-    def __init__(self, kernel: ResizeKernel, function: Function) -> None:
+    def __init__(self, kernel: ResizeKernel, function: FunctionBuilder) -> None:
         self.k = kernel
         self.f = f = function
         self.e = VectorEmitter(f, kernel.block)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.codegen.arguments import Tensor
+from sardonyx.codegen.arguments import MemRef
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import memory_type
 from sardonyx.kernel.epilogue import Epilogue
 
@@ -16,7 +16,7 @@ HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop o
 class Operands:
     """The operands of an epilogue over a blocked result: where each lies at a place of it."""
 
-    def __init__(self, epilogue: Epilogue, function: Function, operands: Sequence[Tensor], dense: int | None) -> None:
+    def __init__(self, epilogue: Epilogue, function: FunctionBuilder, operands: Sequence[MemRef], dense: int | None) -> None:
         """`operands` are the loaded arguments; `dense` is how far stored pixels are apart, if that is known."""
         self.f = function
         self.types = [memory_type(operand.type) for operand in epilogue.operands]
@@ -45,7 +45,7 @@ class Operands:
 class TileStore:
     """Runs an epilogue on a tile of vectors: straight code, or for long epilogues a loop over a copy of the tile on the stack."""
 
-    def __init__(self, emitter: EpilogueEmitter, function: Function, vectors: int, pixels: int) -> None:
+    def __init__(self, emitter: EpilogueEmitter, function: FunctionBuilder, vectors: int, pixels: int) -> None:
         self.emitter = emitter
         self.f = function
         self.lanes = emitter.e.lanes
@@ -107,7 +107,7 @@ class Counter:
     Axes are given innermost first.
     """
 
-    def __init__(self, function: Function, sizes: Sequence[str]) -> None:
+    def __init__(self, function: FunctionBuilder, sizes: Sequence[str]) -> None:
         self.f = function
         self.sizes = list(sizes)
         indices = []
@@ -130,13 +130,13 @@ class Counter:
         f.end(self._loop, following)
 
 
-def maximum(f: Function, a: str, b: str | int) -> str:
+def maximum(f: FunctionBuilder, a: str, b: str | int) -> str:
     """The larger of two integers."""
     more = f.let(f"icmp sgt i64 {a}, {b}", "c")
     return f.let(f"select i1 {more}, i64 {a}, i64 {b}", "i")
 
 
-def inside(f: Function, first: str, spread: str, size: str, count: str | int) -> tuple[str, str]:
+def inside(f: FunctionBuilder, first: str, spread: str, size: str, count: str | int) -> tuple[str, str]:
     """Which of `count` places first, first + spread, ... lie in 0 .. size: from one number up to another."""
     less = f.sub(spread, "1")
     low = maximum(f, f.let(f"sdiv i64 {f.sub(less, first)}, {spread}", "i"), 0)

@@ -18,7 +18,7 @@ from typing import Generic, TypeAlias, TypeVar
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant
 from sardonyx.kernel.conv.window import GlobalPoolKernel, NarrowKernel, Row, WindowKernel
@@ -29,9 +29,9 @@ _GLOBAL_SUMS = 8  # partial results of a global pool, so that one addition need 
 Inside: TypeAlias = frozenset[tuple[int, int]]  # (pixel, tap) pairs that lie inside the image
 
 
-def emit_window(kernel: WindowKernel, name: str, target: Target) -> Function:
+def emit_window(kernel: WindowKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a window kernel."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _WindowEmitter(kernel, function, target).emit()
     return function
 
@@ -65,7 +65,7 @@ def row_tiles(row: Row, pixels: int, taps: int, stride: int, spread: int) -> lis
 
 
 @dataclass(frozen=True)
-class Place:
+class UnitPosition:
     """Where a unit of work lies: names of i64 values and a pointer."""
 
     image: str
@@ -85,7 +85,7 @@ K = TypeVar("K", WindowKernel, NarrowKernel)
 class RowEmitter(Generic[K]):
     """Walks over rows of the result in tiles; how a tile is computed is up to `_tile`."""
 
-    def __init__(self, kernel: K, function: Function, target: Target) -> None:
+    def __init__(self, kernel: K, function: FunctionBuilder, target: Target) -> None:
         self.k: K = kernel
         self.f = f = function
         self.vector = f"<{kernel.block} x float>"
@@ -100,7 +100,7 @@ class RowEmitter(Generic[K]):
         row, plane, image, block = units.indices
         first_plane = f.sub(f.mul(plane, a["plane_step"]), a["front"])
         first_row = f.sub(f.mul(row, a["row_step"]), a["top"])
-        place = Place(
+        place = UnitPosition(
             image,
             block,
             plane,
@@ -117,7 +117,7 @@ class RowEmitter(Generic[K]):
             self._any_row(place)
         units.end()
 
-    def _known_row(self, row: Row, place: Place) -> None:
+    def _known_row(self, row: Row, place: UnitPosition) -> None:
         k = self.k
         for run in row_tiles(row, k.pixels, k.taps, k.stride, k.spread):
             if run.count == 1:
@@ -127,7 +127,7 @@ class RowEmitter(Generic[K]):
                 self._tile(run.pixels, place, loop.index, run.inside, None)
                 self.f.end(loop)
 
-    def _any_row(self, place: Place) -> None:
+    def _any_row(self, place: UnitPosition) -> None:
         f, a, k = self.f, self.a, self.k
         loop = f.loop(0, a["columns"], k.pixels)
         first = f.sub(f.mul(loop.index, k.stride), a["left"])
@@ -152,7 +152,7 @@ class RowEmitter(Generic[K]):
         f.label(after)
         f.end(loop)
 
-    def _tile(self, pixels: int, place: Place, column: str, within: Inside | None, count: str | None) -> None:
+    def _tile(self, pixels: int, place: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
         """A tile; without `within`, every pixel is looked at when the code runs. With `count`, only so many pixels exist."""
         raise NotImplementedError
 
@@ -166,7 +166,7 @@ class RowEmitter(Generic[K]):
                     meetings.setdefault(p * k.stride + tap * k.spread, []).append((p, tap))
         return dict(sorted(meetings.items()))
 
-    def _store(self, sums: list[str], place: Place, column: str, count: str | None) -> None:
+    def _store(self, sums: list[str], place: UnitPosition, column: str, count: str | None) -> None:
         def pointers(v: int) -> list[str]:
             return self.operands.at(place.image, place.block, place.plane, place.row, column)
 
@@ -174,7 +174,7 @@ class RowEmitter(Generic[K]):
 
 
 class _WindowEmitter(RowEmitter[WindowKernel]):
-    def _tile(self, pixels: int, place: Place, column: str, within: Inside | None, count: str | None) -> None:
+    def _tile(self, pixels: int, place: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
         f, a, k = self.f, self.a, self.k
         if k.kind == "depthwise":
             at = f.element(a["bias"], "float", f.mul(place.block, k.block))
@@ -206,7 +206,7 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
             sums = self._means(sums, place, column, within)
         self._store(sums, place, column, count)
 
-    def _combine(self, place: Place, plane: str, row: str) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
+    def _combine(self, place: UnitPosition, plane: str, row: str) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
         """What a loaded column does to the sums of the pixels it belongs to."""
         f, a, k = self.f, self.a, self.k
         if k.kind == "average":
@@ -249,7 +249,7 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
 
         return multiply
 
-    def _means(self, sums: list[str], place: Place, column: str, within: Inside | None) -> list[str]:
+    def _means(self, sums: list[str], place: UnitPosition, column: str, within: Inside | None) -> list[str]:
         f, a, k = self.f, self.a, self.k
         planes, rows = place.planes, place.rows
         if k.padded:
@@ -277,9 +277,9 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
         return self.f.sub(high, low)
 
 
-def emit_global_pool(kernel: GlobalPoolKernel, name: str, target: Target) -> Function:
+def emit_global_pool(kernel: GlobalPoolKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a global pool."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     vector = f"<{kernel.block} x float>"
     e = VectorEmitter(f, kernel.block)
     a = Loaded(f, kernel.arguments)

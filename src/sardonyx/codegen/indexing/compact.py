@@ -7,7 +7,7 @@ element is not zero. Coordinates then follow from row to row without divisions.
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.expr import BITS
@@ -15,7 +15,7 @@ from sardonyx.kernel.indexing.compact import CHUNK, CountKernel, PlacesKernel, S
 from sardonyx.target.target import Target
 
 
-def _chunk(f: Function, unit: str, elements: str) -> tuple[str, str]:
+def _chunk(f: FunctionBuilder, unit: str, elements: str) -> tuple[str, str]:
     first = f.mul(unit, CHUNK)
     return first, f.min(f.add(first, CHUNK), elements)
 
@@ -24,9 +24,9 @@ def _is_set(e: VectorEmitter, pointer: str, kind: str) -> str:
     return convert(e, e.load(pointer, kind), kind, "bool")
 
 
-def emit_count_kernel(kernel: CountKernel, name: str, target: Target) -> Function:
+def emit_count_kernel(kernel: CountKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a count."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     elements, source, counts = a["elements"], a["source"], a["counts"]
     element = memory_type(kernel.type)
@@ -49,9 +49,9 @@ def emit_count_kernel(kernel: CountKernel, name: str, target: Target) -> Functio
     return f
 
 
-def emit_starts_kernel(kernel: StartsKernel, name: str, target: Target) -> Function:
+def emit_starts_kernel(kernel: StartsKernel, name: str, target: Target) -> FunctionBuilder:
     """The function that adds up counts."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     chunks, counts, starts, total = a["chunks"], a["counts"], a["starts"], a["total"]
     unit = f.loop("%begin", "%end")
@@ -65,9 +65,9 @@ def emit_starts_kernel(kernel: StartsKernel, name: str, target: Target) -> Funct
     return f
 
 
-def emit_places_kernel(kernel: PlacesKernel, name: str, target: Target) -> Function:
+def emit_places_kernel(kernel: PlacesKernel, name: str, target: Target) -> FunctionBuilder:
     """The function that writes coordinates."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     sizes, elements, source, starts = a.several("sizes"), a["elements"], a["source"], a["starts"]
     places, strides = a.tensor("target")
@@ -96,11 +96,11 @@ def emit_places_kernel(kernel: PlacesKernel, name: str, target: Target) -> Funct
     return f
 
 
-def _store(f: Function, row: str, column: str, stride: str, value: str) -> None:
+def _store(f: FunctionBuilder, row: str, column: str, stride: str, value: str) -> None:
     f.line(f"store i64 {value}, ptr {f.element(row, 'i64', f.mul(column, stride))}, align 8")
 
 
-def _collect(f: Function, kind: str, source: str, first: str, stop: str, collected: str) -> str:
+def _collect(f: FunctionBuilder, kind: str, source: str, first: str, stop: str, collected: str) -> str:
     """Places from `first` to `stop` whose elements are not zero go to the stack; how many there are."""
     each = f.loop(first, stop, 1, [("i64", "0")])
     f.line(f"store i64 {each.index}, ptr {f.element(collected, 'i64', each.carry[0])}, align 8")
@@ -110,7 +110,7 @@ def _collect(f: Function, kind: str, source: str, first: str, stop: str, collect
 
 
 def _coordinates(
-    f: Function, sizes: list[str], collected: str, count: str, first: str, targets: list[tuple[str, str, str]]
+    f: FunctionBuilder, sizes: list[str], collected: str, count: str, first: str, targets: list[tuple[str, str, str]]
 ) -> None:
     """Write the coordinates of places in ascending order: `end` is where the row of the last one ends."""
     length = sizes[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.fault import report
-from sardonyx.codegen.function import Function, Loop
+from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.expr import BITS, Expr, binary, load
@@ -15,15 +15,15 @@ _TOGETHER = 4  # places whose indices are checked at once
 _COLUMN = 1 << 40  # the first index of all places is looked at before the second: how far apart their positions count
 
 
-def emit_index_kernel(kernel: IndexKernel, name: str, target: Target) -> Function:
+def emit_index_kernel(kernel: IndexKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a gather or scatter."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _IndexEmitter(kernel, function, target).emit()
     return function
 
 
 class _IndexEmitter:
-    def __init__(self, kernel: IndexKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: IndexKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.target = target

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.kernel.indexing.switch import SwitchKernel
 from sardonyx.target.target import Target
 
 
-def emit_switch_kernel(kernel: SwitchKernel, name: str, target: Target) -> Function:
+def emit_switch_kernel(kernel: SwitchKernel, name: str, target: Target) -> FunctionBuilder:
     """The function that writes the unit counts of both sides."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     record = kernel.arguments
     byte = f.let(f"load i8, ptr {f.argument('%args', record.position('condition'), 'ptr')}, align 1")
     holds = f.let(f"icmp ne i8 {byte}, 0")

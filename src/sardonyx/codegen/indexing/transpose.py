@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.pack import transpose
 from sardonyx.codegen.vector import VectorEmitter, memory_type
@@ -33,9 +33,9 @@ def turned(e: VectorEmitter, rows: list[str], kind: str) -> list[str]:
     return rows
 
 
-def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) -> Function:
+def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a transposition."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     side = square(BITS[kernel.type], target)
     e = VectorEmitter(f, side)
     element = memory_type(kernel.type)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.target.target import Target
 
 
-def emit_write_kernel(kernel: WriteKernel, name: str, target: Target) -> Function:
+def emit_write_kernel(kernel: WriteKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a kernel that writes its arguments."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     e = VectorEmitter(f, 1)
     base = f.argument("%args", kernel.arguments.position("target"), "ptr")
     first = kernel.arguments.position("elements")

@@ -14,7 +14,7 @@ from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.matmul.pack import exchange
@@ -27,9 +27,9 @@ from sardonyx.target.target import Target
 _COLUMNS_A_POINTER: Final = 4
 
 
-def emit_dot_kernel(kernel: DotKernel, name: str, target: Target) -> Function:
+def emit_dot_kernel(kernel: DotKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a product of rows with rows."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _DotEmitter(kernel, function, target).emit()
     return function
 
@@ -47,7 +47,7 @@ def fold(e: VectorEmitter, vectors: list[str], kind: str) -> str:
 
 
 class _DotEmitter:
-    def __init__(self, kernel: DotKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: DotKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.expr import BITS
@@ -33,9 +33,9 @@ def interleaved(e: VectorEmitter, columns: list[str], kind: str) -> list[str]:
     return results
 
 
-def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) -> Function:
+def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of an interleaving."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     lanes = square(BITS[kernel.type], target)
     e, one = VectorEmitter(f, lanes), VectorEmitter(f, 1)
     element = memory_type(kernel.type)

@@ -15,7 +15,7 @@ from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS
@@ -30,9 +30,9 @@ _CHAINS: Final = 8  # sums in flight that keep the multipliers busy
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on
 
 
-def emit_matmul_kernel(kernel: MatMulKernel, name: str, target: Target) -> Function:
+def emit_matmul_kernel(kernel: MatMulKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a matrix product."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _MatMulEmitter(kernel, function, target).emit()
     return function
 
@@ -47,7 +47,7 @@ def multiply_add(e: VectorEmitter, a: str, b: str, total: str, kind: str) -> str
 
 
 class _MatMulEmitter:
-    def __init__(self, kernel: MatMulKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: MatMulKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.target = target
@@ -330,12 +330,12 @@ class _MatMulEmitter:
         parameters = [("tile", "ptr"), ("height", "i64"), ("count", "i64")]
         for number in range(len(operands)):
             parameters += [(f"p{number}_base", "ptr"), (f"p{number}_row", "i64"), (f"p{number}_column", "i64")]
-        g = Function(called, parameters, "noinline nounwind")
+        g = FunctionBuilder(called, parameters, "noinline nounwind")
         f.companions.append(g)
         moves = [{"unit": "1", "zero": "0"}.get(operand.inner, f"%p{number}_column") for number, operand in enumerate(operands)]
         self._write_rows(g, [f"%p{number}_base" for number in range(len(operands))], moves)
 
-    def _write_rows(self, f: Function, pointers: list[str], moves: list[str]) -> None:
+    def _write_rows(self, f: FunctionBuilder, pointers: list[str], moves: list[str]) -> None:
         """Row by row, vector by vector; the last vector may be partly beyond the matrix."""
         e, epilogue = VectorEmitter(f, self.lanes), EpilogueEmitter(self.k.epilogue, f, self.lanes, self.target)
         limit = f.min("%count", self.strip)

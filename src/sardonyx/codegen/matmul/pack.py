@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.matmul.matmul import vector_lanes
@@ -11,9 +11,9 @@ from sardonyx.kernel.matmul.pack import DEPTH, PackKernel
 from sardonyx.target.target import Target
 
 
-def emit_pack_kernel(kernel: PackKernel, name: str, target: Target) -> Function:
+def emit_pack_kernel(kernel: PackKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a packing kernel."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _PackEmitter(kernel, function, target).emit()
     return function
 
@@ -44,7 +44,7 @@ def transpose(e: VectorEmitter, rows: list[str], kind: str) -> list[str]:
 
 
 class _PackEmitter:
-    def __init__(self, kernel: PackKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: PackKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target)

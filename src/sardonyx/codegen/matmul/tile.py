@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS
 
@@ -26,7 +26,7 @@ _PARAMETERS: Final = (
 
 
 @dataclass(frozen=True)
-class Tile:
+class MatmulTile:
     """What decides the code of a tile's function."""
 
     type: str
@@ -49,7 +49,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Place:
+class TileArguments:
     """Arguments of a tile: strides in bytes."""
 
     c: str
@@ -65,11 +65,11 @@ class Place:
 class Tiles:
     """The tiles a kernel calls: each becomes a function of its module when it is first used."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: FunctionBuilder) -> None:
         self.f = function
-        self._made: set[Tile] = set()
+        self._made: set[MatmulTile] = set()
 
-    def call(self, tile: Tile, place: Place, *more: tuple[str, str]) -> None:
+    def call(self, tile: MatmulTile, place: TileArguments, *more: tuple[str, str]) -> None:
         """Compute one tile; `more` are the further arguments of ragged and joined tiles, with their types."""
         if tile not in self._made:
             self._made.add(tile)
@@ -78,7 +78,7 @@ class Tiles:
         given = [f"{kind} {value}" for (_, kind), value in zip(_PARAMETERS, values)] + [f"{kind} {value}" for kind, value in more]
         self.f.line(f"call void @{tile.name}({', '.join(given)})")
 
-    def call_any(self, tile: Tile, height: str, heights: range, place: Place, *more: tuple[str, str]) -> None:
+    def call_any(self, tile: MatmulTile, height: str, heights: range, place: TileArguments, *more: tuple[str, str]) -> None:
         """Compute a tile of a height that is known only at run time."""
         f = self.f
         done = f.fresh("tiled")
@@ -93,14 +93,14 @@ class Tiles:
 
 
 class _TileEmitter:
-    def __init__(self, tile: Tile) -> None:
+    def __init__(self, tile: MatmulTile) -> None:
         self.tile = tile
         parameters = [*_PARAMETERS]
         if tile.ragged:
             parameters.append(("count", "i64"))
         if tile.joined:
             parameters += [("first", "i1"), ("old", "ptr"), ("new", "ptr")]
-        self.function = self.f = Function(tile.name, parameters, "nounwind noinline", "internal")
+        self.function = self.f = FunctionBuilder(tile.name, parameters, "nounwind noinline", "internal")
         self.e = VectorEmitter(self.f, tile.lanes)
         self.kind = self.e.type(tile.type)
         self.element = memory_type(tile.type)

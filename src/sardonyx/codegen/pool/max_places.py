@@ -14,7 +14,7 @@ from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, inside
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr, load, unary
@@ -24,9 +24,9 @@ from sardonyx.target.target import Target
 _STRAIGHT: Final = 27  # places of a window up to which they are written one by one
 
 
-def emit_max_places(kernel: MaxPlacesKernel, name: str, target: Target) -> Function:
+def emit_max_places(kernel: MaxPlacesKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of maxima with their places."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _MaxPlacesEmitter(kernel, function).emit()
     return function
 
@@ -39,7 +39,7 @@ def _better(kind: str) -> Expr:
 
 
 class _MaxPlacesEmitter:
-    def __init__(self, kernel: MaxPlacesKernel, function: Function) -> None:
+    def __init__(self, kernel: MaxPlacesKernel, function: FunctionBuilder) -> None:
         self.k = kernel
         self.f = f = function
         self.e = VectorEmitter(f, 1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED
@@ -21,15 +21,15 @@ from sardonyx.kernel.pool.pool import CHUNK, PoolKernel
 from sardonyx.target.target import Target
 
 
-def emit_pool(kernel: PoolKernel, name: str, target: Target) -> Function:
+def emit_pool(kernel: PoolKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a pool."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _PoolEmitter(kernel, function, target).emit()
     return function
 
 
 class _PoolEmitter:
-    def __init__(self, kernel: PoolKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: PoolKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target)

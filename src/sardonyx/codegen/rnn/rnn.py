@@ -16,19 +16,19 @@ from dataclasses import dataclass, replace
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.fault import report
-from sardonyx.codegen.function import Function, Loop
+from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.matmul.tile import Place, Tile, Tiles
+from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, Expr, walk
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.kernel.rnn.rnn import Pass, RecurrentKernel, tile_sizes
+from sardonyx.kernel.rnn.rnn import RecurrentKernel, RecurrentPass, tile_sizes
 from sardonyx.target.target import Target
 
 
-def emit_recurrent(kernel: RecurrentKernel, name: str, target: Target) -> Function:
+def emit_recurrent(kernel: RecurrentKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a recurrent layer."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _RecurrentEmitter(kernel, function, target).emit()
     return function
 
@@ -47,7 +47,7 @@ class _Step:
 
 
 class _RecurrentEmitter:
-    def __init__(self, kernel: RecurrentKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: RecurrentKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.lanes = vector_lanes(kernel.type, target)
@@ -72,7 +72,7 @@ class _RecurrentEmitter:
         most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])
         self.tile = f.let(f"alloca [{most} x {self.e.type(kernel.type)}], align 64", "tile")
 
-    def _sizes(self, one: Pass) -> tuple[int, int, int]:
+    def _sizes(self, one: RecurrentPass) -> tuple[int, int, int]:
         alone, together, rows = tile_sizes(one.gates, self.target)
         return alone, together, min(rows, self.k.rows)
 
@@ -209,7 +209,7 @@ class _RecurrentEmitter:
 
     # One pass over the hidden units
 
-    def _pass(self, number: int, one: Pass, step: _Step, planes: list[str], low: str, high: str) -> None:
+    def _pass(self, number: int, one: RecurrentPass, step: _Step, planes: list[str], low: str, high: str) -> None:
         f = self.f
         alone, together, most = self._sizes(one)
         source = step.read if one.source == 0 else planes[one.source + 1]
@@ -230,7 +230,7 @@ class _RecurrentEmitter:
 
     def _blocks(
         self,
-        one: Pass,
+        one: RecurrentPass,
         step: _Step,
         planes: list[str],
         source: str,
@@ -252,7 +252,7 @@ class _RecurrentEmitter:
 
     def _row_tiles(
         self,
-        one: Pass,
+        one: RecurrentPass,
         step: _Step,
         planes: list[str],
         source: str,
@@ -265,9 +265,9 @@ class _RecurrentEmitter:
         """Rows in tiles of nearly equal height."""
         f = self.f
         columns = one.gates * self.lanes
-        tile = Tile(self.k.type, self.lanes, 1, one.gates, count, columns)
+        tile = MatmulTile(self.k.type, self.lanes, 1, one.gates, count, columns)
         row_bytes = f.mul(self.width, self.bytes)
-        place = Place(
+        place = TileArguments(
             self.tile,
             str(columns * count * self.bytes),
             "",
@@ -295,7 +295,7 @@ class _RecurrentEmitter:
 
     # What becomes of the sums
 
-    def _gates(self, one: Pass, step: _Step, planes: list[str], row: str, height: str, block: str, count: int) -> None:
+    def _gates(self, one: RecurrentPass, step: _Step, planes: list[str], row: str, height: str, block: str, count: int) -> None:
         f = self.f
         kind = self.e.type(self.k.type)
         rows = f.loop(0, height)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED
 
 _BYTE: Final = 8
 _MANTISSA: Final = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 
 
-def ordered_key(f: Function, bits: str, type: str) -> str:
+def ordered_key(f: FunctionBuilder, bits: str, type: str) -> str:
     """An element's bits as an unsigned number that compares as the element does; NaN is greater than all, zeros are equal."""
     width = BITS[type]
     kind, sign = f"i{width}", -(1 << (width - 1))
@@ -36,7 +36,7 @@ def ordered_key(f: Function, bits: str, type: str) -> str:
 class Words:
     """Writes code that makes, reads and sorts words; `entries` is how many counters there are on the stack, at least 256."""
 
-    def __init__(self, function: Function, key_bits: int, entries: int = 1 << _BYTE) -> None:
+    def __init__(self, function: FunctionBuilder, key_bits: int, entries: int = 1 << _BYTE) -> None:
         self.f = function
         self.key_bits = key_bits
         self.place_bits = 32 if key_bits <= 32 else 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type
 from sardonyx.kernel.expr import FLOATS, binary, load
@@ -11,9 +11,9 @@ from sardonyx.kernel.rows.scan import ScanKernel, run_lanes
 from sardonyx.target.target import Target
 
 
-def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> Function:
+def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a scan."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     lanes = run_lanes(kernel, target)
     e = VectorEmitter(f, lanes)
     element = memory_type(kernel.type)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.radix import Words, ordered_key
 from sardonyx.codegen.vector import VectorEmitter, memory_type
@@ -23,15 +23,15 @@ _LEADING: Final = 11  # bits: of an f32 the sign, the exponent and two more
 _FEW: Final = 4  # that many times k in a row pay for a look at the leading bits
 
 
-def emit_sort_kernel(kernel: SortKernel, name: str, target: Target) -> Function:
+def emit_sort_kernel(kernel: SortKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a sort."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _SortEmitter(kernel, function).emit()
     return function
 
 
 class _SortEmitter:
-    def __init__(self, kernel: SortKernel, function: Function) -> None:
+    def __init__(self, kernel: SortKernel, function: FunctionBuilder) -> None:
         self.k = kernel
         self.f = f = function
         self.key = f"i{kernel.bits}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, Expr, load, unary
@@ -26,9 +26,9 @@ def _better(kernel: TopKKernel) -> Expr:
     return (mine < other) | (unary("isnan", other) & ~unary("isnan", mine))
 
 
-def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> Function:
+def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a selection."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     one = VectorEmitter(f, 1)
     kind, element = kernel.type, memory_type(kernel.type)
     a = Loaded(f, kernel.arguments)

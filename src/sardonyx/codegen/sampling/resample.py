@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type, scalar_type
 from sardonyx.kernel.sampling.resample import ResampleKernel
 from sardonyx.target.target import Target
 
 
-def emit_resample_kernel(kernel: ResampleKernel, name: str, target: Target) -> Function:
+def emit_resample_kernel(kernel: ResampleKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a resampling."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _ResampleEmitter(kernel, function, target).emit()
     return function
 
 
 class _ResampleEmitter:
-    def __init__(self, kernel: ResampleKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: ResampleKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.lanes = target.lanes_of(64 if kernel.compute == "f64" else 32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS
@@ -11,9 +11,9 @@ from sardonyx.kernel.sampling.sample import CHUNK, SampleKernel
 from sardonyx.target.target import Target
 
 
-def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Function:
+def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a sampling."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     channels, points, elements, move = a["channels"], a["points"], a["elements"], a["move"]
     source, places, result = a["source"], a["places"], a["target"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.fault import report
-from sardonyx.codegen.function import Function
+from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.radix import Words, ordered_key
 from sardonyx.codegen.vector import VectorEmitter
@@ -20,9 +20,9 @@ from sardonyx.kernel.sampling.suppress import FIELDS, ListKernel, SuppressKernel
 from sardonyx.target.target import Target
 
 
-def emit_suppress_kernel(kernel: SuppressKernel, name: str, target: Target) -> Function:
+def emit_suppress_kernel(kernel: SuppressKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a suppression."""
-    function = Function(name, KERNEL_PARAMETERS)
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _SuppressEmitter(kernel, function, target).emit()
     return function
 
@@ -52,7 +52,7 @@ def _overlap() -> Expr:
 
 
 class _SuppressEmitter:
-    def __init__(self, kernel: SuppressKernel, function: Function, target: Target) -> None:
+    def __init__(self, kernel: SuppressKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
         self.target, self.lanes = target, target.lanes
@@ -186,9 +186,9 @@ class _SuppressEmitter:
         return f.let(f"phi i64 [ {chosen_count}, {compare} ], [ {more}, {choose} ]")
 
 
-def emit_list_kernel(kernel: ListKernel, name: str, target: Target) -> Function:
+def emit_list_kernel(kernel: ListKernel, name: str, target: Target) -> FunctionBuilder:
     """The function that lists chosen boxes."""
-    f = Function(name, KERNEL_PARAMETERS)
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     classes, room = a["classes"], a["room"]
     chosen, counts, starts, result = a["chosen"], a["counts"], a["starts"], a["target"]

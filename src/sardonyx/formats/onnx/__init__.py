@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sardonyx.errors import InvalidProtobuf
 from sardonyx.formats.onnx import external, schema
-from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.read import read_model
 from sardonyx.formats.onnx.save import dense_initializers, model_to_bytes, save_model
 from sardonyx.formats.onnx.source import open_source, recognise
@@ -68,7 +68,7 @@ def load_with_problems(source: Any) -> tuple[Model, tuple[str, ...]]:
     """
     found: list[str] = []
 
-    def read(ctx: Context) -> Model:
+    def read(ctx: ReadContext) -> Model:
         ctx.tolerant = True
         model = read_model(ctx)
         found.extend(ctx.problems)
@@ -97,7 +97,7 @@ def _read(
     source: Any,
     what: str,
     message: str,
-    read: Callable[[Context], _Result],
+    read: Callable[[ReadContext], _Result],
     base_dir: str | os.PathLike[str] | None,
     given: Mapping[str, Any] | None,
     replaced: Collection[str] = (),
@@ -107,7 +107,7 @@ def _read(
         files = external.for_model(opened.path, given)
     else:
         files = external.for_folder(None if base_dir is None else os.fsdecode(base_dir), given)
-    ctx = Context(opened.buf, opened.name, files, message, replaced)
+    ctx = ReadContext(opened.buf, opened.name, files, message, replaced)
     if not len(opened.buf) and message not in ("Sequence", "Map", "Optional"):  # no bytes are an empty sequence
         raise InvalidProtobuf(f"{opened.name}: not an ONNX file: it is empty (0 bytes)")
     try:

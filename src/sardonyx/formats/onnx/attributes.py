@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx.formats.onnx import schema, wire
-from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import read_sparse, read_tensor
 from sardonyx.formats.onnx.wire import WireError, fields, signed
@@ -26,7 +26,7 @@ _FLOAT, _INT, _STRING, _TENSOR, _GRAPH = AttrKind.FLOAT, AttrKind.INT, AttrKind.
 _FLOATS, _INTS, _STRINGS = AttrKind.FLOATS, AttrKind.INTS, AttrKind.STRINGS
 
 
-def read_attr(ctx: Context, reader: Any, pos: int, end: int, depth: int) -> Attr | None:
+def read_attr(ctx: ReadContext, reader: Any, pos: int, end: int, depth: int) -> Attr | None:
     """The attribute in [pos, end); None, after noting the problem, if it makes no sense.
 
     `reader` reads what lies inside: graphs (as records, see records.py) and types.
@@ -76,7 +76,7 @@ def read_attr(ctx: Context, reader: Any, pos: int, end: int, depth: int) -> Attr
     return _make(ctx, name, declared, found, ref, doc, pos)
 
 
-def _rare_field(ctx: Context, reader: Any, found: dict[AttrKind, Any], tag: int, start: int, stop: int, depth: int) -> bool:
+def _rare_field(ctx: ReadContext, reader: Any, found: dict[AttrKind, Any], tag: int, start: int, stop: int, depth: int) -> bool:
     if tag == _ATTRIBUTE.ints_packed:
         found.setdefault(_INTS, []).extend(wire.packed_varints(ctx.buf, start, stop).view(np.int64).tolist())
     elif tag == _ATTRIBUTE.floats_packed:
@@ -100,7 +100,7 @@ def _rare_field(ctx: Context, reader: Any, found: dict[AttrKind, Any], tag: int,
     return True
 
 
-def _make(ctx: Context, name: str, declared: int, found: dict[AttrKind, Any], ref: str, doc: str, pos: int) -> Attr | None:
+def _make(ctx: ReadContext, name: str, declared: int, found: dict[AttrKind, Any], ref: str, doc: str, pos: int) -> Attr | None:
     if not name:
         ctx.problem(f"{ctx.place(pos - 1)}: an attribute without a name")
         return None

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.records import ConstantRecord, GraphRecord, NodeRecord
 from sardonyx.ir.graph import ONNX_DOMAIN, AttrKind, SparseConstant
 from sardonyx.ir.tensor import Tensor, from_numpy
@@ -38,7 +38,7 @@ def dense_type(constant: Tensor | SparseConstant) -> TensorType:
     return TensorType(dtype, constant.shape)
 
 
-def settle_constants(ctx: Context, graph: GraphRecord, where: str) -> None:
+def settle_constants(ctx: ReadContext, graph: GraphRecord, where: str) -> None:
     """Leave one initializer for each name, the last; Constant nodes that stand in the way become initializers, too."""
     taken = Counter(each.name for each in graph.initializers) + Counter(each.name for each in graph.inputs)
     held = [(node, _constant(node)) for node in graph.nodes]

@@ -12,7 +12,7 @@ from sardonyx.formats.onnx.wire import MAX_DEPTH, Buffer, WireError
 _MAX_PROBLEMS = 100  # a report longer than this helps nobody, and a hostile file could make it endless
 
 
-class Context:
+class ReadContext:
     """One file being read."""
 
     __slots__ = (

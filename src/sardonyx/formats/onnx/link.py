@@ -11,7 +11,7 @@ import heapq
 from typing import Final
 
 from sardonyx.formats.onnx.constants import dense_type, settle_constants
-from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.records import FunctionRecord, GraphRecord, NodeRecord, ValueRecord
 from sardonyx.ir.graph import UNKNOWN_VERSION, Attr, AttrKind, Function, Graph, Node, Value, walk
 
@@ -26,7 +26,7 @@ _IMPLIED_VERSIONS: Final = {
 
 
 def link_model(
-    ctx: Context, graph: GraphRecord, functions: list[FunctionRecord], imports: dict[str, int]
+    ctx: ReadContext, graph: GraphRecord, functions: list[FunctionRecord], imports: dict[str, int]
 ) -> tuple[Graph, dict[FunctionKey, Function]]:
     """The graph and the functions of a model; InvalidGraph with all problems found so far, if there are any."""
     callable_domains = {function.domain for function in functions}
@@ -83,7 +83,7 @@ class _Scope:
 class _Linker:
     """Links the graphs that share one set of opset imports: those of the model, or those of one function."""
 
-    def __init__(self, ctx: Context, imports: dict[str, int], callable_domains: set[str], *, in_function: bool) -> None:
+    def __init__(self, ctx: ReadContext, imports: dict[str, int], callable_domains: set[str], *, in_function: bool) -> None:
         self._ctx = ctx
         self._imports = imports
         self._versions = {**_IMPLIED_VERSIONS, **dict.fromkeys(callable_domains, 1), **imports}
@@ -285,7 +285,7 @@ def _describe(value: Value, info: ValueRecord) -> None:
         value.metadata = {**info.metadata, **value.metadata}
 
 
-def _check_recursion(ctx: Context, functions: dict[FunctionKey, Function]) -> None:
+def _check_recursion(ctx: ReadContext, functions: dict[FunctionKey, Function]) -> None:
     """Note functions that call themselves, directly or through others: expanding them would never end."""
     calls = {
         key: sorted({(node.domain, node.op_type, node.overload) for node in walk(function.graph)} & functions.keys())

@@ -17,7 +17,7 @@ from typing import Final
 
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.attributes import read_attr
-from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.link import link_model
 from sardonyx.formats.onnx.records import ConstantRecord, FunctionRecord, GraphRecord, NodeRecord, ValueRecord
 from sardonyx.formats.onnx.schema import tags
@@ -39,13 +39,13 @@ def normal_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def read_model(ctx: Context) -> Model:
+def read_model(ctx: ReadContext) -> Model:
     """The model in the context's buffer."""
     return _Reader(ctx).model()
 
 
 class _Reader:
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: ReadContext) -> None:
         self._ctx = ctx
         self.types = TypeReader(ctx)
 

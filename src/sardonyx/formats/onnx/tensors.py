@@ -24,7 +24,7 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.errors import Fail
 from sardonyx.formats.onnx import schema, wire
-from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.external import Refused
 from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.wire import WireError, fields, signed, signed32
@@ -78,7 +78,7 @@ class _Unfit(Exception):
     """Why a record is no tensor."""
 
 
-def string_entry(ctx: Context, pos: int, end: int, into: dict[str, str]) -> None:
+def string_entry(ctx: ReadContext, pos: int, end: int, into: dict[str, str]) -> None:
     """One StringStringEntryProto, as an item of a dictionary."""
     key = value = ""
     for tag, start, stop in fields(ctx.buf, pos, end):
@@ -91,7 +91,7 @@ def string_entry(ctx: Context, pos: int, end: int, into: dict[str, str]) -> None
     into[key] = value
 
 
-def _dims(ctx: Context, start: int, stop: int) -> list[int]:
+def _dims(ctx: ReadContext, start: int, stop: int) -> list[int]:
     """Packed dimensions."""
     if stop - start > MAX_RANK * 10:
         raise WireError(f"more than {MAX_RANK} dimensions", start)
@@ -105,7 +105,7 @@ def check_rank(dims: Sequence[object], offset: int) -> None:
         raise WireError(f"more than {MAX_RANK} dimensions", offset)
 
 
-def read_record(ctx: Context, pos: int, end: int) -> TensorRecord:
+def read_record(ctx: ReadContext, pos: int, end: int) -> TensorRecord:
     """The fields of the TensorProto in [pos, end)."""
     buf = ctx.buf
     record = TensorRecord(pos)
@@ -140,7 +140,7 @@ def read_record(ctx: Context, pos: int, end: int) -> TensorRecord:
     return record
 
 
-def _typed_field(ctx: Context, record: TensorRecord, stream: Any, tag: int, start: int, stop: int, end: int) -> bool:
+def _typed_field(ctx: ReadContext, record: TensorRecord, stream: Any, tag: int, start: int, stop: int, end: int) -> bool:
     """Take one of the typed data fields, packed or not; False if the field is none."""
     number, wire_type = tag >> 3, tag & 7
     width = _FLOAT_FIELDS.get(number)
@@ -191,12 +191,12 @@ def _numbers(chunks: list[Any]) -> list[int]:
     return numbers
 
 
-def read_tensor(ctx: Context, pos: int, end: int) -> Tensor | None:
+def read_tensor(ctx: ReadContext, pos: int, end: int) -> Tensor | None:
     """The constant in [pos, end); None, after noting the problem, if it makes no sense."""
     return make_tensor(ctx, read_record(ctx, pos, end))
 
 
-def read_sparse(ctx: Context, pos: int, end: int) -> tuple[SparseConstant | None, TensorRecord | None]:
+def read_sparse(ctx: ReadContext, pos: int, end: int) -> tuple[SparseConstant | None, TensorRecord | None]:
     """The sparse constant in [pos, end) and the record of its values, which has its name; None where it makes no sense."""
     values = indices = None
     dims: list[int] = []
@@ -243,7 +243,7 @@ def _check_sparse(values: Tensor, indices: Tensor, dims: list[int]) -> None:
         raise _Unfit(f"its indices lie outside of its shape {tuple(dims)}")
 
 
-def make_tensor(ctx: Context, record: TensorRecord) -> Tensor | None:
+def make_tensor(ctx: ReadContext, record: TensorRecord) -> Tensor | None:
     """The constant a record describes; None, after noting the problem, if it makes no sense."""
     try:
         return _make(ctx, record)
@@ -260,7 +260,7 @@ def _check_extent(dtype: DType, dims: list[int]) -> None:
         raise _Unfit(f"its shape {dims} is larger than any memory")
 
 
-def _make(ctx: Context, record: TensorRecord) -> Tensor:
+def _make(ctx: ReadContext, record: TensorRecord) -> Tensor:
     if record.segmented:
         raise _Unfit("it is one segment of a tensor cut into several, which no runtime reads")
     if record.data_type == 0:
@@ -338,7 +338,7 @@ def _wrong_count(dtype: DType, dims: list[int], number: int, need: int, have: in
     return f"{text} (there is data in {', '.join(others)})" if others else text
 
 
-def _external(ctx: Context, record: TensorRecord, dtype: DType, count: int) -> Tensor:
+def _external(ctx: ReadContext, record: TensorRecord, dtype: DType, count: int) -> Tensor:
     if dtype is dtypes.STRING:
         raise _Unfit("it is a string tensor with external data; strings must be in the model")
     location = record.external.get("location", "")

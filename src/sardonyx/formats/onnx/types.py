@@ -17,7 +17,7 @@ from typing import Final
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.formats.onnx import schema, wire
-from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.records import ValueRecord
 from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import check_rank, string_entry
@@ -38,7 +38,7 @@ _MAP_KEYS: Final = dtypes.INTEGERS | {dtypes.STRING}
 class TypeReader:
     """Reads types; equal bytes give the same object, unless they hold an anonymous dimension."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: ReadContext) -> None:
         self._ctx = ctx
         self._cache: dict[bytes, Type | None] = {}
         self._symbols: dict[str, Dim] = {}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx import schema, wire
-from sardonyx.formats.onnx.context import Context
+from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import read_sparse, read_tensor
 from sardonyx.formats.onnx.wire import WireError, Writer, encode_text, fields, signed, signed32
@@ -39,23 +39,23 @@ def root_message(type_: Type | None) -> str:
     return "SparseTensor" if isinstance(type_, SparseTensorType) else "Tensor"
 
 
-def read_value(ctx: Context) -> Any:
+def read_value(ctx: ReadContext) -> Any:
     """The value in the context's buffer, which holds the message `ctx.root`."""
     value = _READERS[ctx.root](ctx, 0, len(ctx.buf), 0)
     ctx.raise_problems()
     return value
 
 
-def _tensor(ctx: Context, pos: int, end: int, depth: int) -> NDArray[Any] | None:
+def _tensor(ctx: ReadContext, pos: int, end: int, depth: int) -> NDArray[Any] | None:
     tensor = read_tensor(ctx, pos, end)
     return None if tensor is None else tensor.numpy()
 
 
-def _sparse(ctx: Context, pos: int, end: int, depth: int) -> SparseConstant | None:
+def _sparse(ctx: ReadContext, pos: int, end: int, depth: int) -> SparseConstant | None:
     return read_sparse(ctx, pos, end)[0]
 
 
-def _sequence(ctx: Context, pos: int, end: int, depth: int) -> list[Any]:
+def _sequence(ctx: ReadContext, pos: int, end: int, depth: int) -> list[Any]:
     ctx.check_depth(depth, pos)
     items: list[Any] = []
     kinds: set[int] = set()
@@ -71,7 +71,7 @@ def _sequence(ctx: Context, pos: int, end: int, depth: int) -> list[Any]:
     return items
 
 
-def _optional(ctx: Context, pos: int, end: int, depth: int) -> Any:
+def _optional(ctx: ReadContext, pos: int, end: int, depth: int) -> Any:
     ctx.check_depth(depth, pos)
     value = None
     for tag, start, stop in fields(ctx.buf, pos, end):
@@ -83,7 +83,7 @@ def _optional(ctx: Context, pos: int, end: int, depth: int) -> Any:
     return value
 
 
-def _map(ctx: Context, pos: int, end: int, depth: int) -> dict[Any, Any]:
+def _map(ctx: ReadContext, pos: int, end: int, depth: int) -> dict[Any, Any]:
     ctx.check_depth(depth, pos)
     key_type = 0
     numbers: list[int] = []

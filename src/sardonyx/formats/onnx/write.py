@@ -16,7 +16,7 @@ from sardonyx.formats.onnx.naming import file_names
 from sardonyx.formats.onnx.read import DEVICE_CONFIGURATIONS
 from sardonyx.formats.onnx.types import DENOTATION, DIM_PARAM
 from sardonyx.formats.onnx.wire import Writer, encode_text
-from sardonyx.ir.dims import Expr
+from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Model, Node, SparseConstant, Value
 from sardonyx.ir.tensor import ExternalLocation, Tensor
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
@@ -232,7 +232,7 @@ def _type(type_: Type, metadata: Mapping[str, str] | None = None) -> Writer:
             shape = Writer()
             for axis, dim in enumerate(type_.shape):
                 entry = Writer()
-                if not isinstance(dim, Expr):
+                if not isinstance(dim, DimExpr):
                     entry.integer(1, dim)
                 else:
                     entry.text(2, metadata.get(f"{DIM_PARAM}.{axis}", "") if dim.is_anonymous else str(dim))

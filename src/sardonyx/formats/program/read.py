@@ -15,7 +15,7 @@ import numpy as np
 
 from sardonyx.formats.program.container import ALIGNMENT, Container, FormatError
 from sardonyx.formats.program.schema import IMAGE_TABLES, INPUT, SEGMENT_KINDS, TABLES, VERSION
-from sardonyx.program.image import Port, ProgramImage, numpy_type
+from sardonyx.program.image import ImagePort, ProgramImage, numpy_type
 from sardonyx.program.sizes import NUMBER, OPERATIONS, SYMBOL, SizeTable
 
 if TYPE_CHECKING:
@@ -99,12 +99,12 @@ class ProgramFile:
 
     def _program(self, counts: tuple[int, int, int], driver: int) -> ProgramCode:
         container = self._container
-        ports: tuple[list[Port], list[Port]] = ([], [])
+        ports: tuple[list[ImagePort], list[ImagePort]] = ([], [])
         port_dims = container["port_dims"][:, 0].tolist()
         for direction, name, dtype, first, rank, buffer in container["ports"].tolist():
             dims, kind = span(port_dims, first, rank, "port_dims"), container.text(dtype)
             _dtype(kind)
-            ports[direction].append(Port(container.text(name), kind, dims, buffer))
+            ports[direction].append(ImagePort(container.text(name), kind, dims, buffer))
         for _, number, axis in container["bindings"].tolist():
             if axis >= len(ports[INPUT][number].dims):
                 raise FormatError(f"bindings: input {number} has no axis {axis}")

@@ -64,7 +64,7 @@ def running() -> Expr:
 
 
 @dataclass(frozen=True)
-class Pass:
+class RecurrentPass:
     """One pass over the hidden units."""
 
     source: int  # slot whose product with the weights is taken
@@ -89,7 +89,7 @@ class RecurrentKernel:
     gates: int  # in a projected row
     vectors: int
     slots: int
-    passes: tuple[Pass, ...]
+    passes: tuple[RecurrentPass, ...]
     initial: tuple[bool, ...]  # for each slot that lives on from step to step, whether values are given; else it starts with 0
     final: tuple[bool, ...]  # for each of them, whether its last value is wanted
     output: bool  # whether the values of all times are wanted

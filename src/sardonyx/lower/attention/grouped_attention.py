@@ -21,7 +21,7 @@ from sardonyx.lower.attention.contrib_attention import MICROSOFT, only_f32
 from sardonyx.lower.attention.rotary import angles_at, rotate
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor, indexed_loop
-from sardonyx.lower.indexing.indexing import FAR_AWAY, Place, index_step, take
+from sardonyx.lower.indexing.indexing import FAR_AWAY, IndexOperand, index_step, take
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
@@ -177,7 +177,7 @@ class _Grouped:
             load(0, "i64") + index(1),
             "rows",
         )
-        place = Place(rows, (rows.strides[0], 0, 1, 0), shape[2], target.strides[2])
+        place = IndexOperand(rows, (rows.strides[0], 0, 1, 0), shape[2], target.strides[2])
         fault = self._fault()
         far = (target, (target.strides[0], target.strides[1], 0, target.strides[3]))
         index_step(ctx, "scatter", new.shape, (new, new.strides), far, [place], fault, label="append")

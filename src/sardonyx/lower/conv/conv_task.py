@@ -34,14 +34,14 @@ _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, a
 
 
 @dataclass(frozen=True)
-class Tile:
+class ConvTile:
     """How many vectors of output channels and how many pixels a kernel works on at once."""
 
     vectors: int
     pixels: int
 
 
-def choose_tile(target: Target, blocks: int, columns: Dim, *, borders: bool = False) -> Tile:
+def choose_tile(target: Target, blocks: int, columns: Dim, *, borders: bool = False) -> ConvTile:
     """The tile for rows of a length. Machines that multiply straight from memory get along with one vector of channels.
 
     Tiles at borders keep a pointer for every pixel: long ones run out of registers for those.
@@ -50,14 +50,14 @@ def choose_tile(target: Target, blocks: int, columns: Dim, *, borders: bool = Fa
     vectors = 1 if direct or blocks == 1 else 2
     most, least = (11 if borders else 14, 5) if direct else (10, 5) if vectors == 1 else (6, 3)
     if not isinstance(columns, int):
-        return Tile(vectors, min(_ANY_WIDTH_PIXELS, most))
+        return ConvTile(vectors, min(_ANY_WIDTH_PIXELS, most))
 
     def cost(pixels: int) -> tuple[float, int]:
         # A tile takes a time for each pixel, but no less than the latency of its sums, and a little for itself.
         tiles, rest = divmod(columns, pixels)
         return tiles * (max(pixels, least) + 0.4) + ((max(rest, least) + 0.9) if rest else 0), -pixels
 
-    return Tile(vectors, min(range(1, max(min(most, columns), 1) + 1), key=cost))
+    return ConvTile(vectors, min(range(1, max(min(most, columns), 1) + 1), key=cost))
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Task(Blocks):
     def _conv_step(
         self,
         kernel: ConvKernel,
-        tile: Tile,
+        tile: ConvTile,
         place: Geometry,
         moves: list[tuple[Dim, ...]],
         packed: View,
@@ -322,13 +322,13 @@ class Task(Blocks):
     def _dense(self, moves: list[tuple[Dim, ...]]) -> bool:
         return all(moves[number][4] == self.block for number in self.epilogue.written)
 
-    def _last_lanes(self, tile: Tile) -> int:
+    def _last_lanes(self, tile: ConvTile) -> int:
         """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
         left = self.weights.outputs % self.block
         halves = tile.vectors == 1 and self.ctx.target.has_faster_half_vectors and 0 < left <= self.block // 2
         return self.block // 2 if halves else self.block
 
-    def _sets(self, tile: Tile) -> conv_weights.Sets:
+    def _sets(self, tile: ConvTile) -> conv_weights.Sets:
         """How the output channels of a group are divided."""
         blocks = ceildiv_int(self.weights.outputs, self.block)
         last = (blocks % tile.vectors or tile.vectors) * self.block
@@ -337,7 +337,7 @@ class Task(Blocks):
             ceildiv_int(blocks, tile.vectors), tile.vectors * self.block, last if lanes == self.block else lanes
         )
 
-    def _ahead(self, place: Geometry, tile: Tile) -> int:
+    def _ahead(self, place: Geometry, tile: ConvTile) -> int:
         """Lines of weights to fetch ahead in every tap: large weights that are used for few tiles come from far away."""
         weights = self.weights
         tiles = product([place.out[0], place.out[1], ceildiv(place.out[2], tile.pixels)])
@@ -358,7 +358,7 @@ class Task(Blocks):
         """Whether no window reaches past the left or right border: there is no padding and the last window ends inside."""
         return place.before[2] == 0 and isinstance(place.after[2], int) and place.after[2] <= 0
 
-    def _surrounded(self, tile: Tile) -> View:
+    def _surrounded(self, tile: ConvTile) -> View:
         """Plain x with zeros left and right, wide enough for whole tiles."""
         ctx, place = self.ctx, self.place
         x = self.x

@@ -29,7 +29,7 @@ FAR_AWAY: Final = 1 << 62  # an index no axis has
 
 
 @dataclass(frozen=True)
-class Place:
+class IndexOperand:
     """One index of every place: where it lies (strides over the axes of the iteration), and which axis it counts."""
 
     view: View
@@ -44,7 +44,7 @@ def index_step(
     sizes: Sequence[Dim],
     near: tuple[View, Sequence[Dim]],
     far: tuple[View, Sequence[Dim]],
-    places: Sequence[Place],
+    places: Sequence[IndexOperand],
     fault: tuple[Address, int],
     *,
     label: str,
@@ -153,7 +153,7 @@ def take(
     sizes = (*source.shape[:axis], *indices.shape, *source.shape[axis + 1 :])
     far = (*source.strides[:axis], *((0,) * rank), *source.strides[axis + 1 :])
     places = (*((0,) * axis), *indices.strides, *((0,) * (len(source.shape) - axis - 1)))
-    place = Place(indices, places, source.shape[axis], source.strides[axis])
+    place = IndexOperand(indices, places, source.shape[axis], source.strides[axis])
     index_step(ctx, "gather", sizes, (target, target.strides), (source, far), [place], fault, label=label, trusted=trusted)
 
 
@@ -241,7 +241,7 @@ def gather_elements(ctx: LowerContext, group: Group) -> None:
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
     _check_inside(ctx, data, indices, axis)
     source, places, target = ctx.view(data), ctx.view(indices), ctx.output(node.outputs[0])
-    place = Place(places, places.strides, source.shape[axis], source.strides[axis])
+    place = IndexOperand(places, places.strides, source.shape[axis], source.strides[axis])
     far = (source, _along(source.strides, axis))
     fault = _out_of_range(ctx, node, axis)
     index_step(ctx, "gather", places.shape, (target, target.strides), far, [place], fault, label=group.label)
@@ -257,13 +257,13 @@ def _depth_known(node: Node) -> str:
     return "" if depth + batch <= len(data.shape) and batch < len(indices.shape) else "more indices than axes"
 
 
-def _nd_places(far: View, indices: View, batch: int, rest: int) -> list[Place]:
+def _nd_places(far: View, indices: View, batch: int, rest: int) -> list[IndexOperand]:
     """A place for each column of an index tensor, over [batch and index dims..., rest...]."""
     depth = indices.shape[-1]
     assert isinstance(depth, int)
     strides = (*indices.strides[:-1], *((0,) * rest))
     return [
-        Place(
+        IndexOperand(
             View(indices.buffer, indices.shape[:-1], indices.strides[:-1], indices.offset + indices.strides[-1] * column),
             strides,
             far.shape[batch + column],
@@ -361,7 +361,7 @@ def scatter_elements(ctx: LowerContext, group: Group) -> None:
     combine = _combine_of(ctx, node)
     result = _Scattered(ctx, group, combine)
     near, places, far = result.updates(updates), ctx.view(indices), result.target
-    place = Place(places, places.strides, far.shape[axis], far.strides[axis])
+    place = IndexOperand(places, places.strides, far.shape[axis], far.strides[axis])
     index_step(
         ctx,
         "scatter",
@@ -443,7 +443,7 @@ def tensor_scatter(ctx: LowerContext, group: Group) -> None:
         step = select(step < 0, const(FAR_AWAY, "i64"), step)
     steps = index_tensor(ctx, (batch, count), operands, step, "steps")
     inner = [0] * (len(cache.shape) - axis - 1)
-    place = Place(steps, (steps.strides[0], *([0] * (axis - 1)), 1, *inner), size, far.strides[axis])
+    place = IndexOperand(steps, (steps.strides[0], *([0] * (axis - 1)), 1, *inner), size, far.strides[axis])
     text = f"write_indices plus the steps of the update leave axis {axis} of size {{limit}}"
     near, strides = (update, update.strides), _along(far.strides, axis)
     index_step(ctx, "scatter", update.shape, near, (far, strides), [place], ctx.fault(node, text), label=group.label)

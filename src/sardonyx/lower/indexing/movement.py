@@ -19,7 +19,7 @@ from sardonyx.kernel.expr import const, index, load, select
 from sardonyx.lower.destinations import concat_parts
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor
-from sardonyx.lower.indexing.indexing import FAR_AWAY, Place, index_step
+from sardonyx.lower.indexing.indexing import FAR_AWAY, IndexOperand, index_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template, view
 from sardonyx.lower.views import expanded, reshaped, transposed, with_axes, without_axes
@@ -270,6 +270,6 @@ def reverse_sequence(ctx: LowerContext, group: Group) -> None:
     places = index_tensor(ctx, (batch, steps), [ends, ctx.sizes([steps], "steps")], step, "steps")
     rest = [0] * (len(source.shape) - 2)
     far = (source, (source.strides[0], 0, *source.strides[2:]))
-    place = Place(places, (*places.strides, *rest), steps, source.strides[1])
+    place = IndexOperand(places, (*places.strides, *rest), steps, source.strides[1])
     fault = ctx.fault(node, "sequence_lens: expected numbers from 0 to {limit}")
     index_step(ctx, "gather", source.shape, (target, target.strides), far, [place], fault, label=group.label)

@@ -18,7 +18,7 @@ from sardonyx.kernel import math
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load, select, unary
 from sardonyx.kernel.matmul.matmul import vector_lanes
-from sardonyx.kernel.rnn.rnn import MOST_ROWS, Pass, RecurrentKernel, projected, running, state, total, vector
+from sardonyx.kernel.rnn.rnn import MOST_ROWS, RecurrentKernel, RecurrentPass, projected, running, state, total, vector
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
@@ -129,7 +129,7 @@ def recurrent(ctx: LowerContext, group: Group) -> None:
 class _Cell:
     """What one direction computes."""
 
-    passes: tuple[Pass, ...]
+    passes: tuple[RecurrentPass, ...]
     gates: tuple[range, ...]  # whose weights each pass needs
     slots: int
 
@@ -218,7 +218,7 @@ class _Layer:
     def _rnn(self, activate: Activation) -> _Cell:
         new = activate(self._clip(self._sum(0)))
         stores, output = self._kept([(0, new)], new)
-        return _Cell((Pass(0, 1, stores, output),), (range(1),), 1)
+        return _Cell((RecurrentPass(0, 1, stores, output),), (range(1),), 1)
 
     def _gru(self, gate: Activation, candidate: Activation) -> _Cell:
         h, one = state(0, self.type), const(1.0, self.type)
@@ -230,13 +230,13 @@ class _Layer:
             new = candidate(self._clip(projected(2, self.type) + reset * inner))
             mixed = (one - update) * new + update * h
             stores, output = self._kept([(0, mixed)], mixed)
-            return _Cell((Pass(0, 3, stores, output),), (range(3),), 1)
-        opening = Pass(0, 2, ((1, update), (2, reset * h)))
+            return _Cell((RecurrentPass(0, 3, stores, output),), (range(3),), 1)
+        opening = RecurrentPass(0, 2, ((1, update), (2, reset * h)))
         update = state(1, self.type)
         new = candidate(self._clip(self._sum(2, 0)))
         mixed = (one - update) * new + update * h
         stores, output = self._kept([(0, mixed)], mixed)
-        return _Cell((opening, Pass(2, 1, stores, output)), (range(2), range(2, 3)), 3)
+        return _Cell((opening, RecurrentPass(2, 1, stores, output)), (range(2), range(2, 3)), 3)
 
     def _lstm(self, gate: Activation, candidate: Activation, squash: Activation) -> _Cell:
         c, one = state(1, self.type), const(1.0, self.type)
@@ -250,7 +250,7 @@ class _Layer:
         leave = gate(self._clip(self._sum(1) + peeps[1] * cell if peeps else self._sum(1)))
         hidden = leave * squash(cell)
         stores, output = self._kept([(0, hidden), (1, cell)], hidden)
-        return _Cell((Pass(0, 4, stores, output),), (range(4),), 2)
+        return _Cell((RecurrentPass(0, 4, stores, output),), (range(4),), 2)
 
     # Weights in the order of the kernel
 

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Final, NamedTuple
 
-from sardonyx.ops.text.re2_match import CHARS, HOLDS, Code, Pattern, Ranges, choice, repeated
+from sardonyx.ops.text.re2_match import CHARS, HOLDS, Code, Ranges, Regex, choice, repeated
 
 _LAST: Final = 0x10FFFF
 _LAST_CASED: Final = 0x1FFFF  # behind it no letter has another case
@@ -354,10 +354,10 @@ class _Parser:
 
 
 @lru_cache(maxsize=256)
-def compile_re2(pattern: str) -> Pattern:
+def compile_re2(pattern: str) -> Regex:
     """A compiled pattern; ValueError if it is not RE2 syntax."""
     piece = _Parser(pattern).parse()
     size = len(piece.forwards)
     if size > _MOST_INSTRUCTIONS:
         raise ValueError(f"the pattern {pattern!r} is too large: it has {size} parts, {_MOST_INSTRUCTIONS} are allowed")
-    return Pattern(pattern, piece.forwards, piece.backwards)
+    return Regex(pattern, piece.forwards, piece.backwards)

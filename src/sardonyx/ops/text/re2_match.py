@@ -149,7 +149,7 @@ class Span(NamedTuple):
     end: int
 
 
-class Pattern:
+class Regex:
     """A compiled pattern: `forwards` as it is written, `backwards` with all sequences turned round."""
 
     def __init__(self, text: str, forwards: Code, backwards: Code) -> None:
@@ -158,7 +158,7 @@ class Pattern:
         self._backwards = _Automaton(backwards, searching=True, backwards=True)
 
     def __repr__(self) -> str:
-        return f"Pattern({self.text!r})"
+        return f"Regex({self.text!r})"
 
     def fullmatch(self, text: str) -> bool:
         """Whether the whole text matches."""

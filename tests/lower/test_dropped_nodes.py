@@ -180,3 +180,55 @@ def test_sizes_known_when_the_model_is_opened_leave_nothing_to_check() -> None:
     _, compiled = compile_native(model(nodes, {"a": ones(4, 5), "b": ones(5, 6)}, {"y": np.int64}).SerializeToString())
     assert not compiled.lowered.equalities
     assert not compiled.lowered.checks
+
+
+# operator, attributes, inputs that fit, inputs of the same shapes that are refused
+DATA_CASES: dict[str, tuple[str, dict[str, Any], list[Array], list[Array]]] = {
+    "rows of a table": ("Gather", {}, [ones(4, 5), np.array([0, 3])], [ones(4, 5), np.array([0, 4])]),
+    "elements": ("GatherElements", {}, [ones(4, 5), np.array([[0, 3]])], [ones(4, 5), np.array([[0, 4]])]),
+    "pieces": ("GatherND", {}, [ones(4, 5), np.array([[0, 3]])], [ones(4, 5), np.array([[0, 5]])]),
+    "changed rows": (
+        "ScatterND", {}, [ones(4, 5), np.array([[3]]), ones(1, 5)], [ones(4, 5), np.array([[-5]]), ones(1, 5)],
+    ),
+    "lengths": (
+        "ReverseSequence", {"time_axis": 0, "batch_axis": 1}, [ones(4, 2), np.array([4, 1])], [ones(4, 2), np.array([5, 1])],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "fixed"])
+@pytest.mark.parametrize("name", DATA_CASES)
+def test_a_node_whose_shape_alone_is_read_refuses_what_its_data_say(
+    name: str, is_open: bool, level: GraphOptimizationLevel
+) -> None:
+    """Only its run tells, so it runs."""
+    op_type, attrs, fitting, refused = DATA_CASES[name]
+    names = [f"x{number}" for number in range(len(fitting))]
+    nodes = [
+        helper.make_node(op_type, names, ["made"], name="the_node", **attrs),
+        helper.make_node("Relu", ["made"], ["behind"]),
+        helper.make_node("Shape", ["behind"], ["size"]),
+        helper.make_node("Add", ["size", "size"], ["y"]),
+    ]
+    feeds = dict(zip(names, fitting))
+    content = model(nodes, feeds, {"y": np.int64}).SerializeToString()
+    if is_open:
+        axes = {given: frozenset(range(array.ndim)) for given, array in feeds.items()}
+        content = with_open_sizes(content, feeds, axes, set(), shared=False)
+    native, reference = session(content, level=level), session(content, providers=REFERENCE)
+    for _ in range(2):
+        assert native.run(None, feeds)[0].tolist() == reference.run(None, feeds)[0].tolist()
+        for opened in (reference, native):
+            with pytest.raises(SardonyxError, match="the_node"):
+                opened.run(None, dict(zip(names, refused)))
+
+
+def test_a_node_that_may_refuse_runs_only_if_an_output_depends_on_it() -> None:
+    nodes = [
+        helper.make_node("Gather", ["x", "i"], ["unread"], name="the_node"),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    feeds = {"x": ones(4, 5), "i": np.array([9])}
+    opened = session(model(nodes, feeds, {"y": np.float32}).SerializeToString())
+    assert opened.run(None, feeds)[0].tolist() == ones(4, 5).tolist()

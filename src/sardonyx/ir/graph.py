@@ -124,8 +124,8 @@ class Node:
     """One operator call. Change inputs through `set_input`, so that the uses stay true."""
 
     __slots__ = (
-        "_given", "_inputs", "_next", "_prev", "attrs", "doc", "domain", "graph", "metadata", "name", "op_type", "outputs",
-        "overload", "priority", "version",
+        "_given", "_inputs", "_next", "_prev", "attrs", "doc", "domain", "graph", "is_kept", "metadata", "name", "op_type",
+        "outputs", "overload", "priority", "version",
     )  # fmt: skip
 
     def __init__(
@@ -148,6 +148,7 @@ class Node:
         self.doc = ""
         self.metadata: dict[str, str] = {}
         self.priority = 0
+        self.is_kept = False  # runs although nobody reads its data: it may refuse what it is given
         self.attrs = {attr.name: attr for attr in attrs}
         self.graph: Graph | None = None
         self._prev: Node | None = None
@@ -387,11 +388,11 @@ def is_constant(value: Value, graph: Graph | None) -> bool:
 
 
 def needed_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
-    """The nodes that some outputs depend on, in the given order."""
+    """The nodes that some outputs depend on, and those that are kept whoever reads them, in the given order."""
     wanted = set(outputs)
     kept = []
     for node in reversed(nodes):
-        if wanted.intersection(node.outputs):
+        if node.is_kept or wanted.intersection(node.outputs):
             kept.append(node)
             wanted.update(value for value in node.inputs if value is not None)
             wanted.update(value for graph in node.subgraphs() for value in captured_values(graph))

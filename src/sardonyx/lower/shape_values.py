@@ -61,7 +61,7 @@ class KnownValues:
         self._want(wanted, outputs)
         kept = []
         for node in reversed(nodes):
-            if wanted.intersection(node.outputs):
+            if node.is_kept or wanted.intersection(node.outputs):
                 kept.append(node)
                 self._want(wanted, [value for value in node.inputs if value is not None])
                 for graph in node.subgraphs():  # the results of a side whose nodes are in the list, too

@@ -28,7 +28,7 @@ class RemoveUnused:
         removed = 0
         for graph in reversed(graphs):  # inner ones first: what they read is then known to be needed
             for node in reversed(list(graph.nodes)):
-                if not any(value.uses or value in given for value in node.outputs):
+                if not node.is_kept and not any(value.uses or value in given for value in node.outputs):
                     graph.remove(node)
                     removed += 1
             removed += _drop_constants(graph, given)

@@ -253,7 +253,7 @@ class Rewriter:
         pending = [node]
         while pending:
             gone = pending.pop()
-            if gone.graph is None or any(value.uses or value in self.outputs for value in gone.outputs):
+            if gone.graph is None or gone.is_kept or any(value.uses or value in self.outputs for value in gone.outputs):
                 continue
             read = {value: None for value in gone.inputs if value is not None}
             for inner in gone.subgraphs():

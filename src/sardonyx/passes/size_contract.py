@@ -5,17 +5,21 @@
 Passes take nodes out of which only the shape is read, and put others in the place of some. What the shape rules of those that are
 gone have stated about the sizes of inputs becomes the graph's (`Graph.size_checks`), and a check of the program made of it. Only
 nodes count that the outputs depend on: what nobody reads refuses nothing, here as in ONNX Runtime.
+
+Some operators refuse more than sizes that contradict each other, an index out of range for example. Of such nodes the shape is
+known, too, but whether there is a result only their run tells: they are kept (`Node.is_kept`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sardonyx.analysis.shapes import ShapeReport
 from sardonyx.ir.dims import Expectation
-from sardonyx.ir.graph import Graph, Model, Node, needed_nodes
+from sardonyx.ir.graph import Graph, Model, Node, Value, captured_values, needed_nodes
 from sardonyx.ops.infer import NEVER, not_negative
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.rewriter import all_graphs
 
 
@@ -34,6 +38,7 @@ class SizeContract:
         for graph in all_graphs(model):
             around = graph.parent_node if graph is not model.graph else None
             nodes = needed_nodes(list(graph.nodes), graph.outputs)
+            _keep_refusing(nodes, graph.outputs, report)
             made.append((graph, around, None if around is None else around.graph, nodes))
         return SizeContract(tuple(made), report)
 
@@ -55,3 +60,17 @@ class SizeContract:
         yield from self.report.expectations.get(node, ())
         for value in node.outputs:
             yield from not_negative(value.shape)
+
+
+def _keep_refusing(nodes: Sequence[Node], outputs: Sequence[Value], report: ShapeReport) -> None:
+    """Mark those nodes of a graph that must run for what they may refuse, although only the shapes of their results are read."""
+    read = set(outputs)
+    for node in reversed(nodes):
+        if read.isdisjoint(node.outputs):
+            refuses = Trait.REFUSES | Trait.CONTROL_FLOW
+            if not refuses & traits(node) or any(report.values.known_of(value) is not None for value in node.outputs):
+                continue
+            node.is_kept = True
+        if Trait.MEASURES not in traits(node):
+            read.update(value for value in node.inputs if value is not None)
+        read.update(value for graph in node.subgraphs() for value in captured_values(graph))

@@ -19,7 +19,7 @@ from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import EvalContext, op
+from sardonyx.ops.registry import EvalContext, Trait, op
 
 BLOCK_BYTES: Final = 32 << 20  # of scores held at once
 
@@ -285,7 +285,7 @@ def _infer_attention(ctx: InferContext) -> InferResult:
     return results[: ctx.outputs]
 
 
-ATTENTION = op("Attention", eval=_attention, infer=_infer_attention, since=23)
+ATTENTION = op("Attention", eval=_attention, infer=_infer_attention, since=23, traits=Trait.REFUSES)
 
 
 def _flex_attention(
@@ -330,7 +330,9 @@ def _infer_flex_attention(ctx: InferContext) -> InferResult:
     return None if q is None else (*q[:3], ctx.fresh() if v is None else v[3])
 
 
-FLEX_ATTENTION = op("FlexAttention", domain="ai.onnx.preview", eval=_flex_attention, infer=_infer_flex_attention)
+FLEX_ATTENTION = op(
+    "FlexAttention", domain="ai.onnx.preview", eval=_flex_attention, infer=_infer_flex_attention, traits=Trait.REFUSES
+)
 
 
 def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
@@ -385,7 +387,7 @@ def _infer_rotary_embedding(ctx: InferContext) -> InferResult:
     return shape
 
 
-ROTARY_EMBEDDING = op("RotaryEmbedding", eval=_rotary_embedding, infer=_infer_rotary_embedding, since=23)
+ROTARY_EMBEDDING = op("RotaryEmbedding", eval=_rotary_embedding, infer=_infer_rotary_embedding, since=23, traits=Trait.REFUSES)
 
 
 _UPDATE_RULES: Final = ("linear", "gated", "delta", "gated_delta")
@@ -469,4 +471,4 @@ def _infer_linear_attention(ctx: InferContext) -> InferResult:
     return [output, state if dtype is None else TensorType(dtype, state)]
 
 
-LINEAR_ATTENTION = op("LinearAttention", eval=_linear_attention, infer=_infer_linear_attention, since=27)
+LINEAR_ATTENTION = op("LinearAttention", eval=_linear_attention, infer=_infer_linear_attention, since=27, traits=Trait.REFUSES)

@@ -19,7 +19,7 @@ from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.attention.attention import attend, merge_heads, split_heads
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import EvalContext, op
+from sardonyx.ops.registry import EvalContext, Trait, op
 
 MICROSOFT = "com.microsoft"
 _LOWEST = np.finfo(np.float32).min
@@ -215,7 +215,7 @@ def expect_masks(ctx: InferContext, mask_index: int, bias_index: int, scores: Sh
         ctx.expect_broadcast(bias, scores)
 
 
-ATTENTION = op("Attention", domain=MICROSOFT, eval=_attention, infer=infer_packed_attention(4))
+ATTENTION = op("Attention", domain=MICROSOFT, eval=_attention, infer=infer_packed_attention(4), traits=Trait.REFUSES)
 
 
 def _multi_head_inputs(

@@ -21,7 +21,7 @@ from sardonyx.ops.attention.contrib_rotary import rotate_at
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 def _heads_of(query: Array, key: Array | None, value: Array | None, heads: int, kv_heads: int) -> tuple[Array, Array, Array]:
@@ -324,7 +324,9 @@ def _infer_group_query(ctx: InferContext) -> InferResult:
     return [output, present, present, (output[0], int(ctx.attr("num_heads")), output[1], total)]
 
 
-GROUP_QUERY_ATTENTION = op("GroupQueryAttention", domain=MICROSOFT, eval=_group_query_attention, infer=_infer_group_query)
+GROUP_QUERY_ATTENTION = op(
+    "GroupQueryAttention", domain=MICROSOFT, eval=_group_query_attention, infer=_infer_group_query, traits=Trait.REFUSES
+)
 
 
 def _sparse_attention(

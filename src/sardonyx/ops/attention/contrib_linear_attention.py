@@ -16,7 +16,7 @@ from sardonyx.ops.conv.conv import conv_core
 from sardonyx.ops.elementwise.special import sigmoid, softplus
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, rounded_once, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 def _refuse_window(state_window: int) -> None:
@@ -36,6 +36,7 @@ OLD_LINEAR_ATTENTION = op(
     eval=_linear_attention,
     infer=LINEAR_ATTENTION.infer,
     keywords=("state_window", *LINEAR_ATTENTION.attr_names),
+    traits=Trait.REFUSES,
 )
 
 
@@ -94,5 +95,9 @@ def _infer_causal_conv_with_state(ctx: InferContext) -> InferResult:
 
 
 CAUSAL_CONV_WITH_STATE = op(
-    "CausalConvWithState", domain=MICROSOFT, eval=_causal_conv_with_state, infer=_infer_causal_conv_with_state
+    "CausalConvWithState",
+    domain=MICROSOFT,
+    eval=_causal_conv_with_state,
+    infer=_infer_causal_conv_with_state,
+    traits=Trait.REFUSES,
 )

@@ -10,7 +10,7 @@ from sardonyx.ops.attention.attention import merge_heads, rotate, split_heads
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 def rotate_at(x: Array, cos_cache: Array, sin_cache: Array, positions: Array, interleaved: bool) -> Array:
@@ -84,7 +84,9 @@ def _infer_rotary_embedding(ctx: InferContext) -> InferResult:
     return shape
 
 
-ROTARY_EMBEDDING = op("RotaryEmbedding", domain=MICROSOFT, eval=_rotary_embedding, infer=_infer_rotary_embedding)
+ROTARY_EMBEDDING = op(
+    "RotaryEmbedding", domain=MICROSOFT, eval=_rotary_embedding, infer=_infer_rotary_embedding, traits=Trait.REFUSES
+)
 
 
 def _streams_of_columns(section: tuple[int, ...], layout: int | None, half: int) -> Array:

@@ -21,7 +21,7 @@ from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul.matmul import exact_float
 from sardonyx.ops.precision import narrow, wide_dtype, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 GATHER_BYTES: Final = 4 << 20  # size of the gathered band; larger and smaller ones were slower
 FEW_POSITIONS: Final = 64  # fewer output positions than this: gather several images for one product
@@ -243,4 +243,6 @@ def _infer_causal_conv_with_state(ctx: InferContext) -> InferResult:
     return [x, state]
 
 
-CAUSAL_CONV_WITH_STATE = op("CausalConvWithState", eval=_causal_conv_with_state, infer=_infer_causal_conv_with_state, since=27)
+CAUSAL_CONV_WITH_STATE = op(
+    "CausalConvWithState", eval=_causal_conv_with_state, infer=_infer_causal_conv_with_state, since=27, traits=Trait.REFUSES
+)

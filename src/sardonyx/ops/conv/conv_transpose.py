@@ -15,7 +15,7 @@ from sardonyx.ir.types import Shape
 from sardonyx.ops.conv.windows import AUTO_PADS, Windows, extent, pad_pairs, per_axis, windows
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, wide_dtype, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +222,4 @@ def _infer_col2im(ctx: InferContext) -> InferResult:
     return (batch, x[1] // places, *image)
 
 
-COL2IM = op("Col2Im", eval=_col2im, infer=_infer_col2im, since=18)
+COL2IM = op("Col2Im", eval=_col2im, infer=_infer_col2im, since=18, traits=Trait.REFUSES)

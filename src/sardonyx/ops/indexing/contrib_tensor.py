@@ -126,7 +126,7 @@ def _gather_nd(data: Array, indices: Array) -> Array:
     return result
 
 
-OLD_GATHER_ND = op("GatherND", domain=MICROSOFT, eval=_gather_nd, infer=infer_gather_nd)
+OLD_GATHER_ND = op("GatherND", domain=MICROSOFT, eval=_gather_nd, infer=infer_gather_nd, traits=Trait.REFUSES)
 SAMPLE_OP = op("SampleOp", domain=MICROSOFT, eval=lambda x: x, infer=same_as(0), traits=Trait.ELEMENTWISE | Trait.VIEW)
 
 

@@ -40,7 +40,7 @@ def infer_gather(ctx: InferContext) -> InferResult:
     return (*data[:axis], *indices, *data[axis + 1 :])
 
 
-GATHER = op("Gather", eval=_gather, infer=infer_gather, traits=Trait.AHEAD)
+GATHER = op("Gather", eval=_gather, infer=infer_gather, traits=Trait.AHEAD | Trait.REFUSES)
 
 
 def _along_axis(data: Array, indices: Array, axis: int) -> tuple[Any, ...]:
@@ -74,7 +74,9 @@ def _infer_gather_elements(ctx: InferContext) -> InferResult:
     return ctx.shape(1)
 
 
-GATHER_ELEMENTS = op("GatherElements", eval=_gather_elements, infer=_infer_gather_elements, since=11, traits=Trait.AHEAD)
+GATHER_ELEMENTS = op(
+    "GatherElements", eval=_gather_elements, infer=_infer_gather_elements, since=11, traits=Trait.AHEAD | Trait.REFUSES
+)
 
 
 def _nd_positions(data: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]:
@@ -111,7 +113,7 @@ def infer_gather_nd(ctx: InferContext) -> InferResult:
     return (*indices[:-1], *data[(ctx.attr("batch_dims") or 0) + indices[-1] :])
 
 
-GATHER_ND = op("GatherND", eval=_gather_nd, infer=infer_gather_nd, since=11, traits=Trait.AHEAD)
+GATHER_ND = op("GatherND", eval=_gather_nd, infer=infer_gather_nd, since=11, traits=Trait.AHEAD | Trait.REFUSES)
 
 _COMBINE: Final[dict[str, np.ufunc]] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -148,8 +150,10 @@ def _infer_scatter_elements(ctx: InferContext) -> InferResult:
     return ctx.shape(0)
 
 
-SCATTER = op("Scatter", eval=_scatter_elements, infer=_infer_scatter_elements, since=9)
-SCATTER_ELEMENTS = op("ScatterElements", eval=_scatter_elements, infer=_infer_scatter_elements, since=11, traits=Trait.AHEAD)
+SCATTER = op("Scatter", eval=_scatter_elements, infer=_infer_scatter_elements, since=9, traits=Trait.REFUSES)
+SCATTER_ELEMENTS = op(
+    "ScatterElements", eval=_scatter_elements, infer=_infer_scatter_elements, since=11, traits=Trait.AHEAD | Trait.REFUSES
+)
 
 
 def _scatter_nd(data: Array, indices: Array, updates: Array, *, reduction: str | None) -> Array:
@@ -172,7 +176,7 @@ def _infer_scatter_nd(ctx: InferContext) -> InferResult:
     return data
 
 
-SCATTER_ND = op("ScatterND", eval=_scatter_nd, infer=_infer_scatter_nd, since=11, traits=Trait.AHEAD)
+SCATTER_ND = op("ScatterND", eval=_scatter_nd, infer=_infer_scatter_nd, since=11, traits=Trait.AHEAD | Trait.REFUSES)
 
 
 def one_hot_depth(depth: Array) -> int:
@@ -248,4 +252,4 @@ def _infer_tensor_scatter(ctx: InferContext) -> InferResult:
     return cache
 
 
-TENSOR_SCATTER = op("TensorScatter", eval=_tensor_scatter, infer=_infer_tensor_scatter, since=24)
+TENSOR_SCATTER = op("TensorScatter", eval=_tensor_scatter, infer=_infer_tensor_scatter, since=24, traits=Trait.REFUSES)

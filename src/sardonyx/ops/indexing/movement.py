@@ -502,4 +502,4 @@ def infer_reverse_sequence(ctx: InferContext) -> InferResult:
     return shape
 
 
-REVERSE_SEQUENCE = op("ReverseSequence", eval=_reverse_sequence, infer=infer_reverse_sequence, since=10)
+REVERSE_SEQUENCE = op("ReverseSequence", eval=_reverse_sequence, infer=infer_reverse_sequence, since=10, traits=Trait.REFUSES)

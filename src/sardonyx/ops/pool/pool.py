@@ -18,7 +18,7 @@ from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.conv.windows import Windows, expect_windows, output_spatial, pad_pairs, per_axis, windows
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import EvalContext, op
+from sardonyx.ops.registry import EvalContext, Trait, op
 
 
 def pool_windows(
@@ -287,7 +287,7 @@ def _infer_max_unpool(ctx: InferContext) -> InferResult:
     return x[:2] + _unpooled_spatial(x[2:], ctx.attr("kernel_shape"), ctx.attr("pads"), ctx.attr("strides"))
 
 
-MAX_UNPOOL = op("MaxUnpool", eval=_max_unpool, infer=_infer_max_unpool, since=9)
+MAX_UNPOOL = op("MaxUnpool", eval=_max_unpool, infer=_infer_max_unpool, since=9, traits=Trait.REFUSES)
 
 
 def _round_half_away(values: Array) -> Array:

@@ -23,7 +23,7 @@ from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul.matmul import integer_matmul, matmul_core, matmul_shape
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.quant.quant import dynamic_parameters, matmul_integer, quantize, saturate_to
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 UNPACKED_BYTES: Final = 8 << 20  # of weights held as float32 at once
 
@@ -249,7 +249,11 @@ def _infer_gather_block_quantized(ctx: InferContext) -> InferResult:
 
 
 GATHER_BLOCK_QUANTIZED = op(
-    "GatherBlockQuantized", domain=MICROSOFT, eval=_gather_block_quantized, infer=_infer_gather_block_quantized
+    "GatherBlockQuantized",
+    domain=MICROSOFT,
+    eval=_gather_block_quantized,
+    infer=_infer_gather_block_quantized,
+    traits=Trait.REFUSES,
 )
 
 

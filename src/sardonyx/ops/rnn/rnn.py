@@ -19,7 +19,7 @@ from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, merge_shapes
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 Activation = Callable[[Array], Array]
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]  # projected inputs, states -> states; the first is the hidden one
@@ -377,8 +377,8 @@ def _check_parameters(ctx: InferContext, x: Shape | None, directions: int, hidde
             raise ValueError(f"input {index} ({name}) is {found}, expected {format_shape(wanted)}") from None
 
 
-RNN = op("RNN", eval=_rnn, infer=infer_recurrent)
-GRU = op("GRU", eval=_gru, infer=infer_recurrent)
+RNN = op("RNN", eval=_rnn, infer=infer_recurrent, traits=Trait.REFUSES)
+GRU = op("GRU", eval=_gru, infer=infer_recurrent, traits=Trait.REFUSES)
 LSTM = op(
     "LSTM",
     eval=lstm_core,
@@ -386,4 +386,5 @@ LSTM = op(
     keywords=(
         "activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget", "layout",
     ),
+    traits=Trait.REFUSES,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.elementwise.special import sigmoid
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis, same_as
 from sardonyx.ops.precision import narrow, rounded_once, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.rows.norm import expect_scales, standardize, stash_dtype
 
 _STATISTICS: Final = np.dtype(np.float32)
@@ -171,7 +171,7 @@ def infer_embedding(ctx: InferContext) -> InferResult:
 
 
 EMBED_LAYER_NORMALIZATION = op(
-    "EmbedLayerNormalization", domain=MICROSOFT, eval=_embed_layer_normalization, infer=infer_embedding
+    "EmbedLayerNormalization", domain=MICROSOFT, eval=_embed_layer_normalization, infer=infer_embedding, traits=Trait.REFUSES
 )
 
 

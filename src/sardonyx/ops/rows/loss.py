@@ -8,7 +8,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 def _likelihood_loss(
@@ -82,7 +82,13 @@ def _infer_softmax_cross_entropy_loss(ctx: InferContext) -> InferResult:
     return shapes[: ctx.outputs]
 
 
-NEGATIVE_LOG_LIKELIHOOD_LOSS = op("NegativeLogLikelihoodLoss", eval=_negative_log_likelihood_loss, infer=_loss_shape, since=12)
+NEGATIVE_LOG_LIKELIHOOD_LOSS = op(
+    "NegativeLogLikelihoodLoss", eval=_negative_log_likelihood_loss, infer=_loss_shape, since=12, traits=Trait.REFUSES
+)
 SOFTMAX_CROSS_ENTROPY_LOSS = op(
-    "SoftmaxCrossEntropyLoss", eval=_softmax_cross_entropy_loss, infer=_infer_softmax_cross_entropy_loss, since=12
+    "SoftmaxCrossEntropyLoss",
+    eval=_softmax_cross_entropy_loss,
+    infer=_infer_softmax_cross_entropy_loss,
+    since=12,
+    traits=Trait.REFUSES,
 )

@@ -14,7 +14,7 @@ from sardonyx.ops.conv.conv_transpose import CONV_TRANSPOSE
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.pool.pool import pool_windows, pooled_shape
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.sampling.sampling import GRID_SAMPLE
 
 
@@ -82,7 +82,7 @@ def _infer_crop_and_resize(ctx: InferContext) -> InferResult:
     return (rois[0], x[1], *(size if size is not None and len(size) == 2 else (ctx.fresh(), ctx.fresh())))
 
 
-CROP_AND_RESIZE = op("CropAndResize", domain=MICROSOFT, eval=_crop_and_resize, infer=_infer_crop_and_resize)
+CROP_AND_RESIZE = op("CropAndResize", domain=MICROSOFT, eval=_crop_and_resize, infer=_infer_crop_and_resize, traits=Trait.REFUSES)
 
 
 def _maxpool_with_mask(

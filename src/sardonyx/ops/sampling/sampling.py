@@ -16,7 +16,7 @@ from sardonyx.ops.conv.windows import windows
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.sampling.resize import cubic_kernel
 
 _FARTHEST = 2.0**30  # coordinates are cut to this before they become integers
@@ -231,4 +231,4 @@ def _infer_deform_conv(ctx: InferContext) -> InferResult:
     return (batch, kernels, *(ctx.fresh() for _ in (x or ())[2:]))
 
 
-DEFORM_CONV = op("DeformConv", eval=_deform_conv, infer=_infer_deform_conv, since=19)
+DEFORM_CONV = op("DeformConv", eval=_deform_conv, infer=_infer_deform_conv, since=19, traits=Trait.REFUSES)

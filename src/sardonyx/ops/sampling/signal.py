@@ -14,7 +14,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 
 
 def _as_complex(x: Array) -> Array:
@@ -94,8 +94,8 @@ def _infer_dft(ctx: InferContext) -> InferResult:
     return _infer_dft_along(ctx, known[0] if known else None)
 
 
-DFT_17 = op("DFT", eval=_dft_17, infer=_infer_dft_17, since=17)
-DFT = op("DFT", eval=_dft, infer=_infer_dft, since=20)
+DFT_17 = op("DFT", eval=_dft_17, infer=_infer_dft_17, since=17, traits=Trait.REFUSES)
+DFT = op("DFT", eval=_dft, infer=_infer_dft, since=20, traits=Trait.REFUSES)
 
 
 def _stft(
@@ -139,7 +139,7 @@ def _infer_stft(ctx: InferContext) -> InferResult:
     return (signal[0], frames, length // 2 + 1 if ctx.attr("onesided") else length, 2)
 
 
-STFT = op("STFT", eval=_stft, infer=_infer_stft, since=17)
+STFT = op("STFT", eval=_stft, infer=_infer_stft, since=17, traits=Trait.REFUSES)
 
 
 def _mel_weight_matrix(

@@ -11,7 +11,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
+from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.sampling.image_formats import DamagedImage, decode
 
 
@@ -110,7 +110,7 @@ def _infer_roi_align(ctx: InferContext) -> InferResult:
     return (regions, ctx.fresh() if x is None else x[1], ctx.attr("output_height"), ctx.attr("output_width"))
 
 
-ROI_ALIGN = op("RoiAlign", eval=_roi_align, infer=_infer_roi_align, since=10)
+ROI_ALIGN = op("RoiAlign", eval=_roi_align, infer=_infer_roi_align, since=10, traits=Trait.REFUSES)
 
 
 _MOST_SAMPLES: Final = 1 << 14  # of one bin along one axis: each takes a row of the image, and more are in no picture

@@ -38,13 +38,13 @@ class Case:
     stride: int = 1
     groups: int = 1
     layers: int = 4
-    spread: int = 1
+    dilation: int = 1
 
     def __str__(self) -> str:
         kind = "depthwise " if self.groups == self.inputs else f"{self.groups} groups " if self.groups > 1 else ""
         channels = str(self.inputs) if self.inputs == self.outputs else f"{self.inputs}->{self.outputs}"
         marks = f" stride {self.stride}" if self.stride > 1 else ""
-        marks += f" dilation {self.spread}" if self.spread > 1 else ""
+        marks += f" dilation {self.dilation}" if self.dilation > 1 else ""
         return f"{kind}{self.kernel}x{self.kernel}{marks} {channels}ch {self.pixels}px"
 
     @property
@@ -72,7 +72,7 @@ CASES = (
     Case(128, 128, 56, 3, stride=2, layers=1),
     Case(256, 512, 56, 1, stride=2, layers=1),
     Case(128, 128, 28, 3, groups=32),
-    Case(64, 64, 56, 3, spread=2),
+    Case(64, 64, 56, 3, dilation=2),
     Case(24, 24, 56, 3),
     Case(40, 40, 28, 1),
     Case(64, 1, 56, 3, layers=1),
@@ -83,7 +83,7 @@ CASES = (
 def _model(case: Case) -> tuple[bytes, dict[str, Array]]:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((1, case.inputs, case.pixels, case.pixels)).astype(np.float32)
-    pad = case.kernel // 2 * case.spread
+    pad = case.kernel // 2 * case.dilation
     value, nodes, constants = "x", [], {}
     for layer in range(case.layers):
         there = layer % 2 == 0
@@ -92,7 +92,7 @@ def _model(case: Case) -> tuple[bytes, dict[str, Array]]:
         weights = rng.standard_normal((outputs, inputs // case.groups, case.kernel, case.kernel)) * scale
         constants[f"w{layer}"] = weights.astype(np.float32)
         constants[f"b{layer}"] = rng.standard_normal(outputs).astype(np.float32)
-        attrs = {"pads": [pad] * 4, "strides": [case.stride] * 2, "group": case.groups, "dilations": [case.spread] * 2}
+        attrs = {"pads": [pad] * 4, "strides": [case.stride] * 2, "group": case.groups, "dilations": [case.dilation] * 2}
         nodes.append(helper.make_node("Conv", [value, f"w{layer}", f"b{layer}"], [f"c{layer}"], **attrs))
         nodes.append(helper.make_node("Relu", [f"c{layer}"], [f"r{layer}"]))
         value = f"r{layer}"

@@ -109,17 +109,17 @@ def test_tiles_of_a_row_cover_every_pixel_once_and_only_taps_inside() -> None:
 )  # fmt: skip
 @settings(max_examples=300)
 def test_runs_of_tiles_are_the_tiles_one_by_one(
-    width: int, left: int, right: int, pixels: int, taps: int, stride: int, spread: int
+    width: int, left: int, right: int, pixels: int, taps: int, stride: int, dilation: int
 ) -> None:
-    reach = (taps - 1) * spread + 1
+    reach = (taps - 1) * dilation + 1
     columns = max((left + width + right - reach) // stride + 1, 0)
-    runs = row_tiles(Row(width, columns, left, left + width + right), pixels, taps, stride, spread)
+    runs = row_tiles(Row(width, columns, left, left + width + right), pixels, taps, stride, dilation)
     tiles = [(run.start + number * pixels, run.pixels, run.inside) for run in runs for number in range(run.count)]
     assert [start for start, _, _ in tiles] == list(range(0, columns, pixels))
     for start, count, inside in tiles:
         assert count == min(pixels, columns - start)
         places = [(p, tap) for p in range(count) for tap in range(taps)]
-        assert inside == {(p, tap) for p, tap in places if 0 <= (start + p) * stride - left + tap * spread < width}
+        assert inside == {(p, tap) for p, tap in places if 0 <= (start + p) * stride - left + tap * dilation < width}
 
 
 def test_a_row_of_any_length_has_few_different_tiles() -> None:

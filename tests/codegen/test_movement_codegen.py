@@ -131,7 +131,7 @@ def test_single_elements_are_checked_together_and_one_by_one() -> None:
             rows=False,
             combine="",
             inner=("unit", "zero", "unit"),
-            unit_moves=(True,),
+            unit_strides=(True,),
         )
         arguments = [count, result, 1, data, 0, 6, 1, guarded(places), 1, record, 1]
         run(kernel, arguments, indexing.units(kernel, [count]), 0)

@@ -50,13 +50,13 @@ def test_every_field_of_a_window_is_part_of_its_key() -> None:
         pixels=7,
         taps=3,
         stride=1,
-        spread=1,
+        dilation=1,
         row=Row(14, 14, 1, 16),
         padded=False,
         epilogue=STORE,
     )
     others: dict[str, Any] = {
-        "kind": "max", "block": 8, "group": 2, "pixels": 5, "taps": 5, "stride": 2, "spread": 2, "row": None, "padded": True,
+        "kind": "max", "block": 8, "group": 2, "pixels": 5, "taps": 5, "stride": 2, "dilation": 2, "row": None, "padded": True,
         "epilogue": RELU,
     }  # fmt: skip
     assert set(others) == {field.name for field in fields(WindowKernel)}
@@ -66,10 +66,10 @@ def test_every_field_of_a_window_is_part_of_its_key() -> None:
 
 def test_every_field_of_a_narrow_convolution_is_part_of_its_key() -> None:
     kernel = NarrowKernel(
-        block=16, outputs=1, tail=0, pixels=7, taps=3, stride=1, spread=1, row=Row(14, 14, 1, 16), epilogue=STORE
+        block=16, outputs=1, tail=0, pixels=7, taps=3, stride=1, dilation=1, row=Row(14, 14, 1, 16), epilogue=STORE
     )
     others: dict[str, Any] = {
-        "block": 8, "outputs": 2, "tail": 4, "pixels": 5, "taps": 5, "stride": 2, "spread": 2, "row": None, "epilogue": RELU,
+        "block": 8, "outputs": 2, "tail": 4, "pixels": 5, "taps": 5, "stride": 2, "dilation": 2, "row": None, "epilogue": RELU,
     }  # fmt: skip
     assert set(others) == {field.name for field in fields(NarrowKernel)}
     keys = {replace(kernel, **{name: other}).key for name, other in others.items()}

@@ -34,7 +34,7 @@ KERNELS = [
         rows=False,
         combine="",
         inner=("unit",),
-        unit_moves=(True,),
+        unit_strides=(True,),
     ),
     ScanKernel(type="f32", compute="f32", operation="add", exclusive=False, outer=1, vector=True),
     TopKKernel(type="f32", largest=True, outer=1, unit=True),

@@ -63,8 +63,8 @@ def windows(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
     dilations = draw(st.lists(st.integers(1, 2), min_size=rank, max_size=rank))
     pads = [draw(st.integers(0, size - 1)) for size in kernel * 2]
     spatial = [
-        draw(st.integers((size - 1) * spread + 1, 20 if axis + 1 < rank else 90))
-        for axis, (size, spread) in enumerate(zip(kernel, dilations))
+        draw(st.integers((size - 1) * dilation + 1, 20 if axis + 1 < rank else 90))
+        for axis, (size, dilation) in enumerate(zip(kernel, dilations))
     ]
     attrs = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
     return (draw(st.integers(0, 2)), 2, *spatial), {**attrs, "ceil_mode": draw(st.integers(0, 1))}

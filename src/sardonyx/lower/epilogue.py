@@ -53,7 +53,7 @@ class GroupEpilogue:
         )
         return Epilogue(fixed, self.stores)
 
-    def in_place(self, moves: Sequence[Sequence[Dim]], elsewhere: Sequence[Buffer]) -> tuple[tuple[Buffer, Buffer], ...]:
+    def in_place(self, strides: Sequence[Sequence[Dim]], elsewhere: Sequence[Buffer]) -> tuple[tuple[Buffer, Buffer], ...]:
         """Operands that may be overwritten by a result: those read exactly where it is stored, and by nobody `elsewhere`."""
         pairs = []
         for target in self.written:
@@ -62,7 +62,7 @@ class GroupEpilogue:
                 if (
                     source not in self.written
                     and all(view.buffer is not buffer for buffer in elsewhere)
-                    and list(moves[source]) == list(moves[target])
+                    and list(strides[source]) == list(strides[target])
                     and view.offset == 0 == result.offset
                     and view.buffer.size == result.buffer.size
                     and BITS[view.buffer.dtype.name] == BITS[result.buffer.dtype.name]

@@ -48,17 +48,17 @@ def merge_axes(shape: Sequence[Dim], strides: Sequence[Sequence[Dim]], fixed: in
     free = len(shape) - fixed
     kept = [axis for axis in range(len(shape)) if axis >= free or shape[axis] != 1]
     sizes = [shape[axis] for axis in kept]
-    moves = [[operand[axis] for axis in kept] for operand in strides]
+    merged = [[operand[axis] for axis in kept] for operand in strides]
     axis = len(sizes) - fixed - 2
     while axis >= 0:
-        if all(operand[axis] == operand[axis + 1] * sizes[axis + 1] for operand in moves):
+        if all(operand[axis] == operand[axis + 1] * sizes[axis + 1] for operand in merged):
             sizes[axis : axis + 2] = [sizes[axis] * sizes[axis + 1]]
-            for operand in moves:
+            for operand in merged:
                 operand[axis : axis + 2] = [operand[axis + 1]]
         axis -= 1
     if not sizes:
-        sizes, moves = [1], [[0] for _ in moves]
-    return sizes, moves
+        sizes, merged = [1], [[0] for _ in merged]
+    return sizes, merged
 
 
 def _inner(stride: Dim) -> Inner:
@@ -90,12 +90,12 @@ def loop_step(
         shape = [shape[axis] for axis in order]
         strides = [tuple(operand[axis] for axis in order) for operand in strides]
     fixed = {"none": 0, "inner": 1, "parts": 2, "middle": 2}[reduce]
-    sizes, moves = merge_axes(shape, strides, fixed)
+    sizes, merged = merge_axes(shape, strides, fixed)
     row_axis = -1 - max(fixed, 1)  # the one from row to row: rows with parts are the last two axes
     kernel = LoopKernel(
         axes=len(sizes),
         operands=tuple(
-            Operand(kind, _inner(move[-1]), len(move) >= -row_axis and move[row_axis] == 0) for kind, move in zip(types, moves)
+            Operand(kind, _inner(own[-1]), len(own) >= -row_axis and own[row_axis] == 0) for kind, own in zip(types, merged)
         ),
         stores=tuple(stores),
         results=tuple(results),
@@ -105,7 +105,7 @@ def loop_step(
     arguments = kernel.arguments.entries(
         sizes=sizes,
         operands=[
-            (Address(view.buffer, view.offset * (BITS[kind] // 8)), move) for view, kind, move in zip(operands, types, moves)
+            (Address(view.buffer, view.offset * (BITS[kind] // 8)), own) for view, kind, own in zip(operands, types, merged)
         ],
     )
     elements = product(sizes)
@@ -120,7 +120,7 @@ def loop_step(
         tuple(dict.fromkeys(operands[number].buffer for number in written)),
         label,
         nodes,
-        tuple(_in_place(kernel, operands, moves, types, read, [number for number, _ in (*stores, *stash)])),
+        tuple(_in_place(kernel, operands, merged, types, read, [number for number, _ in (*stores, *stash)])),
         operand_sizes=fitting,
         flops=elements * operations,
     )
@@ -135,7 +135,7 @@ def _walk_order(shape: Sequence[Dim], strides: Sequence[Sequence[Dim]], written:
 def _in_place(
     kernel: LoopKernel,
     operands: Sequence[View],
-    moves: Sequence[Sequence[Dim]],
+    merged: Sequence[Sequence[Dim]],
     types: Sequence[str],
     read: Sequence[int],
     written: Sequence[int],
@@ -143,7 +143,7 @@ def _in_place(
     """Pairs of operands that walk through memory alike, so that one element is read before it is overwritten."""
 
     def alike(one: int, other: int) -> bool:
-        same_walk = list(moves[one]) == list(moves[other]) and operands[one].offset == operands[other].offset == 0
+        same_walk = list(merged[one]) == list(merged[other]) and operands[one].offset == operands[other].offset == 0
         return same_walk and BITS[types[one]] == BITS[types[other]] and may_overwrite(kernel, one, other)
 
     pairs = []

@@ -91,8 +91,8 @@ class _ConvEmitter:
         units = Counter(f, [a["chunks"], a["rows"], a["planes"], a["batch"], a["sets"]])
         chunk, row, plane, image, number, group = units.indices
         every_set = f.add(f.mul(group, a["sets"]), number)
-        first_plane = f.sub(f.mul(plane, a["plane_step"]), a["front"])
-        first_row = f.sub(f.mul(row, a["row_step"]), a["top"])
+        first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"])
+        first_row = f.sub(f.mul(row, a["row_stride"]), a["top"])
         begin = f.mul(chunk, a["chunk"])
         place = _UnitPosition(
             image,
@@ -101,8 +101,8 @@ class _ConvEmitter:
             row,
             first_plane,
             first_row,
-            inside(f, first_plane, a["plane_spread"], a["depth"], a["kernel_planes"]),
-            inside(f, first_row, a["row_spread"], a["height"], a["kernel_rows"]),
+            inside(f, first_plane, a["plane_dilation"], a["depth"], a["kernel_planes"]),
+            inside(f, first_row, a["row_dilation"], a["height"], a["kernel_rows"]),
             f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(group, a["x_group"]))),
             f.element(a["w"], "float", f.mul(every_set, a["w_set"])),
             begin,
@@ -173,7 +173,7 @@ class _ConvEmitter:
         """Whether all kernel columns of a tile lie inside the image."""
         f, a, k = self.f, self.a, self.k
         first = f.sub(f.mul(column, k.stride), a["left"])
-        reach = f.mul(f.sub(a["kernel_columns"], "1"), a["column_spread"])
+        reach = f.mul(f.sub(a["kernel_columns"], "1"), a["column_dilation"])
         last = f.add(f.add(first, (pixels - 1) * k.stride), reach)
         starts = f.let(f"icmp sge i64 {first}, 0", "c")
         ends = f.let(f"icmp slt i64 {last}, {a['width']}", "c")
@@ -190,11 +190,20 @@ class _ConvEmitter:
         sums += ["zeroinitializer"] * (len(sums) * (chains - 1))
         first = f.sub(f.mul(column, k.stride), a["left"])
         taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
-        turn_weights = f.mul(taps, k.run * channels.width)
-        sums = self._turns(channels, pixels, place, first, "0", a["turns"], k.run, turn_weights, sums, checked)
+        iteration_weights = f.mul(taps, k.run * channels.width)
+        sums = self._iterations(channels, pixels, place, first, "0", a["iterations"], k.run, iteration_weights, sums, checked)
         if k.run_tail:
-            sums = self._turns(
-                channels, pixels, place, first, a["turns"], f.add(a["turns"], 1), k.run_tail, turn_weights, sums, checked
+            sums = self._iterations(
+                channels,
+                pixels,
+                place,
+                first,
+                a["iterations"],
+                f.add(a["iterations"], 1),
+                k.run_tail,
+                iteration_weights,
+                sums,
+                checked,
             )
         sums = self._joined(sums, vectors * pixels, channels.vector)
         tile = [sums[v * pixels : (v + 1) * pixels] for v in range(vectors)]
@@ -211,7 +220,7 @@ class _ConvEmitter:
             sums = [self.f.let(f"fadd {vector} {a}, {b}") for a, b in zip(sums[:half], sums[half:])]
         return sums
 
-    def _turns(
+    def _iterations(
         self,
         channels: _Set,
         pixels: int,
@@ -220,28 +229,28 @@ class _ConvEmitter:
         begin: str,
         end: str,
         run: int,
-        turn_weights: str,
+        iteration_weights: str,
         sums: list[str],
         checked: bool,
     ) -> list[str]:
-        """The sums after some turns. `first` is the input column of the tile's first pixel."""
+        """The sums after some iterations. `first` is the input column of the tile's first pixel."""
         f, a, k, vectors, vector = self.f, self.a, self.k, channels.vectors, channels.vector
         row_weights = f.mul(a["kernel_columns"], run * channels.width)
         plane_weights = f.mul(a["kernel_rows"], row_weights)
-        turn = f.loop(begin, end, carry=[(vector, value) for value in sums])
-        image = f.element(place.source, "float", f.mul(turn.index, a["x_turn"]))
-        weights = f.element(place.weights, "float", f.mul(turn.index, turn_weights))
-        deep = f.loop(*place.planes, carry=[(vector, value) for value in turn.carry])
-        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_spread"])), a["x_plane"])
+        iteration = f.loop(begin, end, carry=[(vector, value) for value in sums])
+        image = f.element(place.source, "float", f.mul(iteration.index, a["x_iteration"]))
+        weights = f.element(place.weights, "float", f.mul(iteration.index, iteration_weights))
+        deep = f.loop(*place.planes, carry=[(vector, value) for value in iteration.carry])
+        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
         plane = f.element(image, "float", at)
         plane_taps = f.element(weights, "float", f.mul(deep.index, plane_weights))
         high = f.loop(*place.rows, carry=[(vector, value) for value in deep.carry])
-        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_spread"])), a["x_row"])
+        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
         source = f.element(plane, "float", at)
         row = f.element(plane_taps, "float", f.mul(high.index, row_weights))
         wide = f.loop(0, a["kernel_columns"], carry=[(vector, value) for value in high.carry])
         taps = f.element(row, "float", f.mul(wide.index, run * channels.width))
-        at = f.add(first, f.mul(wide.index, a["column_spread"]))
+        at = f.add(first, f.mul(wide.index, a["column_dilation"]))
         if checked:
             x = [self._checked_pixel(source, f.add(at, p * k.stride)) for p in range(pixels)]
         else:
@@ -265,7 +274,7 @@ class _ConvEmitter:
                         vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, wide_x), (vector, w[v]),
                         (vector, values[number]),
                     )  # fmt: skip
-        return f.end(turn, f.end(deep, f.end(high, f.end(wide, values))))
+        return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
 
     def _fetch_ahead(self, taps: str, place: _UnitPosition, first: str, lines: int) -> None:
         """Fetch some lines of the next set's weights: other lines in every tile, so that all are there when it begins."""

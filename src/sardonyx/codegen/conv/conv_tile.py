@@ -136,9 +136,9 @@ def maximum(f: FunctionBuilder, a: str, b: str | int) -> str:
     return f.let(f"select i1 {more}, i64 {a}, i64 {b}", "i")
 
 
-def inside(f: FunctionBuilder, first: str, spread: str, size: str, count: str | int) -> tuple[str, str]:
-    """Which of `count` places first, first + spread, ... lie in 0 .. size: from one number up to another."""
-    less = f.sub(spread, "1")
-    low = maximum(f, f.let(f"sdiv i64 {f.sub(less, first)}, {spread}", "i"), 0)
-    high = f.min(f.let(f"sdiv i64 {f.add(f.sub(size, first), less)}, {spread}", "i"), count)
+def inside(f: FunctionBuilder, first: str, dilation: str, size: str, count: str | int) -> tuple[str, str]:
+    """Which of `count` places first, first + dilation, ... lie in 0 .. size: from one number up to another."""
+    less = f.sub(dilation, "1")
+    low = maximum(f, f.let(f"sdiv i64 {f.sub(less, first)}, {dilation}", "i"), 0)
+    high = f.min(f.let(f"sdiv i64 {f.add(f.sub(size, first), less)}, {dilation}", "i"), count)
     return low, maximum(f, high, low)

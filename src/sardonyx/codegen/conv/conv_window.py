@@ -46,17 +46,17 @@ class TileRun:
     inside: Inside
 
 
-def row_tiles(row: Row, pixels: int, taps: int, stride: int, spread: int) -> list[TileRun]:
+def row_tiles(row: Row, pixels: int, taps: int, stride: int, dilation: int) -> list[TileRun]:
     """The tiles of a row, however long it is: a tap of a pixel is inside from one tile on up to another."""
     whole = row.columns // pixels
     edges = {0, whole}
     for p in range(pixels):
         for tap in range(taps):
-            before = row.left - p * stride - tap * spread  # columns from this tap of the first tile to the image
+            before = row.left - p * stride - tap * dilation  # columns from this tap of the first tile to the image
             edges.update(min(max(-(-reach // (pixels * stride)), 0), whole) for reach in (before, before + row.width))
 
     def run(start: int, count: int, own: int) -> TileRun:
-        columns = {(p, tap): (start + p) * stride - row.left + tap * spread for p in range(own) for tap in range(taps)}
+        columns = {(p, tap): (start + p) * stride - row.left + tap * dilation for p in range(own) for tap in range(taps)}
         return TileRun(start, count, own, frozenset(place for place, at in columns.items() if 0 <= at < row.width))
 
     ordered = sorted(edges)
@@ -98,8 +98,8 @@ class RowEmitter(Generic[K]):
         f, a, k = self.f, self.a, self.k
         units = Counter(f, [a["rows"], a["planes"], a["batch"]])
         row, plane, image, block = units.indices
-        first_plane = f.sub(f.mul(plane, a["plane_step"]), a["front"])
-        first_row = f.sub(f.mul(row, a["row_step"]), a["top"])
+        first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"])
+        first_row = f.sub(f.mul(row, a["row_stride"]), a["top"])
         place = UnitPosition(
             image,
             block,
@@ -107,8 +107,8 @@ class RowEmitter(Generic[K]):
             row,
             first_plane,
             first_row,
-            inside(f, first_plane, a["plane_spread"], a["depth"], a["kernel_planes"]),
-            inside(f, first_row, a["row_spread"], a["height"], a["kernel_rows"]),
+            inside(f, first_plane, a["plane_dilation"], a["depth"], a["kernel_planes"]),
+            inside(f, first_row, a["row_dilation"], a["height"], a["kernel_rows"]),
             f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"]))),
         )
         if k.row is not None:
@@ -119,7 +119,7 @@ class RowEmitter(Generic[K]):
 
     def _known_row(self, row: Row, place: UnitPosition) -> None:
         k = self.k
-        for run in row_tiles(row, k.pixels, k.taps, k.stride, k.spread):
+        for run in row_tiles(row, k.pixels, k.taps, k.stride, k.dilation):
             if run.count == 1:
                 self._tile(run.pixels, place, str(run.start), run.inside, None)
             else:
@@ -131,7 +131,7 @@ class RowEmitter(Generic[K]):
         f, a, k = self.f, self.a, self.k
         loop = f.loop(0, a["columns"], k.pixels)
         first = f.sub(f.mul(loop.index, k.stride), a["left"])
-        last = f.add(first, (k.pixels - 1) * k.stride + (k.taps - 1) * k.spread)
+        last = f.add(first, (k.pixels - 1) * k.stride + (k.taps - 1) * k.dilation)
         left = f.sub(a["columns"], loop.index)
         conditions = (
             f.let(f"icmp sge i64 {first}, 0", "c"),
@@ -163,7 +163,7 @@ class RowEmitter(Generic[K]):
         for p in range(pixels):
             for tap in range(k.taps):
                 if within is None or (p, tap) in within:
-                    meetings.setdefault(p * k.stride + tap * k.spread, []).append((p, tap))
+                    meetings.setdefault(p * k.stride + tap * k.dilation, []).append((p, tap))
         return dict(sorted(meetings.items()))
 
     def _store(self, sums: list[str], place: UnitPosition, column: str, count: str | None) -> None:
@@ -183,10 +183,10 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
             start = constant("f32", float("-inf") if k.kind == "max" else 0.0, k.block)
         first = f.sub(f.mul(column, k.stride), a["left"])
         deep = f.loop(*place.planes, carry=[(self.vector, start)] * pixels)
-        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_spread"])), a["x_plane"])
+        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
         plane = f.element(place.source, "float", at)
         high = f.loop(*place.rows, carry=[(self.vector, value) for value in deep.carry])
-        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_spread"])), a["x_row"])
+        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
         source = f.element(plane, "float", at)
         combine = self._combine(place, deep.index, high.index)
         base = f.element(source, "float", f.mul(first, k.block))
@@ -237,13 +237,13 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
 
         def multiply(x: str, meetings: list[tuple[int, int]], sums: list[str]) -> None:
             for lane in range(k.group):
-                spread = x
+                repeated = x
                 if k.group > 1:
                     order = ", ".join(f"i32 {own - own % k.group + lane}" for own in range(k.block))
-                    spread = f.let(f"shufflevector {self.vector} {x}, {self.vector} poison, <{k.block} x i32> <{order}>")
+                    repeated = f.let(f"shufflevector {self.vector} {x}, {self.vector} poison, <{k.block} x i32> <{order}>")
                 for p, tap in meetings:
                     sums[p] = f.call(
-                        self.vector, f"llvm.fmuladd.v{k.block}f32", (self.vector, spread),
+                        self.vector, f"llvm.fmuladd.v{k.block}f32", (self.vector, repeated),
                         (self.vector, w[tap * k.group + lane]), (self.vector, sums[p]),
                     )  # fmt: skip
 
@@ -254,8 +254,8 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
         planes, rows = place.planes, place.rows
         if k.padded:
             front, top = f.add(place.first_plane, a["front"]), f.add(place.first_row, a["top"])
-            planes = inside(f, front, a["plane_spread"], a["padded_depth"], a["kernel_planes"])
-            rows = inside(f, top, a["row_spread"], a["padded_height"], a["kernel_rows"])
+            planes = inside(f, front, a["plane_dilation"], a["padded_depth"], a["kernel_planes"])
+            rows = inside(f, top, a["row_dilation"], a["padded_height"], a["kernel_rows"])
         above = f.mul(f.sub(planes[1], planes[0]), f.sub(rows[1], rows[0]))
         means = []
         for p, total in enumerate(sums):
@@ -273,7 +273,7 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
         return means
 
     def _columns_inside(self, first: str, width: str) -> str:
-        low, high = inside(self.f, first, str(self.k.spread), width, self.k.taps)
+        low, high = inside(self.f, first, str(self.k.dilation), width, self.k.taps)
         return self.f.sub(high, low)
 
 

@@ -31,22 +31,22 @@ class _IndexEmitter:
         a = Loaded(f, kernel.arguments)
         self.sizes = a.several("sizes")
         self.row = a["row"] if kernel.rows else "1"
-        self.near, self.near_moves = a.tensor("near")
-        self.far, self.far_moves = a.tensor("far")
-        self.limits, self.moves = a.several("limits"), a.several("moves")
+        self.near, self.near_strides = a.tensor("near")
+        self.far, self.far_strides = a.tensor("far")
+        self.limits, self.strides = a.several("limits"), a.several("strides")
         self.index = [each.base for each in a.tensors("index")]
-        self.index_moves = [each.strides for each in a.tensors("index")]
+        self.index_strides = [each.strides for each in a.tensors("index")]
         self.record, self.code = a["record"], a["code"]
         self._use_known_strides()
 
     def _use_known_strides(self) -> None:
         last = self.k.parallel - 1
-        for moves, inner in zip((self.near_moves, self.far_moves, *self.index_moves), self.k.inner):
+        for strides, inner in zip((self.near_strides, self.far_strides, *self.index_strides), self.k.inner):
             if inner != "any":
-                moves[last] = "1" if inner == "unit" else "0"
-        for number, unit in enumerate(self.k.unit_moves):
+                strides[last] = "1" if inner == "unit" else "0"
+        for number, unit in enumerate(self.k.unit_strides):
             if unit:
-                self.moves[number] = "1"
+                self.strides[number] = "1"
 
     def emit(self) -> None:
         f, k = self.f, self.k
@@ -84,7 +84,7 @@ class _IndexEmitter:
         skip = f.fresh("skip")
         near, far = offsets[0], offsets[1]
         for number in range(k.indices):
-            far = f.add(far, f.mul(self._checked(number, offsets[2 + number], skip), self.moves[number]))
+            far = f.add(far, f.mul(self._checked(number, offsets[2 + number], skip), self.strides[number]))
         if k.rows:
             near, far = f.add(near, start), f.add(far, start)
         self._move(f.element(self.near, self.element, near), f.element(self.far, self.element, far), count)
@@ -96,13 +96,13 @@ class _IndexEmitter:
         f, axis = self.f, self.k.parallel - 1
         whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-_TOGETHER}", "i"))
         kinds = [self.element, self.element, *(memory_type(self.k.index) for _ in self.index)]
-        moves = [self.near_moves[axis], self.far_moves[axis], *(own[axis] for own in self.index_moves)]
+        strides = [self.near_strides[axis], self.far_strides[axis], *(own[axis] for own in self.index_strides)]
         bases = [f.element(*parts) for parts in zip((self.near, self.far, *self.index), kinds, offsets)]
         block = f.loop(start, whole, _TOGETHER)
         fast, slow, done = f.fresh("fast"), f.fresh("slow"), f.fresh("moved")
-        first = [f.element(base, kind, f.mul(block.index, move)) for base, kind, move in zip(bases, kinds, moves)]
+        first = [f.element(base, kind, f.mul(block.index, stride)) for base, kind, stride in zip(bases, kinds, strides)]
         lanes = [
-            [f.element(pointer, kind, f.mul(number, move)) for pointer, kind, move in zip(first, kinds, moves)]
+            [f.element(pointer, kind, f.mul(number, stride)) for pointer, kind, stride in zip(first, kinds, strides)]
             for number in range(_TOGETHER)
         ]
         good = ""
@@ -110,7 +110,7 @@ class _IndexEmitter:
             for lane in lanes:
                 _, counted, inside = self._counted(column, lane[2 + column])
                 good = f.let(f"and i1 {good}, {inside}", "c") if good else inside
-                lane[1] = f.element(lane[1], self.element, f.mul(counted, self.moves[column]))
+                lane[1] = f.element(lane[1], self.element, f.mul(counted, self.strides[column]))
         f.branch_if(good or "true", fast, slow)
         f.label(fast)
         for lane in lanes:
@@ -128,8 +128,8 @@ class _IndexEmitter:
         f.end(rest)
 
     def _moved(self, offsets: list[str], axis: int, place: str) -> list[str]:
-        moves = [self.near_moves[axis], self.far_moves[axis], *(moves[axis] for moves in self.index_moves)]
-        return [self.f.add(offset, self.f.mul(place, move)) for offset, move in zip(offsets, moves)]
+        strides = [self.near_strides[axis], self.far_strides[axis], *(strides[axis] for strides in self.index_strides)]
+        return [self.f.add(offset, self.f.mul(place, stride)) for offset, stride in zip(offsets, strides)]
 
     def _checked(self, number: int, offset: str, skip: str) -> str:
         """An index counted from the front; a bad one is reported and its place skipped."""

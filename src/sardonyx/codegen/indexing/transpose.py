@@ -41,8 +41,8 @@ def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) ->
     element = memory_type(kernel.type)
     a = Loaded(f, kernel.arguments)
     outer, rows, columns = a.several("outer"), a["rows"], a["columns"]
-    source, (*source_outer, source_move) = a.tensor("source")
-    result, (*result_outer, result_move) = a.tensor("target")
+    source, (*source_outer, source_stride) = a.tensor("source")
+    result, (*result_outer, result_stride) = a.tensor("target")
     row_blocks = f.let(f"udiv i64 {f.add(rows, BLOCK_ROWS - 1)}, {BLOCK_ROWS}", "i")
     column_blocks = f.let(f"udiv i64 {f.add(columns, BLOCK_COLUMNS - 1)}, {BLOCK_COLUMNS}", "i")
     last_row, last_column = f.sub(rows, side), f.sub(columns, side)
@@ -68,11 +68,11 @@ def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) ->
     column = f.min(across.index, last_column)
     down = f.loop(first_row, row_stop, side)
     row = f.min(down.index, last_row)
-    read_at = f.element(from_, element, f.add(f.mul(column, source_move), row))
-    loaded = [e.load(f.element(read_at, element, f.mul(source_move, number)), kernel.type) for number in range(side)]
-    write_at = f.element(to, element, f.add(f.mul(row, result_move), column))
+    read_at = f.element(from_, element, f.add(f.mul(column, source_stride), row))
+    loaded = [e.load(f.element(read_at, element, f.mul(source_stride, number)), kernel.type) for number in range(side)]
+    write_at = f.element(to, element, f.add(f.mul(row, result_stride), column))
     for number, value in enumerate(turned(e, loaded, kernel.type)):
-        e.store(f.element(write_at, element, f.mul(result_move, number)), value, kernel.type)
+        e.store(f.element(write_at, element, f.mul(result_stride, number)), value, kernel.type)
     f.end(down)
     f.end(across)
     f.end(unit)

@@ -79,26 +79,26 @@ class _DotEmitter:
         a = f.element(self.a, memory_type(self.k.a_type), self._offset(indices, self.a_batch, row, self.a_row))
         b = f.element(self.b, memory_type(self.k.b_type), self._offset(indices, self.b_batch, "0", "0"))
         pointers = [
-            f.element(base, memory_type(operand.type), self._offset(indices, batch, row, move))
-            for (base, batch, move, _), operand in zip(self.operands, self.k.epilogue.operands)
+            f.element(base, memory_type(operand.type), self._offset(indices, batch, row, stride))
+            for (base, batch, stride, _), operand in zip(self.operands, self.k.epilogue.operands)
         ]
         stop = f.min(f.add(column, width), self.columns)
         whole = f.add(column, f.let(f"and i64 {f.sub(stop, column)}, {-self.lanes}", "i"))
         known = self.epilogue.uniform(pointers)
-        moves = [move for _, _, _, move in self.operands]
+        strides = [stride for _, _, _, stride in self.operands]
         for start, end, ragged in ((column, whole, False), (whole, stop, True)):
             block = f.loop(start, end, self.lanes)
             count = f.sub(stop, block.index) if ragged else None
             at = f.element(b, memory_type(self.k.b_type), f.mul(block.index, self.b_column))
             sums = self._sums(a, at, count)
-            self.epilogue.vector(sums, self.k.type, pointers, moves, block.index, known=known, count=count)
+            self.epilogue.vector(sums, self.k.type, pointers, strides, block.index, known=known, count=count)
             f.end(block)
         f.end(unit)
 
-    def _offset(self, indices: list[str], batch: list[str], row: str, row_move: str) -> str:
-        offset = self.f.mul(row, row_move)
-        for index, move in zip(indices, batch):
-            offset = self.f.add(offset, self.f.mul(index, move))
+    def _offset(self, indices: list[str], batch: list[str], row: str, row_stride: str) -> str:
+        offset = self.f.mul(row, row_stride)
+        for index, stride in zip(indices, batch):
+            offset = self.f.add(offset, self.f.mul(index, stride))
         return offset
 
     def _sums(self, a: str, b: str, count: str | None) -> str:

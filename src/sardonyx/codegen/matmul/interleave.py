@@ -41,7 +41,7 @@ def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) 
     element = memory_type(kernel.type)
     a = Loaded(f, kernel.arguments)
     outer, rows = a.several("outer"), a["rows"]
-    source, (*source_outer, column_move) = a.tensor("source")
+    source, (*source_outer, column_stride) = a.tensor("source")
     result, result_outer = a.tensor("target")
     chunks = f.let(f"udiv i64 {f.add(rows, CHUNK - 1)}, {CHUNK}", "i")
     unit = f.loop("%begin", "%end")
@@ -55,7 +55,7 @@ def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) 
             rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
         read = f.add(read, f.mul(index, source_outer[axis]))
         written = f.add(written, f.mul(index, result_outer[axis]))
-    columns = [f.element(source, element, f.add(read, f.mul(column_move, number))) for number in range(kernel.count)]
+    columns = [f.element(source, element, f.add(read, f.mul(column_stride, number))) for number in range(kernel.count)]
     to = f.element(result, element, written)
     whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-lanes}", "i"))
     block = f.loop(start, whole, lanes)

@@ -62,16 +62,16 @@ class _MatMulEmitter:
             a.several("batch"), a["rows"], a["columns"], a["depth"], a["group"],
         )  # fmt: skip
         self.a, (*self.a_batch, self.a_row, self.a_depth) = a.tensor("a")
-        self.b, (*self.b_batch, self.b_move) = a.tensor("b")
+        self.b, (*self.b_batch, self.b_stride) = a.tensor("b")
         self.bases: list[str] = []
-        self.batch_moves: list[list[str]] = []
-        self.row_moves: list[str] = []
-        self.column_moves: list[str] = []
+        self.batch_strides: list[list[str]] = []
+        self.row_strides: list[str] = []
+        self.column_strides: list[str] = []
         for operand, (base, (*batch, row, column)) in zip(kernel.epilogue.operands, a.tensors("operands")):
             self.bases.append(base)
-            self.batch_moves.append(batch)
-            self.row_moves.append(row)
-            self.column_moves.append({"unit": "1", "zero": "0"}.get(operand.inner, column))
+            self.batch_strides.append(batch)
+            self.row_strides.append(row)
+            self.column_strides.append({"unit": "1", "zero": "0"}.get(operand.inner, column))
         self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
         self.tile = f.let(f"alloca [{kernel.heights[-1] * self.strip} x {self.element}], align 64", "tile")
         # Byte strides of A, once: the tiles add them up to addresses.
@@ -102,12 +102,12 @@ class _MatMulEmitter:
         count = f.sub(self.columns, column)
 
         a = f.element(self.a, self.element, self._dot(batch, self.a_batch, row, self.a_row))
-        b_start = f.mul(strip, self.b_move) if self.k.b == "packed" else column
+        b_start = f.mul(strip, self.b_stride) if self.k.b == "packed" else column
         b = f.element(self.b, memory_type(self.k.b_type), self._dot(batch, self.b_batch, b_start, "1"))
         pointers = []
         for number, operand in enumerate(self.k.epilogue.operands):
-            offset = self._dot(batch, self.batch_moves[number], row, self.row_moves[number])
-            offset = f.add(offset, f.mul(column, self.column_moves[number]))
+            offset = self._dot(batch, self.batch_strides[number], row, self.row_strides[number])
+            offset = f.add(offset, f.mul(column, self.column_strides[number]))
             pointers.append(f.element(self.bases[number], memory_type(operand.type), offset))
 
         following, spilled = f.fresh("next"), f.fresh("spilled")
@@ -152,10 +152,10 @@ class _MatMulEmitter:
             rest = f.let(f"udiv i64 {rest}, {size}", "i")
         return [rest, *reversed(indices)], within
 
-    def _dot(self, batch: list[str], moves: list[str], row: str, row_move: str) -> str:
-        offset = self.f.mul(row, row_move)
-        for index, move in zip(batch, moves):
-            offset = self.f.add(offset, self.f.mul(index, move))
+    def _dot(self, batch: list[str], strides: list[str], row: str, row_stride: str) -> str:
+        offset = self.f.mul(row, row_stride)
+        for index, stride in zip(batch, strides):
+            offset = self.f.add(offset, self.f.mul(index, stride))
         return offset
 
     def _switch(self, height: str, names: dict[int, str]) -> None:
@@ -286,7 +286,7 @@ class _MatMulEmitter:
                 made.append(multiply_add(self.e, value, b_row[number], sums[row * vectors + number], self.k.type))
         following = list(moving)
         if not packed:
-            following[0] = f.element(moving[0], b_type, self.b_move)
+            following[0] = f.element(moving[0], b_type, self.b_stride)
         if not self.k.unit_depth:
             following[1:] = [f.element(pointer_, "i8", self.a_depth_bytes) for pointer_ in moving[1:]]
         return following, made
@@ -301,15 +301,15 @@ class _MatMulEmitter:
             known = self.epilogue.uniform(moving)
             for number in range(vectors):
                 self.epilogue.vector(
-                    sums[row * vectors + number], self.k.type, moving, self.column_moves, number * self.lanes, known=known
+                    sums[row * vectors + number], self.k.type, moving, self.column_strides, number * self.lanes, known=known
                 )
             if row + 1 < height:
                 moving = self._next_row(moving)
 
     def _next_row(self, pointers: list[str]) -> list[str]:
         return [
-            self.f.element(pointer, memory_type(operand.type), move)
-            for pointer, operand, move in zip(pointers, self.k.epilogue.operands, self.row_moves)
+            self.f.element(pointer, memory_type(operand.type), stride)
+            for pointer, operand, stride in zip(pointers, self.k.epilogue.operands, self.row_strides)
         ]
 
     def _spill(self, sums: list[str]) -> None:
@@ -324,18 +324,18 @@ class _MatMulEmitter:
         f, operands = self.f, self.k.epilogue.operands
         called = f"{f.name}_rows"
         values = [("ptr", self.tile), ("i64", height), ("i64", count)]
-        for pointer, row_move, column_move in zip(pointers, self.row_moves, self.column_moves):
-            values += [("ptr", pointer), ("i64", row_move), ("i64", column_move)]
+        for pointer, row_stride, column_stride in zip(pointers, self.row_strides, self.column_strides):
+            values += [("ptr", pointer), ("i64", row_stride), ("i64", column_stride)]
         f.line(f"call void @{called}({', '.join(f'{kind} {value}' for kind, value in values)})")
         parameters = [("tile", "ptr"), ("height", "i64"), ("count", "i64")]
         for number in range(len(operands)):
             parameters += [(f"p{number}_base", "ptr"), (f"p{number}_row", "i64"), (f"p{number}_column", "i64")]
         g = FunctionBuilder(called, parameters, "noinline nounwind")
         f.companions.append(g)
-        moves = [{"unit": "1", "zero": "0"}.get(operand.inner, f"%p{number}_column") for number, operand in enumerate(operands)]
-        self._write_rows(g, [f"%p{number}_base" for number in range(len(operands))], moves)
+        strides = [{"unit": "1", "zero": "0"}.get(operand.inner, f"%p{number}_column") for number, operand in enumerate(operands)]
+        self._write_rows(g, [f"%p{number}_base" for number in range(len(operands))], strides)
 
-    def _write_rows(self, f: FunctionBuilder, pointers: list[str], moves: list[str]) -> None:
+    def _write_rows(self, f: FunctionBuilder, pointers: list[str], strides: list[str]) -> None:
         """Row by row, vector by vector; the last vector may be partly beyond the matrix."""
         e, epilogue = VectorEmitter(f, self.lanes), EpilogueEmitter(self.k.epilogue, f, self.lanes, self.target)
         limit = f.min("%count", self.strip)
@@ -346,14 +346,14 @@ class _MatMulEmitter:
         known = epilogue.uniform(moving)
         position = f.loop(0, whole, self.lanes)
         sums = e.load(f.element(tile, self.element, position.index), self.k.type)
-        epilogue.vector(sums, self.k.type, moving, moves, position.index, known=known)
+        epilogue.vector(sums, self.k.type, moving, strides, position.index, known=known)
         f.end(position)
         if not self.k.whole:
             some, after = f.fresh("tail"), f.fresh("after")
             f.branch_if(f.let(f"icmp sgt i64 {rest}, 0", "c"), some, after)
             f.label(some)
             sums = e.load(f.element(tile, self.element, whole), self.k.type)
-            epilogue.vector(sums, self.k.type, moving, moves, whole, known=known, count=rest)
+            epilogue.vector(sums, self.k.type, moving, strides, whole, known=known, count=rest)
             f.branch(after)
             f.label(after)
         following = [

@@ -53,9 +53,9 @@ class _PackEmitter:
         self.source_type, self.type = memory_type(kernel.source), memory_type(kernel.type)
         a = Loaded(f, kernel.arguments)
         self.batch, self.columns, self.depth = a.several("batch"), a["columns"], a["depth"]
-        self.source, (*self.batch_moves, column_move, depth_move) = a.tensor("source")
-        self.column_move = "1" if kernel.order == "columns" else column_move
-        self.depth_move = "1" if kernel.order == "depth" else depth_move
+        self.source, (*self.batch_strides, column_stride, depth_stride) = a.tensor("source")
+        self.column_stride = "1" if kernel.order == "columns" else column_stride
+        self.depth_stride = "1" if kernel.order == "depth" else depth_stride
         self.target = a["target"]
 
     def emit(self) -> None:
@@ -70,7 +70,7 @@ class _PackEmitter:
         offset = "0"
         for axis in range(len(self.batch) - 1, -1, -1):
             index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.batch[axis]}", "i")
-            offset = f.add(offset, f.mul(index, self.batch_moves[axis]))
+            offset = f.add(offset, f.mul(index, self.batch_strides[axis]))
             if axis:
                 rest = f.let(f"udiv i64 {rest}, {self.batch[axis]}", "i")
         start = f.mul(piece, DEPTH)
@@ -85,7 +85,7 @@ class _PackEmitter:
                 continue
             column = f.min(column, f.sub(self.columns, 1))  # beyond the matrix its last column is repeated
             count = f.sub(self.columns, column)
-            source = f.element(self.source, self.source_type, f.add(offset, f.mul(column, self.column_move)))
+            source = f.element(self.source, self.source_type, f.add(offset, f.mul(column, self.column_stride)))
             whole = start
             if self.k.order == "depth":
                 whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-self.lanes}", "i"))
@@ -105,7 +105,7 @@ class _PackEmitter:
             f.label(name)
             masked = None if mask is None else self.e.mask_below(mask)
             row = f.loop(start, stop)
-            at = f.element(source, self.source_type, f.mul(row.index, self.depth_move))
+            at = f.element(source, self.source_type, f.mul(row.index, self.depth_stride))
             self._put(place, row.index, self.e.load(at, self.k.source, masked))
             f.end(row)
             f.branch(done)
@@ -114,7 +114,9 @@ class _PackEmitter:
     def _transpose(self, source: str, place: str, start: str, stop: str, count: str) -> None:
         f = self.f
         last = f.sub(count, 1)
-        columns = [f.element(source, self.source_type, f.mul(f.min(lane, last), self.column_move)) for lane in range(self.lanes)]
+        columns = [
+            f.element(source, self.source_type, f.mul(f.min(lane, last), self.column_stride)) for lane in range(self.lanes)
+        ]
         block = f.loop(start, stop, self.lanes)
         loaded = [self.e.load(f.element(column, self.source_type, block.index), self.k.source) for column in columns]
         for number, value in enumerate(transpose(self.e, loaded, self.k.source)):
@@ -124,6 +126,6 @@ class _PackEmitter:
     def _gather(self, source: str, place: str, start: str, stop: str, count: str) -> None:
         f = self.f
         row = f.loop(start, stop)
-        at = f.element(source, self.source_type, f.mul(row.index, self.depth_move))
-        self._put(place, row.index, self.e.load_strided(at, self.column_move, self.k.source, count))
+        at = f.element(source, self.source_type, f.mul(row.index, self.depth_stride))
+        self._put(place, row.index, self.e.load_strided(at, self.column_stride, self.k.source, count))
         f.end(row)

@@ -45,7 +45,7 @@ class _MaxPlacesEmitter:
         self.e = VectorEmitter(f, 1)
         self.a = Loaded(f, kernel.arguments)
         self.numbering = self.a.several("numbering")
-        self.x, self.moves = self.a.tensor("x")
+        self.x, self.strides = self.a.tensor("x")
         self.values, self.places = self.a["values"], self.a["places"]
         kind = kernel.type
         lowest = -float("inf") if kind in FLOATS else -(2 ** (BITS[kind] - 1)) if kind in SIGNED else 0
@@ -59,16 +59,16 @@ class _MaxPlacesEmitter:
         row, plane, channel, image = units.indices
         picture = f.add(f.mul(image, a["channels"]), channel)
         result = f.mul(f.add(f.mul(f.add(f.mul(picture, a["planes"]), plane), a["rows"]), row), a["columns"])
-        first = [f.sub(f.mul(index, step), a[before]) for index, step, before in zip((plane, row), k.step, ("front", "top"))]
+        first = [f.sub(f.mul(index, stride), a[pad]) for index, stride, pad in zip((plane, row), k.stride, ("front", "top"))]
         limits = [
-            inside(f, begin, str(spread), a[name], count)
-            for begin, spread, name, count in zip(first, k.spread, ("depth", "height"), k.kernel)
+            inside(f, begin, str(dilation), a[name], count)
+            for begin, dilation, name, count in zip(first, k.dilation, ("depth", "height"), k.kernel)
         ]
         column = f.loop(0, a["columns"])
-        left = f.sub(f.mul(column.index, k.step[2]), a["left"])
+        left = f.sub(f.mul(column.index, k.stride[2]), a["left"])
         starts = [*first, left]
-        ranges = [*limits, inside(f, left, str(k.spread[2]), a["width"], k.kernel[2])]
-        x = f.element(self.x, memory_type(k.source), f.add(f.mul(image, self.moves[0]), f.mul(channel, self.moves[1])))
+        ranges = [*limits, inside(f, left, str(k.dilation[2]), a["width"], k.kernel[2])]
+        x = f.element(self.x, memory_type(k.source), f.add(f.mul(image, self.strides[0]), f.mul(channel, self.strides[1])))
         best, place = self._either(x, starts, ranges, taps)
         at = f.add(result, column.index)
         self.e.store(f.element(self.values, memory_type(k.source), at), convert(self.e, best, k.type, k.source), k.source)
@@ -84,14 +84,14 @@ class _MaxPlacesEmitter:
             return []
         taps = []
         for place in product(*(range(count) for count in k.kernel)):
-            apart = [index * spread for index, spread in zip(place, k.spread)]
-            taps.append((self._moved(apart, self.moves[2:]), self._moved(apart, self.numbering)))
+            apart = [index * dilation for index, dilation in zip(place, k.dilation)]
+            taps.append((self._offset(apart, self.strides[2:]), self._offset(apart, self.numbering)))
         return taps
 
-    def _moved(self, places: Sequence[str | int], moves: Sequence[str]) -> str:
+    def _offset(self, places: Sequence[str | int], strides: Sequence[str]) -> str:
         total = "0"
-        for place, move in zip(places, moves):
-            total = self.f.add(total, self.f.mul(place, move))
+        for place, stride in zip(places, strides):
+            total = self.f.add(total, self.f.mul(place, stride))
         return total
 
     def _either(self, x: str, starts: list[str], ranges: list[tuple[str, str]], taps: list[tuple[str, str]]) -> tuple[str, str]:
@@ -105,8 +105,8 @@ class _MaxPlacesEmitter:
         straight, loops, done = f.fresh("straight"), f.fresh("loops"), f.fresh("done")
         f.branch_if(whole, straight, loops)
         f.label(straight)
-        base = f.element(x, memory_type(k.source), self._moved(starts, self.moves[2:]))
-        first = self._moved(starts, self.numbering)
+        base = f.element(x, memory_type(k.source), self._offset(starts, self.strides[2:]))
+        first = self._offset(starts, self.numbering)
         best = self._value(base, taps[0][0])
         where = f.add(first, taps[0][1])
         for offset, number in taps[1:]:
@@ -140,8 +140,8 @@ class _MaxPlacesEmitter:
         loops = []
         for axis, (start, limits) in enumerate(zip(starts, ranges)):
             loops.append(f.loop(*limits, 1, carried))
-            place = f.add(start, f.mul(loops[-1].index, k.spread[axis]))
-            offset = f.add(offset, f.mul(place, self.moves[2 + axis]))
+            place = f.add(start, f.mul(loops[-1].index, k.dilation[axis]))
+            offset = f.add(offset, f.mul(place, self.strides[2 + axis]))
             number = f.add(number, f.mul(place, self.numbering[axis]))
             carried = list(zip((e.type(k.type), "i64"), loops[-1].carry))
         best, where = loops[-1].carry

@@ -36,10 +36,10 @@ class _PoolEmitter:
         self.e = VectorEmitter(f, self.lanes)
         self.vector, self.element = self.e.type(kernel.type), memory_type(kernel.type)
         self.a = Loaded(f, kernel.arguments)
-        self.x, self.x_moves = self.a.tensor("x")
+        self.x, self.x_strides = self.a.tensor("x")
         self.operands = self.a.tensors("operands")
         self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
-        width = -(-kernel.reach // self.lanes) * self.lanes + self.lanes * kernel.step[2]
+        width = -(-kernel.reach // self.lanes) * self.lanes + self.lanes * kernel.stride[2]
         self.row = f.let(f"alloca [{width} x {self.element}], align 64", "row")
         self.counts = ""
         if kernel.kind == "average" and not kernel.whole:
@@ -51,19 +51,19 @@ class _PoolEmitter:
         f, a, k = self.f, self.a, self.k
         chunk = f.loop(0, a["columns"], CHUNK)
         stop = f.min(f.add(chunk.index, CHUNK), a["columns"])
-        first = f.sub(f.mul(chunk.index, k.step[2]), a["left"])
+        first = f.sub(f.mul(chunk.index, k.stride[2]), a["left"])
         if self.counts:
             self._count_columns(chunk.index, stop, first)
         units = Counter(f, [a["rows"], a["planes"], a["channels"]])
         row, plane, channel, image = units.indices
-        first_plane = f.sub(f.mul(plane, k.step[0]), a["front"])
-        first_row = f.sub(f.mul(row, k.step[1]), a["top"])
-        planes = inside(f, first_plane, str(k.spread[0]), a["depth"], k.kernel[0])
-        rows = inside(f, first_row, str(k.spread[1]), a["height"], k.kernel[1])
-        x = self._at(self.x, memory_type(k.source), self.x_moves, [image, channel, first_plane, first_row])
+        first_plane = f.sub(f.mul(plane, k.stride[0]), a["front"])
+        first_row = f.sub(f.mul(row, k.stride[1]), a["top"])
+        planes = inside(f, first_plane, str(k.dilation[0]), a["depth"], k.kernel[0])
+        rows = inside(f, first_row, str(k.dilation[1]), a["height"], k.kernel[1])
+        x = self._at(self.x, memory_type(k.source), self.x_strides, [image, channel, first_plane, first_row])
         pointers = [
-            self._at(base, memory_type(operand.type), moves, [image, channel, plane, row])
-            for (base, moves), operand in zip(self.operands, k.epilogue.operands)
+            self._at(base, memory_type(operand.type), strides, [image, channel, plane, row])
+            for (base, strides), operand in zip(self.operands, k.epilogue.operands)
         ]
         self._combine_rows(x, first, f.sub(stop, chunk.index), planes, rows)
         down = self._down(first_plane, first_row, planes, rows) if k.kind == "average" else ""
@@ -71,10 +71,10 @@ class _PoolEmitter:
         units.end()
         f.end(chunk)
 
-    def _at(self, base: str, kind: str, moves: list[str], indices: list[str]) -> str:
+    def _at(self, base: str, kind: str, strides: list[str], indices: list[str]) -> str:
         offset = "0"
-        for index, move in zip(indices, moves):
-            offset = self.f.add(offset, self.f.mul(index, move))
+        for index, stride in zip(indices, strides):
+            offset = self.f.add(offset, self.f.mul(index, stride))
         return self.f.element(base, kind, offset)
 
     def _down(self, first_plane: str, first_row: str, planes: tuple[str, str], rows: tuple[str, str]) -> str:
@@ -83,8 +83,8 @@ class _PoolEmitter:
         if k.whole:
             return constant(k.type, k.kernel[0] * k.kernel[1] * k.kernel[2], self.lanes)
         if k.padded:
-            planes = inside(f, f.add(first_plane, a["front"]), str(k.spread[0]), a["padded_depth"], k.kernel[0])
-            rows = inside(f, f.add(first_row, a["top"]), str(k.spread[1]), a["padded_height"], k.kernel[1])
+            planes = inside(f, f.add(first_plane, a["front"]), str(k.dilation[0]), a["padded_depth"], k.kernel[0])
+            rows = inside(f, f.add(first_row, a["top"]), str(k.dilation[1]), a["padded_height"], k.kernel[1])
         count = f.mul(f.sub(planes[1], planes[0]), f.sub(rows[1], rows[0]))
         return self.e.splat(f.let(f"sitofp i64 {count} to {self.element}"), self.element)
 
@@ -110,7 +110,7 @@ class _PoolEmitter:
         f.branch_if(f.let(f"and i1 {all_planes}, {all_rows}", "c"), complete, partial)
         for label, is_complete in ((complete, True), (partial, False)):
             f.label(label)
-            needed = f.add(f.mul(f.sub(count, 1), k.step[2]), (k.kernel[2] - 1) * k.spread[2] + 1)
+            needed = f.add(f.mul(f.sub(count, 1), k.stride[2]), (k.kernel[2] - 1) * k.dilation[2] + 1)
             piece = f.loop(0, needed, self.lanes)
             column = f.add(first, piece.index)
             inner, border, combined = f.fresh("inner"), f.fresh("border"), f.fresh("combined")
@@ -134,7 +134,7 @@ class _PoolEmitter:
         total = ""
         for plane in range(k.kernel[0]):
             for row in range(k.kernel[1]):
-                offset = f.add(f.mul(self.x_moves[2], plane * k.spread[0]), f.mul(self.x_moves[3], row * k.spread[1]))
+                offset = f.add(f.mul(self.x_strides[2], plane * k.dilation[0]), f.mul(self.x_strides[3], row * k.dilation[1]))
                 value = self._load(x, f.add(offset, column), mask)
                 total = self._join(total, value) if total else value
         return total
@@ -143,9 +143,9 @@ class _PoolEmitter:
         """The planes and rows of a window that lie inside the image."""
         f, k = self.f, self.k
         deep = f.loop(*planes, carry=[(self.vector, self.nothing)])
-        plane = f.mul(f.mul(deep.index, k.spread[0]), self.x_moves[2])
+        plane = f.mul(f.mul(deep.index, k.dilation[0]), self.x_strides[2])
         high = f.loop(*rows, carry=[(self.vector, deep.carry[0])])
-        offset = f.add(f.add(plane, f.mul(f.mul(high.index, k.spread[1]), self.x_moves[3])), column)
+        offset = f.add(f.add(plane, f.mul(f.mul(high.index, k.dilation[1]), self.x_strides[3])), column)
         (total,) = f.end(deep, f.end(high, [self._join(high.carry[0], self._load(x, offset, mask))]))
         return total
 
@@ -172,13 +172,13 @@ class _PoolEmitter:
         f, k = self.f, self.k
         whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-self.lanes}", "i"))
         known = self.epilogue.uniform(pointers)
-        moves = [strides[4] for _, strides in self.operands]
+        columns = [strides[4] for _, strides in self.operands]
         for begin, end, ragged in ((start, whole, False), (whole, stop, True)):
             loop = f.loop(begin, end, self.lanes)
-            within = f.mul(f.sub(loop.index, start), k.step[2])
+            within = f.mul(f.sub(loop.index, start), k.stride[2])
             total = self._tap(within)
             for tap in range(1, k.kernel[2]):
-                total = self._join(total, self._tap(f.add(within, tap * k.spread[2])))
+                total = self._join(total, self._tap(f.add(within, tap * k.dilation[2])))
             if k.kind == "average":
                 size = down
                 if self.counts:
@@ -186,20 +186,20 @@ class _PoolEmitter:
                     size = f.let(f"fmul {self.vector} {across}, {down}")
                 total = f.let(f"fdiv {self.vector} {total}, {size}")
             count = f.sub(stop, loop.index) if ragged else None
-            self.epilogue.vector(total, k.type, pointers, moves, loop.index, known=dict(known), count=count)
+            self.epilogue.vector(total, k.type, pointers, columns, loop.index, known=dict(known), count=count)
             f.end(loop)
 
     def _tap(self, position: str) -> str:
         """What the taps of consecutive windows find in the row on the stack."""
-        f, step = self.f, self.k.step[2]
+        f, stride = self.f, self.k.stride[2]
         at = f.element(self.row, self.element, position)
-        if step == 1:
+        if stride == 1:
             return self.e.load(at, self.k.type)
-        if step == 2:
+        if stride == 2:
             parts = [self.e.load(f.element(at, self.element, number * self.lanes), self.k.type) for number in range(2)]
             order = ", ".join(f"i32 {2 * lane}" for lane in range(self.lanes))
             return f.let(f"shufflevector {self.vector} {parts[0]}, {self.vector} {parts[1]}, <{self.lanes} x i32> <{order}>")
-        return self.e.load_strided(at, str(step), self.k.type)
+        return self.e.load_strided(at, str(stride), self.k.type)
 
     def _count_columns(self, start: str, stop: str, first: str) -> None:
         """How many columns of each window of the chunk count in a mean, on the stack."""
@@ -207,10 +207,10 @@ class _PoolEmitter:
         numbers = f"<{self.lanes} x i32>"
         shift, size = (self.a["left"], self.a["padded_width"]) if k.padded else ("0", self.a["width"])
         loop = f.loop(0, f.sub(stop, start), self.lanes)
-        places = self._places(f.add(f.add(first, shift), f.mul(loop.index, k.step[2])), k.step[2])
+        places = self._places(f.add(f.add(first, shift), f.mul(loop.index, k.stride[2])), k.stride[2])
         counts = "zeroinitializer"
         for tap in range(k.kernel[2]):
-            seen = self._inside(f.let(f"add {numbers} {places}, {constant('i32', tap * k.spread[2], self.lanes)}"), size)
+            seen = self._inside(f.let(f"add {numbers} {places}, {constant('i32', tap * k.dilation[2], self.lanes)}"), size)
             counts = f.let(f"add {numbers} {counts}, {f.let(f'zext <{self.lanes} x i1> {seen} to {numbers}')}")
         self.e.store(
             f.element(self.counts, self.element, loop.index), f.let(f"sitofp {numbers} {counts} to {self.vector}"), k.type

@@ -20,8 +20,8 @@ def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> FunctionB
     a = Loaded(f, kernel.arguments)
     outer, steps, inner = a.several("outer"), a["steps"], a["inner"]
     sides = []
-    for base, (*moves, step, inside) in (a.tensor("source"), a.tensor("target")):
-        sides.append((base, moves, step, inside))
+    for base, (*strides, step, inside) in (a.tensor("source"), a.tensor("target")):
+        sides.append((base, strides, step, inside))
     runs = f.let(f"udiv i64 {f.add(inner, lanes - 1)}, {lanes}", "i")
 
     unit = f.loop("%begin", "%end")

@@ -106,10 +106,10 @@ class _SortEmitter:
 
     def _results(self, source: str, values: str, places: str, words: str) -> None:
         f, one, kind = self.f, VectorEmitter(self.f, 1), self.k.type
-        element, moves = memory_type(kind), [side[2] for side in self.sides]
+        element, axis_strides = memory_type(kind), [side[2] for side in self.sides]
         each = f.loop(0, self.wanted)
         place = self.words.place_of(self.words.load(words, each.index))
-        f.line(f"store i64 {place}, ptr {f.element(places, 'i64', f.mul(each.index, moves[2]))}, align 8")
-        value = one.load(f.element(source, element, f.mul(place, moves[0])), kind)
-        one.store(f.element(values, element, f.mul(each.index, moves[1])), value, kind)
+        f.line(f"store i64 {place}, ptr {f.element(places, 'i64', f.mul(each.index, axis_strides[2]))}, align 8")
+        value = one.load(f.element(source, element, f.mul(place, axis_strides[0])), kind)
+        one.store(f.element(values, element, f.mul(each.index, axis_strides[1])), value, kind)
         f.end(each)

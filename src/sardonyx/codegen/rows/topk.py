@@ -52,17 +52,17 @@ def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> FunctionB
         offsets = [f.add(offset, f.mul(index, side[1][axis])) for offset, side in zip(offsets, sides)]
     kinds = (element, element, "i64")
     row, values, places = (f.element(side[0], one_kind, offset) for side, one_kind, offset in zip(sides, kinds, offsets))
-    moves = [side[2] for side in sides]
+    axis_strides = [side[2] for side in sides]
 
     def value_at(position: str) -> str:
-        return f.element(values, element, f.mul(position, moves[1]))
+        return f.element(values, element, f.mul(position, axis_strides[1]))
 
     def place_at(position: str) -> str:
-        return f.element(places, "i64", f.mul(position, moves[2]))
+        return f.element(places, "i64", f.mul(position, axis_strides[2]))
 
     def offer(index: str) -> None:
         """Put an element among the best, if it is one of them."""
-        value = one.load(f.element(row, element, f.mul(index, moves[0])), kind)
+        value = one.load(f.element(row, element, f.mul(index, axis_strides[0])), kind)
         compare, insert, skip = f.fresh("compare"), f.fresh("insert"), f.fresh("skip")
         f.branch_if(f.let(f"icmp slt i64 {index}, {wanted}", "c"), insert, compare)
         f.label(compare)

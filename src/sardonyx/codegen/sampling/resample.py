@@ -24,8 +24,8 @@ class _ResampleEmitter:
         self.lanes = target.lanes_of(64 if kernel.compute == "f64" else 32)
         a = Loaded(f, kernel.arguments)
         self.outer, self.points, self.inner = a.several("outer"), a["points"], a["inner"]
-        self.source, (*self.source_outer, self.source_move) = a.tensor("source")
-        self.target, (*self.target_outer, self.target_move) = a.tensor("target")
+        self.source, (*self.source_outer, self.source_stride) = a.tensor("source")
+        self.target, (*self.target_outer, self.target_stride) = a.tensor("target")
         self.places, self.weights = a["places"], a["weights"]
 
     def emit(self) -> None:
@@ -49,7 +49,7 @@ class _ResampleEmitter:
         else:
             each = f.loop(0, self.points)
             taps = self._taps(source, each.index)
-            at = f.element(target, memory_type(k.target), f.mul(each.index, self.target_move))
+            at = f.element(target, memory_type(k.target), f.mul(each.index, self.target_stride))
             self._sum(VectorEmitter(f, 1), taps, at, "0")
             f.end(each)
         f.end(unit)
@@ -63,14 +63,14 @@ class _ResampleEmitter:
             position = f.add(first, tap)
             place = f.let(f"load i64, ptr {f.element(self.places, 'i64', position)}, align 8")
             weight = VectorEmitter(f, 1).load(f.element(self.weights, memory_type(k.compute), position), k.compute)
-            taps.append((f.element(source, memory_type(k.source), f.mul(place, self.source_move)), weight))
+            taps.append((f.element(source, memory_type(k.source), f.mul(place, self.source_stride)), weight))
         return taps
 
     def _row(self, source: str, target: str, point: str) -> None:
         f = self.f
         e = VectorEmitter(f, self.lanes)
         taps = self._taps(source, point)
-        at = f.element(target, memory_type(self.k.target), f.mul(point, self.target_move))
+        at = f.element(target, memory_type(self.k.target), f.mul(point, self.target_stride))
         whole = f.let(f"and i64 {self.inner}, {-self.lanes}", "i")
         block = f.loop(0, whole, self.lanes)
         self._sum(e, taps, at, block.index)

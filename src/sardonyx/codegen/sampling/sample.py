@@ -15,7 +15,7 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
     """The function of a sampling."""
     f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
-    channels, points, elements, move = a["channels"], a["points"], a["elements"], a["move"]
+    channels, points, elements, image_stride = a["channels"], a["points"], a["elements"], a["image_stride"]
     source, places, result = a["source"], a["places"], a["target"]
     weights = a["weights"] if kernel.weighted else ""
     chunks = f.let(f"udiv i64 {f.add(points, CHUNK - 1)}, {CHUNK}", "i")
@@ -26,7 +26,7 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
     image = f.let(f"udiv i64 {plane}, {channels}", "i")
     stop = f.min(f.add(first, CHUNK), points)
     element = memory_type(kernel.source)
-    channel = f.add(f.mul(image, move), f.sub(plane, f.mul(image, channels)))
+    channel = f.add(f.mul(image, image_stride), f.sub(plane, f.mul(image, channels)))
     pixels = f.element(source, element, f.mul(channel, elements))
     row = f.element(result, element, f.mul(plane, points))
     tables = f.mul(f.mul(image, kernel.taps), points)

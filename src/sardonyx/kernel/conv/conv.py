@@ -1,13 +1,13 @@
 """Convolution kernels over activations whose channels lie in blocks: x[N, C/B, H, W, B], every lane a channel.
 
 `ConvKernel` computes tiles of `vectors` blocks of output channels times `pixels` neighbours of a row. A tile is the sum over
-turns (blocks of input channels), kernel planes, rows and columns of a *run*: neighbouring input elements, each of
+iterations (blocks of input channels), kernel planes, rows and columns of a *run*: neighbouring input elements, each of
 which is multiplied with `vectors` vectors of packed weights.
 
     blocked input   a run is the channels of one block at one pixel
-    plain input     (a first layer with few channels) a run is one element, a turn is a channel
+    plain input     (a first layer with few channels) a run is one element, an iteration is a channel
 
-Sizes, strides and the counts of turns, kernel rows and columns are arguments, so that layers share code.
+Sizes, strides and the counts of iterations, kernel rows and columns are arguments, so that layers share code.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sardonyx.kernel.epilogue import Epilogue
 ADDRESSES: Final = ("x", "w", "bias", "zeros")
 _NUMBERS: Final = (
     "batch", "sets", "blocks", "planes", "rows", "columns", "chunk", "chunks",
-    "depth", "height", "width", "front", "top", "left", "plane_step", "row_step",
-    "plane_spread", "row_spread", "column_spread", "kernel_planes", "kernel_rows", "kernel_columns", "turns",
-    "x_batch", "x_group", "x_turn", "x_plane", "x_row", "w_set",
+    "depth", "height", "width", "front", "top", "left", "plane_stride", "row_stride",
+    "plane_dilation", "row_dilation", "column_dilation", "kernel_planes", "kernel_rows", "kernel_columns", "iterations",
+    "x_batch", "x_group", "x_iteration", "x_plane", "x_row", "w_set",
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ class ConvKernel:
     stride: int  # input columns from one output pixel to the next
     column: int  # elements from one input column to the next
     run: int
-    run_tail: int  # length of the run in one more turn at the end; 0 if there is none
+    run_tail: int  # length of the run in one more iteration at the end; 0 if there is none
     borders: bool  # whether kernel columns may lie outside of the input
     roomy: bool  # reading past the end of a row of x is harmless
     dense: bool  # neighbouring output pixels are one block apart

@@ -25,7 +25,7 @@ WindowKind: TypeAlias = Literal["depthwise", "max", "average"]
 
 _NUMBERS: Final = (
     "batch", "blocks", "planes", "rows", "columns",
-    "depth", "height", "width", "front", "top", "left", "plane_step", "row_step", "plane_spread", "row_spread",
+    "depth", "height", "width", "front", "top", "left", "plane_stride", "row_stride", "plane_dilation", "row_dilation",
     "kernel_planes", "kernel_rows", "padded_depth", "padded_height", "padded_width",
     "x_batch", "x_block", "x_plane", "x_row",
 )  # fmt: skip
@@ -55,7 +55,7 @@ class WindowKernel:
     pixels: int
     taps: int  # kernel columns
     stride: int  # input columns from one output pixel to the next
-    spread: int  # input columns from one tap to the next
+    dilation: int  # input columns from one tap to the next
     row: Row | None  # None: not known
     padded: bool  # average: padding counts
     epilogue: Epilogue
@@ -64,7 +64,7 @@ class WindowKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
-        fields = (self.kind, self.block, self.group, self.pixels, self.taps, self.stride, self.spread, row, self.padded)
+        fields = (self.kind, self.block, self.group, self.pixels, self.taps, self.stride, self.dilation, row, self.padded)
         return f"window|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
     @property
@@ -87,7 +87,7 @@ class NarrowKernel:
     pixels: int
     taps: int
     stride: int
-    spread: int
+    dilation: int
     row: Row | None
     epilogue: Epilogue
 
@@ -95,7 +95,7 @@ class NarrowKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
-        fields = (self.block, self.outputs, self.tail, self.pixels, self.taps, self.stride, self.spread, row)
+        fields = (self.block, self.outputs, self.tail, self.pixels, self.taps, self.stride, self.dilation, row)
         return f"narrow|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
     @property

@@ -3,7 +3,7 @@
     gather    near[p]  :=  far[p + indices(p)]           for every place p
     scatter   far[p + indices(p)]  :=  near[p]           or combined with what is there, the places in order
 
-An index counts along an axis of `far` whose stride is its `move`; negative ones count from the end. One that is out of range is
+An index counts along an axis of `far` whose stride is its `stride`; negative ones count from the end. One that is out of range is
 reported as a fault and its place is left out: nothing outside is read or written.
 
 Axes: `parallel` ones, on which different places never meet in one element of `far`; `ordered` ones, walked in order by
@@ -40,13 +40,13 @@ class IndexKernel:
     rows: bool
     combine: Combine = ""
     inner: tuple[Inner, ...] = ()  # what is known of the strides on the last parallel axis: of near, far and the indices
-    unit_moves: tuple[bool, ...] = ()  # for each index whether its axis is consecutive in memory
+    unit_strides: tuple[bool, ...] = ()  # for each index whether its axis is consecutive in memory
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         axes = f"{self.parallel}|{self.ordered}|{int(self.rows)}"
-        strides = f"{','.join(self.inner)}|{','.join(str(int(unit)) for unit in self.unit_moves)}"
+        strides = f"{','.join(self.inner)}|{','.join(str(int(unit)) for unit in self.unit_strides)}"
         return f"index|{self.direction}|{self.type}|{self.index}|{self.indices}|{axes}|{self.combine}|{strides}"
 
     @property
@@ -68,7 +68,7 @@ class IndexKernel:
             tensor("near", self.axes),
             tensor("far", self.axes),
             numbers("limits", self.indices),
-            numbers("moves", self.indices),
+            numbers("strides", self.indices),
             tensors("index", self.indices, self.axes),
             address("record"),  # where a fault is reported
             number("code"),

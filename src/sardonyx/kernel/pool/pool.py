@@ -27,9 +27,9 @@ POOL_NUMBERS: Final = (
 )  # fmt: skip
 
 
-def row_reach(columns: int, step: int, spread: int) -> int:
+def row_reach(columns: int, stride: int, dilation: int) -> int:
     """Columns of the input that a chunk of windows needs."""
-    return (CHUNK - 1) * step + (columns - 1) * spread + 1
+    return (CHUNK - 1) * stride + (columns - 1) * dilation + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class PoolKernel:
     type: str  # that it is combined in
     # Of planes, rows and columns:
     kernel: tuple[int, int, int]
-    step: tuple[int, int, int]  # from one window to the next
-    spread: tuple[int, int, int]  # from one place of a window to the next
+    stride: tuple[int, int, int]  # from one window to the next
+    dilation: tuple[int, int, int]  # from one place of a window to the next
     padded: bool  # average: padding counts
     whole: bool  # average: all places of all windows count
     epilogue: Epilogue
@@ -50,13 +50,13 @@ class PoolKernel:
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        fields = (self.kind, self.source, self.type, self.kernel, self.step, self.spread, self.padded, self.whole)
+        fields = (self.kind, self.source, self.type, self.kernel, self.stride, self.dilation, self.padded, self.whole)
         return f"pool|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
     @property
     def reach(self) -> int:
         """Columns of the input that a chunk of results needs."""
-        return row_reach(self.kernel[2], self.step[2], self.spread[2])
+        return row_reach(self.kernel[2], self.stride[2], self.dilation[2])
 
     @property
     def arguments(self) -> Arguments:
@@ -75,13 +75,13 @@ class MaxPlacesKernel:
     source: str
     type: str
     kernel: tuple[int, int, int]
-    step: tuple[int, int, int]
-    spread: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    dilation: tuple[int, int, int]
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        return f"maxplaces|{self.source}|{self.type}|{self.kernel}|{self.step}|{self.spread}"
+        return f"maxplaces|{self.source}|{self.type}|{self.kernel}|{self.stride}|{self.dilation}"
 
     @property
     def arguments(self) -> Arguments:

@@ -1,6 +1,6 @@
 """Weighted sums of elements at any places of images: the second half of a GridSample or RoiAlign.
 
-    target[n, c, p]  :=  sum over t of weights[n, t, p] * source[n * move + c, places[n, t, p]]
+    target[n, c, p]  :=  sum over t of weights[n, t, p] * source[n * image_stride + c, places[n, t, p]]
 
 A place below zero lies outside and counts as an element that is 0. Without weights there is one place, whose element is taken as
 it is. All tensors lie without gaps.
@@ -40,7 +40,7 @@ class SampleKernel:
             number("channels"),
             number("points"),
             number("elements"),  # of one channel of the source
-            number("move"),  # in channels
+            number("image_stride"),  # in channels
             address("source"),
             address("places"),  # i64
             *([address("weights")] if self.weighted else []),

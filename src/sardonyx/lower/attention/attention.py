@@ -84,8 +84,8 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
     keys = given.k.shape[2] if given.keys is None else given.keys
     key_heads = given.k.shape[1]
     shape = (batch, heads, queries, keys)
-    moves = [broadcast_strides(view, shape) for view in given.operands]
-    operands = tuple(Operand(view.buffer.dtype.name, _inner(move[-1])) for view, move in zip(given.operands, moves))
+    strides = [broadcast_strides(view, shape) for view in given.operands]
+    operands = tuple(Operand(view.buffer.dtype.name, _inner(own[-1])) for view, own in zip(given.operands, strides))
     kernel = AttentionKernel(
         type=kind,
         packed=packed,
@@ -118,7 +118,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         k=(_address(k), k.strides[: 2 if packed else 3]),
         v=(_address(v), v.strides[:3]),
         o=(_address(target), target.strides[:3]),
-        operands=[(_address(view), move) for view, move in zip(given.operands, moves)],
+        operands=[(_address(view), own) for view, own in zip(given.operands, strides)],
         **{name: _address(view) for name, view in extra.items()},
     )
     reads = [view.buffer for view in (q, k, v, *given.operands, *extra.values())]

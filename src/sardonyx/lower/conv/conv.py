@@ -18,7 +18,7 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
-from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_moves, blocked_view, window_geometry
+from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.derived import as_float32, is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
@@ -116,17 +116,17 @@ def convert(ctx: LowerContext, source: View, target: View) -> None:
     ctx.step(loop_step(target.shape, [source, target], kinds, stores, target=ctx.target, label="convert", nodes=("convert",)))
 
 
-def choose_algorithm(weights: Weights, place: Geometry, block: int, plain: bool) -> Algorithm:
+def choose_algorithm(weights: Weights, geometry: Geometry, block: int, plain: bool) -> Algorithm:
     """How a convolution is computed, by a simple count of vector operations for a pixel."""
     if plain:
         return "plain"
     if weights.groups > 1 and weights.inputs == weights.outputs and block % weights.inputs == 0 and weights.inputs < block:
         return "lanes"
-    if weights.groups > 1 or place.kernel[2] > _LONGEST_NARROW_ROW:
+    if weights.groups > 1 or geometry.kernel[2] > _LONGEST_NARROW_ROW:
         return "direct"
     blocks = ceildiv_int(2 * weights.outputs, block) / 2
-    wide = blocks * weights.inputs * place.taps
-    narrow = weights.outputs * (ceildiv_int(weights.inputs, block) * place.taps + _LANE_SUM)
+    wide = blocks * weights.inputs * geometry.taps
+    narrow = weights.outputs * (ceildiv_int(weights.inputs, block) * geometry.taps + _LANE_SUM)
     return "narrow" if weights.outputs <= _NARROW_OUTPUTS and narrow < wide else "direct"
 
 
@@ -160,28 +160,30 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
     if plain:
         ctx.check_equal(x.shape[1], weights.inputs)
     spatial = x.shape[2:] if plain else x.shape[2:-1]
-    place = window_geometry(ctx, spatial, kernel, attrs)
+    geometry = window_geometry(ctx, spatial, kernel, attrs)
     assert group.shape is not None
     task = Task(
         ctx=ctx,
         group=group,
-        place=place,
+        geometry=geometry,
         block=int(attrs["block"]),
         epilogue=epilogue,
-        moves=result_moves(epilogue, group.shape),
+        operand_strides=result_strides(epilogue, group.shape),
         weights=weights,
         x=x,
     )
     if not plain:
         task = _lying(task)
-    task.lower(choose_algorithm(task.weights, task.place, task.block, plain))
+    task.lower(choose_algorithm(task.weights, task.geometry, task.block, plain))
 
 
 def _lying(task: Task) -> Task:
     """A convolution of a column of pixels as one of a row: kernels work on several pixels of a row at once."""
-    place, kernels = task.place, task.weights.kernels
-    column = place.size[2] == place.out[2] == place.kernel[2] == 1 and place.before[2] == place.after[2] == 0
-    if not column or place.size[1] == 1 or not is_fixed(kernels):
+    geometry, kernels = task.geometry, task.weights.kernels
+    column = (
+        geometry.size[2] == geometry.out[2] == geometry.kernel[2] == 1 and geometry.pads_begin[2] == geometry.pads_end[2] == 0
+    )
+    if not column or geometry.size[1] == 1 or not is_fixed(kernels):
         return task
 
     def turned(values: tuple[Any, ...], first: int = 1) -> tuple[Any, ...]:
@@ -191,8 +193,8 @@ def _lying(task: Task) -> Task:
     lying = View(kernels.buffer, turned(kernels.shape, 3), turned(kernels.strides, 3), kernels.offset)
     return replace(
         task,
-        place=Geometry(*(turned(getattr(place, each.name)) for each in fields(place))),
-        moves=[turned(move, 3) for move in task.moves],
+        geometry=Geometry(*(turned(getattr(geometry, each.name)) for each in fields(geometry))),
+        operand_strides=[turned(own, 3) for own in task.operand_strides],
         weights=replace(task.weights, kernels=lying),
         x=View(view.buffer, turned(view.shape, 3), turned(view.strides, 3), view.offset),
     )
@@ -206,9 +208,9 @@ def root_of(group: Group) -> tuple[Node, Value]:
     return node, node.inputs[0]
 
 
-def can_surround(place: Geometry) -> bool:
+def can_surround(geometry: Geometry) -> bool:
     """Whether an image can be surrounded by the padding: there is none to cut off."""
-    return is_nonnegative(place.before[2])
+    return is_nonnegative(geometry.pads_begin[2])
 
 
 def result_epilogue(ctx: LowerContext, group: Group) -> GroupEpilogue:
@@ -223,8 +225,8 @@ def result_epilogue(ctx: LowerContext, group: Group) -> GroupEpilogue:
     return replace(found, views=tuple(views))
 
 
-def result_moves(epilogue: GroupEpilogue, shape: Sequence[Dim]) -> list[tuple[Dim, ...]]:
-    return [blocked_moves(strides) for strides in epilogue.strides(shape)]
+def result_strides(epilogue: GroupEpilogue, shape: Sequence[Dim]) -> list[tuple[Dim, ...]]:
+    return [blocked_strides(strides) for strides in epilogue.strides(shape)]
 
 
 @template("Conv", types={"T": _KINDS}, accepts=_accepts_plain)
@@ -239,8 +241,8 @@ def conv(ctx: LowerContext, group: Group) -> None:
     out = final if direct else ctx.scratch(dtypes.FLOAT32, final.shape)
     batch, spatial = x.shape[0], x.shape[2:]
     block, groups = ctx.target.lanes, weights.groups
-    place = window_geometry(ctx, spatial, kernel, attrs)
-    plain = weights.inputs < block // 2 and can_surround(place)
+    geometry = window_geometry(ctx, spatial, kernel, attrs)
+    plain = weights.inputs < block // 2 and can_surround(geometry)
     blocks = ceildiv_int(weights.outputs, block)
     outer = out.shape[2:]
     y = ctx.scratch(dtypes.FLOAT32, (batch, groups * blocks, *outer, block), "blocked result")
@@ -253,10 +255,10 @@ def conv(ctx: LowerContext, group: Group) -> None:
     task = Task(
         ctx=ctx,
         group=group,
-        place=place,
+        geometry=geometry,
         block=block,
         epilogue=epilogue,
-        moves=result_moves(epilogue, y.shape),
+        operand_strides=result_strides(epilogue, y.shape),
         weights=weights,
         x=x,
     )

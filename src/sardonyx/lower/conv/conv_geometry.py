@@ -16,15 +16,15 @@ SPATIAL = 3
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes and steps of every spatial axis; fewer axes than three are the last ones, the others have size 1."""
+    """Sizes, strides, dilations and pads of each spatial axis; fewer than three are the last ones, the others have size 1."""
 
     size: tuple[Dim, ...]
     out: tuple[Dim, ...]
     kernel: tuple[int, ...]
-    step: tuple[int, ...]
-    spread: tuple[int, ...]
-    before: tuple[Dim, ...]  # padding
-    after: tuple[Dim, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads_begin: tuple[Dim, ...]
+    pads_end: tuple[Dim, ...]
 
     @property
     def taps(self) -> int:
@@ -35,19 +35,19 @@ class Geometry:
     @property
     def pointwise(self) -> bool:
         """Whether every output pixel is made of the input pixel at the same place."""
-        return self.taps == 1 and set(self.step) == {1} and set(self.before) == {0} and self.size == self.out
+        return self.taps == 1 and set(self.stride) == {1} and set(self.pads_begin) == {0} and self.size == self.out
 
     @property
     def known_row(self) -> bool:
         """Whether the widths are numbers."""
-        return all(isinstance(dim, int) for dim in (self.size[-1], self.out[-1], self.before[-1], self.after[-1]))
+        return all(isinstance(dim, int) for dim in (self.size[-1], self.out[-1], self.pads_begin[-1], self.pads_end[-1]))
 
 
 def _three(values: Sequence[Any], fill: Any) -> tuple[Any, ...]:
     return (*(fill,) * (SPATIAL - len(values)), *values)
 
 
-def geometry(spatial: Sequence[Dim], kernel: Sequence[int], attrs: Mapping[str, Any]) -> Geometry:
+def geometry_of(spatial: Sequence[Dim], kernel: Sequence[int], attrs: Mapping[str, Any]) -> Geometry:
     """The geometry of windows over an image, from the attributes of a Conv or a pool."""
     strides, dilations, pads, auto_pad = (attrs.get(name) for name in ("strides", "dilations", "pads", "auto_pad"))
     rank = len(spatial)
@@ -68,18 +68,20 @@ def geometry(spatial: Sequence[Dim], kernel: Sequence[int], attrs: Mapping[str, 
 
 def window_geometry(ctx: LowerContext, spatial: Sequence[Dim], kernel: Sequence[int], attrs: Mapping[str, Any]) -> Geometry:
     """The geometry of a node's windows, with a check that they fit where sizes become known at run time only."""
-    place = geometry(spatial, kernel, attrs)
-    for size, before, after, width, spread in zip(place.size, place.before, place.after, place.kernel, place.spread):
-        padded, reach = before + size + after, extent(width, spread)
+    geometry = geometry_of(spatial, kernel, attrs)
+    for size, begin, end, width, dilation in zip(
+        geometry.size, geometry.pads_begin, geometry.pads_end, geometry.kernel, geometry.dilation
+    ):
+        padded, reach = begin + size + end, extent(width, dilation)
         if not is_nonnegative(padded - reach):
             ctx.check_equal(dim_max(padded, reach), padded)
-    return place
+    return geometry
 
 
-def flattened(place: Geometry) -> Geometry:
+def flattened(geometry: Geometry) -> Geometry:
     """A pointwise geometry with all pixels in one row."""
-    pixels = place.size[0] * place.size[1] * place.size[2]
-    return replace(place, size=(1, 1, pixels), out=(1, 1, pixels))
+    pixels = geometry.size[0] * geometry.size[1] * geometry.size[2]
+    return replace(geometry, size=(1, 1, pixels), out=(1, 1, pixels))
 
 
 def blocked_view(view: View) -> View:
@@ -93,7 +95,7 @@ def blocked_view(view: View) -> View:
     )
 
 
-def blocked_moves(strides: Sequence[Dim]) -> tuple[Dim, ...]:
+def blocked_strides(strides: Sequence[Dim]) -> tuple[Dim, ...]:
     """Strides over [N, blocks, spatial ..., block] with exactly three spatial axes."""
     missing = SPATIAL + 3 - len(strides)
     return (*strides[:2], *(0,) * missing, *strides[2:])

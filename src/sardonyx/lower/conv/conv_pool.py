@@ -8,7 +8,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.conv.window import GlobalPoolKernel, WindowKind
-from sardonyx.lower.conv.conv import result_epilogue, result_moves, root_of
+from sardonyx.lower.conv.conv import result_epilogue, result_strides, root_of
 from sardonyx.lower.conv.conv_geometry import window_geometry
 from sardonyx.lower.conv.conv_task import Blocks, dense_blocks, operand_arguments, window_kernel, window_step, zeros
 from sardonyx.lower.groups import Group
@@ -41,10 +41,17 @@ def blocked_pool(ctx: LowerContext, group: Group) -> None:
         return
     assert group.shape is not None
     x = ctx.view(source)
-    place = window_geometry(ctx, x.shape[2:-1], attrs["kernel_shape"], attrs)
+    geometry = window_geometry(ctx, x.shape[2:-1], attrs["kernel_shape"], attrs)
     block = x.shape[-1]
     assert isinstance(block, int)
-    result = Blocks(ctx=ctx, group=group, place=place, block=block, epilogue=epilogue, moves=result_moves(epilogue, group.shape))
+    result = Blocks(
+        ctx=ctx,
+        group=group,
+        geometry=geometry,
+        block=block,
+        epilogue=epilogue,
+        operand_strides=result_strides(epilogue, group.shape),
+    )
     kind: WindowKind = "max" if attrs["kind"] == "max" else "average"
     kernel = window_kernel(result, kind, 1, padded=bool(attrs.get("count_include_pad")))
     nothing = zeros(ctx, block)
@@ -62,13 +69,13 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
     x = ctx.view(source)
     if not x.is_contiguous:
         x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
-    moves = result_moves(epilogue, group.shape)
+    operand_strides = result_strides(epilogue, group.shape)
     pixels: Dim = product(list(x.shape[2:-1]))
     ctx.check_not_empty(x.shape[2:-1])
     block = x.shape[-1]
     assert isinstance(block, int)
     kind: Literal["max", "average"] = "max" if node.attr("kind") == "max" else "average"
-    kernel = GlobalPoolKernel(kind=kind, block=block, epilogue=epilogue.for_kernel([move[-1] for move in moves]))
+    kernel = GlobalPoolKernel(kind=kind, block=block, epilogue=epilogue.for_kernel([own[-1] for own in operand_strides]))
     batch, blocks = x.shape[:2]
     ctx.step(
         KernelStep(
@@ -80,7 +87,7 @@ def blocked_global_pool(ctx: LowerContext, group: Group) -> None:
                 pixels=pixels,
                 x_batch=x.strides[0],
                 x_block=x.strides[1],
-                operands=operand_arguments(epilogue, moves, [0] * len(moves)),
+                operands=operand_arguments(epilogue, operand_strides, [0] * len(operand_strides)),
             ),
             batch * blocks,
             cost.global_pool(product([batch, blocks, pixels])),

@@ -9,7 +9,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import product
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.sampling.resize import TABLES, ResizeKernel
-from sardonyx.lower.conv.conv import result_epilogue, result_moves, root_of
+from sardonyx.lower.conv.conv import result_epilogue, result_strides, root_of
 from sardonyx.lower.conv.conv_task import dense_blocks, operand_arguments, zeros
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
@@ -43,7 +43,7 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
     if not epilogue.stores:
         return
     assert group.shape is not None
-    moves = result_moves(epilogue, group.shape)
+    operand_strides = result_strides(epilogue, group.shape)
     x = dense_blocks(ctx, ctx.view(source))
     block = x.shape[-1]
     assert isinstance(block, int)
@@ -61,7 +61,8 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
         how = Interpolation(attrs["mode"], attrs["coordinate_transformation_mode"], attrs["nearest_mode"])
         made = [known_table(ctx, plan, how, dtypes.FLOAT32, group.label) for plan in plans]  # of rows, then of columns
         tables = [view for table in made for view in (table.places, table.weights or tables[0])]
-    kernel = ResizeKernel(block=block, blend=blend, factors=factors, epilogue=epilogue.for_kernel([move[-1] for move in moves]))  # type: ignore[arg-type]
+    inner = [own[-1] for own in operand_strides]
+    kernel = ResizeKernel(block=block, blend=blend, factors=factors, epilogue=epilogue.for_kernel(inner))  # type: ignore[arg-type]
     batch, blocks = group.shape[:2]
     rows, columns = (1, *group.shape[2:-1])[-2:]
     arguments = kernel.arguments.entries(
@@ -74,7 +75,7 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
         x_batch=x.strides[0],
         x_block=x.strides[1],
         x_row=x.strides[3],
-        operands=operand_arguments(epilogue, moves, [0] * len(moves)),
+        operands=operand_arguments(epilogue, operand_strides, [0] * len(operand_strides)),
     )
     ctx.step(
         KernelStep(
@@ -86,6 +87,6 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
             epilogue.writes,
             group.label,
             tuple(each.label for each in group.nodes),
-            epilogue.in_place(moves, [x.buffer]),
+            epilogue.in_place(operand_strides, [x.buffer]),
         )
     )

@@ -74,12 +74,12 @@ class Weights:
 Operands: TypeAlias = list[tuple[Address, Sequence[Dim]]]
 
 
-def operand_arguments(epilogue: GroupEpilogue, moves: Sequence[Sequence[Dim]], offsets: Sequence[Dim]) -> Operands:
+def operand_arguments(epilogue: GroupEpilogue, operand_strides: Sequence[Sequence[Dim]], offsets: Sequence[Dim]) -> Operands:
     """The operands of an epilogue over a blocked result, as arguments of its kernel."""
     arguments: Operands = []
-    for view, move, offset in zip(epilogue.views, moves, offsets):
+    for view, own, offset in zip(epilogue.views, operand_strides, offsets):
         size = BITS[view.buffer.dtype.name] // 8
-        arguments.append((Address(view.buffer, (view.offset + offset) * size), move[:-1]))
+        arguments.append((Address(view.buffer, (view.offset + offset) * size), own[:-1]))
     return arguments
 
 
@@ -99,21 +99,23 @@ class Blocks:
 
     ctx: LowerContext
     group: Group
-    place: Geometry
+    geometry: Geometry
     block: int
     epilogue: GroupEpilogue
-    moves: list[tuple[Dim, ...]]  # of the epilogue's operands: batch, block, plane, row, column, lane
+    operand_strides: list[tuple[Dim, ...]]  # of the epilogue's operands: batch, block, plane, row, column, lane
     shift: tuple[Dim, ...] = (0, 0, 0)  # where the first pixel lies, in strides of the whole result
-    whole_moves: list[tuple[Dim, ...]] | None = None  # those strides, if `moves` are others
+    whole_strides: list[tuple[Dim, ...]] | None = None  # those strides, if `operand_strides` are others
 
-    def operands(self, moves: list[tuple[Dim, ...]]) -> Operands:
+    def operands(self, operand_strides: list[tuple[Dim, ...]]) -> Operands:
         """The operands of the epilogue, as arguments of the kernel."""
-        offsets = [sum_of(at * stride for at, stride in zip(self.shift, move[2:5])) for move in self.whole_moves or self.moves]
-        return operand_arguments(self.epilogue, moves, offsets)
+        offsets = [
+            sum_of(at * stride for at, stride in zip(self.shift, own[2:5])) for own in self.whole_strides or self.operand_strides
+        ]
+        return operand_arguments(self.epilogue, operand_strides, offsets)
 
     def in_place(self, elsewhere: View) -> tuple[tuple[Buffer, Buffer], ...]:
         """Buffers that may share memory. Of a result that is written in several steps none may."""
-        return () if self.whole_moves is not None else self.epilogue.in_place(self.moves, [elsewhere.buffer])
+        return () if self.whole_strides is not None else self.epilogue.in_place(self.operand_strides, [elsewhere.buffer])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,46 +140,46 @@ class Task(Blocks):
 
     def _direct(self) -> None:
         x = self._blocked_input()
-        place, moves, strides = self.place, self.moves, x.strides
-        if place.pointwise and self._one_row(place, [strides, *moves]):
-            place = flattened(place)
+        geometry, operand_strides, strides = self.geometry, self.operand_strides, x.strides
+        if geometry.pointwise and self._one_row(geometry, [strides, *operand_strides]):
+            geometry = flattened(geometry)
             strides = (*strides[:2], 0, 0, *strides[4:])
-            moves = [(*move[:2], 0, 0, *move[4:]) for move in moves]
+            operand_strides = [(*own[:2], 0, 0, *own[4:]) for own in operand_strides]
         weights, block = self.weights, self.block
         blocks = -(-weights.outputs // block)
-        borders = not self._always_inside(place)
-        tile = choose_tile(self.ctx.target, blocks, place.out[2], borders=borders)
-        turns, tail = divmod(weights.inputs, block)
+        borders = not self._always_inside(geometry)
+        tile = choose_tile(self.ctx.target, blocks, geometry.out[2], borders=borders)
+        iterations, tail = divmod(weights.inputs, block)
         kernel = ConvKernel(
             block=block,
             vectors=tile.vectors,
             last_vectors=blocks % tile.vectors or tile.vectors,
             last_lanes=self._last_lanes(tile),
             pixels=tile.pixels,
-            last_pixels=place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
-            stride=place.step[2],
+            last_pixels=geometry.out[2] % tile.pixels if isinstance(geometry.out[2], int) else None,
+            stride=geometry.stride[2],
             column=block,
             run=block,
             run_tail=tail,
             borders=borders,
             roomy=False,
-            dense=self._dense(moves),
-            ahead=self._ahead(place, tile),
-            epilogue=self.epilogue.for_kernel([move[-1] for move in moves]),
+            dense=self._dense(operand_strides),
+            ahead=self._ahead(geometry, tile),
+            epilogue=self.epilogue.for_kernel([own[-1] for own in operand_strides]),
         )
         sets = self._sets(tile)
         packed = self._packed(sets, block)
         channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
-        self._conv_step(kernel, tile, place, moves, packed, x, (*channels, strides[2], strides[3]), turns)
+        self._conv_step(kernel, tile, geometry, operand_strides, packed, x, (*channels, strides[2], strides[3]), iterations)
 
     def _plain(self) -> None:
         """Few input channels in plain order: a turn is a channel, and every tap a run of its own.
 
         Longer runs would read the same elements again for the next pixel, which the compiler keeps in registers it lacks.
         """
-        weights, place, block = self.weights, self.place, self.block
+        weights, geometry, block = self.weights, self.geometry, self.block
         blocks = -(-weights.outputs // block)
-        tile = choose_tile(self.ctx.target, blocks, place.out[2])
+        tile = choose_tile(self.ctx.target, blocks, geometry.out[2])
         x = self._surrounded(tile)
         kernel = ConvKernel(
             block=block,
@@ -185,54 +187,54 @@ class Task(Blocks):
             last_vectors=blocks % tile.vectors or tile.vectors,
             last_lanes=self._last_lanes(tile),
             pixels=tile.pixels,
-            last_pixels=place.out[2] % tile.pixels if isinstance(place.out[2], int) else None,
-            stride=place.step[2],
+            last_pixels=geometry.out[2] % tile.pixels if isinstance(geometry.out[2], int) else None,
+            stride=geometry.stride[2],
             column=1,
             run=1,
             run_tail=0,
             borders=False,
             roomy=True,
-            dense=self._dense(self.moves),
+            dense=self._dense(self.operand_strides),
             ahead=0,
-            epilogue=self.epilogue.for_kernel([move[-1] for move in self.moves]),
+            epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
         )
         sets = self._sets(tile)
         packed = self._packed(sets, 0)
         strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
-        inner = replace(place, before=(*place.before[:2], 0))
-        self._conv_step(kernel, tile, inner, self.moves, packed, x, strides, weights.inputs)
+        inner = replace(geometry, pads_begin=(*geometry.pads_begin[:2], 0))
+        self._conv_step(kernel, tile, inner, self.operand_strides, packed, x, strides, weights.inputs)
 
     def _lanes(self) -> None:
         """Depthwise, or groups that fit a block: lanes stay apart."""
-        weights, place, block = self.weights, self.place, self.block
+        weights, geometry, block = self.weights, self.geometry, self.block
         x = self._blocked_input()
         channels = weights.groups * weights.outputs
         blocks = -(-channels // block)
         kernel = window_kernel(self, "depthwise", weights.inputs)
-        shape = (blocks, place.taps, weights.inputs, block)
+        shape = (blocks, geometry.taps, weights.inputs, block)
         packed = self.ctx.packed(conv_weights.pack_lanes, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
         bias = self._bias(1, channels)
         window_step(self, kernel, x, packed, bias, blocks)
 
     def _narrow(self) -> None:
         """Few output channels: lanes are input channels."""
-        weights, place, block = self.weights, self.place, self.block
-        turns, tail = divmod(weights.inputs, block)
-        pixels, row = row_tile(place, max(_NARROW_SUMS // weights.outputs, 1), weights.outputs)
+        weights, geometry, block = self.weights, self.geometry, self.block
+        iterations, tail = divmod(weights.inputs, block)
+        pixels, row = row_tile(geometry, max(_NARROW_SUMS // weights.outputs, 1), weights.outputs)
         kernel = NarrowKernel(
             block=block,
             outputs=weights.outputs,
             tail=tail,
             pixels=pixels,
-            taps=place.kernel[2],
-            stride=place.step[2],
-            spread=place.spread[2],
+            taps=geometry.kernel[2],
+            stride=geometry.stride[2],
+            dilation=geometry.dilation[2],
             row=row,
-            epilogue=self.epilogue.for_kernel([move[-1] for move in self.moves]),
+            epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
         )
-        shape = (ceildiv_int(weights.inputs, block), place.taps, weights.outputs, block)
+        shape = (ceildiv_int(weights.inputs, block), geometry.taps, weights.outputs, block)
         packed = self.ctx.packed(conv_weights.pack_narrow, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
-        window_step(self, kernel, self._blocked_input(), packed, self._bias(1, weights.outputs), turns, 1)
+        window_step(self, kernel, self._blocked_input(), packed, self._bias(1, weights.outputs), iterations, 1)
 
     # Parts of the steps
 
@@ -240,19 +242,19 @@ class Task(Blocks):
         self,
         kernel: ConvKernel,
         tile: ConvTile,
-        place: Geometry,
-        moves: list[tuple[Dim, ...]],
+        geometry: Geometry,
+        operand_strides: list[tuple[Dim, ...]],
         packed: View,
         x: View,
         strides: tuple[Dim, ...],
-        turns: int,
+        iterations: int,
     ) -> None:
         """`strides` of x: batch, group, turn, plane, row."""
         weights = self.weights
         blocks = -(-weights.outputs // self.block)
         sets = ceildiv_int(blocks, tile.vectors)
-        columns = place.out[2]
-        cycles = max(place.taps * weights.inputs * tile.vectors, 1)
+        columns = geometry.out[2]
+        cycles = max(geometry.taps * weights.inputs * tile.vectors, 1)
         chunk = max(_UNIT_CYCLES // (cycles * tile.pixels), 1) * tile.pixels
         chunks = ceildiv(columns, chunk)
         batch = x.shape[0]
@@ -265,25 +267,25 @@ class Task(Blocks):
             batch=batch,
             sets=sets,
             blocks=blocks,
-            **named("planes rows columns", place.out),
+            **named("planes rows columns", geometry.out),
             chunk=chunk,
             chunks=chunks,
-            **named("depth height width", place.size),
-            **named("front top left", place.before),
-            **named("plane_step row_step", place.step[:2]),
-            **named("plane_spread row_spread column_spread", place.spread),
-            **named("kernel_planes kernel_rows kernel_columns", place.kernel),
-            turns=turns,
-            **named("x_batch x_group x_turn x_plane x_row", strides),
+            **named("depth height width", geometry.size),
+            **named("front top left", geometry.pads_begin),
+            **named("plane_stride row_stride", geometry.stride[:2]),
+            **named("plane_dilation row_dilation column_dilation", geometry.dilation),
+            **named("kernel_planes kernel_rows kernel_columns", geometry.kernel),
+            iterations=iterations,
+            **named("x_batch x_group x_iteration x_plane x_row", strides),
             w_set=packed.shape[1],
-            operands=self.operands(moves),
+            operands=self.operands(operand_strides),
         )
-        outputs = product([batch, *place.out])
-        flops = outputs * (2 * weights.groups * blocks * self.block * weights.inputs * place.taps)
+        outputs = product([batch, *geometry.out])
+        flops = outputs * (2 * weights.groups * blocks * self.block * weights.inputs * geometry.taps)
         step = KernelStep(
             kernel,
             arguments,
-            product([weights.groups * sets, batch, place.out[0], place.out[1], chunks]),
+            product([weights.groups * sets, batch, geometry.out[0], geometry.out[1], chunks]),
             cost.conv(flops, self.ctx.target),
             (x.buffer, packed.buffer, bias.buffer, zeros(self.ctx, self.block).buffer, *self.epilogue.reads),
             self.epilogue.writes,
@@ -301,7 +303,7 @@ class Task(Blocks):
             return conv_weights.pack_computed(self.ctx, weights.kernels, weights.groups, sets, block)
         transform, sources = conv_weights.pack_direct if block else conv_weights.pack_plain, (weights.kernels,)
         parameters = (weights.groups, sets, block) if block else (weights.groups, sets)
-        shape = (weights.groups * sets.count, self.place.taps * weights.inputs * sets.width)
+        shape = (weights.groups * sets.count, self.geometry.taps * weights.inputs * sets.width)
         return self.ctx.packed(transform, sources, *parameters, dtype=dtypes.FLOAT32, shape=shape)
 
     def _bias(self, groups: int, outputs: int) -> View:
@@ -319,8 +321,8 @@ class Task(Blocks):
         """x with three spatial axes, its lanes and columns without gaps."""
         return dense_blocks(self.ctx, self.x)
 
-    def _dense(self, moves: list[tuple[Dim, ...]]) -> bool:
-        return all(moves[number][4] == self.block for number in self.epilogue.written)
+    def _dense(self, operand_strides: list[tuple[Dim, ...]]) -> bool:
+        return all(operand_strides[number][4] == self.block for number in self.epilogue.written)
 
     def _last_lanes(self, tile: ConvTile) -> int:
         """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
@@ -337,38 +339,37 @@ class Task(Blocks):
             ceildiv_int(blocks, tile.vectors), tile.vectors * self.block, last if lanes == self.block else lanes
         )
 
-    def _ahead(self, place: Geometry, tile: ConvTile) -> int:
+    def _ahead(self, geometry: Geometry, tile: ConvTile) -> int:
         """Lines of weights to fetch ahead in every tap: large weights that are used for few tiles come from far away."""
         weights = self.weights
-        tiles = product([place.out[0], place.out[1], ceildiv(place.out[2], tile.pixels)])
-        size = weights.groups * weights.outputs * weights.inputs * place.taps * 4
+        tiles = product([geometry.out[0], geometry.out[1], ceildiv(geometry.out[2], tile.pixels)])
+        size = weights.groups * weights.outputs * weights.inputs * geometry.taps * 4
         if not isinstance(tiles, int) or not 0 < tiles <= _FEW_TILES or size < self.ctx.target.caches.l2:
             return 0
         return min(ceildiv_int(self.block * tile.vectors * self.block // 16, tiles), 4)
 
-    def _one_row(self, place: Geometry, strides: list[tuple[Dim, ...]]) -> bool:
+    def _one_row(self, geometry: Geometry, strides: list[tuple[Dim, ...]]) -> bool:
         """Whether all tensors walk through all pixels as through one row."""
-        planes, rows, columns = place.out
+        planes, rows, columns = geometry.out
         return all(
-            (rows == 1 or move[3] == move[4] * columns) and (planes == 1 or move[2] == move[4] * columns * rows)
-            for move in strides
+            (rows == 1 or own[3] == own[4] * columns) and (planes == 1 or own[2] == own[4] * columns * rows) for own in strides
         )
 
-    def _always_inside(self, place: Geometry) -> bool:
+    def _always_inside(self, geometry: Geometry) -> bool:
         """Whether no window reaches past the left or right border: there is no padding and the last window ends inside."""
-        return place.before[2] == 0 and isinstance(place.after[2], int) and place.after[2] <= 0
+        return geometry.pads_begin[2] == 0 and isinstance(geometry.pads_end[2], int) and geometry.pads_end[2] <= 0
 
     def _surrounded(self, tile: ConvTile) -> View:
         """Plain x with zeros left and right, wide enough for whole tiles."""
-        ctx, place = self.ctx, self.place
+        ctx, geometry = self.ctx, self.geometry
         x = self.x
         if not x.is_contiguous:
             x = ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy")
         missing = 5 - len(x.shape)
         x = whole_view(x, (*x.shape[:2], *(1,) * missing, *x.shape[2:]))
-        pixels = place.out[2] if isinstance(place.out[2], int) else ceildiv(place.out[2], tile.pixels) * tile.pixels
-        reach = (pixels - 1) * place.step[2] + (place.kernel[2] - 1) * place.spread[2] + 1
-        left, width = place.before[2], place.size[2]
+        pixels = geometry.out[2] if isinstance(geometry.out[2], int) else ceildiv(geometry.out[2], tile.pixels) * tile.pixels
+        reach = (pixels - 1) * geometry.stride[2] + (geometry.kernel[2] - 1) * geometry.dilation[2] + 1
+        left, width = geometry.pads_begin[2], geometry.size[2]
         if left == 0 and isinstance(reach, int) and isinstance(width, int) and reach <= width:
             return x
         wide = dim_max(reach, left + width)
@@ -381,8 +382,8 @@ class Task(Blocks):
                 kernel.arguments.entries(
                     x=Address(x.buffer, x.offset * 4),
                     y=Address(padded.buffer),
-                    **named("deep high wide", (*place.size[:2], wide)),
-                    **named("depth height width", place.size),
+                    **named("deep high wide", (*geometry.size[:2], wide)),
+                    **named("depth height width", geometry.size),
                     **named("front top left", (0, 0, left)),
                 ),
                 rows,
@@ -423,32 +424,32 @@ def dense_blocks(ctx: LowerContext, x: View) -> View:
     return blocked_view(ctx.copy(x, ctx.scratch(x.buffer.dtype, x.shape), "copy"))
 
 
-def row_tile(place: Geometry, most: int, group: int) -> tuple[int, Row | None]:
+def row_tile(geometry: Geometry, most: int, group: int) -> tuple[int, Row | None]:
     """How many pixels a tile has whose taps are written out, and the row if its sizes are known."""
-    columns, taps = place.out[2], place.kernel[2]
+    columns, taps = geometry.out[2], geometry.kernel[2]
     most = max(min(most, _LANE_TAPS // (taps * group)), 1)
-    if not place.known_row:
+    if not geometry.known_row:
         return min(_ANY_WIDTH_PIXELS, most), None
-    width, out, left, right = (int(str(dim)) for dim in (place.size[2], columns, place.before[2], place.after[2]))
+    width, out, left, right = (int(str(dim)) for dim in (geometry.size[2], columns, geometry.pads_begin[2], geometry.pads_end[2]))
     tiles = ceildiv_int(out, most) or 1
     return max(ceildiv_int(out, tiles), 1), Row(width, out, left, left + width + right)
 
 
 def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool = False) -> WindowKernel:
     """The kernel of a depthwise convolution or a pool."""
-    place = result.place
-    pixels, row = row_tile(place, 14 if result.ctx.target.registers >= 32 else 8, group)
+    geometry = result.geometry
+    pixels, row = row_tile(geometry, 14 if result.ctx.target.registers >= 32 else 8, group)
     return WindowKernel(
         kind=kind,
         block=result.block,
         group=group,
         pixels=pixels,
-        taps=place.kernel[2],
-        stride=place.step[2],
-        spread=place.spread[2],
+        taps=geometry.kernel[2],
+        stride=geometry.stride[2],
+        dilation=geometry.dilation[2],
         row=row,
         padded=padded,
-        epilogue=result.epilogue.for_kernel([move[-1] for move in result.moves]),
+        epilogue=result.epilogue.for_kernel([own[-1] for own in result.operand_strides]),
     )
 
 
@@ -463,10 +464,10 @@ def window_step(
 ) -> None:
     """The step of a window kernel over blocks of input, which are those of the output if nothing else is said."""
     made = blocks if output_blocks is None else output_blocks
-    place, ctx = result.place, result.ctx
+    geometry, ctx = result.geometry, result.ctx
     batch = x.shape[0]
     nothing = zeros(ctx, result.block)
-    padded = [before + size + after for before, size, after in zip(place.before, place.size, place.after)]
+    padded = [begin + size + end for begin, size, end in zip(geometry.pads_begin, geometry.size, geometry.pads_end)]
     arguments = kernel.arguments.entries(
         x=Address(x.buffer, x.offset * 4),
         w=Address(packed.buffer),
@@ -474,29 +475,29 @@ def window_step(
         zeros=Address(nothing.buffer),
         batch=batch,
         blocks=blocks,
-        **named("planes rows columns", place.out),
-        **named("depth height width", place.size),
-        **named("front top left", place.before),
-        **named("plane_step row_step", place.step[:2]),
-        **named("plane_spread row_spread", place.spread[:2]),
-        **named("kernel_planes kernel_rows", place.kernel[:2]),
+        **named("planes rows columns", geometry.out),
+        **named("depth height width", geometry.size),
+        **named("front top left", geometry.pads_begin),
+        **named("plane_stride row_stride", geometry.stride[:2]),
+        **named("plane_dilation row_dilation", geometry.dilation[:2]),
+        **named("kernel_planes kernel_rows", geometry.kernel[:2]),
         **named("padded_depth padded_height padded_width", padded),
         **named("x_batch x_block x_plane x_row", x.strides[:4]),
-        operands=result.operands(result.moves),
+        operands=result.operands(result.operand_strides),
     )
-    vectors = product([batch, blocks, *place.out])
+    vectors = product([batch, blocks, *geometry.out])
     reach = kernel.group if isinstance(kernel, WindowKernel) else kernel.outputs  # terms of each element, for each tap
     ctx.step(
         KernelStep(
             kernel,
             arguments,
-            product([made, batch, place.out[0], place.out[1]]),
-            cost.window(vectors, place.taps * reach),
+            product([made, batch, geometry.out[0], geometry.out[1]]),
+            cost.window(vectors, geometry.taps * reach),
             (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
             result.epilogue.writes,
             result.group.label,
             tuple(node.label for node in result.group.nodes),
             result.in_place(x),
-            flops=vectors * (2 * place.taps * reach * ctx.target.lanes),
+            flops=vectors * (2 * geometry.taps * reach * ctx.target.lanes),
         )
     )

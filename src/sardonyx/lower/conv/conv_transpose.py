@@ -16,7 +16,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.ir.graph import Node
 from sardonyx.lower.conv import conv_weights
-from sardonyx.lower.conv.conv import accepts_conv, as_float, result_epilogue, result_moves, root_of
+from sardonyx.lower.conv.conv import accepts_conv, as_float, result_epilogue, result_strides, root_of
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, whole_view
 from sardonyx.lower.derived import numbers
@@ -82,8 +82,8 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     assert group.shape is not None
     x = ctx.view(source)
     size: tuple[Dim, ...] = (*(1,) * fill, *x.shape[2:-1])
-    moves = result_moves(epilogue, group.shape)
-    apart = [(*move[:2], *(step * stride for step, stride in zip(strides, move[2:5])), *move[5:]) for move in moves]
+    operand_strides = result_strides(epilogue, group.shape)
+    apart = [(*own[:2], *(step * stride for step, stride in zip(strides, own[2:5])), *own[5:]) for own in operand_strides]
     block = int(attrs["block"])
     for phase in combinations(*(range(step) for step in strides)):
         axes = [_phase(*each) for each in zip(phase, begin, strides, kernel)]
@@ -91,7 +91,7 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
         shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in places))
         part = ctx.packed(conv_weights.transposed_phase, (full,), groups, places, dtype=dtypes.FLOAT32, shape=shape)
         weights = Weights(part, bias, groups, outputs, inputs // groups)
-        place = Geometry(
+        geometry = Geometry(
             size,
             tuple(ceildiv(length - at, step) for length, at, step in zip(out, phase, strides)),
             tuple(len(chosen) for chosen in places),
@@ -101,7 +101,8 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
             (1,) * SPATIAL,  # whatever lies there is looked at pixel by pixel
         )
         task = Task(
-            ctx=ctx, group=group, place=place, block=block, epilogue=epilogue, moves=apart, shift=phase, whole_moves=moves,
+            ctx=ctx, group=group, geometry=geometry, block=block, epilogue=epilogue, operand_strides=apart, shift=phase,
+            whole_strides=operand_strides,
             weights=weights, x=x,
         )  # fmt: skip
         task.lower("direct")

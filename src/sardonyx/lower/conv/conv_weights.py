@@ -49,10 +49,10 @@ def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
     for first, end, width in sets.ranges():
         start, count = first * sets.width, end - first
         lanes = grouped[:, start : start + count * width].reshape(groups, count, width, inputs, taps)
-        turns = lanes[:, :, :, :whole].reshape(groups, count, width, inputs // block, block, taps)
+        iterations = lanes[:, :, :, :whole].reshape(groups, count, width, inputs // block, block, taps)
         tail = lanes[:, :, :, whole:]
         edge, stop = taps * whole * width, taps * inputs * width
-        packed[:, first:end, :edge] = turns.transpose(0, 1, 3, 5, 4, 2).reshape(groups, count, edge)
+        packed[:, first:end, :edge] = iterations.transpose(0, 1, 3, 5, 4, 2).reshape(groups, count, edge)
         packed[:, first:end, edge:stop] = tail.transpose(0, 1, 4, 3, 2).reshape(groups, count, stop - edge)
     return packed.reshape(groups * sets.count, taps * inputs * sets.width)
 
@@ -148,8 +148,8 @@ def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: in
         if block and inputs > whole:
             tail = (groups, count, taps, inputs - whole, lanes)
             given = View(w.buffer, tail, (group, width * kernel, 1, taps, kernel), w.offset + source + whole * taps)
-            moves = (sets.count * size, size, (inputs - whole) * width, width, 1)
-            ctx.copy(given, View(packed.buffer, tail, moves, target + taps * whole * width), "pack weights")
+            tail_strides = (sets.count * size, size, (inputs - whole) * width, width, 1)
+            ctx.copy(given, View(packed.buffer, tail, tail_strides, target + taps * whole * width), "pack weights")
         if not block:
             plain = (groups, count, kernel, lanes)
             given = View(w.buffer, plain, (group, width * kernel, 1, kernel), w.offset + source)

@@ -21,22 +21,22 @@ def inner_stride(stride: Dim) -> Inner:
 def indexed_loop(ctx: LowerContext, shape: Sequence[Dim], views: Sequence[View], target: View, value: Expr, label: str) -> None:
     """target := value over a shape; operand k is `views[k]`, which broadcasts to the shape; `index(axis)` counts its axes."""
     operands = [*views, target]
-    moves = [list(broadcast_strides(view, shape)) for view in operands]
+    strides = [list(broadcast_strides(view, shape)) for view in operands]
     sizes = list(shape)
     if not sizes:
-        sizes, moves = [1], [[0] for _ in moves]
+        sizes, strides = [1], [[0] for _ in strides]
     if sizes[-1] == 1:
-        moves[-1][-1] = 1  # one element: the result can be stored as a vector of it
+        strides[-1][-1] = 1  # one element: the result can be stored as a vector of it
     types = [view.buffer.dtype.name for view in operands]
     kernel = LoopKernel(
         axes=len(sizes),
-        operands=tuple(Operand(kind, inner_stride(move[-1])) for kind, move in zip(types, moves)),
+        operands=tuple(Operand(kind, inner_stride(own[-1])) for kind, own in zip(types, strides)),
         stores=((len(views), value.cast(types[-1])),),
     )
     arguments = kernel.arguments.entries(
         sizes=sizes,
         operands=[
-            (Address(view.buffer, view.offset * (BITS[kind] // 8)), move) for view, kind, move in zip(operands, types, moves)
+            (Address(view.buffer, view.offset * (BITS[kind] // 8)), own) for view, kind, own in zip(operands, types, strides)
         ],
     )
     ctx.step(

@@ -35,7 +35,7 @@ class IndexOperand:
     view: View
     strides: tuple[Dim, ...]
     limit: Dim
-    move: Dim
+    stride: Dim
 
 
 def index_step(
@@ -61,22 +61,22 @@ def index_step(
         ctx.check_not_empty(size for axis, size in enumerate(sizes) if all(place.strides[axis] == 0 for place in places))
     strides = [tuple(near[1]), tuple(far[1]), *(place.strides for place in places)]
     free = [axis for axis in range(len(sizes)) if axis not in ordered]
-    parallel, moves = merge_axes([sizes[axis] for axis in free], [[one[axis] for axis in free] for one in strides])
+    parallel, merged = merge_axes([sizes[axis] for axis in free], [[one[axis] for axis in free] for one in strides])
     if parallel == [1]:
-        parallel, moves = [], [[] for _ in strides]
-    row = _row_axis(moves)
+        parallel, merged = [], [[] for _ in strides]
+    row = _row_axis(merged)
     row_size: list[Dim] = []
     if row is not None:
         row_size = [parallel.pop(row)]
-        for move in moves:
-            move.pop(row)
+        for own in merged:
+            own.pop(row)
     elif parallel and not ordered:
         longest = _longest_axis(parallel)
-        for per_axis in (parallel, *moves):
+        for per_axis in (parallel, *merged):
             per_axis.append(per_axis.pop(longest))
-    in_order, order_moves = merge_axes([sizes[axis] for axis in ordered], [[one[axis] for axis in ordered] for one in strides])
+    in_order, order_strides = merge_axes([sizes[axis] for axis in ordered], [[one[axis] for axis in ordered] for one in strides])
     if in_order == [1]:
-        in_order, order_moves = [], [[] for _ in strides]
+        in_order, order_strides = [], [[] for _ in strides]
     element = near[0].buffer.dtype.name
     kind = element if combine else OF_WIDTH[BITS[element]]
     index_type = places[0].view.buffer.dtype.name if places else "i64"
@@ -89,21 +89,21 @@ def index_step(
         ordered=len(in_order),
         rows=row is not None,
         combine=combine,
-        inner=tuple(inner_stride(move[-1]) for move in moves) if parallel else (),
-        unit_moves=tuple(place.move == 1 for place in places),
+        inner=tuple(inner_stride(own[-1]) for own in merged) if parallel else (),
+        unit_strides=tuple(place.stride == 1 for place in places),
     )
     width = BITS[kind] // 8
     all_sizes = [*parallel, *in_order, *row_size]
-    all_moves = [[*first, *second] for first, second in zip(moves, order_moves)]
+    all_strides = [[*first, *second] for first, second in zip(merged, order_strides)]
     index_width = BITS[index_type] // 8
     arguments = kernel.arguments.entries(
         sizes=[*parallel, *in_order],
         **({"row": row_size[0]} if row_size else {}),
-        near=(Address(near[0].buffer, near[0].offset * width), all_moves[0]),
-        far=(Address(far[0].buffer, far[0].offset * width), all_moves[1]),
+        near=(Address(near[0].buffer, near[0].offset * width), all_strides[0]),
+        far=(Address(far[0].buffer, far[0].offset * width), all_strides[1]),
         limits=[place.limit for place in places],
-        moves=[place.move for place in places],
-        index=[(Address(place.view.buffer, place.view.offset * index_width), move) for place, move in zip(places, all_moves[2:])],
+        strides=[place.stride for place in places],
+        index=[(Address(place.view.buffer, place.view.offset * index_width), own) for place, own in zip(places, all_strides[2:])],
         record=fault[0],
         code=fault[1],
     )
@@ -129,10 +129,10 @@ def _longest_axis(sizes: Sequence[Dim]) -> int:
     return last if numbers[last] >= _SHORT else max(range(len(sizes)), key=numbers.__getitem__)
 
 
-def _row_axis(moves: Sequence[Sequence[Dim]]) -> int | None:
+def _row_axis(merged: Sequence[Sequence[Dim]]) -> int | None:
     """An axis along which both sides are consecutive and all indices stay."""
-    for axis, (near, far) in enumerate(zip(moves[0], moves[1])):
-        if near == 1 and far == 1 and all(place[axis] == 0 for place in moves[2:]):
+    for axis, (near, far) in enumerate(zip(merged[0], merged[1])):
+        if near == 1 and far == 1 and all(place[axis] == 0 for place in merged[2:]):
             return axis
     return None
 

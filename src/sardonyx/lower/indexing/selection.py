@@ -47,8 +47,8 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     ctx.check_equal(dim_min(length, wanted), wanted)
     others = [place for place in range(len(shape)) if place != axis]
     sides = (source, values, places)
-    sizes, moves = merge_axes([shape[place] for place in others], [[one.strides[place] for place in others] for one in sides])
-    rows_, values_, places_ = ((one.address, (*move, one.strides[axis])) for one, move in zip(sides, moves))
+    sizes, strides = merge_axes([shape[place] for place in others], [[one.strides[place] for place in others] for one in sides])
+    rows_, values_, places_ = ((one.address, (*own, one.strides[axis])) for one, own in zip(sides, strides))
     shared = {"outer": sizes, "length": length, "wanted": wanted, "rows": rows_, "values": values_, "places": places_}
     largest = node.version < 11 or attrs.get("largest", 1) != 0
     kind = source.buffer.dtype.name
@@ -91,11 +91,11 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
         source, target = (ctx.part(one, axis, steps - 1, steps, -1) for one in (source, target))
     others = [place for place in range(len(source.shape)) if place != axis]
     sides = (source, target)
-    sizes, moves = merge_axes(
+    sizes, strides = merge_axes(
         [source.shape[place] for place in others], [[one.strides[place] for place in others] for one in sides]
     )
     inner: Dim = sizes.pop()
-    inner_moves = [move.pop() for move in moves]
+    inner_strides = [own.pop() for own in strides]
     kind = source.buffer.dtype.name
     kernel = ScanKernel(
         type=kind,
@@ -103,9 +103,9 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
         operation=_RUNNING[node.op_type],
         exclusive=bool(attrs.get("exclusive")),
         outer=len(sizes),
-        vector=all(move == 1 for move in inner_moves),
+        vector=all(own == 1 for own in inner_strides),
     )
-    read, written = ((one.address, (*move, one.strides[axis], last)) for one, move, last in zip(sides, moves, inner_moves))
+    read, written = ((one.address, (*own, one.strides[axis], last)) for one, own, last in zip(sides, strides, inner_strides))
     arguments = kernel.arguments.entries(outer=sizes, steps=steps, inner=inner, source=read, target=written)
     elements = product([*sizes, steps, inner])
     units, work = scan.units(kernel, sizes, inner, ctx.target), cost.scan(elements, vector=kernel.vector)

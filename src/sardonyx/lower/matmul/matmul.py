@@ -166,25 +166,25 @@ def lower_product(
     if not epilogue.stores:
         return
     shape = list(group.shape)
-    moves = [list(strides) for strides in epilogue.strides(shape)]
+    operand_strides = [list(strides) for strides in epilogue.strides(shape)]
     if len(a.shape) == 1:
         a = _inserted(a, -2)
         at = len(shape) - (1 if len(b.shape) > 1 else 0)
         shape.insert(at, 1)
-        for strides in moves:
+        for strides in operand_strides:
             strides.insert(at, 0)
     if len(b.shape) == 1:
         b = _inserted(b, -1)
         shape.append(1)
-        for strides in moves:
+        for strides in operand_strides:
             strides.append(0)
-    _Product(ctx, group, a, b, epilogue, shape, moves, kind).lower()
+    _Product(ctx, group, a, b, epilogue, shape, operand_strides, kind).lower()
 
 
 def product_into(ctx: LowerContext, group: Group, a: View, b: View, epilogue: GroupEpilogue, shape: Sequence[Dim]) -> None:
     """The steps of a product of views with an epilogue of its own; `shape` is [*batch, rows, columns]."""
-    moves = [list(strides) for strides in epilogue.strides(shape)]
-    _Product(ctx, group, a, b, epilogue, list(shape), moves, compute_type(a.buffer.dtype.name)).lower()
+    operand_strides = [list(strides) for strides in epilogue.strides(shape)]
+    _Product(ctx, group, a, b, epilogue, list(shape), operand_strides, compute_type(a.buffer.dtype.name)).lower()
 
 
 @dataclass(frozen=True)
@@ -194,12 +194,12 @@ class _Columns:
     source: Source
     view: View  # its batch axes only
     type: str
-    move: Dim  # from strip to strip (packed) or from row to row
+    stride: Dim  # from strip to strip (packed) or from row to row
     vectors: int
 
 
 class _Product:
-    """One product on its way to steps: shape is [*batch, rows, columns], `moves` are the epilogue's strides over it."""
+    """One product on its way to steps: shape is [*batch, rows, columns], `operand_strides` are the epilogue's strides over it."""
 
     def __init__(
         self,
@@ -209,11 +209,11 @@ class _Product:
         b: View,
         epilogue: GroupEpilogue,
         shape: list[Dim],
-        moves: list[list[Dim]],
+        operand_strides: list[list[Dim]],
         kind: str,
     ) -> None:
         self.ctx, self.group, self.a, self.b = ctx, group, a, b
-        self.epilogue, self.shape, self.moves, self.kind = epilogue, shape, moves, kind
+        self.epilogue, self.shape, self.operand_strides, self.kind = epilogue, shape, operand_strides, kind
         self.rows, self.columns = shape[-2], shape[-1]
         self.depth = b.shape[-2] if isinstance(b.shape[-2], int) else a.shape[-1]
         self.constant = is_fixed(b)
@@ -287,16 +287,16 @@ class _Product:
         target = ctx.scratch(dtypes.from_name(self.kind), self._packed_shape(), "strips")
         batch = _batch_of(target)
         sizes: list[Dim] = []
-        moves: list[list[Dim]] = [[]]
+        operand_strides: list[list[Dim]] = [[]]
         if batch.shape:
-            sizes, moves = merge_axes(b.shape[:-2], [b.strides[:-2], batch.strides])
+            sizes, operand_strides = merge_axes(b.shape[:-2], [b.strides[:-2], batch.strides])
         order: Order = "columns" if _is_unit(b, -1) else "depth" if _is_unit(b, -2) else "any"
         kernel = PackKernel(source=b.buffer.dtype.name, type=self.kind, batch=len(sizes), vectors=self.vectors, order=order)
         arguments = kernel.arguments.entries(
             batch=sizes,
             columns=self.columns,
             depth=self.depth,
-            source=(_address(b), (*moves[0], b.strides[-1], b.strides[-2])),
+            source=(_address(b), (*operand_strides[0], b.strides[-1], b.strides[-2])),
             target=Address(target.buffer),
         )
         elements = product([*sizes, self.columns, self.depth])
@@ -320,15 +320,15 @@ class _Product:
     def _tiles(self, b: _Columns, share: Dim) -> None:
         """A product in tiles."""
         ctx, a = self.ctx, self._summable_a()
-        a_moves = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
-        b_moves = (*broadcast_strides(b.view, self.shape[:-2]), 0, 0)
-        sizes, moves = merge_axes(self.shape, [a_moves, b_moves, *self.moves], 1)
-        if len(sizes) < 2 or moves[1][-2] != 0:  # the axis of rows has size 1 and was dropped
+        a_strides = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
+        b_strides = (*broadcast_strides(b.view, self.shape[:-2]), 0, 0)
+        sizes, operand_strides = merge_axes(self.shape, [a_strides, b_strides, *self.operand_strides], 1)
+        if len(sizes) < 2 or operand_strides[1][-2] != 0:  # the axis of rows has size 1 and was dropped
             sizes.insert(len(sizes) - 1, 1)
-            for move in moves:
-                move.insert(len(move) - 1, 0)
+            for own in operand_strides:
+                own.insert(len(own) - 1, 0)
         *batch, rows, columns = sizes
-        epilogue = self.epilogue.for_kernel([move[-1] for move in moves[2:]])
+        epilogue = self.epilogue.for_kernel([own[-1] for own in operand_strides[2:]])
         most = tallest(ctx.target, b.vectors)
         whole = isinstance(columns, int) and columns % self.strip == 0
         kernel = MatMulKernel(
@@ -350,9 +350,9 @@ class _Product:
             columns=columns,
             depth=self.depth,
             group=group,
-            a=(_address(a), (*moves[0][:-1], a.strides[-1])),
-            b=(_address(b.view), (*moves[1][:-2], b.move)),
-            operands=[(_address(view), move) for view, move in zip(self.epilogue.views, moves[2:])],
+            a=(_address(a), (*operand_strides[0][:-1], a.strides[-1])),
+            b=(_address(b.view), (*operand_strides[1][:-2], b.stride)),
+            operands=[(_address(view), own) for view, own in zip(self.epilogue.views, operand_strides[2:])],
         )
         tiles = units(kernel, batch, rows, columns, ctx.target)
         self._step(kernel, arguments, tiles * share, self._work(epilogue.operations) * share, a, b.view)
@@ -387,17 +387,17 @@ class _Product:
     def _sums(self, share: Dim) -> None:
         """Every element of the result is one sum along the depth. The vectors of results run along its longer side."""
         ctx, b = self.ctx, self._lying_along_depth()
-        first, second, shape, moves = self.a, b, self.shape, self.moves
+        first, second, shape, operand_strides = self.a, b, self.shape, self.operand_strides
         if isinstance(self.columns, int) and self.columns <= _FEW and self.rows != 1:
             first, second = b, self.a
             shape = [*shape[:-2], shape[-1], shape[-2]]
-            moves = [[*move[:-2], move[-1], move[-2]] for move in moves]
+            operand_strides = [[*own[:-2], own[-1], own[-2]] for own in operand_strides]
         *batch, rows, columns = shape
-        first_moves = (*broadcast_strides(View(first.buffer, first.shape[:-1], first.strides[:-1]), shape[:-1]), 0)
-        second_moves = broadcast_strides(View(second.buffer, second.shape[:-2], second.strides[:-2]), batch)
-        sizes, merged = merge_axes(shape, [first_moves, (*second_moves, 0, 0), *moves], 2)
+        first_strides = (*broadcast_strides(View(first.buffer, first.shape[:-1], first.strides[:-1]), shape[:-1]), 0)
+        second_strides = broadcast_strides(View(second.buffer, second.shape[:-2], second.strides[:-2]), batch)
+        sizes, merged = merge_axes(shape, [first_strides, (*second_strides, 0, 0), *operand_strides], 2)
         *batch, rows, columns = sizes
-        epilogue = self.epilogue.for_kernel([move[-1] for move in merged[2:]])
+        epilogue = self.epilogue.for_kernel([own[-1] for own in merged[2:]])
         kernel = DotKernel(
             type=self.kind, a_type=first.buffer.dtype.name, b_type=second.buffer.dtype.name, batch=len(batch), epilogue=epilogue
         )
@@ -408,7 +408,7 @@ class _Product:
             depth=self.depth,
             a=(_address(first), merged[0][:-1]),
             b=(_address(second), (*merged[1][:-2], second.strides[-2])),
-            operands=[(_address(view), move) for view, move in zip(self.epilogue.views, merged[2:])],
+            operands=[(_address(view), own) for view, own in zip(self.epilogue.views, merged[2:])],
         )
         work = cost.dot(product([*sizes, self.depth]), double=self.kind == "f64")
         self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.target) * share, work * share, first, second)
@@ -432,7 +432,7 @@ class _Product:
                 self.epilogue.writes,
                 self.group.label,
                 tuple(node.label for node in self.group.nodes),
-                self.epilogue.in_place(self.moves, (a.buffer, b.buffer)),
+                self.epilogue.in_place(self.operand_strides, (a.buffer, b.buffer)),
                 flops=2 * product([*self.shape, self.depth]),
             )
         )

@@ -50,11 +50,11 @@ def _accepts(node: Node) -> str:
 def too_large(attrs: Mapping[str, Any], rank: int) -> str:
     """Why windows are too large for the kernels, which are unrolled over their places and keep a row of them on the stack."""
     *outer, columns = attrs["kernel_shape"]
-    step, spread = (per_axis(attrs.get(name), rank, name)[-1] for name in ("strides", "dilations"))
-    most = _MOST_COLUMNS if step <= 2 else _MOST_COLUMNS // 4  # far steps take a load for every lane
+    stride, dilation = (per_axis(attrs.get(name), rank, name)[-1] for name in ("strides", "dilations"))
+    most = _MOST_COLUMNS if stride <= 2 else _MOST_COLUMNS // 4  # far strides take a load for every lane
     if prod(outer) > _MOST_ROWS or columns > most:
         return f"windows of {prod(outer)} rows and {columns} columns: the kernel has room for {_MOST_ROWS} and {most}"
-    return "windows that reach too far" if row_reach(columns, step, spread) > _MOST_REACH else ""
+    return "windows that reach too far" if row_reach(columns, stride, dilation) > _MOST_REACH else ""
 
 
 @template("MaxPool", "AveragePool", "LpPool", types={"T": (*FLOATS, "i8", "u8")}, accepts=_accepts, fuses=True)
@@ -66,11 +66,11 @@ def pool(ctx: LowerContext, group: Group) -> None:
     assert source is not None
     assert group.shape is not None
     attrs = attribute_values(node)
-    place = window_geometry(ctx, ctx.shape(source)[2:], attrs["kernel_shape"], attrs)
-    for size, expected in zip(group.shape[2:], place.out[3 - len(group.shape[2:]) :]):
+    geometry = window_geometry(ctx, ctx.shape(source)[2:], attrs["kernel_shape"], attrs)
+    for size, expected in zip(group.shape[2:], geometry.out[3 - len(group.shape[2:]) :]):
         ctx.check_equal(size, expected)
     if len(node.outputs) > 1 and node.outputs[1].name:
-        _with_places(ctx, group, node, place)
+        _with_places(ctx, group, node, geometry)
         return
     kind: PoolKind = _KINDS[node.op_type]
     type_ = compute_type(ctx.dtype(source).name)
@@ -82,8 +82,8 @@ def pool(ctx: LowerContext, group: Group) -> None:
         return
     x = _powers(ctx, group, source, attrs["p"]) if kind == "sum" else _consecutive(ctx, source)
     padded = kind == "average" and bool(attrs.get("count_include_pad"))
-    whole = not attrs.get("ceil_mode") and (padded or all(pad == 0 for pad in (*place.before, *place.after)))
-    pool_step(ctx, group, kind, x, place, epilogue, group.shape, padded=padded, whole=whole)
+    whole = not attrs.get("ceil_mode") and (padded or all(pad == 0 for pad in (*geometry.pads_begin, *geometry.pads_end)))
+    pool_step(ctx, group, kind, x, geometry, epilogue, group.shape, padded=padded, whole=whole)
 
 
 def pool_step(
@@ -91,7 +91,7 @@ def pool_step(
     group: Group,
     kind: PoolKind,
     x: View,
-    place: Geometry,
+    geometry: Geometry,
     epilogue: GroupEpilogue,
     shape: Sequence[Dim],
     *,
@@ -99,31 +99,33 @@ def pool_step(
     whole: bool = False,
 ) -> None:
     """The windows of an image whose columns are consecutive; `shape` is the result's. `padded` and `whole` are for means."""
-    moves = [_five(strides) for strides in epilogue.strides(shape)]
+    operand_strides = [_five(strides) for strides in epilogue.strides(shape)]
     kernel = PoolKernel(
         kind=kind,
         source=x.buffer.dtype.name,
         type=compute_type(x.buffer.dtype.name),
-        kernel=_numbers(place.kernel),
-        step=_numbers(place.step),
-        spread=_numbers(place.spread),
+        kernel=_numbers(geometry.kernel),
+        stride=_numbers(geometry.stride),
+        dilation=_numbers(geometry.dilation),
         padded=padded,
         whole=whole,
-        epilogue=epilogue.for_kernel([move[4] for move in moves]),
+        epilogue=epilogue.for_kernel([own[4] for own in operand_strides]),
     )
     arguments = kernel.arguments.entries(
-        **_pool_numbers(x, place),
+        **_pool_numbers(x, geometry),
         x=(x.address, _five(x.strides)[:4]),
-        operands=[(view.address, move) for view, move in zip(epilogue.views, moves)],
+        operands=[(view.address, own) for view, own in zip(epilogue.views, operand_strides)],
     )
-    rows = product([*x.shape[:2], *place.out[:2]])
-    operations = place.kernel[0] * place.kernel[1] * place.step[2] + 2 * place.kernel[2] + kernel.epilogue.operations
+    rows = product([*x.shape[:2], *geometry.out[:2]])
+    operations = (
+        geometry.kernel[0] * geometry.kernel[1] * geometry.stride[2] + 2 * geometry.kernel[2] + kernel.epilogue.operations
+    )
     ctx.step(
         KernelStep(
             kernel,
             arguments,
             rows,
-            cost.pool(rows * place.out[2], operations),
+            cost.pool(rows * geometry.out[2], operations),
             (x.buffer, *epilogue.reads),
             epilogue.writes,
             group.label,
@@ -150,7 +152,7 @@ def _powers(ctx: LowerContext, group: Group, source: Value, p: float) -> View:
     return target
 
 
-def _with_places(ctx: LowerContext, group: Group, node: Node, place: Geometry) -> None:
+def _with_places(ctx: LowerContext, group: Group, node: Node, geometry: Geometry) -> None:
     """Maxima and where they are; what else is in the group is computed from both afterwards."""
     source = node.inputs[0]
     assert source is not None
@@ -159,32 +161,34 @@ def _with_places(ctx: LowerContext, group: Group, node: Node, place: Geometry) -
     kernel = MaxPlacesKernel(
         source=name,
         type=compute_type(name),
-        kernel=_numbers(place.kernel),
-        step=_numbers(place.step),
-        spread=_numbers(place.spread),
+        kernel=_numbers(geometry.kernel),
+        stride=_numbers(geometry.stride),
+        dilation=_numbers(geometry.dilation),
     )
-    depth, height, width = place.size
+    depth, height, width = geometry.size
     numbering: tuple[Dim, ...] = (height * width, width, 1)
     if attribute_values(node).get("storage_order"):  # the first axis that is really there is numbered fastest
         numbering = (1, depth, depth * height)
     arguments = kernel.arguments.entries(
-        **_pool_numbers(x, place),
+        **_pool_numbers(x, geometry),
         numbering=numbering,
         x=(x.address, _five(x.strides)),
         values=values.address,
         places=places.address,
     )
-    rows = product([*x.shape[:2], *place.out[:2]])
-    work = cost.max_places(rows * place.out[2], place.taps)
+    rows = product([*x.shape[:2], *geometry.out[:2]])
+    work = cost.max_places(rows * geometry.out[2], geometry.taps)
     writes = (values.buffer, places.buffer)
     ctx.step(KernelStep(kernel, arguments, rows, work, (x.buffer,), writes, group.label, (node.label,)))
     if group.after:
         lower_loop(ctx, replace(group, kind="loop", root=None, template=None, nodes=group.after))
 
 
-def _pool_numbers(x: View, place: Geometry) -> dict[str, Dim]:
+def _pool_numbers(x: View, geometry: Geometry) -> dict[str, Dim]:
     """The arguments that all pools have."""
-    return dict(zip(POOL_NUMBERS, (*x.shape[:2], *place.size, *place.out, *place.before, *_padded(place)), strict=True))
+    return dict(
+        zip(POOL_NUMBERS, (*x.shape[:2], *geometry.size, *geometry.out, *geometry.pads_begin, *_padded(geometry)), strict=True)
+    )
 
 
 def _numbers(values: tuple[int, ...]) -> tuple[int, int, int]:
@@ -197,8 +201,8 @@ def _five(strides: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return (*strides[:2], *(0,) * (5 - len(strides)), *strides[2:])
 
 
-def _padded(place: Geometry) -> list[Dim]:
-    return [before + size + after for before, size, after in zip(place.before, place.size, place.after)]
+def _padded(geometry: Geometry) -> list[Dim]:
+    return [begin + size + end for begin, size, end in zip(geometry.pads_begin, geometry.size, geometry.pads_end)]
 
 
 def _consecutive(ctx: LowerContext, value: Value) -> View:

@@ -110,13 +110,13 @@ def _convolve(
     groups = attrs.get("group") or 1
     batch, channels, *spatial = ctx.shape(image[0])
     rank = len(spatial)
-    place = window_geometry(ctx, spatial, window, attrs)
-    out, step, spread = (sizes[SPATIAL - rank :] for sizes in (place.out, place.step, place.spread))
+    geometry = window_geometry(ctx, spatial, window, attrs)
+    out, stride, dilation = (sizes[SPATIAL - rank :] for sizes in (geometry.out, geometry.stride, geometry.dilation))
     ctx.check_equal(channels, groups * depth)
     for size, expected in zip(result.shape[2:], out):
         ctx.check_equal(size, expected)
-    x = _bordered(ctx, group, image, place.before[SPATIAL - rank :], place.after[SPATIAL - rank :])
-    moves = x.strides[2:]
+    x = _bordered(ctx, group, image, geometry.pads_begin[SPATIAL - rank :], geometry.pads_end[SPATIAL - rank :])
+    pixel = x.strides[2:]
     # Every window as a column: [batch, groups, channels of a group, places of the window, windows]
     seen = View(
         x.buffer,
@@ -125,8 +125,8 @@ def _convolve(
             x.strides[0],
             x.strides[1] * depth,
             x.strides[1],
-            *(move * apart for move, apart in zip(moves, spread)),
-            *(move * apart for move, apart in zip(moves, step)),
+            *(own * apart for own, apart in zip(pixel, dilation)),
+            *(own * apart for own, apart in zip(pixel, stride)),
         ),
         x.offset,
     )
@@ -145,19 +145,19 @@ def _convolve(
 
 
 def _bordered(
-    ctx: LowerContext, group: Group, image: tuple[Value, Value | None], before: tuple[Dim, ...], after: tuple[Dim, ...]
+    ctx: LowerContext, group: Group, image: tuple[Value, Value | None], begin: tuple[Dim, ...], end: tuple[Dim, ...]
 ) -> View:
     """The distances of an image to its zero point, with a border of zeros."""
     value, zero_point = image
-    if all(size == 0 for size in (*before, *after)):
+    if all(size == 0 for size in (*begin, *end)):
         return centred(ctx, group, value, zero_point, 0)
     shape = ctx.shape(value)
-    around = [size + first + last for size, first, last in zip(shape[2:], before, after)]
+    around = [size + first + last for size, first, last in zip(shape[2:], begin, end)]
     whole = ctx.scratch(dtypes.INT32, (*shape[:2], *around), "bordered")
     stores = [(0, const(0, "i32"))]
     ctx.step(loop_step(whole.shape, [whole], ["i32"], stores, target=ctx.target, label=group.label, nodes=(group.label,)))
     inner = whole
-    for axis, (first, size) in enumerate(zip(before, shape[2:])):
+    for axis, (first, size) in enumerate(zip(begin, shape[2:])):
         inner = ctx.part(inner, 2 + axis, first, size)
     centred(ctx, group, value, zero_point, 0, inner)
     return whole

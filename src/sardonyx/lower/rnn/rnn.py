@@ -256,13 +256,13 @@ class _Layer:
 
     def _gates_of(self, view: View, gates: range, start: int = 0) -> View:
         """Gates of weights [direction, gates * hidden, ...] as [direction, gate, hidden, depth]; the first are skipped."""
-        depth, move = (view.shape[2], view.strides[2]) if len(view.shape) == 3 else (1, 1)
+        depth, stride = (view.shape[2], view.strides[2]) if len(view.shape) == 3 else (1, 1)
         row = view.strides[1]
         offset = view.offset + (start + gates.start) * self.hidden * row
         return View(
             view.buffer,
             (self.directions, len(gates), self.hidden, depth),
-            (view.strides[0], row * self.hidden, row, move),
+            (view.strides[0], row * self.hidden, row, stride),
             offset,
         )
 

@@ -50,11 +50,11 @@ def local_response_normalization(ctx: LowerContext, group: Group) -> None:
     ctx.step(loop_step(shape, [x, squares], types, stores, target=ctx.target, label=group.label, nodes=(group.label,)))
     size = attrs["size"]
     before = (size - 1) // 2
-    place = Geometry(shape[2:], shape[2:], (size, 1, 1), (1, 1, 1), (1, 1, 1), (before, 0, 0), (size - 1 - before, 0, 0))
+    geometry = Geometry(shape[2:], shape[2:], (size, 1, 1), (1, 1, 1), (1, 1, 1), (before, 0, 0), (size - 1 - before, 0, 0))
     base = accumulator(wide) * (attrs["alpha"] / size) + attrs["bias"]
     result = element / pow_(base, const(attrs["beta"], wide))
     epilogue = GroupEpilogue((x, target), ((1, result.cast(kind)),))
-    pool_step(ctx, group, "sum", squares, place, epilogue, shape)
+    pool_step(ctx, group, "sum", squares, geometry, epilogue, shape)
 
 
 def _seen(view: View, shape: tuple[Dim, ...]) -> View:

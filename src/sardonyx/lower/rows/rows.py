@@ -221,7 +221,7 @@ class Rows:
             shape, strides = self._parts(stores, results)
         else:
             shape, strides = self._one_axis(self.views, self.axes)
-        views = [View(view.buffer, tuple(shape), tuple(move), view.offset) for view, move in zip(self.views, strides)]
+        views = [View(view.buffer, tuple(shape), tuple(own), view.offset) for view, own in zip(self.views, strides)]
         self.ctx.step(
             loop_step(
                 shape,
@@ -294,8 +294,8 @@ class Rows:
             done += run
             shape = tuple(1 if axis in done else dim for axis, dim in enumerate(self.shape))
             scratch = self.ctx.scratch(_TYPES[value.type], shape, f"{kind} of {self.root.op_type}")
-            moves = tuple(0 if axis in done else step for axis, step in enumerate(row_major(shape)))
-            result = View(scratch.buffer, self.shape, moves, 0)
+            strides = tuple(0 if axis in done else step for axis, step in enumerate(row_major(shape)))
+            result = View(scratch.buffer, self.shape, strides, 0)
             self._stage(kind, left, run, done, views, result)
             left = load(self._add(result), value.type)
         return left

@@ -256,21 +256,21 @@ def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int,
     rank = len(source.shape)
     others = [place for place in range(rank) if place != axis]
     sides = (source, target)
-    sizes, moves = merge_axes(
+    sizes, strides = merge_axes(
         [target.shape[place] for place in others], [[one.strides[place] for place in others] for one in sides]
     )
-    row = next((place for place, (read, write) in enumerate(zip(*moves)) if read == 1 == write), None)
+    row = next((place for place, (read, write) in enumerate(zip(*strides)) if read == 1 == write), None)
     inner: Dim = 1
     if row is not None:
         inner = sizes.pop(row)
-        for move in moves:
-            move.pop(row)
+        for own in strides:
+            own.pop(row)
     types = [one.buffer.dtype.name for one in sides]
     kernel = ResampleKernel(
         source=types[0], target=types[1], compute=factors.buffer.dtype.name, taps=taps, outer=len(sizes), rows=row is not None
     )
     points = target.shape[axis]
-    read, written = ((one.address, (*move, one.strides[axis])) for one, move in zip(sides, moves))
+    read, written = ((one.address, (*own, one.strides[axis])) for one, own in zip(sides, strides))
     arguments = kernel.arguments.entries(
         outer=sizes,
         points=points,

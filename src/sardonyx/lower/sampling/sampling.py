@@ -164,8 +164,8 @@ def grid_sample(ctx: LowerContext, group: Group) -> None:
     _sampled(ctx, group, image, tables, ctx.output(node.outputs[0]), channels)
 
 
-def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View], target: View, move: Dim) -> None:
-    """The elements at places [n, taps, points], with weights if there are any; `move` leads from n to n + 1 in channels."""
+def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View], target: View, image_stride: Dim) -> None:
+    """Elements at places [n, taps, points], weighted if weights are given; `image_stride` leads from n to n + 1 in channels."""
     _, channels, *spatial = image.shape
     batch, taps, count = tables[0].shape
     assert isinstance(taps, int)
@@ -180,7 +180,7 @@ def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View
                 channels=channels,
                 points=count,
                 elements=element_count(spatial),
-                move=move,
+                image_stride=image_stride,
                 source=image.address,
                 **{name: table.address for name, table in zip(("places", "weights"), tables)},
                 target=target.address,

@@ -184,7 +184,7 @@ def _deform_conv(
         raise ValueError(f"offset has shape {offset.shape}, expected {expected}")
     if channels % offset_group:
         raise ValueError(f"{channels} channels cannot be divided into {offset_group} offset groups")
-    moves = widen(offset).reshape(batch, offset_group, places, rank, positions)
+    offsets = widen(offset).reshape(batch, offset_group, places, rank, positions)
     shares = None if mask is None else widen(mask).reshape(batch, offset_group, 1, places * positions)
     bases = [
         _bases(window.kernel, window.out, axis, window.strides, window.dilations) - window.begin[axis] for axis in range(rank)
@@ -197,7 +197,7 @@ def _deform_conv(
         for image in range(batch):
             for part in range(offset_group):
                 stop_if_asked()
-                where = [(moves[image, part, :, axis] + bases[axis]).reshape(-1) for axis in range(rank)]
+                where = [(offsets[image, part, :, axis] + bases[axis]).reshape(-1) for axis in range(rank)]
                 columns[part] = sample(images[image, part], where)
             if shares is not None:
                 columns *= shares[image]

@@ -1,7 +1,8 @@
 """Compares all models with onnxruntime: `python -m benchmarks [NAME ...]`, or `make bench`.
 
 Every model is measured in a process of its own. The results go to a JSON file (models that are not measured this time keep what
-they had), and from there into a table, a chart and the page docs/benchmarks.md.
+they had), and from there into a table, a chart and the page docs/benchmarks.md. With `--target x86-64-v3` the models are compiled
+for less than the machine has, compared with the NumPy definitions as well, and stand in a file and a table of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from typing import Any
 from benchmarks.chart import ratio_chart
 from benchmarks.models.catalog import CASES
 from benchmarks.one import make_parser
-from benchmarks.report import geometric_mean, host_lines, page_with, ratios, summary_lines, table_lines
+from benchmarks.report import (
+    geometric_mean,
+    host_lines,
+    page_with,
+    page_with_target,
+    ratios,
+    summary_lines,
+    table_lines,
+    target_lines,
+)
 from sardonyx import benchmarking
 
 ROOT = Path(__file__).parent.parent
@@ -35,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, parents=[make_parser()])
     parser.add_argument("names", nargs="*", metavar="NAME", help="models, * and ? allowed (default: all)")
     parser.add_argument("--list", action="store_true", help="list the models")
-    parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="where results are kept")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where results are kept")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write table and host steps to this file, too")
+    parser.add_argument("--target", default="", help="compile for less than the machine has: x86-64-v3, x86-64-v2")
     parser.add_argument("--no-page", dest="page", action="store_false", help="leave docs/benchmarks.md and its chart alone")
     settings = parser.parse_args(arguments)
     if settings.list:
@@ -45,9 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [name for name in CASES if not settings.names or any(fnmatch.fnmatch(name, one) for one in settings.names)]
     if not chosen:
         parser.error(f"no model is called {' or '.join(settings.names)}; --list shows them")
+    settings.json = settings.json or (RESULTS.with_stem(f"results-{settings.target}") if settings.target else RESULTS)
     results: dict[str, Any] = json.loads(settings.json.read_text("utf-8")) if settings.json.exists() else {"models": {}}
     results["machine"] = benchmarking.machine_facts()
     results["threads"] = settings.threads
+    results["target"] = settings.target
     for name in chosen:
         start = time.perf_counter()
         record = _measure(name, settings)
@@ -57,6 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ratio = (record.get("ratio") or {}).get("onnxruntime", {}).get("best")
         outcome = f"{ratio:.2f}" if ratio else str(record.get("error") or record.get("engines", {}))[:200]
         print(f"{name:16} {outcome}   ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+    if settings.target:
+        full = json.loads(RESULTS.read_text("utf-8"))
+        print("\n".join(target_lines(results, full)))
+        if settings.page:
+            write_whole(PAGE, page_with_target(PAGE.read_text("utf-8"), results, full))
+        return 0 if geometric_mean(ratios(results)) else 1
     table = [*table_lines(results), "", *summary_lines(results)]
     print("\n".join(table))
     if settings.markdown:
@@ -71,10 +90,13 @@ def _measure(name: str, settings: argparse.Namespace) -> dict[str, Any]:
     case = CASES[name]
     switches = [f"--no-{part}" for part in ("fresh", "scaling", "steps") if not getattr(settings, part)]
     options = ["--cache", settings.cache, "--peers", settings.peers, "--threads", settings.threads, "--seconds", settings.seconds]
+    if settings.target:
+        switches.append("--reference")
     command = [sys.executable, "-m", "benchmarks.one", *map(str, options), *switches, name]
+    environment = {**os.environ, "SARDONYX_TARGET": settings.target} if settings.target else None
     failed = {"title": case.title, "group": case.group}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT, env=environment)
     except subprocess.TimeoutExpired:
         return {**failed, "error": f"not done after {PATIENCE} s"}
     if done.returncode:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from benchmarks.memory import varied
 from benchmarks.models.catalog import CASES, Case, Unavailable
-from sardonyx import benchmarking
+from sardonyx import InferenceSession, benchmarking
 from sardonyx.benchmarking import OURS
 
 PEER: Final = "onnxruntime"
@@ -40,6 +40,8 @@ def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str,
         for peer in peers
         if comparison.ratio(peer) is not None
     }
+    if settings.reference:
+        record["reference"] = _guarded(lambda: _reference_difference(model, feeds, settings.threads))
     if settings.steps:
         record["steps"] = _steps(model, feeds, settings.threads)
     if settings.fresh:
@@ -59,6 +61,13 @@ def _guarded(work: Callable[[], Any]) -> Any:
         return work()
     except Exception as error:
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
+
+
+def _reference_difference(model: Path, feeds: Mapping[str, Any], threads: int) -> float:
+    """How far our answers are from those of the NumPy definitions, as a share of the largest number in each."""
+    definitions = InferenceSession(model, providers=["SardonyxReferenceExecutionProvider"])
+    ours = benchmarking.open_engine(OURS, model, threads)
+    return benchmarking.largest_difference(ours.run(feeds), definitions.run(None, feeds))
 
 
 def _steps(model: Path, feeds: Mapping[str, Any], threads: int) -> Any:
@@ -142,6 +151,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", default=PEER, help="engines to compare with: onnxruntime,openvino,torch")
     parser.add_argument("--threads", type=int, default=2, help="for every engine (default 2)")
     parser.add_argument("--seconds", type=float, default=6.0, help="of timing for each model (default 6)")
+    parser.add_argument("--reference", action="store_true", help="compare with the NumPy definitions, too")
     parser.add_argument("--no-fresh", dest="fresh", action="store_false", help="leave memory and start times out")
     parser.add_argument("--no-scaling", dest="scaling", action="store_false", help="leave thread scaling out")
     parser.add_argument("--no-steps", dest="steps", action="store_false", help="leave the times of single steps out")

@@ -12,6 +12,7 @@ PEER = "onnxruntime"
 BUSY = 0.75  # load for each core from which on the machine is called busy
 WRONG = 1e-3  # a difference from which on the answers are called different
 BEGIN, END = "<!-- begin: written by make bench -->", "<!-- end -->"
+BEGIN_TARGET = "<!-- begin: written by make bench with a target -->"
 
 
 def ratios(results: Results, which: str = "best") -> dict[str, float]:
@@ -55,7 +56,7 @@ def _row(record: Mapping[str, Any]) -> list[str]:
         time_text(ours["timing"]["best"]),
         time_text(theirs["timing"]["best"]),
         f"{_bold(ratio['best'])} ({ratio['median']:.2f})",
-        "-" if difference is None else f"{difference:.0e}" + (" **WRONG**" if difference > WRONG else ""),
+        _difference_text(difference),
         f"{memory[0] / 1e6:.0f} MB / {memory[1] / 1e6:.0f} MB" if all(memory) else "-",
         f"{time_text(opens[0]['cold'])}, {time_text(opens[0]['warm'])}" if opens[0] else "-",
         time_text(opens[1]["warm"]) if opens[1] else "-",
@@ -143,11 +144,60 @@ def machine_line(results: Results) -> str:
     )
 
 
+def target_lines(results: Results, full: Results) -> Iterable[str]:
+    """One row a model, compiled for less than the machine has; `full` has the times with all of it."""
+    target = results["target"]
+    yield f"| model | {target} | all of the machine | slower | onnxruntime over {target} | from onnxruntime | from NumPy |"
+    yield "|---|---|---|---|---|---|---|"
+    slower = []
+    for name, record in results["models"].items():
+        ours, theirs = (record.get("engines", {}).get(engine, {}) for engine in ("sardonyx", PEER))
+        error = record.get("error") or ours.get("error") or theirs.get("error")
+        if error or "timing" not in ours or "timing" not in theirs:
+            yield f"| {record['title']} | {str(error or 'not measured').replace('|', '/')} | - | - | - | - | - |"
+            continue
+        time = ours["timing"]["best"]
+        whole = full["models"].get(name, {}).get("engines", {}).get("sardonyx", {}).get("timing", {}).get("best")
+        slower.extend([time / whole] if whole else [])
+        columns = [
+            record["title"],
+            time_text(time),
+            time_text(whole) if whole else "-",
+            f"{time / whole:.2f}" if whole else "-",
+            _bold(record["ratio"][PEER]["best"]),
+            _difference_text(theirs.get("difference")),
+            _difference_text(record.get("reference")),
+        ]
+        yield f"| {' | '.join(columns)} |"
+    best = ratios(results)
+    if best and slower:
+        yield ""
+        yield (
+            f"Geometric means over {len(best)} models: {geometric_mean(slower):.2f} times the time with all of the machine, "
+            f"{geometric_mean(best):.2f} times as fast as onnxruntime, which uses all of it."
+        )
+
+
+def _difference_text(difference: object) -> str:
+    if not isinstance(difference, (int, float)):
+        return "-" if difference is None else f"not compared: {difference}".replace("|", "/")
+    return f"{difference:.0e}" + (" **WRONG**" if difference > WRONG else "")
+
+
 def page_with(page: str, results: Results) -> str:
     """The page with the results in the place that is marked for them."""
-    before, begin, rest = page.partition(BEGIN)
+    return _filled(page, BEGIN, [machine_line(results), "", *table_lines(results), "", *summary_lines(results)])
+
+
+def page_with_target(page: str, results: Results, full: Results) -> str:
+    """The page with what was compiled for a lesser target in the place that is marked for it."""
+    return _filled(page, BEGIN_TARGET, [machine_line(results), "", *target_lines(results, full)])
+
+
+def _filled(page: str, mark: str, lines: Sequence[str]) -> str:
+    before, begin, rest = page.partition(mark)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page lacks its marks {BEGIN} and {END}")
-    written = "\n".join([machine_line(results), "", *table_lines(results), "", *summary_lines(results)])
-    return f"{before}{BEGIN}\n\n{written}\n\n{END}{after}"
+        raise ValueError(f"the page lacks its marks {mark} and {END}")
+    written = "\n".join(lines)
+    return f"{before}{mark}\n\n{written}\n\n{END}{after}"

@@ -88,6 +88,15 @@ def test_a_small_model_is_measured_from_end_to_end(name: str, tmp_path: Path, ca
     assert "Geometric mean of the ratio over 1 models" in (tmp_path / "table.md").read_text()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_small_model_is_measured_for_a_lesser_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    quick = ["--seconds", "0.02", "--no-fresh", "--no-scaling", "--no-steps", "--no-page", "--cache", str(tmp_path / "models")]
+    assert command.main(["mlp", *quick, "--target", "x86-64-v2", "--json", str(tmp_path / "results.json")]) == 0
+    assert json.loads((tmp_path / "results.json").read_text())["models"]["mlp"]["reference"] < 1e-5
+    assert "| model | x86-64-v2 | all of the machine |" in capsys.readouterr().out
+
+
 def test_names_of_models_may_have_wildcards(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(CASES)
@@ -178,6 +187,23 @@ def test_the_page_keeps_its_own_text(results: dict[str, Any]) -> None:
     assert report.page_with(once, results) == once
     with pytest.raises(ValueError, match="lacks its marks"):
         report.page_with("# Title", results)
+
+
+def test_a_lesser_target_has_a_table_of_its_own(results: dict[str, Any]) -> None:
+    less = {"target": "x86-64-v3", "threads": 2, "machine": results["machine"], "models": {
+        "fast": record("Fast <net>", 0.002, 0.004, reference=1e-7),
+        "slow": record("Slow net", 0.4, 0.1, reference={"error": "no memory"}),
+        "broken": {"title": "Broken net", "group": "small", "error": "it broke"},
+    }}  # fmt: skip
+    page = f"{report.BEGIN}\nall\n{report.END}\n{report.BEGIN_TARGET}\nancient\n{report.END}\nafter\n"
+    filled = report.page_with_target(page, less, results)
+    assert filled.startswith(f"{report.BEGIN}\nall\n{report.END}")
+    assert "ancient" not in filled
+    assert "| Fast <net> | 2.00 ms | 1.00 ms | 2.00 | **2.00** | 1e-06 | 1e-07 |" in filled
+    assert "| Slow net | 400 ms | 200 ms | 2.00 | 0.25 | 1e-06 | not compared: {'error': 'no memory'} |" in filled
+    assert "| Broken net | it broke |" in filled
+    assert "over 2 models: 2.00 times the time with all of the machine, 0.71 times as fast" in filled
+    assert "| Fast <net> |" in report.page_with_target((ROOT / "docs/benchmarks.md").read_text("utf-8"), less, results)
 
 
 def test_a_busy_machine_is_told(results: dict[str, Any]) -> None:

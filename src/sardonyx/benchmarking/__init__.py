@@ -9,7 +9,7 @@ runs is what the machine can do, the median what it does. Memory and start are m
 
 from __future__ import annotations
 
-from sardonyx.benchmarking.comparing import Comparison, EngineResult, compare
+from sardonyx.benchmarking.comparing import Comparison, EngineResult, compare, largest_difference
 from sardonyx.benchmarking.engines import OURS, PEERS, Engine, EngineUnavailable, is_installed, open_engine
 from sardonyx.benchmarking.fresh import Creation, FreshStart, creation, fresh_start, peak_memory, shapes_memory
 from sardonyx.benchmarking.machine import machine_facts
@@ -32,6 +32,7 @@ __all__ = [
     "fresh_start",
     "interleave",
     "is_installed",
+    "largest_difference",
     "machine_facts",
     "open_engine",
     "peak_memory",

@@ -39,7 +39,7 @@ def compile_native(model: Any, workers: int = 1) -> tuple[Graph, Compiled]:
 
 def run_native(graph: Graph, compiled: Compiled, feeds: Mapping[str, Any]) -> list[Any]:
     """The outputs of a native program for feeds by name."""
-    values = compiled.program.run_values({value: feeds[value.name] for value in graph.inputs}, RunControl())
+    values = compiled.run_values({value: feeds[value.name] for value in graph.inputs}, RunControl())
     return [values[output] for output in graph.outputs]
 
 

@@ -118,7 +118,7 @@ def measure(case: Case, seconds: float = 1.5, workers: int = 1) -> tuple[float, 
     infer_shapes(model)
     graph = model.graph
     assign_layout(graph, library(None).target)
-    program = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers)).program
+    program = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers))
     by_value = {value: feeds[value.name] for value in graph.inputs}
     options = ort.SessionOptions()
     options.intra_op_num_threads = workers

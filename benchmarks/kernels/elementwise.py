@@ -26,7 +26,7 @@ from peak import CALL, copy_peak, multiply_add_peak
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.compile.assemble import NativeSettings, compile_graph, short_way
+from sardonyx.compile.assemble import NativeSettings, compile_graph
 from sardonyx.formats.onnx import load
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Node
@@ -193,8 +193,8 @@ def measure(case: Case, seconds: float = 1.0, workers: int = 1) -> Measured:
     infer_shapes(model)
     graph = model.graph
     compiled = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers))
-    ours = short_way(compiled, graph.inputs, graph.outputs)
-    assert ours is not None
+    ours = compiled.program
+    assert ours.takes_arrays
     options = ort.SessionOptions()
     options.intra_op_num_threads = workers
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -127,7 +127,7 @@ def measure(case: Case, seconds: float = 2.0, workers: int = 1) -> tuple[float, 
     model = load(content)
     infer_shapes(model)
     graph = model.graph
-    program = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers)).program
+    program = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=workers))
     by_value = {value: feeds[value.name] for value in model.graph.inputs}
     options = ort.SessionOptions()
     options.intra_op_num_threads = workers

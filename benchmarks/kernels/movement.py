@@ -168,7 +168,7 @@ def measure(case: Case, seconds: float = 0.7) -> tuple[float, float, float, floa
     model = load(content)
     infer_shapes(model)
     graph = model.graph
-    program = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=1)).program
+    program = compile_graph(graph, graph.outputs, _in_order(graph), _in_order, NativeSettings(workers=1))
     by_value = {value: feeds[value.name] for value in graph.inputs}
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1

@@ -9,7 +9,7 @@ import pytest
 
 from model_text import model
 from native_support import compile_native
-from sardonyx.compile.assemble import Compiled, short_way
+from sardonyx.compile.assemble import Compiled
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph
 from sardonyx.runtime.executor import RunControl
@@ -24,14 +24,15 @@ def compiled(text: str) -> tuple[Graph, Compiled]:
 
 
 def by_segments(graph: Graph, made: Compiled, arrays: list[Any]) -> list[Any]:
-    values = made.program.run_values(dict(zip(graph.inputs, arrays)), RunControl())
+    values = made.run_values(dict(zip(graph.inputs, arrays)), RunControl())
     return [values[output] for output in graph.outputs]
 
 
 def test_both_ways_share_contexts_and_agree_to_the_bit() -> None:
     graph, made = compiled(ONE_CALL)
-    program = short_way(made, graph.inputs, graph.outputs, one_call=True)
-    assert program is made.program
+    program = made.program
+    assert program.takes_arrays
+    assert program.is_one_call
     random = np.random.default_rng(0)
     for n, m in ((3, 2), (5, 2), (5, 2), (1, 7), (3, 2), (300, 40), (3, 2)):
         arrays = [random.normal(size=shape).astype(np.float32) for shape in ((n, 4), (m, n))]
@@ -48,9 +49,9 @@ def test_both_ways_share_contexts_and_agree_to_the_bit() -> None:
 
 def test_sizes_that_kernels_tell_leave_a_context_that_can_be_used_again() -> None:
     graph, made = compiled(TOLD)
-    assert short_way(made, graph.inputs, graph.outputs, one_call=True) is None
-    program = short_way(made, graph.inputs, graph.outputs)
-    assert program is made.program
+    program = made.program
+    assert program.takes_arrays
+    assert not program.is_one_call
     for values in ([0, 1, 2], [0, 0, 0], [1, 2, 3, 4], [0, 5], [0, 1, 2]):
         x = np.array(values, np.float32)
         expected = x[x != 0]

@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.dims import Expectation
-from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values, is_constant, needed_nodes
+from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, needed_nodes
+from sardonyx.ir.region import region_of
+from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.lower.branches import flatten
 from sardonyx.lower.contracts import left_behind, still_open
@@ -24,17 +27,21 @@ from sardonyx.lower.lowering import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.options import environment
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
-from sardonyx.plan.native import NativePlan, NativeSegment, plan_native
-from sardonyx.plan.plan import SubgraphRunner
+from sardonyx.plan.native import NativePlan, NativeSegment, image_of, plan_native
+from sardonyx.plan.plan import Constant
+from sardonyx.plan.segment_plan import captured_by, captured_inputs, segment_plan
 from sardonyx.plan.turns import Turns, turns_of
-from sardonyx.program.steps import HostNodeStep, KernelStep, Lowered
-from sardonyx.providers.reference import node_step
+from sardonyx.program.calls import BodyNode
+from sardonyx.program.steps import KernelStep, Lowered
+from sardonyx.providers.reference import node_step, plain_node
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.executor import RunControl, run_body, run_step
-from sardonyx.runtime.native_core import ADDRESS_FIRST, SizeConflict
+from sardonyx.runtime.executor import RunControl, run_body
+from sardonyx.runtime.host_calls import Body, Call, HostCall, LoopCall, ProviderCall
+from sardonyx.runtime.native_core import ADDRESS_FIRST, NativeCore
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.pool import shared_pool, usable_cores
-from sardonyx.runtime.segment_runner import SegmentRunner, executable_of
+from sardonyx.runtime.segment_runner import SegmentRunner, is_one_call, is_without_calls
+from sardonyx.runtime.step_timing import step_timing
 from sardonyx.runtime.weight_store import WeightStore, shared_store
 from sardonyx.target.machine import runtime
 
@@ -69,10 +76,15 @@ class Compiled:
     """A native program with everything that led to it, for explaining."""
 
     program: Executable
-    runner: SegmentRunner
     grouping: Grouping
     lowered: Lowered
     plan: NativePlan
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+    def run_values(self, given: Mapping[Value, Any], control: RunControl) -> dict[Value, Any]:
+        """The outputs by the values of the graph, segment by segment; they may share memory with what is given."""
+        return dict(zip(self.outputs, self.program.run_values([given[value] for value in self.inputs], control)))
 
 
 @dataclass(frozen=True)
@@ -101,12 +113,13 @@ def compile_graph(
     """
     kernels = library(settings.cache_folder, settings.target)
     fed = graph.inputs if inputs is None else inputs
+    unique = list(dict.fromkeys(outputs))
     failed: set[Node] = set()
     whole: set[Node] = set()  # Ifs that are not taken apart
     while True:
         flat = flatten(nodes, order, whole | failed)
         known = KnownValues(fed, flat.nodes)
-        kept, left = _kept_nodes(flat.nodes, outputs, known)
+        kept, left = _kept_nodes(flat.nodes, unique, known)
         grouping = form_groups(kept, fed, frozenset(failed), flat.regions, flat.merges, known)
         unsuited = {flat.regions[node][0][0] for node in left if node in flat.regions} | grouping.unsuited
         if unsuited:
@@ -114,7 +127,7 @@ def compile_graph(
             continue
         expected = [*still_open(graph.size_checks, known.told_sizes(())), *itertools.chain(*left.values())]
         try:
-            lowered = lower_graph(graph, outputs, grouping, kernels.target, known, fed, expected)
+            lowered = lower_graph(graph, unique, grouping, kernels.target, known, fed, expected)
         except LoweringFailed as error:
             _warn(error.nodes, error)
             failed.update(error.nodes)
@@ -132,12 +145,23 @@ def compile_graph(
         if not broken or broken <= failed:
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
-    host_calls = {step: HostNode(step.node, order, settings) for step in plan.segments if isinstance(step, HostNodeStep)}
     pool = shared_pool(kernels.driver, settings.workers, settings.spinning, kernels.target.runtime)
-    program, runner = executable_of(plan, addresses, pool, host_calls, settings.weights)
+    numbered = segment_plan(plan, fed, outputs, defaults=inputs is None)
+    calls = [_call_of(node, order, settings) for node in numbered.calls]
+    core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, settings.weights))
+    constants = [Constant(partial(constant_array, value)) for value in numbered.constants]
+    runner = SegmentRunner(core, numbered.plan, calls, lambda number: constants[number].value, step_timing(plan.steps))
+    one_call = is_one_call(core.image, numbered.plan)
+    takes_arrays = (one_call or is_without_calls(core.image, numbered.plan)) and _has_plain_ends(plan, fed, outputs)
+    program = Executable(core, runner, is_one_call=one_call, takes_arrays=takes_arrays)
     if settings.eager:
         _ = program.constants
-    return Compiled(program, runner, grouping, lowered, plan)
+    return Compiled(program, grouping, lowered, plan, tuple(fed), tuple(outputs))
+
+
+def _load_constants(plan: NativePlan, weights: WeightStore) -> dict[int, Array]:
+    numbered = ((number, buffer.constant) for number, buffer in enumerate(plan.buffers))
+    return weights.load((number, constant) for number, constant in numbered if constant is not None)
 
 
 def _kept_nodes(
@@ -181,167 +205,79 @@ def _warn(nodes: Sequence[Node], error: errors.EngineError) -> None:
     _log.warning("there is no kernel for %s, the host computes it: %s", names, error)
 
 
-class HostNode:
-    """Computes a node by its NumPy meaning; its bodies are native programs of their own."""
-
-    def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
-        graphs = {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
-        self._step = node_step(node, range(len(node.inputs)), range(len(node.outputs)), {})
-        self._bodies = {name: Body(graph, order, settings) for name, graph in graphs.items()}
-        self._loop = LoopBody(node, order, settings)
-
-    def __call__(
-        self, inputs: Sequence[Any], values: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
-    ) -> Sequence[Any]:
-        results = self._loop.run(inputs, values, sizes, control)
-        if results is not None:
-            return results
-        runners = {name: body.runner(values, sizes, control) for name, body in self._bodies.items()}
-        return run_step(self._step, inputs, runners, control)
-
-    def shrink(self) -> None:
-        """Give memory kept for later runs back."""
-        self._loop.shrink()
-        for body in self._bodies.values():
-            body.shrink()
+def _call_of(node: Node, order: Order, settings: NativeSettings) -> Call:
+    """What computes a node in Python; its bodies are native programs of their own."""
+    plain = plain_node(node)
+    outer = {value: position for position, value in enumerate(captured_by(node))}
+    bodies = {name: _body_of(graph, outer, order, settings) for name, graph in _graphs(node).items() if name in plain.bodies}
+    turns = turns_of(node)
+    if turns is not None:
+        return LoopCall(plain, bodies, lambda: _compile_loop(node, turns, outer, order, settings))
+    return HostCall(plain, bodies) if region_of(node) is None else ProviderCall(plain, bodies)
 
 
-class LoopBody:
-    """The body of a Loop or Scan, compiled for its turns to follow each other in native code, if it can be."""
-
-    def __init__(self, node: Node, order: Order, settings: NativeSettings) -> None:
-        self._turns = turns_of(node)
-        self._label = node.label
-        self._order = order
-        self._settings = replace(settings, eager=False)  # weights are packed when it is clear that the shapes allow it
-        self._lock = ForkSafeLock()
-        self._loop: NativeLoop | None = None
-
-    def run(
-        self, inputs: Sequence[Any], outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
-    ) -> tuple[Any, ...] | None:
-        """The node's outputs, or None if its turns need Python; `outer` and `sizes` are what is known around it."""
-        if self._turns is None:
-            return None
-        if self._loop is None:
-            with held_off, self._lock:
-                if self._loop is None and self._turns is not None:
-                    self._loop = self._compile(self._turns)
-                    self._turns = None if self._loop is None else self._turns
-            if self._loop is None:
-                return None
-        return self._loop.run(inputs, outer, sizes, control)
-
-    def _compile(self, turns: Turns) -> NativeLoop | None:
-        body = turns.body
-        nodes = needed_nodes(self._order(body), turns.made)
-        captured = captured_inputs(body)
-        inputs = [*body.inputs, *captured]
-        if any(node.subgraphs() for node in nodes if node.op_type != "If"):
-            return None
-        try:
-            compiled = compile_graph(body, turns.made, nodes, self._order, self._settings, inputs)
-        except errors.EngineError as error:
-            _log.warning("body %r cannot be compiled, NumPy runs it: %s", body.name, error)
-            return None
-        plan = compiled.plan
-        fits = (
-            all(isinstance(segment, NativeSegment) for segment in plan.segments)
-            and [view.buffer.value for view in plan.inputs] == inputs
-            and [view.buffer.value for view in plan.outputs] == turns.made
-        )
-        return NativeLoop(compiled.program.core, turns, captured, self._label) if fits else None
-
-    def shrink(self) -> None:
-        """Give memory kept for later runs back."""
-        if self._loop is not None:
-            self._loop.shrink()
+def _graphs(node: Node) -> dict[str, Graph]:
+    return {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
 
 
-class Body:
-    """A subgraph, compiled when it first runs: a branch that is never taken costs nothing.
+def _body_of(graph: Graph, outer: Mapping[Value, int], order: Order, settings: NativeSettings) -> Body:
+    """A subgraph of a node that captures some values."""
+    captured = captured_inputs(graph)
+    types = tuple(value.type for value in graph.inputs), graph.output_types
+    return Body(
+        BodyNode(graph.name, *types, tuple(outer[value] for value in captured)),
+        lambda: _compile_body(graph, captured, order, settings),
+        _ReferenceBody(graph, captured, order),
+    )
 
-    The values it captures are inputs like its own. What the compiled program was made for may not hold in every turn (a loop
-    whose carried value changes its rank): then the reference plan takes over for that turn.
-    """
 
-    def __init__(self, graph: Graph, order: Order, settings: NativeSettings) -> None:
+def _compile_body(graph: Graph, captured: Sequence[Value], order: Order, settings: NativeSettings) -> Executable:
+    nodes = needed_nodes(order(graph), graph.outputs)
+    return compile_graph(graph, graph.outputs, nodes, order, settings, [*graph.inputs, *captured]).program
+
+
+class _ReferenceBody:
+    """A subgraph computed by NumPy, node by node."""
+
+    def __init__(self, graph: Graph, captured: Sequence[Value], order: Order) -> None:
         self._graph = graph
+        self._captured = captured
         self._order = order
-        self._settings = settings
-        self._captured = captured_inputs(graph)
-        self._lock = ForkSafeLock()
-        self._compiled: Compiled | None = None
-        self._fast: Executable | None = None
-        self._reference: BodyPlan | None = None
+        self._plan: BodyPlan | None = None
 
-    def runner(self, outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl) -> SubgraphRunner:
-        """The body as a function of its own inputs; `outer` and `sizes` are what is known around it."""
-        captured = {value: outer[value] for value in self._captured}
-
-        def run(*args: Any) -> list[Any]:
-            if len(args) != len(self._graph.inputs):
-                raise ValueError(f"body {self._graph.name!r} takes {len(self._graph.inputs)} inputs, was given {len(args)}")
-            try:
-                compiled = self._program()
-                if self._fast is not None and control.on_node is None:
-                    control.stop_if_asked()
-                    return self._fast.run_arrays([*args, *captured.values()])
-                given = {**captured, **dict(zip(self._graph.inputs, args))}
-                values = compiled.program.run_values(given, control, sizes)
-            except SizeConflict:
-                return self._run_reference(outer, args, control)
-            except errors.EngineError as error:
-                _log.warning("body %r cannot be compiled, NumPy runs it: %s", self._graph.name, error)
-                return self._run_reference(outer, args, control)
-            return [values[value] if value in values else constant_array(value) for value in self._graph.outputs]
-
-        run.input_types = tuple(value.type for value in self._graph.inputs)  # type: ignore[attr-defined]
-        run.output_types = self._graph.output_types  # type: ignore[attr-defined]
-        return run
-
-    def shrink(self) -> None:
-        """Give memory kept for later runs back."""
-        with self._lock:
-            compiled = self._compiled
-        if compiled is not None:
-            compiled.program.shrink()
-
-    def _run_reference(self, outer: Mapping[Value, Any], args: Sequence[Any], control: RunControl) -> list[Any]:
-        body = self._reference_plan()
-        captured = [outer[value] if value in outer else constant_array(value) for value in body.captured]
-        return run_body(body.plan, captured, args, control)
-
-    def _program(self) -> Compiled:
-        if self._compiled is not None:
-            return self._compiled
-        with held_off, self._lock:
-            if self._compiled is None:
-                inputs = [*self._graph.inputs, *self._captured]
-                nodes = needed_nodes(self._order(self._graph), self._graph.outputs)
-                compiled = compile_graph(self._graph, self._graph.outputs, nodes, self._order, self._settings, inputs)
-                ends = inputs, self._graph.outputs
-                self._fast = short_way(compiled, *ends)
-                self._compiled = compiled  # last: who finds it does not ask for the lock
-        return self._compiled
-
-    def _reference_plan(self) -> BodyPlan:
-        if self._reference is None:
-            with held_off, self._lock:
-                self._reference = self._reference or build_body(self._graph, node_step, self._order)
-        return self._reference
+    def __call__(self, captured: Sequence[Any], args: Sequence[Any], control: RunControl) -> list[Any]:
+        if self._plan is None:
+            with held_off:
+                self._plan = build_body(self._graph, node_step, self._order)
+        outer = dict(zip(self._captured, captured))
+        given = [outer[value] if value in outer else constant_array(value) for value in self._plan.captured]
+        return run_body(self._plan.plan, given, args, control)
 
 
-def short_way(
-    compiled: Compiled, inputs: Sequence[Value], outputs: Sequence[Value], *, one_call: bool = False
-) -> Executable | None:
-    """The program, if it can be run on arrays alone: no host steps, and outputs that are different values.
-
-    With `one_call`, kernels must not tell any sizes either: then it can be saved.
-    """
-    runner = compiled.runner
-    fits = runner.is_one_call or (runner.is_without_host and not one_call)
-    return compiled.program if fits and _has_plain_ends(compiled.plan, inputs, outputs) else None
+def _compile_loop(
+    node: Node, turns: Turns, outer: Mapping[Value, int], order: Order, settings: NativeSettings
+) -> NativeLoop | None:
+    """The iterations of a Loop or Scan in native code; None if something in its body needs Python."""
+    body = turns.body
+    nodes = needed_nodes(order(body), turns.made)
+    captured = captured_inputs(body)
+    inputs = [*body.inputs, *captured]
+    if any(inner.subgraphs() for inner in nodes if inner.op_type != "If"):
+        return None
+    try:
+        # Weights are packed when it is clear that the shapes allow it.
+        compiled = compile_graph(body, turns.made, nodes, order, replace(settings, eager=False), inputs)
+    except errors.EngineError as error:
+        _log.warning("body %r cannot be compiled, NumPy runs it: %s", body.name, error)
+        return None
+    plan = compiled.plan
+    fits = (
+        all(isinstance(segment, NativeSegment) for segment in plan.segments)
+        and [view.buffer.value for view in plan.inputs] == inputs
+        and [view.buffer.value for view in plan.outputs] == turns.made
+    )
+    captures = [outer[value] for value in captured]
+    return NativeLoop(compiled.program, turns.signature(), captures, node.label) if fits else None
 
 
 def _has_plain_ends(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]) -> bool:
@@ -360,8 +296,3 @@ def _is_plain(value: Value) -> bool:
     if isinstance(value.constant, SparseConstant):
         return False
     return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1
-
-
-def captured_inputs(graph: Graph) -> list[Value]:
-    """The values of the graphs around that a subgraph must be given: all it reads but constants."""
-    return [value for value in captured_values(graph) if not is_constant(value, graph)]

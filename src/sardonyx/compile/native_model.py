@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx import dtypes, errors
-from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, library, short_way
+from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, library
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.formats.program.read import ProgramCode
 from sardonyx.ir.graph import Graph, Model, Value, needed_nodes, walk
@@ -64,8 +64,9 @@ class NativeModel:
         self._release = partial(release_pages, weights)
         self._release()  # passes have read them
         self.main = self._compile(graph, graph.outputs)
-        self._fast = short_way(self.main, graph.inputs, graph.outputs, one_call=True)
-        self._short = short_way(self.main, graph.inputs, graph.outputs)  # what the runs of a specialisation take
+        program = self.main.program
+        self._short = program if program.takes_arrays else None  # what the runs of a specialisation take
+        self._fast = program if program.takes_arrays and program.is_one_call else None
         self._release()  # what was packed lies in memory of its own now
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
         weakref.finalize(self, self._release).atexit = False
@@ -76,9 +77,8 @@ class NativeModel:
         self._typed = False  # whether the original's shapes are those that follow from the inputs
 
     def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
-        unique = list(dict.fromkeys(outputs))
-        nodes = needed_nodes(self._order(graph), unique)
-        return compile_graph(graph, unique, nodes, self._order, self._settings)
+        nodes = needed_nodes(self._order(graph), outputs)
+        return compile_graph(graph, outputs, nodes, self._order, self._settings)
 
     @property
     def reference(self) -> Program:
@@ -116,9 +116,8 @@ class NativeModel:
                 special = self._specialised(feeds)
                 if special is not None:
                     return special.run(feeds, fetches, control)
-                return _results(self.main, self.graph, self.graph.outputs, feeds, control)
-            compiled = self._for_fetches(names)
-            return _results(compiled, self._original, [self._values[name] for name in names], feeds, control)
+                return _results(self.main, feeds, control)
+            return _results(self._for_fetches(names), feeds, control)
         except SizeConflict as conflict:
             _log.info("sizes do not fit the compiled program, NumPy runs instead: %s", conflict)
         except (MemoryError, OverflowError) as error:  # NumPy finds out which node asks for that much
@@ -199,13 +198,10 @@ class NativeModel:
             model.shrink()
 
 
-def _results(
-    compiled: Compiled, graph: Graph, outputs: Sequence[Value], feeds: Mapping[str, Any], control: RunControl
-) -> list[Any]:
-    given = {value: borrowed(feeds[value.name]) if value.name in feeds else constant_array(value) for value in graph.inputs}
+def _results(compiled: Compiled, feeds: Mapping[str, Any], control: RunControl) -> list[Any]:
+    given = [borrowed(feeds[value.name]) if value.name in feeds else constant_array(value) for value in compiled.inputs]
     with np.errstate(all="ignore"):
-        values = compiled.program.run_values(given, control)
-    return owned([values[value] if value in values else constant_array(value) for value in outputs])
+        return owned(compiled.program.run_values(given, control))
 
 
 def named_values(graph: Graph) -> dict[str, Value]:

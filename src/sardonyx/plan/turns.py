@@ -9,6 +9,7 @@ from typing import Any
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Node, Value
 from sardonyx.ir.tensor import Tensor
+from sardonyx.program.calls import LoopSignature, SlicedPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,18 @@ class Turns:
         if self.condition is not None:
             wanted.append(self.condition)
         return list(dict.fromkeys(wanted))
+
+    def signature(self) -> LoopSignature:
+        """The same by positions among the body's inputs and among what a turn makes."""
+        taken = {value: position for position, value in enumerate(self.body.inputs)}
+        given = {value: position for position, value in enumerate(self.made)}
+        return LoopSignature(
+            self.counter is not None,
+            -1 if self.condition is None else given[self.condition],
+            tuple((taken[each.taken], -1 if each.is_fixed else given[each.given]) for each in self.carried),
+            tuple(SlicedPort(taken[each.value], each.axis, each.backwards) for each in self.sliced),
+            tuple(None if each is None else SlicedPort(given[each.value], each.axis, each.backwards) for each in self.stacked),
+        )
 
 
 def turns_of(node: Node) -> Turns | None:

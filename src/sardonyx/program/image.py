@@ -60,6 +60,11 @@ class ImagePort:
         self.dims = tuple(dims)
         self.buffer = buffer
 
+    @property
+    def numpy_type(self) -> np.dtype[Any]:
+        """The type of its arrays."""
+        return numpy_type(self.dtype)
+
 
 class ProgramImage:
     """The numbers of a program. Tables are integer arrays with the columns stated in `TABLES`."""

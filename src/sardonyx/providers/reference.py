@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from sardonyx import errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.region import NodeName, region_of
 from sardonyx.matching.kernels import KernelDef, KernelTable
 from sardonyx.matching.signatures import SignatureResolver
 from sardonyx.ops import registry
-from sardonyx.ops.registry import EvalContext, OpDef
-from sardonyx.plan.plan import ExecutionPlan, HostFunction, HostStep, SubgraphRunner
+from sardonyx.ops.registry import OpDef
+from sardonyx.plan.host_step import host_step, required_definition
+from sardonyx.plan.plan import ExecutionPlan, HostStep
+from sardonyx.program.calls import HostNode
 from sardonyx.provider_names import CPU_PROVIDER
-
-
-def host_function(node: Node, definition: OpDef) -> HostFunction:
-    """A callable that evaluates this node for given inputs and, where attributes are graphs, their runners."""
-    given = attribute_values(node)
-    attrs = {name: given.get(name) for name in definition.attr_names}
-    graphs = tuple(name for name, value in attrs.items() if isinstance(value, Graph))
-    ctx = EvalContext(node.version, tuple(bool(output.name) for output in node.outputs), node.label)
-
-    def call(inputs: Sequence[Any], bodies: Mapping[str, SubgraphRunner]) -> tuple[Any, ...]:
-        return registry.call(definition, inputs, attrs, ctx)
-
-    def call_with_bodies(inputs: Sequence[Any], bodies: Mapping[str, SubgraphRunner]) -> tuple[Any, ...]:
-        return registry.call(definition, inputs, {**attrs, **{name: bodies[name] for name in graphs}}, ctx)
-
-    return call_with_bodies if graphs else call
 
 
 class _Opsets(SignatureResolver):
@@ -75,12 +60,21 @@ def node_step(
     provider: str = CPU_PROVIDER,
 ) -> HostStep:
     """The step of a node that this provider computes, unless the node stands for the region of another one."""
-    definition = definition_of(node)
-    if definition is None:
-        domain = node.domain or "ai.onnx"
-        raise errors.NotImplemented(f"{node.label}: operator {node.op_type} is not defined in version {node.version} of {domain}")
-    call = host_function(node, definition)
+    return host_step(plain_node(node, provider), inputs, outputs, bodies)
+
+
+def plain_node(node: Node, provider: str = CPU_PROVIDER) -> HostNode:
+    """A node as plain data, with the attributes that its definition takes; NotImplemented if there is none.
+
+    It stands for the region of another provider, or for itself.
+    """
+    definition = required_definition(node.domain, node.op_type, node.version, node.label)
+    given = attribute_values(node)
+    taken = {name: given.get(name) for name in definition.attr_names}
+    graphs = tuple(name for name, value in taken.items() if isinstance(value, Graph))
+    attrs = {name: value for name, value in taken.items() if name not in graphs}
+    wanted = tuple(bool(output.name) for output in node.outputs)
     region = region_of(node)
     who = provider if region is None else region.provider
     computes = (NodeName.of(node),) if region is None else region.nodes
-    return HostStep(node.label, node.op_type, node.name, who, tuple(inputs), tuple(outputs), call, dict(bodies), computes)
+    return HostNode(node.domain, node.op_type, node.version, node.name, node.label, wanted, attrs, graphs, who, computes)

@@ -1,12 +1,13 @@
-"""A program ready to run: one pool of contexts, and two ways through its segments.
+"""A program ready to run: one pool of contexts for every way through its segments.
 
 A program all of whose steps are one native segment is run by a single call into native code: no dictionaries, no conversions.
 `run` takes a user's feeds and only checks that nothing changed: plain contiguous arrays of the types and shapes of the last run
 that was checked in full. Anything else is left to the full way (`run` gives None), which hands checked arrays to `run_checked`.
 The addresses of arrays are read in native code, from the array objects.
 
-Other programs come back to Python between segments: for sizes that kernels find out, for host steps, for loops and for what other
-providers compute. `segments` runs them (see `segment_runner`), in a context of the same pool. Saved programs have none.
+Other programs come back to Python between segments (see `program.segments`): for sizes that kernels find out, for nodes that
+their definitions compute, for loops and for what other providers compute. `segments` runs them (see `segment_runner`), in a
+context of the same pool; so do the iterations of a loop whose body the program is (see `native_loop`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from sardonyx.program.image import numpy_type
 from sardonyx.runtime.native_core import Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
 
 if TYPE_CHECKING:
-    from sardonyx.ir.graph import Value
     from sardonyx.runtime.executor import RunControl
     from sardonyx.runtime.state import StateSet
 
@@ -31,15 +31,15 @@ _MOST_CONTEXTS = 8  # kept for later runs; more callers than that at once make t
 
 
 class RunContext(RunMemory):
-    """Memory of one run at a time, and what it was last set up for: by the single call, or segment by segment. Never by both."""
+    """Memory of one run at a time, and what it was last set up for: a single call, segments, or a loop. Never two of these."""
 
     __slots__ = (
-        "binds", "block", "block_address", "block_view", "given", "known_symbols", "object_view", "objects", "outputs", "shapes",
-        "stages", "symbols", "table_address", "table_view",
+        "binds", "block", "block_address", "block_view", "given", "known_symbols", "loop", "object_view", "objects", "outputs",
+        "shapes", "stages", "symbols", "table_address", "table_view",
     )  # fmt: skip
 
     def __init__(self, core: NativeCore, entries: Array, values: int) -> None:
-        super().__init__(core.image.table_size, core.image.fault_entries)
+        super().__init__(core.image.table_size + 1, core.image.fault_entries)  # loops use the entry behind the table
         self.table_view = self.table.data
         self.table_address = address_of(self.table)
         # For the single call
@@ -58,14 +58,13 @@ class RunContext(RunMemory):
         self.stages: list[Any] = []  # what it was set up for after each segment that told sizes
         self.known_symbols = 0  # in the run under way: a bit for each
         self.symbols: list[int] = []  # their values
+        self.loop: Any = None  # what iterations in native code need (see `native_loop`)
 
 
 class Segments(Protocol):
     """Runs a program segment by segment."""
 
-    def run(
-        self, context: RunContext, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int]
-    ) -> dict[Value, Any]: ...
+    def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]: ...
 
     def run_arrays(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]: ...
 
@@ -75,10 +74,13 @@ class Segments(Protocol):
 class Executable:
     """A program with its code and constants, for any number of runs at once."""
 
-    def __init__(self, core: NativeCore, segments: Segments | None = None, *, is_one_call: bool = True) -> None:
+    def __init__(
+        self, core: NativeCore, segments: Segments | None = None, *, is_one_call: bool = True, takes_arrays: bool = True
+    ) -> None:
         self.core = core
+        self.takes_arrays = takes_arrays  # native code reads all inputs and writes all outputs: plain arrays are all it needs
         self._segments = segments
-        self._is_one_call = is_one_call  # every run is a single call into native code
+        self.is_one_call = is_one_call  # every run is a single call into native code
         image = core.image
         self._declared = [(port.name, numpy_type(port.dtype), len(port.dims)) for port in image.inputs]
         self._result_types = [(numpy_type(port.dtype), list(port.dims)) for port in image.outputs]
@@ -105,7 +107,7 @@ class Executable:
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
                 return self._run_declared(feeds)
             arrays.append(array)
-        if self._is_one_call:
+        if self.is_one_call:
             return self._launch(arrays)
         try:
             return self._launch_segments(arrays)
@@ -154,22 +156,20 @@ class Executable:
             context.states = None  # the context does not keep them
         self._free.append(context)
 
-    def run_values(
-        self, feeds: Mapping[Value, Any], control: RunControl, sizes: Mapping[str, int] | None = None
-    ) -> dict[Value, Any]:
-        """The values of the graph's outputs, and of all host steps' results, for feeds by graph value: segment by segment.
+    def run_values(self, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int] | None = None) -> list[Any]:
+        """The results for values in the order of the program's inputs, segment by segment; they may share memory with them.
 
-        `sizes` tells symbols that the feeds' shapes alone do not: for a body, those of the graph around it.
+        `sizes` tells symbols that the inputs' shapes alone do not: for a body, those of the graph around it.
         """
         assert self._segments is not None
-        context = self._take()
+        context = self.take()
         try:
-            return self._segments.run(context, feeds, control, sizes or {})
+            return self._segments.run(context, given, control, sizes or {})
         finally:
-            self._give(context)
+            self.give(context)
 
     def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
-        if not self._is_one_call:
+        if not self.is_one_call:
             return self._launch_segments(arrays)
         free = self._free
         try:
@@ -202,17 +202,17 @@ class Executable:
     def _launch_segments(self, arrays: list[Array]) -> list[Any]:
         """The outputs of a program without host steps; sizes become known while it runs, so it makes all results itself."""
         assert self._segments is not None
-        context = self._take()
+        context = self.take()
         try:
             return self._segments.run_arrays(context, arrays)
         finally:
-            self._give(context)
+            self.give(context)
 
     def _new_context(self) -> RunContext:
         return RunContext(self.core, self._entries, len(self._declared) + len(self._result_types))
 
-    def _take(self) -> RunContext:
-        """A context for a run segment by segment."""
+    def take(self) -> RunContext:
+        """A context for a run that is no single call; `give` it back."""
         try:
             context = self._free.pop()
         except IndexError:
@@ -220,13 +220,16 @@ class Executable:
         context.shapes = None  # what was set up for the single call does not hold afterwards
         return context
 
-    def _give(self, context: RunContext) -> None:
+    def give(self, context: RunContext) -> None:
+        """Keep a context for later runs."""
         if len(self._free) < _MOST_CONTEXTS:
             self._free.append(context)
 
     def _fit(self, context: RunContext, shapes: Shapes) -> None:
         """Set a context up for other shapes."""
         context.shapes = context.given = None  # if setting up fails, nothing may be taken for granted
+        if context.loop is not None:
+            context.loop.shapes = None
         self.core.fit(context, shapes)
         context.binds[:, 2] = context.dims[self._entries[:, 2]]
         sizes = context.sizes

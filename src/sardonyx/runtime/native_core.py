@@ -115,10 +115,6 @@ class NativeCore:
                     self._constants = loaded
         return self._constants
 
-    def new_context(self, more: int = 0) -> RunMemory:
-        """Memory for one more run at a time, with room for more entries behind the table."""
-        return RunMemory(self.image.table_size + more, self.image.fault_entries)
-
     def work(self, context: RunMemory) -> int:
         """An estimate of how long a run takes on one worker, in nanoseconds."""
         return int(context.dims[self._work_numbers].sum())

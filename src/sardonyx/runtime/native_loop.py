@@ -28,11 +28,10 @@ from sardonyx.codegen.driver import (
     MOVE_ENTRIES,
     NO_CONDITION,
 )
-from sardonyx.ir.graph import Value
-from sardonyx.plan.turns import Slices, Turns
-from sardonyx.program.image import numpy_type
+from sardonyx.program.calls import LoopSignature, SlicedPort
+from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.executor import RunControl
-from sardonyx.runtime.native_core import NativeCore, RunMemory, SizeConflict, address_of, new_array
+from sardonyx.runtime.native_core import RunMemory, SizeConflict, address_of, new_array
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -44,7 +43,6 @@ _FIRST_ROUND: Final = 1000  # turns at most before their time is measured: it ma
 _TURN: Final = 30  # nanoseconds of a turn beside its steps' work
 _AT_ONCE: Final = 1 << 26  # bytes of a stacked result that are taken at once even if the loop may end early
 _FIRST: Final = 1 << 16  # bytes of a longer one to begin with
-_MOST_PREPARED: Final = 8
 _FIRST_NUMBER: Final = np.zeros(1, np.int64)
 _TRUE: Final = np.ones(1, np.bool_)  # a turn takes place: what its body is told in every one
 
@@ -77,18 +75,15 @@ class _Stack:
         return self.capacity - 1 - turn if self.backwards else turn
 
 
-class _Prepared:
-    """A context and a loop block; for one call at a time."""
+class LoopBlock:
+    """What a context holds for iterations in native code: the block that the driver reads, and what it was set up for."""
 
-    def __init__(self, core: NativeCore, moving: Sequence[tuple[int, int]], condition_at: int) -> None:
-        self.context = core.new_context(1)
-        self.table = self.context.table.data
+    def __init__(self, context: RunContext, steps: tuple[int, int], moving: Sequence[tuple[int, int]], condition_at: int) -> None:
         moves = np.zeros(max(len(moving), 1) * MOVE_ENTRIES, np.int64)
         moves[: len(moving) * MOVE_ENTRIES : MOVE_ENTRIES] = [slot for slot, _ in moving]
         self.moves = moves.data
-        steps, count = core.steps_address, core.step_count
-        table, faults = self.context.table.ctypes.data, self.context.faults.ctypes.data
-        block = np.array([steps, count, table, moves.ctypes.data, len(moving), 0, 0, condition_at, faults, 0], np.int64)
+        table, faults = context.table_address, context.faults.ctypes.data
+        block = np.array([*steps, table, moves.ctypes.data, len(moving), 0, 0, condition_at, faults, 0], np.int64)
         assert len(block) == LOOP_ENTRIES
         self.block = block.data
         self.address = int(block.ctypes.data)
@@ -101,97 +96,99 @@ class _Prepared:
 
 
 class NativeLoop:
-    """The turns of one node, for any number of calls at once."""
+    """The iterations of one node, for any number of calls at once, in the contexts of its body's program.
 
-    def __init__(self, core: NativeCore, turns: Turns, captured: Sequence[Value], label: str) -> None:
-        self._core = core
-        self._turns = turns
-        self._captured = list(captured)
+    The inputs of that program are those of the body, then what it captures; `captures` are the positions of these among all that
+    the node captures.
+    """
+
+    def __init__(self, program: Executable, signature: LoopSignature, captures: Sequence[int], label: str) -> None:
+        self.program = program
+        self.signature = signature
+        self.captures = tuple(captures)
+        self._core = program.core
         self._label = label
-        self._inputs = [*turns.body.inputs, *captured]
-        self._made = turns.made
-        image = core.image
-        self._types = [(len(port.dims), numpy_type(port.dtype)) for port in image.inputs]
-        self._result_types = [(port.dims, numpy_type(port.dtype)) for port in image.outputs]
-        numbers = {value: len(self._inputs) + number for number, value in enumerate(self._made)}
+        image = program.core.image
+        first = self._first_output = len(image.inputs)  # inputs and outputs are numbered in one series
+        self._types = [(len(port.dims), port.numpy_type) for port in image.inputs]
+        self._result_types = [(port.dims, port.numpy_type) for port in image.outputs]
         places = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
         entries = [(slot, places[buffer], offset) for slot, buffer, offset in image.address_slots.tolist() if buffer in places]
         self._offset_dims = [offset for _, _, offset in entries]
         self._entries = [(slot, position) for slot, position, _ in entries]
         self._condition_at = NO_CONDITION
-        if turns.condition is not None:
-            # An entry behind the table follows the condition wherever turns write it.
+        if signature.condition >= 0:
+            # The entry behind the table follows the condition wherever iterations write it.
             self._condition_at = image.table_size
-            self._entries.append((self._condition_at, numbers[turns.condition]))
-        self._number = numbers
-        positions = {value: position for position, value in enumerate(turns.body.inputs)}
-        self._carried = [(positions[c.taken], numbers[c.given]) for c in turns.carried if not c.is_fixed]
-        self._sliced = [positions[slices.value] for slices in turns.sliced]
-        stacked = {numbers[slices.value] for slices in turns.stacked if slices is not None}
+            self._entries.append((self._condition_at, first + signature.condition))
+        self._carried = [(taken, first + given) for taken, given in signature.carried if given >= 0]
+        self._sliced = [slices.position for slices in signature.sliced]
+        stacked = {first + slices.position for slices in signature.stacked if slices is not None}
         self._paired = sorted({given for _, given in self._carried} - stacked)
         moving = {*stacked, *self._paired, *self._sliced, *(taken for taken, _ in self._carried)}
         self._moving = [(slot, position) for slot, position in self._entries if position in moving]
         self._scalars: Shapes = tuple((1,) * rank for rank, _ in self._types[:2])  # what a Loop's body takes first
-        self._free: list[_Prepared] = []
 
     def run(
-        self, inputs: Sequence[Any], outer: Mapping[Value, Any], sizes: Mapping[str, int], control: RunControl
+        self, inputs: Sequence[Any], outer: Sequence[Any], sizes: Mapping[str, int], control: RunControl
     ) -> tuple[Any, ...] | None:
-        """The node's outputs, or None if the turns cannot run like this; `outer` and `sizes` are what is known around it."""
+        """The node's outputs, or None if the iterations cannot run like this; `outer` is what the node captures."""
         if control.on_node is not None:
             return None
-        call = self._loop_call(inputs, outer) if self._turns.counter is not None else self._scan_call(inputs, outer)
+        captured = [outer[position] for position in self.captures]
+        call = self._loop_call(inputs, captured) if self.signature.has_counter else self._scan_call(inputs, captured)
         if call is None or call.trips <= 0:
             return None
-        prepared = self._prepare(call, sizes)
-        if prepared is None:
-            return None
-        stacks = self._stacks(prepared, call.trips)
-        if stacks is None:
-            return None
-        pairs = {}
-        for number in self._paired:
-            shape, dtype = prepared.outputs[number - len(self._inputs)]
-            pairs[number] = (_memory(shape, dtype), _memory(shape, dtype))
-        self._place(prepared, call, stacks, pairs)
-        done = self._go(prepared, call.trips, stacks, control)
-        results = self._results(call, done, stacks, pairs)
-        if len(self._free) < _MOST_PREPARED:
-            self._free.append(prepared)
-        return results
+        context = self.program.take()
+        try:
+            if not self._prepare(context, call, sizes):
+                return None
+            block = context.loop
+            stacks = self._stacks(block, call.trips)
+            if stacks is None:
+                return None
+            pairs = {}
+            for number in self._paired:
+                shape, dtype = block.outputs[number - self._first_output]
+                pairs[number] = (_memory(shape, dtype), _memory(shape, dtype))
+            self._place(context, call, stacks, pairs)
+            done = self._go(context, call.trips, stacks, control)
+            return self._results(call, done, stacks, pairs)
+        finally:
+            self.program.give(context)
 
     # What is given
 
-    def _loop_call(self, inputs: Sequence[Any], outer: Mapping[Value, Any]) -> _Call | None:
+    def _loop_call(self, inputs: Sequence[Any], captured: Sequence[Any]) -> _Call | None:
         limit, condition = (*inputs[:2], None, None)[:2]
         if (limit is not None and np.size(limit) != 1) or (condition is not None and np.size(condition) != 1):
             return None
         if condition is not None and not condition.item():
             return None
-        arrays = self._checked([_FIRST_NUMBER, _TRUE, *inputs[2:]], outer)
+        arrays = self._checked([_FIRST_NUMBER, _TRUE, *inputs[2:], *captured])
         if arrays is None:
             return None
         shapes = (*self._scalars, *[array.shape for array in arrays[2:]])
         return _Call(_ENDLESS if limit is None else int(limit.item()), arrays, shapes, inputs[2:])
 
-    def _scan_call(self, inputs: Sequence[Any], outer: Mapping[Value, Any]) -> _Call | None:
-        count = len(self._turns.carried)
+    def _scan_call(self, inputs: Sequence[Any], captured: Sequence[Any]) -> _Call | None:
+        count = len(self.signature.carried)
         leading: list[Any] = []
-        for array, slices in zip(inputs[count:], self._turns.sliced):
+        for array, slices in zip(inputs[count:], self.signature.sliced):
             if not isinstance(array, np.ndarray) or not -array.ndim <= slices.axis < array.ndim:
                 return None
             leading.append(np.moveaxis(array, slices.axis, 0))
         trips = {len(array) for array in leading}
-        arrays = self._checked([*inputs[:count], *leading], outer)
+        arrays = self._checked([*inputs[:count], *leading, *captured])
         if arrays is None or len(trips) != 1:
             return None
         shapes = tuple(array.shape[1:] if number in self._sliced else array.shape for number, array in enumerate(arrays))
         return _Call(trips.pop(), arrays, shapes, inputs[:count])
 
-    def _checked(self, given: Sequence[Any], outer: Mapping[Value, Any]) -> list[Array] | None:
+    def _checked(self, given: Sequence[Any]) -> list[Array] | None:
         """The body's inputs and what it captures as plain arrays, if they are of the types the body was compiled for."""
         arrays = []
-        for array, (_, dtype) in zip([*given, *[outer[value] for value in self._captured]], self._types):
+        for array, (_, dtype) in zip(given, self._types):
             if not isinstance(array, np.ndarray) or array.dtype != dtype:
                 return None
             arrays.append(np.asarray(array, order="C"))
@@ -199,70 +196,69 @@ class NativeLoop:
 
     # What is set up
 
-    def _prepare(self, call: _Call, sizes: Mapping[str, int]) -> _Prepared | None:
-        """A context for these shapes; None if they do not stay what they are from turn to turn."""
-        try:
-            prepared = self._free.pop()
-        except IndexError:
-            prepared = None
-        core = self._core
+    def _prepare(self, context: RunContext, call: _Call, sizes: Mapping[str, int]) -> bool:
+        """Set a context up for these shapes; False if they do not stay what they are from one iteration to the next."""
+        core, block = self._core, context.loop
         told = tuple([sizes.get(name, -1) for name in core.told])
-        if prepared is not None and prepared.shapes == call.shapes and prepared.told == told:
-            return prepared
+        if block is not None and block.shapes == call.shapes and block.told == told:
+            return True
         if -1 in told:
-            return None
+            return False
         try:
             dims = core.image.sizes(*core.symbols(call.shapes, told))
             outputs = [(tuple([dims[number] for number in numbers]), dtype) for numbers, dtype in self._result_types]
             if not self._is_stable(call.shapes, outputs):
-                return None
-            prepared = prepared or _Prepared(core, self._moving, self._condition_at)
-            prepared.shapes = None  # if setting up fails, nothing may be taken for granted
-            core.fit(prepared.context, call.shapes, told)
+                return False
+            if block is None:
+                steps = core.steps_address, core.step_count
+                block = context.loop = LoopBlock(context, steps, self._moving, self._condition_at)
+            block.shapes = context.shapes = context.given = None  # if setting up fails, nothing may be taken for granted
+            core.fit(context, call.shapes, told)
         except SizeConflict:
-            return None
-        prepared.offsets = prepared.context.dims[self._offset_dims].tolist()
-        if self._turns.condition is not None:
-            prepared.offsets.append(0)
-        prepared.outputs = outputs
-        prepared.turn = core.work(prepared.context) + _TURN
-        prepared.shapes, prepared.told = call.shapes, told
-        return prepared
+            return False
+        block.offsets = context.dims[self._offset_dims].tolist()
+        if self._condition_at != NO_CONDITION:
+            block.offsets.append(0)
+        block.outputs = outputs
+        block.turn = core.work(context) + _TURN
+        block.shapes, block.told = call.shapes, told
+        return True
 
     def _is_stable(self, shapes: Shapes, outputs: Sequence[tuple[tuple[int, ...], Any]]) -> bool:
         """Whether a turn gives carried values the shapes it takes them in, and a condition that is one truth value."""
-        condition = self._turns.condition
-        if condition is not None:
-            shape, dtype = outputs[self._number[condition] - len(shapes)]
+        condition = self.signature.condition
+        if condition >= 0:
+            shape, dtype = outputs[condition]
             if prod(shape) != 1 or dtype != np.bool_:
                 return False
         return all(outputs[given - len(shapes)] == (shapes[taken], self._types[taken][1]) for taken, given in self._carried)
 
-    def _stacks(self, prepared: _Prepared, trips: int) -> dict[int, _Stack] | None:
+    def _stacks(self, block: LoopBlock, trips: int) -> dict[int, _Stack] | None:
         """Memory for the stacked results; None if one has no such axis."""
         stacks: dict[int, _Stack] = {}
-        for slices in self._turns.stacked:
+        for slices in self.signature.stacked:
             if slices is None:
                 continue
-            number = self._number[slices.value]
-            shape, dtype = prepared.outputs[number - len(self._inputs)]
+            number = self._first_output + slices.position
+            shape, dtype = block.outputs[slices.position]
             if not -len(shape) - 1 <= slices.axis <= len(shape):
                 return None
             if number in stacks:
                 continue
             size = max(prod(shape) * dtype.itemsize, 1)
-            whole = self._turns.condition is None and trips < _ENDLESS
+            whole = self.signature.condition < 0 and trips < _ENDLESS
             capacity = trips if whole or trips * size <= _AT_ONCE else min(trips, max(_FIRST // size, 1))
             stacks[number] = _Stack(_memory((capacity, *shape), dtype), capacity, slices.backwards)
         return stacks
 
-    def _place(self, prepared: _Prepared, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:
+    def _place(self, context: RunContext, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:
         """Where the first turn finds everything, and how addresses move from there."""
-        bases = [*map(address_of, call.arrays), *[address_of(prepared.condition)] * len(self._made)]
+        block = context.loop
+        bases = [*map(address_of, call.arrays), *[address_of(block.condition)] * len(self._result_types)]
         moves: dict[int, tuple[int, int, int]] = {}
-        if self._turns.counter is not None:
-            bases[0] = prepared.address + 8 * LOOP_ITERATION
-        for position, slices in zip(self._sliced, self._turns.sliced):
+        if self.signature.has_counter:
+            bases[0] = block.address + 8 * LOOP_ITERATION
+        for position, slices in zip(self._sliced, self.signature.sliced):
             step = prod(call.shapes[position]) * call.arrays[position].itemsize
             if slices.backwards:
                 bases[position] += step * (call.trips - 1)
@@ -279,8 +275,8 @@ class NativeLoop:
             moves[number] = step, step, step
         for taken, number in self._carried:
             moves[taken] = bases[number] - bases[taken], *moves[number][:2]
-        table, rows = prepared.table, prepared.moves
-        for (slot, position), offset in zip(self._entries, prepared.offsets):
+        table, rows = context.table_view, block.moves
+        for (slot, position), offset in zip(self._entries, block.offsets):
             table[slot] = bases[position] + offset
         at = 1
         for _, position in self._moving:
@@ -289,11 +285,12 @@ class NativeLoop:
 
     # The turns
 
-    def _go(self, prepared: _Prepared, trips: int, stacks: dict[int, _Stack], control: RunControl) -> int:
+    def _go(self, context: RunContext, trips: int, stacks: dict[int, _Stack], control: RunControl) -> int:
         """Run turns until the loop is over; how many there were."""
-        block, context = prepared.block, prepared.context
+        loop: LoopBlock = context.loop
+        block, address = loop.block, loop.address
         growing = {number: stack for number, stack in stacks.items() if stack.capacity < trips}
-        at_once = min(max(_ROUND // prepared.turn, 1), _FIRST_ROUND)
+        at_once = min(max(_ROUND // loop.turn, 1), _FIRST_ROUND)
         done = 0
         block[LOOP_ITERATION] = 0
         while True:
@@ -302,7 +299,7 @@ class NativeLoop:
             block[LOOP_LIMIT] = limit
             block[LOOP_STATE] = 0
             start = time.perf_counter_ns()
-            self._core.pool.run_turns(prepared.address, context.alone)
+            self._core.pool.run_turns(address, context.alone)
             elapsed = time.perf_counter_ns() - start
             before, done, state = done, block[LOOP_ITERATION], block[LOOP_STATE]
             if state == FAULTY:
@@ -311,7 +308,7 @@ class NativeLoop:
                 return done
             for number, stack in growing.items():
                 if stack.capacity <= done:
-                    self._grow(prepared, number, stack, min(2 * stack.capacity, trips))
+                    self._grow(context, number, stack, min(2 * stack.capacity, trips))
             rate = max(elapsed, 1) // max(done - before, 1) + 1
             at_once = min(max(_ROUND // rate, 1), 4 * at_once)
 
@@ -321,7 +318,7 @@ class NativeLoop:
         except errors.InvalidArgument as fault:
             raise errors.BadNodeInput(f"{self._label}: iteration {turn}: {fault.message}") from None
 
-    def _grow(self, prepared: _Prepared, number: int, stack: _Stack, capacity: int) -> None:
+    def _grow(self, context: RunContext, number: int, stack: _Stack, capacity: int) -> None:
         """Give a stacked result more room, and move all addresses in it."""
         grown = _memory((capacity, *stack.array.shape[1:]), stack.array.dtype)
         grown[: stack.capacity] = stack.array
@@ -329,16 +326,16 @@ class NativeLoop:
         inside = [number, *(taken for taken, given in self._carried if given == number)]
         for slot, position in self._entries:
             if position in inside:
-                prepared.table[slot] += distance
+                context.table_view[slot] += distance
         stack.array, stack.capacity = grown, capacity
 
     def _results(self, call: _Call, done: int, stacks: dict[int, _Stack], pairs: Pairs) -> tuple[Any, ...]:
         results: list[Any] = []
-        for carried, initial in zip(self._turns.carried, call.carried):
-            if carried.is_fixed:
+        for (_, given), initial in zip(self.signature.carried, call.carried):
+            if given < 0:
                 results.append(initial)
                 continue
-            number = self._number[carried.given]
+            number = self._first_output + given
             if number in stacks:
                 stack = stacks[number]
                 results.append(stack.array[stack.at(done - 1), ...].copy())
@@ -347,15 +344,15 @@ class NativeLoop:
         for stack in stacks.values():
             if done < stack.capacity:
                 stack.array.resize((done, *stack.array.shape[1:]), refcheck=False)
-        for slices in self._turns.stacked:
-            results.append(None if slices is None else self._turned(stacks[self._number[slices.value]], slices))
+        for slices in self.signature.stacked:
+            results.append(None if slices is None else self._turned(stacks[self._first_output + slices.position], slices))
         return tuple(results)
 
-    def _turned(self, stack: _Stack, slices: Slices) -> Array:
+    def _turned(self, stack: _Stack, slices: SlicedPort) -> Array:
         """A stacked result with its slices along the axis and in the direction that was asked for."""
         array = stack.array[::-1] if slices.backwards != stack.backwards else stack.array
         return np.moveaxis(array, 0, slices.axis)
 
     def shrink(self) -> None:
         """Give the memory kept for later calls back."""
-        self._free = []
+        self.program.shrink()

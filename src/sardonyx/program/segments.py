@@ -5,7 +5,7 @@ has found (size segment), or Python computes something (call segment): a node by
 region of another provider; the program has a list of these calls.
 
 What Python sees of a run is a frame, with an entry for each of the program's *values*: first its inputs, then the results of
-calls and the outputs that native code writes. What else a call reads lies in the memory of the run, at a `BoundView`. Sizes are the
+calls and the outputs that native code writes. What else a call reads lies in the memory of the run: a `BoundView`. Sizes are the
 numbers of dims (see `program.image`); everything else about them follows from the image: `BoundSegments`.
 """
 

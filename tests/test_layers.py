@@ -22,6 +22,7 @@ LAYERS = {
     "compile_options": 0,
     "provider_names": 0,
     "cache_folder": 0,
+    "sources": 0,
     "forks": 0,
     "mapped_file": 0,
     "ir": 1,
@@ -65,6 +66,7 @@ ONLY = {
     "provider_names": {"errors"},
     "compile_options": {"options", "provider_names"},
     "cache_folder": {"forks"},
+    "sources": {"cache_folder"},
     "forks": set(),
     "mapped_file": set(),
     "ir": {"errors", "dtypes", "options", "mapped_file"},
@@ -77,7 +79,7 @@ ONLY = {
     "kernel": {"errors", "dtypes", "options", "forks", "ir", "target"},  # of ir only the dimensions, see below
     "program": {"errors", "dtypes", "options", "forks", "ir", "kernel"},
     "lower": {"errors", "dtypes", "options", "forks", "ir", "target", "ops", "analysis", "matching", "kernel", "program"},
-    "codegen": {"errors", "dtypes", "options", "cache_folder", "forks", "target", "kernel"},
+    "codegen": {"errors", "dtypes", "options", "cache_folder", "sources", "forks", "target", "kernel"},
     "plan": {"errors", "dtypes", "options", "ir", "ops", "analysis", "kernel", "program"},
     "cli": {"__init__"},
 }

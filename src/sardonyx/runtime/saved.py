@@ -15,7 +15,6 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx import errors
@@ -32,6 +31,7 @@ from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
 from sardonyx.runtime.origins import Origin, content_digest
 from sardonyx.runtime.pool import shared_pool
 from sardonyx.runtime.weight_store import shared_store
+from sardonyx.sources import source_version
 from sardonyx.target.machine import machine_fingerprint, runtime
 
 if TYPE_CHECKING:
@@ -44,23 +44,6 @@ _SUFFIX: Final = ".program"
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
 _LONG_TO_READ: Final = 16 << 20  # bytes of a model that is not read for nothing
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the ones unused for longest go first
-
-
-@cache
-def source_version() -> str:
-    """Changes with every file of the package: a saved program never meets another version's runtime."""
-    facts = []
-    folders = [os.path.dirname(os.path.dirname(__file__))]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if entry.name.endswith(".py"):
-                    status = entry.stat()
-                    facts.append(f"{entry.name} {status.st_size} {status.st_mtime_ns}")
-                elif "." not in entry.name and not entry.name.startswith("__") and entry.is_dir():
-                    folders.append(entry.path)
-    content = "|".join(facts).encode()
-    return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
 
 
 class CacheEntry:
@@ -88,7 +71,7 @@ class CacheEntry:
         digest = self._digest if self._path is None else self.origin.digest(self._path)
         now = environment()
         machine = f"{machine_fingerprint()}|{now.target}|{now.runtime}"
-        return f"{digest}|{self._settings}|{source_version()}|{machine}" if digest else None
+        return f"{digest}|{self._settings}|{source_version(self.folder, now.cache_trusted)}|{machine}" if digest else None
 
     @cached_property
     def is_new(self) -> bool:

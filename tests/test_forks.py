@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sardonyx import forks
-from sardonyx.forks import CachedProperty, ForkSafeLock, cached_property, held_off, importing
+from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
@@ -166,7 +166,7 @@ def test_a_cached_property_is_computed_once() -> None:
     thing = Thing()
     assert thing.made is thing.made
     assert thing.turns == 1
-    assert isinstance(Thing.made, CachedProperty)
+    assert isinstance(Thing.made, cached_property)
     assert Thing.made.__doc__ == "What is made."
 
 

@@ -19,6 +19,7 @@ LAYERS = {
     "errors": 0,
     "dtypes": 0,
     "options": 0,
+    "enums": 0,
     "compile_options": 0,
     "provider_names": 0,
     "cache_folder": 0,
@@ -62,9 +63,10 @@ LAYERS = {
 ONLY = {
     "errors": set(),
     "dtypes": set(),
-    "options": {"errors", "dtypes", "cache_folder", "provider_names"},
+    "enums": set(),
+    "options": {"enums", "errors", "dtypes", "cache_folder", "forks", "provider_names"},
     "provider_names": {"errors"},
-    "compile_options": {"options", "provider_names"},
+    "compile_options": {"enums", "options", "provider_names"},
     "cache_folder": {"forks"},
     "sources": {"cache_folder"},
     "forks": set(),
@@ -75,12 +77,12 @@ ONLY = {
     "ops": {"errors", "dtypes", "options", "ir"},
     "analysis": {"errors", "dtypes", "options", "ir", "ops"},
     "matching": {"errors", "dtypes", "options", "ir", "ops"},
-    "passes": {"errors", "dtypes", "options", "compile_options", "ir", "target", "ops", "analysis"},
+    "passes": {"enums", "errors", "dtypes", "options", "compile_options", "ir", "target", "ops", "analysis"},
     "kernel": {"errors", "dtypes", "options", "forks", "ir", "target"},  # of ir only the dimensions, see below
     "program": {"errors", "dtypes", "options", "forks", "ir", "kernel"},
     "lower": {"errors", "dtypes", "options", "forks", "ir", "target", "ops", "analysis", "matching", "kernel", "program"},
     "codegen": {"errors", "dtypes", "options", "cache_folder", "sources", "forks", "target", "kernel"},
-    "plan": {"errors", "dtypes", "options", "ir", "ops", "analysis", "kernel", "program"},
+    "plan": {"enums", "errors", "dtypes", "options", "ir", "ops", "analysis", "kernel", "program"},
     "cli": {"__init__"},
 }
 THIRD_PARTY = {"numpy", "ml_dtypes", "llvmlite"}

@@ -11,8 +11,8 @@ from onnx import helper
 from guarded_session import guarded_feeds, guarded_memory
 from lowering_case import model
 from native_support import compile_native, host_nodes
+from sardonyx.enums import GraphOptimizationLevel as Level
 from sardonyx.formats.onnx import load
-from sardonyx.options import GraphOptimizationLevel as Level
 from sardonyx.passes.pipeline import ALL
 from sardonyx.runtime import native_core
 from session_agreement import REFERENCE, difference, same_bits, session

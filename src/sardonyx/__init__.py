@@ -30,6 +30,12 @@ if TYPE_CHECKING:
         print_debug_info,
         set_seed,
     )
+    from sardonyx.enums import (
+        ExecutionMode,
+        ExecutionOrder,
+        GraphOptimizationLevel,
+        OrtExecutionProviderDevicePolicy,
+    )
     from sardonyx.errors import (
         DeviceReset,
         EngineError,
@@ -62,15 +68,7 @@ if TYPE_CHECKING:
         program_cache,
         summarize_model,
     )
-    from sardonyx.options import (
-        ExecutionMode,
-        ExecutionOrder,
-        GraphOptimizationLevel,
-        OrtExecutionProviderDevicePolicy,
-        RunOptions,
-        SessionOptions,
-        set_global_thread_pool_sizes,
-    )
+    from sardonyx.options import RunOptions, SessionOptions, set_global_thread_pool_sizes
     from sardonyx.provider_names import register_provider, unregister_provider
     from sardonyx.runtime.adapters import AdapterFormat, LoraAdapter
     from sardonyx.runtime.binding import IOBinding, SessionIOBinding
@@ -141,6 +139,7 @@ _MODULES = {
         "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
         "get_device", "get_version_string", "has_collective_ops", "preload_dlls", "print_debug_info", "set_seed",
     ),
+    "enums": ("ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtExecutionProviderDevicePolicy"),
     "errors": (
         "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
         "ModelLoaded", "NotImplemented", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
@@ -152,10 +151,7 @@ _MODULES = {
         "summarize_model",
     ),
     "session.model_compiler": ("ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo"),
-    "options": (
-        "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtExecutionProviderDevicePolicy", "RunOptions",
-        "SessionOptions", "set_global_thread_pool_sizes",
-    ),
+    "options": ("RunOptions", "SessionOptions", "set_global_thread_pool_sizes"),
     "provider_names": ("register_provider", "unregister_provider"),
     "runtime.adapters": ("AdapterFormat", "LoraAdapter"),
     "runtime.binding": ("IOBinding", "SessionIOBinding"),
@@ -173,7 +169,7 @@ _MODULES = {
     "session.inference_session": ("InferenceSession",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-_SMALL = ("errors", "options", "session.inference_session")  # what a small program needs; they import no `logging`
+_SMALL = ("enums", "errors", "options", "session.inference_session")  # what a small program needs; they import no `logging`
 _SUBMODULES = ("backend", "benchmarking", "capi", "datasets", "providers")
 
 

@@ -17,7 +17,7 @@ import time
 from _thread import get_ident
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from sardonyx.forks import held_off, importing
 
@@ -37,12 +37,18 @@ _OPEN_FLAGS: Final = (
 TRUST: Final = "SARDONYX_CACHE_TRUSTED"  # the environment variable by which a user trusts a folder that is not his own
 
 
-class Entry(NamedTuple):
+class Entry:
     """A file in the cache."""
 
-    key: str
-    size: int
-    last_use: float  # seconds since 1970
+    __slots__ = ("key", "last_use", "size")
+
+    def __init__(self, key: str, size: int, last_use: float) -> None:
+        self.key = key
+        self.size = size
+        self.last_use = last_use  # seconds since 1970
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.key, self.size, self.last_use))
 
 
 def write_atomically(path: str | os.PathLike[str], *pieces: bytes | memoryview) -> str:

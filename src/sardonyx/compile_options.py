@@ -9,14 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sardonyx.options import (
-    DISABLED_OPTIMIZERS_KEY,
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    SessionOptions,
-    environment,
-)
+from sardonyx.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
+from sardonyx.options import DISABLED_OPTIMIZERS_KEY, SessionOptions, environment
 from sardonyx.provider_names import CPU_PROVIDER, usable_providers
 
 

@@ -21,9 +21,7 @@ import weakref
 from _thread import RLock, allocate_lock, get_ident  # what threading.Lock is; a small program would notice the import of that
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar, overload
-
-T = TypeVar("T")
+from typing import TYPE_CHECKING, Any, Final
 
 _POLLED_EACH: Final = 0.0005  # seconds
 
@@ -43,33 +41,27 @@ class ForkSafeLock:
         self._lock.release()
 
 
-class CachedProperty(Generic[T]):
-    """Computed when it is first asked for, then kept in the object's `__dict__`.
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property  # noqa: PLC0414 - for those who import it from here
+else:
 
-    Two threads may both compute it, but all get the same object.
-    """
+    class cached_property:  # noqa: N801 - the name of the one it replaces
+        """Computed when it is first asked for, then kept in the object's `__dict__`.
 
-    def __init__(self, compute: Callable[[Any], T]) -> None:
-        self._compute = compute
-        self.__doc__ = compute.__doc__
+        Two threads may both compute it, but all get the same object.
+        """
 
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        self._name = name
+        def __init__(self, compute):
+            self._compute = compute
+            self.__doc__ = compute.__doc__
 
-    @overload
-    def __get__(self, instance: None, owner: type[Any] | None = None) -> CachedProperty[T]: ...
+        def __set_name__(self, owner, name):
+            self._name = name
 
-    @overload
-    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
-
-    def __get__(self, instance: object, owner: type[Any] | None = None) -> CachedProperty[T] | T:
-        if instance is None:
-            return self
-        value: T = instance.__dict__.setdefault(self._name, self._compute(instance))
-        return value
-
-
-cached_property = CachedProperty
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            return instance.__dict__.setdefault(self._name, self._compute(instance))
 
 
 class _Importing:

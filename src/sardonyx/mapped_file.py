@@ -76,6 +76,8 @@ class Mapping:
             _libc.madvise(self._address + start, end - start, mmap.MADV_DONTNEED)
 
 
+# Arrays that all of the process may use, by a key that tells what is in them (see `runtime.weight_store`).
+shared_arrays: Final[weakref.WeakValueDictionary[str, np.ndarray[Any, Any]]] = weakref.WeakValueDictionary()
 _mappings: weakref.WeakValueDictionary[tuple[FileIdentity, int], Mapping] = weakref.WeakValueDictionary()
 _CLOCK_TICK: Final = 20_000_000  # nanoseconds: two changes of a file closer to each other may leave it with the same times
 

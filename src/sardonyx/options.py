@@ -7,21 +7,24 @@ environment()    the environment variables; nothing else in the package reads th
 
 from __future__ import annotations
 
-import enum
 import operator
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 import numpy as np
 
 from sardonyx import errors
 from sardonyx.cache_folder import TRUST
+from sardonyx.forks import importing
 from sardonyx.provider_names import KNOWN_PROVIDERS, usable_providers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from sardonyx.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 
 T = TypeVar("T")
 
@@ -32,74 +35,53 @@ EXTERNAL_FOLDER_KEY: Final = "session.model_external_initializers_file_folder_pa
 SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 
 
-class OrtEnum(enum.IntEnum):
-    """An enumeration that prints as ONNX Runtime's do: with its class and member name."""
+class Environment:
+    """The environment variables Sardonyx knows, as they are when they are asked for."""
 
-    def __str__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
+    __slots__ = ()
 
+    @property
+    def load_config_from_model(self) -> bool:
+        """ORT_LOAD_CONFIG_FROM_MODEL=1: session options out of the model's metadata."""
+        return os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1"
 
-class GraphOptimizationLevel(OrtEnum):
-    """How much a graph is rewritten before it runs."""
+    @property
+    def excluded_backend_providers(self) -> frozenset[str]:
+        """ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS: comma list, for the backend interface."""
+        return frozenset(filter(None, os.environ.get("ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS", "").split(",")))
 
-    ORT_DISABLE_ALL = 0
-    ORT_ENABLE_BASIC = 1
-    ORT_ENABLE_EXTENDED = 2
-    ORT_ENABLE_LAYOUT = 3
-    ORT_ENABLE_ALL = 99
+    @property
+    def verify(self) -> bool:
+        """SARDONYX_VERIFY=1: check the graph after every pass."""
+        return os.environ.get("SARDONYX_VERIFY") == "1"
 
+    @property
+    def cache_folder(self) -> str | None:
+        """SARDONYX_CACHE_DIR: where object code is kept; empty: nowhere."""
+        return _cache_folder()
 
-class ExecutionMode(OrtEnum):
-    """Whether branches of a graph may run at the same time."""
+    @property
+    def cache_trusted(self) -> bool:
+        """SARDONYX_CACHE_TRUSTED=1: that folder is used whoever owns it, and need not be written to."""
+        return os.environ.get(TRUST) == "1"
 
-    ORT_SEQUENTIAL = 0
-    ORT_PARALLEL = 1
+    @property
+    def runtime(self) -> str:
+        """SARDONYX_RUNTIME=plain: threads wait in Python and LLVM loads code, as on systems without anything better."""
+        return os.environ.get("SARDONYX_RUNTIME") or "native"
 
-
-class ExecutionOrder(OrtEnum):
-    """The rule by which nodes are put in order."""
-
-    DEFAULT = 0
-    PRIORITY_BASED = 1
-    MEMORY_EFFICIENT = 2
-
-
-class OrtExecutionProviderDevicePolicy(OrtEnum):
-    """Which kind of device to prefer when providers are chosen automatically."""
-
-    DEFAULT = 0
-    PREFER_CPU = 1
-    PREFER_NPU = 2
-    PREFER_GPU = 3
-    MAX_PERFORMANCE = 4
-    MAX_EFFICIENCY = 5
-    MIN_OVERALL_POWER = 6
+    @property
+    def target(self) -> str:
+        """SARDONYX_TARGET: the level of the instruction set that is compiled for; native: all that the machine has."""
+        return os.environ.get("SARDONYX_TARGET") or "native"
 
 
-class Environment(NamedTuple):
-    """The environment variables Sardonyx knows."""
-
-    load_config_from_model: bool  # ORT_LOAD_CONFIG_FROM_MODEL=1: session options out of the model's metadata
-    excluded_backend_providers: frozenset[str]  # ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS: comma list, for the backend interface
-    verify: bool  # SARDONYX_VERIFY=1: check the graph after every pass
-    cache_folder: str | None  # SARDONYX_CACHE_DIR: where object code is kept; empty: nowhere
-    cache_trusted: bool  # SARDONYX_CACHE_TRUSTED=1: that folder is used whoever owns it, and need not be written to
-    runtime: str  # SARDONYX_RUNTIME=plain: threads wait in Python and LLVM loads code, as on systems without anything better
-    target: str  # SARDONYX_TARGET: the level of the instruction set that is compiled for; native: all that the machine has
+_ENVIRONMENT: Final = Environment()
 
 
 def environment() -> Environment:
-    """The environment as it is now."""
-    excluded = os.environ.get("ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS", "")
-    return Environment(
-        load_config_from_model=os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1",
-        excluded_backend_providers=frozenset(filter(None, excluded.split(","))),
-        verify=os.environ.get("SARDONYX_VERIFY") == "1",
-        cache_folder=_cache_folder(),
-        cache_trusted=os.environ.get(TRUST) == "1",
-        runtime=os.environ.get("SARDONYX_RUNTIME") or "native",
-        target=os.environ.get("SARDONYX_TARGET") or "native",
-    )
+    """The environment."""
+    return _ENVIRONMENT
 
 
 def _cache_folder() -> str | None:
@@ -116,11 +98,15 @@ def _cache_folder() -> str | None:
 
 
 class Setting(Generic[T]):
-    """An attribute with a type: what is assigned goes through `convert`, which raises TypeError for what does not fit."""
+    """An attribute with a type: what is assigned goes through `convert`, which raises TypeError for what does not fit.
 
-    def __init__(self, default: T, convert: Callable[[Any], T], doc: str) -> None:
+    `enumeration` names the enumeration that the values are members of; then `default` is the name of a member.
+    """
+
+    def __init__(self, default: Any, convert: Callable[[Any], T], doc: str, enumeration: str = "") -> None:
         self.default = default
         self.convert = convert
+        self.enumeration = enumeration
         self.__doc__ = doc
 
     def __set_name__(self, owner: type[Any], name: str) -> None:
@@ -135,8 +121,11 @@ class Setting(Generic[T]):
     def __get__(self, instance: _Settings | None, owner: type[Any]) -> Setting[T] | T:
         if instance is None:
             return self
-        value: T = instance._values.get(self.name, self.default)
-        return value
+        value: Any = instance._values.get(self.name)
+        if value is None:
+            value = getattr(_enumeration(self.enumeration), self.default) if self.enumeration else self.default
+        found: T = value
+        return found
 
     def __set__(self, instance: _Settings, value: Any) -> None:
         try:
@@ -178,13 +167,23 @@ def _path(value: Any) -> str:
     raise TypeError(f"expected a str or a path, got {value!r}")
 
 
-def _member(of: type[T]) -> Callable[[Any], T]:
-    def convert(value: Any) -> T:
-        if isinstance(value, of):
-            return value
-        raise TypeError(f"expected a member of {of.__name__}, got {value!r}")
+def _enumeration(name: str) -> Any:
+    """An enumeration, which is made when it is first needed."""
+    with importing:
+        from sardonyx import enums  # lazy: few programs choose anything
 
-    return convert
+    return getattr(enums, name)
+
+
+def _member(of: str, value: Any) -> Any:
+    """A value that must be a member of an enumeration."""
+    if isinstance(value, _enumeration(of)):
+        return value
+    raise TypeError(f"expected a member of {of}, got {value!r}")
+
+
+def _choice(enumeration: str, default: str, doc: str) -> Setting[Any]:
+    return Setting(default, partial(_member, enumeration), doc, enumeration)
 
 
 class _Settings:
@@ -244,10 +243,10 @@ class SessionOptions(_Settings):
     use_per_session_threads = Setting(True, _boolean, "False: use the threads set by set_global_thread_pool_sizes.")
     intra_op_num_threads = Setting(0, _c_int, "Threads that work on one node; 0 or less: as many as the machine gives.")
     inter_op_num_threads = Setting(0, _c_int, "Nodes that may run at the same time in parallel mode; 0: chosen.")
-    execution_mode = Setting(ExecutionMode.ORT_SEQUENTIAL, _member(ExecutionMode), "Sequential (default) or parallel.")
-    execution_order = Setting(ExecutionOrder.DEFAULT, _member(ExecutionOrder), "The rule by which nodes are put in order.")
-    graph_optimization_level = Setting(
-        GraphOptimizationLevel.ORT_ENABLE_ALL, _member(GraphOptimizationLevel), "How much the graph is rewritten; default all."
+    execution_mode: Setting[ExecutionMode] = _choice("ExecutionMode", "ORT_SEQUENTIAL", "Sequential (default) or parallel.")
+    execution_order: Setting[ExecutionOrder] = _choice("ExecutionOrder", "DEFAULT", "The rule by which nodes are put in order.")
+    graph_optimization_level: Setting[GraphOptimizationLevel] = _choice(
+        "GraphOptimizationLevel", "ORT_ENABLE_ALL", "How much the graph is rewritten; default all."
     )
     use_deterministic_compute = Setting(False, _boolean, "Whether only deterministic kernels may be used; ours all are.")
 
@@ -342,13 +341,13 @@ class SessionOptions(_Settings):
 
     def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
         """Choose providers by a policy; there is the CPU alone, so every policy chooses it."""
-        self._policy = _member(OrtExecutionProviderDevicePolicy)(policy)
+        self._policy = _member("OrtExecutionProviderDevicePolicy", policy)
 
     def set_provider_selection_policy_delegate(self, delegate: Callable[..., Any]) -> None:
         """Choose providers by a function; there is the CPU alone, so it is not asked."""
         if not callable(delegate):
             raise TypeError(f"expected a callable, got {delegate!r}")
-        self._policy = OrtExecutionProviderDevicePolicy.DEFAULT
+        self._policy = _enumeration("OrtExecutionProviderDevicePolicy").DEFAULT
 
     def has_providers(self) -> bool:
         """Whether providers or a policy were set on these options."""

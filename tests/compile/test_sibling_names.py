@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import GraphProto, TensorProto, helper, numpy_helper
 
-from sardonyx.options import GraphOptimizationLevel as Level
+from sardonyx.enums import GraphOptimizationLevel as Level
 from session_agreement import session
 
 node = helper.make_node

@@ -19,7 +19,8 @@ from onnx.backend.test.runner import Runner
 
 from guarded_session import guarded_memory
 from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep
-from sardonyx.options import GraphOptimizationLevel, SessionOptions
+from sardonyx.enums import GraphOptimizationLevel
+from sardonyx.options import SessionOptions
 from sardonyx.provider_names import CPU_PROVIDER, REFERENCE_PROVIDER
 from sardonyx.session.inference_session import InferenceSession
 

@@ -17,7 +17,7 @@ import sardonyx
 from guarded_session import guarded_feeds, guarded_memory
 from random_models import RandomModel, Sizes
 from random_steps import random_model
-from sardonyx.options import GraphOptimizationLevel as Level
+from sardonyx.enums import GraphOptimizationLevel as Level
 from sardonyx.runtime import native_core
 from session_agreement import REFERENCE, difference, outcome, same_bits, session
 

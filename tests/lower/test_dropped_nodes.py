@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from contradictions import with_open_sizes
 from lowering_case import Array, model
 from native_support import compile_native
+from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.errors import SardonyxError
-from sardonyx.options import GraphOptimizationLevel
 from sardonyx.program.steps import KernelStep
 from session_agreement import REFERENCE, session
 

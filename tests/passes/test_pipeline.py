@@ -12,6 +12,7 @@ import pytest
 from pass_support import assert_same, copy_of, evaluate, model_of, operators
 from sardonyx import dtypes
 from sardonyx.compile_options import CompileOptions
+from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.errors import EngineError, InvalidArgument
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.dims import symbol
@@ -19,7 +20,6 @@ from sardonyx.ir.graph import Graph, Model
 from sardonyx.ir.text import format_graph, parse_graph
 from sardonyx.ir.types import TensorType
 from sardonyx.lower import registry as lowering
-from sardonyx.options import GraphOptimizationLevel
 from sardonyx.passes import pipeline
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.pipeline import ALL, BASIC, EXTENDED, FOLDING_LIMIT_KEY, LAYOUT, Stage, run_passes, stages_for

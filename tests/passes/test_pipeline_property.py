@@ -16,6 +16,7 @@ from pass_support import assert_same, copy_of, evaluate, model_of
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.compile_options import CompileOptions
+from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.graph import Graph, Model, Node, Value
@@ -24,7 +25,6 @@ from sardonyx.ir.text import format_graph
 from sardonyx.ir.types import TensorType
 from sardonyx.ops import registry
 from sardonyx.ops.registry import EvalContext
-from sardonyx.options import GraphOptimizationLevel
 from sardonyx.passes.pipeline import run_passes
 
 VERSION = 22

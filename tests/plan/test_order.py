@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sardonyx.analysis.liveness import used_values
+from sardonyx.enums import ExecutionOrder
 from sardonyx.errors import InvalidGraph
 from sardonyx.ir.builder import GraphBuilder, make_attr
 from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.text import parse_graph
-from sardonyx.options import ExecutionOrder
 from sardonyx.plan.order import execution_order
 
 DEFAULT, PRIORITY, MEMORY = ExecutionOrder

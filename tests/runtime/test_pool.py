@@ -17,7 +17,7 @@ import pytest
 import sardonyx
 from counting_job import STEPS, UNITS, Job
 from model_text import model
-from sardonyx.codegen import driver
+from sardonyx.codegen import blocks
 from sardonyx.compile.assemble import library
 from sardonyx.datasets import get_example
 from sardonyx.runtime import pool as pools
@@ -115,7 +115,7 @@ def test_a_pool_has_room_for_every_worker(workers: int) -> None:
     try:
         block = pool._block
         assert isinstance(block, ctypes.Array)
-        assert pool._address + driver.LINES + driver.LINE * workers <= ctypes.addressof(block) + len(block)
+        assert pool._address + blocks.LINES + blocks.LINE * workers <= ctypes.addressof(block) + len(block)
     finally:
         pool.close()
 

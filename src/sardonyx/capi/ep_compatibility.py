@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sardonyx import errors
+from sardonyx.enums import OrtEnum
 from sardonyx.formats.onnx import load
-from sardonyx.options import OrtEnum
 from sardonyx.provider_names import usable_providers
 from sardonyx.runtime.devices import OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType
 

@@ -21,6 +21,7 @@ from sardonyx.capi.ep_compatibility import (
     get_hardware_device_ep_incompatibility_details,
     get_model_compatibility_for_ep_devices,
 )
+from sardonyx.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from sardonyx.errors import (
     DeviceReset,
     EngineError,
@@ -38,15 +39,7 @@ from sardonyx.errors import (
     NotImplemented,  # noqa: A004 - the name users of ONNX Runtime catch
     RuntimeException,
 )
-from sardonyx.options import (
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    OrtExecutionProviderDevicePolicy,
-    RunOptions,
-    SessionOptions,
-    set_global_thread_pool_sizes,
-)
+from sardonyx.options import RunOptions, SessionOptions, set_global_thread_pool_sizes
 from sardonyx.runtime.adapters import AdapterFormat, LoraAdapter
 from sardonyx.runtime.binding import SessionIOBinding
 from sardonyx.runtime.devices import (

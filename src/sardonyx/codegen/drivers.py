@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sardonyx.codegen.driver import COUNT, GIVE, LOOP, SLEEPERS, SPINS, STEPS, STOP, TABLE, WORKERS, System, common_ir
+from sardonyx.codegen.blocks import COUNT, GIVE, LOOP, SLEEPERS, SPINS, STEPS, STOP, TABLE, WORKERS
+from sardonyx.codegen.driver import System, common_ir
 from sardonyx.target.machine import LINUX, PLAIN
 from sardonyx.target.target import Target
 

@@ -31,11 +31,12 @@ from sardonyx.compile.providers import (
     with_nodes_back,
 )
 from sardonyx.compile_options import CompileOptions
+from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
-from sardonyx.options import GraphOptimizationLevel, environment
+from sardonyx.options import environment
 from sardonyx.passes.apply_overrides import (
     free_parameters,
     free_sequence_elements,

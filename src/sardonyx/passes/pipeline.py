@@ -17,10 +17,10 @@ from typing import Final
 
 from sardonyx import errors
 from sardonyx.compile_options import CompileOptions
+from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
-from sardonyx.options import GraphOptimizationLevel
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift

@@ -19,10 +19,10 @@ from typing import Any
 
 from sardonyx.analysis.cycles import find_cycle
 from sardonyx.analysis.liveness import used_values
+from sardonyx.enums import ExecutionOrder
 from sardonyx.errors import InvalidGraph
 from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ops.registry import Trait, traits
-from sardonyx.options import ExecutionOrder
 
 
 def execution_order(graph: Graph, kind: ExecutionOrder = ExecutionOrder.DEFAULT) -> list[Node]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sardonyx import errors
+from sardonyx.enums import OrtEnum
 from sardonyx.forks import importing
-from sardonyx.options import OrtEnum
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.target.machine import architecture
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from sardonyx.codegen.driver import BIND_ENTRIES, BLOCK_POOL
+from sardonyx.codegen.blocks import BIND_ENTRIES, BLOCK_POOL
 from sardonyx.program.image import numpy_type
 from sardonyx.runtime.native_core import Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx import errors
-from sardonyx.codegen.driver import (
+from sardonyx.codegen.blocks import (
     ENDED,
     FAULTY,
     LOOP_ENTRIES,

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from sardonyx.codegen.driver import BLOCK_COUNT, BLOCK_ENTRIES, BLOCK_STEPS, BLOCK_TABLE, GIVE
+from sardonyx.codegen.blocks import BLOCK_COUNT, BLOCK_ENTRIES, BLOCK_STEPS, BLOCK_TABLE, GIVE
+from sardonyx.forks import cached_property
 from sardonyx.runtime.pool import Pool
 
 Job: TypeAlias = Callable[[int], object]  # what each worker does, given its number
 
-_bind_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _give = ctypes.CFUNCTYPE(None)(lambda: time.sleep(0))  # lets others use the core
 
 
@@ -67,8 +67,9 @@ class PlainPool(Pool):
 
     _crew: _Crew
 
-    def _find_entries(self) -> None:
-        self._bind = _bind_type(self._driver.functions["bind"])
+    @cached_property
+    def _bind(self) -> Callable[..., None]:
+        return self._function("bind")
 
     def run(self, steps: int, count: int, table: int) -> None:
         """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""

@@ -17,28 +17,26 @@ import weakref
 from _thread import allocate_lock
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sardonyx.codegen.driver import LINE, LINES, SPINS, WORKERS
+from sardonyx.codegen.blocks import LINE, LINES, SPINS, WORKERS
 from sardonyx.codegen.loader import LoadedCode
-from sardonyx.forks import ForkSafeLock, held_off, importing
+from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
 from sardonyx.target.machine import PLAIN
 
 if TYPE_CHECKING:
     from threading import Thread
 
 _MOST_WORKERS = 256  # of a pool, on machines with fewer cores: each more of them makes every barrier longer
+_LONGEST = 1 << 16  # bytes that are read of a file of the system
 _SPINS = 40_000  # turns of about 40 ns: 1.6 ms
 
-_start_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
-_run_type = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-)
-_work_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-_launch_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_turns_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-_start_turns_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-_stop_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+# Functions of the driver and what they take: p a pointer, i an integer of 64 bits
+_ARGUMENTS: Final = {
+    "start": "ppip", "run": "ppipii", "work": "pii", "launch": "p", "turns": "ppii", "start_turns": "pp", "stop": "p",
+    "bind": "p",
+}  # fmt: skip
+_TYPES: Final = {"p": ctypes.c_void_p, "i": ctypes.c_int64}
 
 
 def usable_cores() -> int:
@@ -72,10 +70,15 @@ def _cgroup_quota(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") 
 def _text(path: str) -> str:
     """A short file of the system, or nothing."""
     try:
-        with open(path, encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, ValueError):
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
         return ""
+    try:
+        return os.read(descriptor, _LONGEST).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 class Pool:
@@ -85,10 +88,7 @@ class Pool:
         self.workers = workers
         self._driver = driver
         self._spins = _SPINS if spinning else 0
-        self._run = _run_type(driver.functions["run"])
-        self._launch = _launch_type(driver.functions["launch"])
-        self._turns = _turns_type(driver.functions["turns"])
-        self._find_entries()
+        self._launch = self._function("launch")
         self._busy = allocate_lock()
         self._threads: list[Thread] = []
         self._pid = 0
@@ -96,10 +96,26 @@ class Pool:
         self._address = 0
         _pools.add(self)
 
-    def _find_entries(self) -> None:
-        """The functions of the driver that serve this way of waiting."""
-        self._start = _start_type(self._driver.functions["start"])
-        self._start_turns = _start_turns_type(self._driver.functions["start_turns"])
+    def _function(self, name: str) -> Callable[..., None]:
+        """A function of the driver. Making one takes longer than calling it: most are made when they are first called."""
+        kind = ctypes.CFUNCTYPE(None, *map(_TYPES.__getitem__, _ARGUMENTS[name]))
+        return kind(self._driver.functions[name])
+
+    @cached_property
+    def _run(self) -> Callable[..., None]:
+        return self._function("run")
+
+    @cached_property
+    def _turns(self) -> Callable[..., None]:
+        return self._function("turns")
+
+    @cached_property
+    def _start(self) -> Callable[..., None]:
+        return self._function("start")
+
+    @cached_property
+    def _start_turns(self) -> Callable[..., None]:
+        return self._function("start_turns")
 
     def run(self, steps: int, count: int, table: int) -> None:
         """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
@@ -172,11 +188,11 @@ class Pool:
 
     def _waiting(self, address: int, worker: int, block: object) -> Callable[[], None]:
         """What a worker's thread does."""
-        return partial(_sit, _work_type(self._driver.functions["work"]), address, worker, block)
+        return partial(_sit, self._function("work"), address, worker, block)
 
     def _stop(self, address: int) -> None:
         """Tell the workers to end."""
-        _stop_type(self._driver.functions["stop"])(address)
+        self._function("stop")(address)
 
     def close(self) -> None:
         """End the threads; a later run starts new ones."""
@@ -200,8 +216,8 @@ def _warn(text: str, *facts: object) -> None:
     log(WARNING, text, *facts)
 
 
-def _sit(work: object, address: int, worker: int, block: object) -> None:
-    work(address, worker, 0)  # type: ignore[operator]
+def _sit(work: Callable[..., None], address: int, worker: int, block: object) -> None:
+    work(address, worker, 0)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

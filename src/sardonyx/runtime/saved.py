@@ -23,20 +23,19 @@ from sardonyx.codegen.loader import ENTRY, load
 from sardonyx.forks import ForkSafeLock, cached_property, importing
 from sardonyx.formats.program.container import FormatError
 from sardonyx.formats.program.read import ProgramCode, ProgramFile
-from sardonyx.mapped_file import FileIdentity, identity_at, map_file
+from sardonyx.mapped_file import FileIdentity, identity_at, map_file, shared_arrays
 from sardonyx.options import environment
-from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.native_core import Array, NativeCore, SizeConflict
 from sardonyx.runtime.origins import Origin, content_digest
 from sardonyx.runtime.pool import shared_pool
-from sardonyx.runtime.weight_store import shared_store
 from sardonyx.sources import source_version
 from sardonyx.target.machine import machine_fingerprint, runtime
 
 if TYPE_CHECKING:
     from sardonyx.formats.program.write import Record
     from sardonyx.plan.plan import ExecutionPlan, Port
+    from sardonyx.runtime.cases import Case
     from sardonyx.runtime.executor import RunControl
     from sardonyx.runtime.ports import ModelDescription
 
@@ -170,7 +169,7 @@ def read(place: CacheEntry, case: Case | None = None) -> ProgramFile | None:
         return None
     saved.mark_used(name)
     for number, known in file.keys.items():
-        shared_store().offer(known, file.arrays[number])
+        shared_arrays.setdefault(known, file.arrays[number])
     return file
 
 
@@ -282,6 +281,9 @@ class SavedCases(_SavedModel):
     ) -> None:
         super().__init__(file, open_full)
         self._load_case = load_case
+        with importing:
+            from sardonyx.runtime.cases import CaseTable  # lazy: most models have one program
+
         self._cases = CaseTable(file.deciding)
         self._loaded: list[LoadedProgram] = []
         self._missing: set[Case] = set()

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx import dtypes
+from sardonyx.enums import OrtEnum
 from sardonyx.ir.tensor import Array
-from sardonyx.options import OrtEnum
 from sardonyx.runtime.devices import OrtDevice, require_cpu
 
 

@@ -10,7 +10,7 @@ only the memory. Arrays are read-only; a store does not keep them: an array ends
     WeightStore(levels=[folder])    asks other places (a file of packed weights) before it packs, and hands them what it packed
 
 Packing is streamed: a large source is packed in blocks, and its pages leave memory behind it. Saved programs hand in the arrays
-of their file (`offer`), so that compiling the same model for another set of fetched values packs nothing.
+of their file (`mapped_file.shared_arrays`), so that compiling the same model for another set of fetched values packs nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from sardonyx.forks import ForkSafeLock
+from sardonyx.mapped_file import shared_arrays
 
 if TYPE_CHECKING:
     from sardonyx.program.constants import Constant, Derived
@@ -46,11 +47,18 @@ class Level(Protocol):
 class WeightStore:
     """Arrays of constants, by key."""
 
-    def __init__(self, *, by_content: bool = False, keeps: bool = False, levels: Sequence[Level] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        by_content: bool = False,
+        keeps: bool = False,
+        levels: Sequence[Level] = (),
+        arrays: weakref.WeakValueDictionary[str, Array] | None = None,
+    ) -> None:
         self._by_content = by_content or bool(levels)
         self._kept: dict[str, Array] | None = {} if keeps else None
         self._levels = tuple(levels)
-        self._arrays: weakref.WeakValueDictionary[str, Array] = weakref.WeakValueDictionary()
+        self._arrays = weakref.WeakValueDictionary() if arrays is None else arrays
         self._locks: weakref.WeakValueDictionary[str, ForkSafeLock] = weakref.WeakValueDictionary()  # of keys being made
         self._lock = ForkSafeLock()
         self.made = 0  # how many arrays were packed here
@@ -65,11 +73,6 @@ class WeightStore:
     def array(self, constant: Constant) -> Array:
         """The array of one constant."""
         return self.load([(0, constant)])[0]
-
-    def offer(self, key: str, array: Array) -> None:
-        """Let others use an array that exists: one that lies in a mapped file."""
-        with self._lock:
-            self._arrays.setdefault(key, array)
 
     def _array(self, constant: Constant, packing: _Packing) -> Array:
         from sardonyx.program.constants import (  # lazy: a start from a saved program packs nothing
@@ -196,7 +199,7 @@ def _read_only(array: Array) -> Array:
     return found
 
 
-_shared: Final = WeightStore()
+_shared: Final = WeightStore(arrays=shared_arrays)
 
 
 def shared_store() -> WeightStore:

@@ -17,7 +17,7 @@ from sardonyx.runtime.values import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
     from sardonyx.runtime.binding import IOBinding
-    from sardonyx.session.opened import CompiledModel
+    from sardonyx.session.opening import CompiledModel
 
 _UNCONTROLLED: Final = RunControl()
 

@@ -13,21 +13,22 @@ from sardonyx import errors
 from sardonyx.compile.compiler import compile_model
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
+from sardonyx.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.formats.onnx import load, save
 from sardonyx.formats.program.write import Record
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
-from sardonyx.options import EXTERNAL_FOLDER_KEY, ExecutionMode, GraphOptimizationLevel, SessionOptions
+from sardonyx.options import EXTERNAL_FOLDER_KEY, SessionOptions
 from sardonyx.plan.native import constant_keys
 from sardonyx.runtime import saved
 from sardonyx.runtime.cases import Case
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type, to_plain
 from sardonyx.runtime.profile import Profiler
-from sardonyx.session.opened import CompiledModel, Opened, ProviderSettings
+from sardonyx.session.opening import Opened, ProviderSettings
 
 if TYPE_CHECKING:
-    from sardonyx.session.opening import Opening
+    from sardonyx.session.opening import CompiledModel, Opening
 
 _EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
 _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"

@@ -18,8 +18,7 @@ from sardonyx.runtime.binding import SessionIOBinding
 from sardonyx.runtime.devices import CPU_MEMORY, OrtDevice, OrtEpDevice, OrtMemoryInfo, get_ep_devices, require_cpu
 from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.values import OrtValue, OrtValueVector
-from sardonyx.session.opened import Opened
-from sardonyx.session.opening import Opening
+from sardonyx.session.opening import Opened, Opening
 
 
 class InnerSession:

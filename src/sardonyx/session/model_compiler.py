@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from sardonyx import dtypes, errors
 from sardonyx.compile.compiler import compile_model
 from sardonyx.compile_options import CompileOptions
+from sardonyx.enums import GraphOptimizationLevel, OrtEnum
 from sardonyx.formats.onnx import dense_initializers, load, save, to_bytes
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import ExternalLocation
-from sardonyx.options import GraphOptimizationLevel, OrtEnum, SessionOptions
+from sardonyx.options import SessionOptions
 from sardonyx.runtime.values import OrtValue
 
 

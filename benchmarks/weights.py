@@ -36,8 +36,8 @@ def write_model(path: Path, columns: list[int]) -> None:
     tensors, nodes = [], []
     with path.with_suffix(".data").open("wb") as file:
         for number, count in enumerate(columns):
-            turned = number == 1
-            shape = [count, _SIDE] if turned else [_SIDE, count]
+            transposed = number == 1
+            shape = [count, _SIDE] if transposed else [_SIDE, count]
             tensor = TensorProto(name=f"w{number}", data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
             facts = {"location": path.with_suffix(".data").name, "offset": str(file.tell()), "length": str(4 * _SIDE * count)}
             for key, value in facts.items():
@@ -45,7 +45,7 @@ def write_model(path: Path, columns: list[int]) -> None:
             for _ in range(shape[0]):
                 file.write(random.random(shape[1], np.float32).tobytes())
             tensors.append(tensor)
-            nodes.append(helper.make_node("Gemm", ["x", tensor.name], [f"y{number}"], transB=int(turned)))
+            nodes.append(helper.make_node("Gemm", ["x", tensor.name], [f"y{number}"], transB=int(transposed)))
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", _SIDE])]
     outputs = [helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None) for node in nodes]
     graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)

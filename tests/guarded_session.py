@@ -46,7 +46,7 @@ class _Guard:
             self._alive[-1].make_read_only()
         return copied
 
-    def spread(self, layout: ArenaLayout, context: RunMemory) -> None:
+    def isolate(self, layout: ArenaLayout, context: RunMemory) -> None:
         """Every buffer of an arena in memory of its own."""
         for number, size in zip(layout.buffers.tolist(), layout.bytes_of(context.dims).tolist()):
             context.bases[number] = self.empty((size,), np.uint8).ctypes.data
@@ -54,7 +54,7 @@ class _Guard:
 
     def place(self, core: NativeCore, context: RunMemory) -> None:
         """Every buffer of the arena, and every constant, in memory of its own."""
-        self.spread(core._layout, context)
+        self.isolate(core._layout, context)
         bases = context.bases
         for number, array in core.constants.items():
             bases[number] = self.copy(array, read_only=True).ctypes.data
@@ -82,7 +82,7 @@ def guarded_memory(at_start: bool = False) -> Iterator[_Guard]:
 
     def guarded_place_late(self: NativeCore, context: RunMemory, members: tuple[int, ...]) -> None:
         place_late(self, context, members)
-        guard.spread(self._late_layouts[members], context)
+        guard.isolate(self._late_layouts[members], context)
 
     numpy_with_guards = _NumpyWith(guard)
     with (

@@ -61,8 +61,8 @@ def product(g: Grower) -> None:
     kind = g.random.randrange(4)
     if kind == 0 and x.rank >= 2:
         perm = [*range(x.rank - 2), x.rank - 1, x.rank - 2]
-        (turned,) = g.put("Transpose", x, perm=perm)
-        g.put("MatMul", x, turned, exact=False)
+        (exchanged,) = g.put("Transpose", x, perm=perm)
+        g.put("MatMul", x, exchanged, exact=False)
         return
     if kind == 1 and x.rank >= 2 and x.static(x.rank - 2):
         g.put("MatMul", g.weights(x.dtype, g.random.choice((1, 3, 8)), x.size(x.rank - 2)), x, exact=False)
@@ -152,8 +152,8 @@ def attention(g: Grower) -> None:
     width = x.size(x.rank - 1)
     q, k, v = (g.put("MatMul", x, g.weights(x.dtype, width, 4), exact=False)[0] for _ in range(3))
     perm = [*range(x.rank - 2), x.rank - 1, x.rank - 2]
-    (turned,) = g.put("Transpose", k, perm=perm)
-    (scores,) = g.put("MatMul", q, turned)
+    (exchanged,) = g.put("Transpose", k, perm=perm)
+    (scores,) = g.put("MatMul", q, exchanged)
     (scores,) = g.put("Mul", scores, np.asarray(0.25).astype(x.dtype))
     if g.chance(2):
         (scores,) = g.put("Add", scores, g.put("Mul", scores, np.asarray(-0.5).astype(x.dtype))[0])

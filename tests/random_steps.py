@@ -389,8 +389,8 @@ def non_zero(g: Grower) -> None:
     x = g.pick(lambda item: item.exact and item.rank > 0 and item.is_small and (item.is_float or item.dtype == BOOL))
     (places,) = g.put("NonZero", x)
     if g.chance(2):
-        (turned,) = g.put("Transpose", places, perm=[1, 0])
-        g.put("GatherND", x, turned)
+        (transposed,) = g.put("Transpose", places, perm=[1, 0])
+        g.put("GatherND", x, transposed)
 
 
 def branch(g: Grower) -> None:

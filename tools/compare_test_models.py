@@ -166,10 +166,10 @@ def feeds_to_try(arguments: Sequence[Argument], mentioned: Sequence[int], seed: 
             continue
         known = [dataclasses.replace(each, shape=shapes[each.name]) for each in arguments]
         feeds = random_inputs(known, seed=seed + attempt)
-        yield {name: _spread(value, int(generator.integers(4)) if attempt else 0) for name, value in feeds.items()}
+        yield {name: _varied(value, int(generator.integers(4)) if attempt else 0) for name, value in feeds.items()}
 
 
-def _spread(value: Any, kind: int) -> Any:
+def _varied(value: Any, kind: int) -> Any:
     """Floats on both sides of zero, but not always: some models take logarithms; and integers that are 0 or 1 throughout."""
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "f" and kind != 2:
@@ -283,14 +283,14 @@ def examine(path: Path, seeds: int, report: Any) -> Outcome:
             continue
         if not all(texts):
             agreed = f"as onnxruntime without optimization; with it {texts[0]}"
-        elif is_within_spread(theirs, actual, opinions, feeds):
+        elif is_within_tolerance_of_peers(theirs, actual, opinions, feeds):
             agreed = f"no nearer to each other are two answers of onnxruntime: {texts[0]}"
         else:
             return Outcome(name, "differs", f"{texts[0]} (feeds {given})")
     return Outcome(name, "same", agreed)
 
 
-def is_within_spread(theirs: Any, actual: Sequence[Any], opinions: Sequence[Any], feeds: Mapping[str, Any]) -> bool:
+def is_within_tolerance_of_peers(theirs: Any, actual: Sequence[Any], opinions: Sequence[Any], feeds: Mapping[str, Any]) -> bool:
     """Whether onnxruntime's own answers lie as far apart, in size and number of differences.
 
     Its answers with and without optimization, and for feeds changed by a part in a million: where a rounding that falls the other
@@ -307,8 +307,8 @@ def is_within_spread(theirs: Any, actual: Sequence[Any], opinions: Sequence[Any]
                 return False
             continue
         furthest, count = _distance(one, base)
-        spreads = [_distance(other[place], base) for other in others if np.shape(other[place]) == base.shape]
-        if furthest > max(size for size, _ in spreads) or count > 4 * max(number for _, number in spreads):
+        distances = [_distance(other[place], base) for other in others if np.shape(other[place]) == base.shape]
+        if furthest > max(size for size, _ in distances) or count > 4 * max(number for _, number in distances):
             return False
     return True
 

@@ -289,35 +289,35 @@ def test_a_kernel_whose_reductions_do_not_fit_its_form_is_refused() -> None:
         )
 
 
-def spread_kernel(kind: str, reduce: Any = "inner", axes: int = 2) -> LoopKernel:
-    """Sum and spread of every row, and the distances from its mean over the deviation, scaled and moved."""
+def deviations_kernel(kind: str, reduce: Any = "inner", axes: int = 2) -> LoopKernel:
+    """Sum and squared deviations of every row, and the distances from its mean over the deviation, scaled and moved."""
     x = load(0, kind)
     length = (size(-2) * size(-1) if reduce == "parts" else size(-1)).cast(kind)
-    total, spread = reduced("sum", x, 1), reduced("spread", x, 2)
-    value = fma((x - total / length) / sqrt(spread / length), load(1, kind), load(2, kind))
+    total, deviations = reduced("sum", x, 1), reduced("squared_deviations", x, 2)
+    value = fma((x - total / length) / sqrt(deviations / length), load(1, kind), load(2, kind))
     inner: Inner = "unit" if reduce == "inner" else "zero"
     beside = Operand(kind, inner, reduce == "inner")
     operands = (Operand(kind, "unit"), beside, beside, Operand(kind, "unit"), Operand(kind, "zero"), Operand(kind, "zero"))
-    return LoopKernel(axes=axes, operands=operands, stores=((3, value),), results=((4, total), (5, spread)), reduce=reduce)
+    return LoopKernel(axes=axes, operands=operands, stores=((3, value),), results=((4, total), (5, deviations)), reduce=reduce)
 
 
 ROWS = (1, 2, 3, 4, 7)
-SPREAD_LENGTHS = (1, 2, 15, 16, 17, 64, 127, 128, 129, 200, 1279, 1280, 1281, 3000)
+DEVIATION_LENGTHS = (1, 2, 15, 16, 17, 64, 127, 128, 129, 200, 1279, 1280, 1281, 3000)
 
 
 @pytest.mark.parametrize("target", here_and_less(), ids=lambda target: target.name)
 @pytest.mark.parametrize("kind", ["f32", "f64"])
-@pytest.mark.parametrize("length", SPREAD_LENGTHS)
-def test_sum_and_spread_of_rows(length: int, kind: str, target: Target) -> None:
+@pytest.mark.parametrize("length", DEVIATION_LENGTHS)
+def test_sum_and_squared_deviations_of_rows(length: int, kind: str, target: Target) -> None:
     rows = 7
     x = guarded(values(kind, (rows, length)))
     scale, shift = guarded(values(kind, (1, length), 1)), guarded(values(kind, (1, length), 2))
     results = []
     for pieces in (1, 2, 3, 7):
         made = guarded(np.zeros_like(x))
-        total, spread = (guarded(np.zeros((rows, 1), x.dtype)) for _ in range(2))
-        run(spread_kernel(kind), x.shape, [x, scale, shift, made, total, spread], pieces, target)
-        results.append((made.tobytes(), total.tobytes(), spread.tobytes()))
+        total, deviations = (guarded(np.zeros((rows, 1), x.dtype)) for _ in range(2))
+        run(deviations_kernel(kind), x.shape, [x, scale, shift, made, total, deviations], pieces, target)
+        results.append((made.tobytes(), total.tobytes(), deviations.tobytes()))
     assert len(set(results)) == 1
     wide_x = x.astype(np.longdouble)
     distance = wide_x - wide_x.mean(1, keepdims=True)
@@ -326,7 +326,7 @@ def test_sum_and_spread_of_rows(length: int, kind: str, target: Target) -> None:
     close_to = 3e-6 if kind == "f32" else 3e-14
     rounding = 2 * float(np.finfo(x.dtype).eps) * np.abs(wide_x).sum(1, keepdims=True)
     assert (np.abs(total - wide_x.sum(1, keepdims=True)) <= rounding).all()
-    np.testing.assert_allclose(spread, squares, rtol=tolerance, atol=0)
+    np.testing.assert_allclose(deviations, squares, rtol=tolerance, atol=0)
     if length > 1:
         expected = distance / np.sqrt(squares / length) * scale + shift
         np.testing.assert_allclose(made, expected, rtol=close_to, atol=close_to)
@@ -334,7 +334,7 @@ def test_sum_and_spread_of_rows(length: int, kind: str, target: Target) -> None:
 
 @pytest.mark.parametrize("length", [16, 100, 768, 5000])
 @pytest.mark.parametrize("start", ["usual", "far", "far at first", "rising"])
-def test_a_spread_is_as_good_as_one_of_two_walks(start: str, length: int) -> None:
+def test_squared_deviations_in_one_walk_are_as_good_as_in_two(start: str, length: int) -> None:
     """Within the rounding of the data: far from 0, with outliers at the place one would take for the mean, along a slope."""
     rows = 6
     x = values("f32", (rows, length)).astype(np.float64)
@@ -346,23 +346,23 @@ def test_a_spread_is_as_good_as_one_of_two_walks(start: str, length: int) -> Non
         x += np.arange(length) * 3
     x = x.astype(np.float32)
     ones = np.ones((1, length), np.float32)
-    made, total, spread = np.zeros_like(x), np.zeros((rows, 1), np.float32), np.zeros((rows, 1), np.float32)
-    run(spread_kernel("f32"), x.shape, [x, ones, 0 * ones, made, total, spread])
+    made, total, deviations = np.zeros_like(x), np.zeros((rows, 1), np.float32), np.zeros((rows, 1), np.float32)
+    run(deviations_kernel("f32"), x.shape, [x, ones, 0 * ones, made, total, deviations])
     mean = x.mean(1, keepdims=True, dtype=np.float32)
     by_two_walks = ((x - mean) ** 2).sum(1, keepdims=True, dtype=np.float32)
     exact = ((x - x.mean(1, keepdims=True, dtype=np.float64)) ** 2).sum(1, keepdims=True)
-    own, other = (np.abs(found / exact - 1).max() for found in (spread, by_two_walks))
+    own, other = (np.abs(found / exact - 1).max() for found in (deviations, by_two_walks))
     assert own <= max(2 * other, 1e-6)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_makes_the_spread_of_its_row_nan(bad: float) -> None:
+def test_what_is_not_finite_makes_the_squared_deviations_of_its_row_nan(bad: float) -> None:
     x = values("f32", (5, 300))
     x[1, 0] = x[2, 150] = x[4, 299] = bad
     ones = np.ones((1, 300), np.float32)
-    made, total, spread = np.zeros_like(x), np.zeros((5, 1), np.float32), np.zeros((5, 1), np.float32)
-    run(spread_kernel("f32"), x.shape, [x, ones, ones, made, total, spread])
-    np.testing.assert_array_equal(np.isnan(spread[:, 0]), [False, True, True, False, True])
+    made, total, deviations = np.zeros_like(x), np.zeros((5, 1), np.float32), np.zeros((5, 1), np.float32)
+    run(deviations_kernel("f32"), x.shape, [x, ones, ones, made, total, deviations])
+    np.testing.assert_array_equal(np.isnan(deviations[:, 0]), [False, True, True, False, True])
     np.testing.assert_array_equal(total[[1, 2, 4], 0], [bad] * 3)
 
 
@@ -378,13 +378,13 @@ def test_rows_may_be_made_of_parts(sizes: tuple[int, int, int], gap: int, kind: 
     dtype = NUMPY[kind]
     x = guarded(values(kind, (rows, parts, length + gap)))[:, :, :length]
     scale, shift = guarded(values(kind, (rows, parts, 1), 1)), guarded(values(kind, (rows, parts, 1), 2))
-    made, total, spread = guarded(np.zeros(sizes, dtype)), np.zeros((rows, 1, 1), dtype), np.zeros((rows, 1, 1), dtype)
-    run(spread_kernel(kind, "parts", 3), sizes, [x, scale, shift, made, total, spread], pieces)
+    made, total, deviations = guarded(np.zeros(sizes, dtype)), np.zeros((rows, 1, 1), dtype), np.zeros((rows, 1, 1), dtype)
+    run(deviations_kernel(kind, "parts", 3), sizes, [x, scale, shift, made, total, deviations], pieces)
     wide_x = x.astype(np.longdouble)
     distance = wide_x - wide_x.mean((1, 2), keepdims=True)
     squares = (distance**2).sum((1, 2), keepdims=True)
     tolerance = 3e-6 if kind == "f32" else 3e-14
-    np.testing.assert_allclose(spread, squares, rtol=tolerance, atol=0)
+    np.testing.assert_allclose(deviations, squares, rtol=tolerance, atol=0)
     if parts * length > 1:
         expected = distance / np.sqrt(squares / (parts * length)) * scale + shift
         np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance)
@@ -425,11 +425,13 @@ def test_rows_that_share_what_they_read(rows: int, length: int) -> None:
     np.testing.assert_array_equal(made, x + bias)
 
 
-def test_a_spread_stands_alone_with_its_sum() -> None:
+def test_squared_deviations_stand_alone_with_their_sum() -> None:
     x = load(0, "f32")
-    spread = reduced("spread", x, 1)
+    deviations = reduced("squared_deviations", x, 1)
     for other in (reduced("max", x, 2), reduced("sum", x + 1.0, 2)):
-        with pytest.raises(ValueError, match="a spread is computed along rows"):
-            LoopKernel(axes=2, operands=(Operand("f32", "unit"),) * 2, stores=(), results=((1, spread + other),), reduce="inner")
-    with pytest.raises(ValueError, match="a spread is computed along rows"):
-        LoopKernel(axes=2, operands=(Operand("f32", "unit"),) * 2, stores=(), results=((1, spread),), reduce="middle")
+        with pytest.raises(ValueError, match="squared deviations are computed along rows"):
+            LoopKernel(
+                axes=2, operands=(Operand("f32", "unit"),) * 2, stores=(), results=((1, deviations + other),), reduce="inner"
+            )
+    with pytest.raises(ValueError, match="squared deviations are computed along rows"):
+        LoopKernel(axes=2, operands=(Operand("f32", "unit"),) * 2, stores=(), results=((1, deviations),), reduce="middle")

@@ -121,12 +121,12 @@ SIZES = st.integers(0, 40)
     columns=st.integers(0, 150),
     depth=st.integers(0, 70),
     group=st.integers(1, 4),
-    turned=st.booleans(),
+    transposed=st.booleans(),
     parts=st.lists(st.integers(0, 1000), max_size=4),
     seed=st.integers(0, 100),
 )
 def test_products_of_a_matrix_as_it_lies(
-    rows: int, columns: int, depth: int, group: int, turned: bool, parts: list[int], seed: int
+    rows: int, columns: int, depth: int, group: int, transposed: bool, parts: list[int], seed: int
 ) -> None:
     most = matmul.tallest(library().target, 2)
     kernel = MatMulKernel(
@@ -137,14 +137,14 @@ def test_products_of_a_matrix_as_it_lies(
         vectors=2,
         rows=most,
         heights=tuple(range(1, most + 1)),
-        unit_depth=not turned,
+        unit_depth=not transposed,
         whole=False,
         epilogue=BIAS,
     )
-    stored = numbers(seed, (depth, rows) if turned else (rows, depth), "f32")
+    stored = numbers(seed, (depth, rows) if transposed else (rows, depth), "f32")
     a, b = guarded(stored), guarded(numbers(seed + 1, (depth, columns), "f32"))
     bias, scale = guarded(numbers(seed + 2, (columns,), "f32")), guarded(numbers(seed + 3, (rows,), "f32"))
-    strides = (1, rows) if turned else (depth, 1)
+    strides = (1, rows) if transposed else (depth, 1)
     units = count(matmul.units(kernel, [], rows, columns, library().target))
     results = []
     for split in ((), parts):
@@ -154,7 +154,7 @@ def test_products_of_a_matrix_as_it_lies(
         run(kernel, arguments, units, split)
         results.append(c)
     np.testing.assert_array_equal(results[0], results[1])
-    matrix = (stored.T if turned else stored).astype(np.float64)
+    matrix = (stored.T if transposed else stored).astype(np.float64)
     exact = np.maximum(matrix @ b + bias, 0) * scale[:, None]
     size = (np.abs(matrix) @ np.abs(b) + np.abs(bias)) * np.abs(scale)[:, None]  # of the terms: rounding is a share of it
     assert (np.abs(results[0] - exact) <= np.finfo(np.float32).eps * (4 + depth**0.5) * size).all()

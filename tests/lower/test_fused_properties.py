@@ -84,15 +84,15 @@ def test_transposed_products_of_any_shape(seed: int, dtype: np.dtype[Any], data:
     sizes = st.one_of(st.integers(0, 3), st.integers(7, 33), st.sampled_from((64, 130)))
     rows, depth, columns = (data.draw(sizes) for _ in range(3))
     batch = data.draw(small_shapes(0, 2))
-    turned = data.draw(st.tuples(st.booleans(), st.booleans()))
+    transposed = data.draw(st.tuples(st.booleans(), st.booleans()))
     random = np.random.default_rng(seed)
     a, b = random.standard_normal((*batch, rows, depth)), random.standard_normal((*batch[1:], depth, columns))
     feeds = {
-        "a": np.ascontiguousarray(a.swapaxes(-1, -2) if turned[0] else a).astype(dtype),
-        "b": np.ascontiguousarray(b.swapaxes(-1, -2) if turned[1] else b).astype(dtype),
+        "a": np.ascontiguousarray(a.swapaxes(-1, -2) if transposed[0] else a).astype(dtype),
+        "b": np.ascontiguousarray(b.swapaxes(-1, -2) if transposed[1] else b).astype(dtype),
     }
     alpha = data.draw(st.sampled_from((1.0, 0.125, -3.5)))
-    attrs = {"transA": int(turned[0]), "transB": int(turned[1]), "alpha": alpha}
+    attrs = {"transA": int(transposed[0]), "transB": int(transposed[1]), "alpha": alpha}
     node = helper.make_node("TransposeMatMul", ["a", "b"], ["y"], domain=MICROSOFT, **attrs)
     tolerance = 10 * TOLERANCE[dtype]
     made = model([node], feeds, {"y": dtype}, symbolic=data.draw(st.booleans()))

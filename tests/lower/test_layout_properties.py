@@ -38,12 +38,12 @@ def numbers(*shape: int) -> Array:
 @given(st.integers(0, 3), CHANNELS, shapes(0, 3), BLOCKS, SEEDS, st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_there_and_back_nothing_changes(
-    batch: int, channels: int, spatial: tuple[int, ...], block: int, seed: int, turned: bool
+    batch: int, channels: int, spatial: tuple[int, ...], block: int, seed: int, transposed: bool
 ) -> None:
     """Also of an input that lies in memory in another order."""
     x = any_bits(F32, (batch, channels, *spatial), seed)
     nodes = [node("ToBlocked", ["x"], "a", block=block), node("FromBlocked", ["a"], "y", channels=channels)]
-    if turned:
+    if transposed:
         order = (*range(2, x.ndim), 0, 1)
         nodes.insert(0, helper.make_node("Transpose", ["t"], ["x"], perm=np.argsort(order).tolist()))
         feeds = {"t": np.ascontiguousarray(x.transpose(order))}

@@ -49,7 +49,7 @@ class Layer:
         rng = np.random.default_rng(7)
         gates, directions = GATES[self.op], 2 if self.direction == "bidirectional" else 1
         layout = self.attrs.get("layout", 0)
-        spread = 1.2 / max(self.hidden, 9) ** 0.5  # large weights would make small differences grow from step to step
+        scale_of_weights = 1.2 / max(self.hidden, 9) ** 0.5  # large weights would make small differences grow from step to step
         feeds: dict[str, Array] = {}
         constants: dict[str, Array] = {}
 
@@ -63,8 +63,8 @@ class Layer:
         state = (self.batch, directions, self.hidden) if layout else (directions, self.batch, self.hidden)
         names = [
             put("X", numbers(*((self.batch, self.steps) if layout else (self.steps, self.batch)), self.inputs)),
-            put("W", numbers(directions, gates * self.hidden, self.inputs, scale=spread), self.constant),
-            put("R", numbers(directions, gates * self.hidden, self.hidden, scale=spread), self.constant),
+            put("W", numbers(directions, gates * self.hidden, self.inputs, scale=scale_of_weights), self.constant),
+            put("R", numbers(directions, gates * self.hidden, self.hidden, scale=scale_of_weights), self.constant),
             put("B", numbers(directions, 2 * gates * self.hidden), self.constant) if self.bias else "",
             put("lengths", rng.integers(0, self.steps + 1, self.batch).astype(np.int32)) if self.lengths else "",
             put("h", numbers(*state)) if self.initial else "",

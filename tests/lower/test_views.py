@@ -81,9 +81,9 @@ def test_axes_come_and_go() -> None:
 def test_symbolic_axes_are_cut_and_joined_where_their_product_shows_it() -> None:
     n, s = symbol("N"), symbol("S")
     view = whole(Buffer(Storage.ARENA, dtypes.FLOAT32, n * s * 768), (n, s, 12, 64))
-    turned = transposed(view, (0, 2, 1, 3))
-    cut = reshaped(turned, (n, 3, 4, s, 64))
+    exchanged = transposed(view, (0, 2, 1, 3))
+    cut = reshaped(exchanged, (n, 3, 4, s, 64))
     assert cut is not None
     assert cut.strides == (s * 768, 256, 64, 768, 1)
-    assert reshaped(turned, (n, 12 * s, 64)) is None
+    assert reshaped(exchanged, (n, 12 * s, 64)) is None
     assert reshaped(view, (n * s, 768)) == whole(view.buffer, (n * s, 768))

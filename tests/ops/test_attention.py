@@ -189,19 +189,19 @@ def test_rotary_embedding_turns_pairs(
     angles = np.random.default_rng(seed).uniform(0, 6, (7, half) if positions else (batch, steps, half))
     where = np.random.default_rng(seed).integers(0, 7, (batch, steps)) if positions else None
     used = angles[where] if where is not None else angles
-    turn = np.exp(1j * used)[:, None]
+    rotation = np.exp(1j * used)[:, None]
     wide = x.astype(np.float64)
     first, second = (
         (wide[..., 0 : 2 * half : 2], wide[..., 1 : 2 * half : 2])
         if interleaved
         else (wide[..., :half], wide[..., half : 2 * half])
     )
-    turned = (first + 1j * second) * turn
+    rotated = (first + 1j * second) * rotation
     expected = wide.copy()
     if interleaved:
-        expected[..., 0 : 2 * half : 2], expected[..., 1 : 2 * half : 2] = turned.real, turned.imag
+        expected[..., 0 : 2 * half : 2], expected[..., 1 : 2 * half : 2] = rotated.real, rotated.imag
     else:
-        expected[..., :half], expected[..., half : 2 * half] = turned.real, turned.imag
+        expected[..., :half], expected[..., half : 2 * half] = rotated.real, rotated.imag
     attrs: dict[str, Any] = {"interleaved": interleaved, "rotary_embedding_dim": 2 * half if partial else 0}
     if packed:
         x, expected = (y.swapaxes(1, 2).reshape(batch, steps, count * size) for y in (x, expected))

@@ -97,10 +97,10 @@ def test_group_norm_in_both_layouts(channels_last: int, activation: int) -> None
     wanted = np.moveaxis(expected, 1, -1) if channels_last else expected
     np.testing.assert_allclose(evaluate("GroupNorm", [given, gamma, beta], **attrs)[0], wanted, rtol=1e-5, atol=1e-6)
     skip, bias = normal(rng, 2, 6), normal(rng, 6)
-    spread = (2, 1, 1, 6) if channels_last else (2, 6, 1, 1)
+    channel_shape = (2, 1, 1, 6) if channels_last else (2, 6, 1, 1)
     channels = bias if channels_last else bias[:, None, None]
     y, total = evaluate("SkipGroupNorm", [given, gamma, beta, skip, bias], outputs=2, **attrs)
-    np.testing.assert_allclose(total, given + skip.reshape(spread) + channels, rtol=1e-6)
+    np.testing.assert_allclose(total, given + skip.reshape(channel_shape) + channels, rtol=1e-6)
     np.testing.assert_allclose(y, evaluate("GroupNorm", [total, gamma, beta], **attrs)[0], rtol=1e-5, atol=1e-6)
 
 

@@ -231,9 +231,9 @@ def test_gather_block_quantized_from_four_bit_types(dtype: Any, gather_axis: int
     indices = rng.integers(0, shape[gather_axis], 4)
     attrs: dict[str, Any] = {"gather_axis": gather_axis, "quantize_axis": quantize_axis, "block_size": 16}
     y = evaluate("GatherBlockQuantized", [data, indices, scales, points], **attrs)[0]
-    spread = [np.repeat(part.astype(np.float32), 16, quantize_axis) for part in (scales, points)]
-    spread = [part[tuple(slice(size) for size in shape)] for part in spread]
-    expected = (data.astype(np.float32) - spread[1]) * spread[0]
+    broadcast = [np.repeat(part.astype(np.float32), 16, quantize_axis) for part in (scales, points)]
+    broadcast = [part[tuple(slice(size) for size in shape)] for part in broadcast]
+    expected = (data.astype(np.float32) - broadcast[1]) * broadcast[0]
     np.testing.assert_allclose(y, np.take(expected, indices, gather_axis), rtol=1e-6)
 
 

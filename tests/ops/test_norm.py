@@ -34,7 +34,7 @@ def parameters(seed: int, count: int, size: int, dtype: Any) -> list[Array]:
     return [random_array(seed + index, (size,), dtype, special=False) for index in range(count)]
 
 
-def spread(values: Array, rank: int) -> Any:
+def per_channel(values: Array, rank: int) -> Any:
     return values.astype(np.float64).reshape(-1, *(1,) * (rank - 2))
 
 
@@ -46,7 +46,7 @@ def test_batch_normalization_uses_the_given_statistics(shape: Any, seed: int, dt
     var = np.abs(var) + np.ones((), dtype)
     if dtype == ml_dtypes.bfloat16 and version < 14:
         return
-    wide = [spread(value, 4) for value in (scale, bias, mean, var)]
+    wide = [per_channel(value, 4) for value in (scale, bias, mean, var)]
     expected = (x.astype(np.float64) - wide[2]) / np.sqrt(wide[3] + EPSILON) * wide[0] + wide[1]
     near(run("BatchNormalization", x, scale, bias, mean, var, version=version), expected, dtype)
 
@@ -59,7 +59,7 @@ def test_batch_normalization_in_training_moves_the_statistics(shape: Any, seed: 
     scale, bias, mean, var = parameters(seed, 4, shape[1], np.float32)
     var = np.abs(var)
     y, running_mean, running_var = run("BatchNormalization", x, scale, bias, mean, var, outputs=3, training_mode=1, momentum=0.75)
-    near(y, standardized(x, (0, 2, 3), EPSILON) * spread(scale, 4) + spread(bias, 4), np.float32)
+    near(y, standardized(x, (0, 2, 3), EPSILON) * per_channel(scale, 4) + per_channel(bias, 4), np.float32)
     near(running_mean, 0.75 * mean + 0.25 * x.astype(np.float64).mean((0, 2, 3)), np.float32)
     near(running_var, 0.75 * var + 0.25 * x.astype(np.float64).var((0, 2, 3)), np.float32)
     old = run("BatchNormalization", x, scale, bias, mean, var, outputs=5, version=9, momentum=0.75)
@@ -93,7 +93,7 @@ def test_a_wrong_number_of_channels_is_named() -> None:
 def test_instance_normalization_standardizes_every_channel(shape: Any, seed: int, dtype: Any) -> None:
     x = random_array(seed, shape, dtype, special=False)
     scale, bias = parameters(seed, 2, shape[1], dtype)
-    expected = standardized(x, (2, 3), 1e-3) * spread(scale, 4) + spread(bias, 4)
+    expected = standardized(x, (2, 3), 1e-3) * per_channel(scale, 4) + per_channel(bias, 4)
     near(run("InstanceNormalization", x, scale, bias, epsilon=1e-3), expected, dtype)
 
 
@@ -105,9 +105,11 @@ def test_group_normalization_scales_by_channel_and_before_opset_21_by_group(
     x = random_array(seed, shape, dtype, special=False)
     normal = standardized(x.reshape(shape[0], groups, shape[1] // groups, *shape[2:]), (2, 3, 4), EPSILON).reshape(shape)
     scale, bias = parameters(seed, 2, shape[1], dtype)
-    near(run("GroupNormalization", x, scale, bias, num_groups=groups), normal * spread(scale, 4) + spread(bias, 4), dtype)
+    near(
+        run("GroupNormalization", x, scale, bias, num_groups=groups), normal * per_channel(scale, 4) + per_channel(bias, 4), dtype
+    )
     old_scale, old_bias = parameters(seed, 2, groups, dtype)
-    wide = [np.repeat(spread(value, 4), shape[1] // groups, axis=0) for value in (old_scale, old_bias)]
+    wide = [np.repeat(per_channel(value, 4), shape[1] // groups, axis=0) for value in (old_scale, old_bias)]
     near(run("GroupNormalization", x, old_scale, old_bias, num_groups=groups, version=18), normal * wide[0] + wide[1], dtype)
 
 

@@ -225,8 +225,8 @@ def product(m: Maker, x: Value, a: Array) -> None:
 def attention(m: Maker, x: Value, a: Array) -> None:
     if a.ndim >= 2:
         perm = [*range(a.ndim - 2), a.ndim - 1, a.ndim - 2]
-        ((turned, _),) = m.put("Transpose", x, perm=perm)
-        ((scaled, _),) = m.put("Mul", turned, np.asarray(m.scalar() + 0.25))
+        ((transposed, _),) = m.put("Transpose", x, perm=perm)
+        ((scaled, _),) = m.put("Mul", transposed, np.asarray(m.scalar() + 0.25))
         m.put("MatMul", x, scaled)
 
 

@@ -319,10 +319,10 @@ def test_a_transform_that_makes_something_else_is_named() -> None:
         WeightStore().array(wrong)
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_blocks_and_all_at_once_are_the_same(turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_blocks_and_all_at_once_are_the_same(transposed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     source = from_numpy(random(64, 64))
-    strides = (1, 64) if turned else (64, 1)
+    strides = (1, 64) if transposed else (64, 1)
     made = Derived(pack_strips, (Part(source, 0, (64, 64), strides),), (16,), dtypes.FLOAT32, (4, 64, 16), "any")
     whole = WeightStore().array(made)
     monkeypatch.setattr(weight_store, "_BLOCK", 1000)

@@ -19,7 +19,7 @@ from typing import Final
 from sardonyx.codegen.accumulators import Accumulator
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import FunctionBuilder
-from sardonyx.codegen.spread import SpreadWalk
+from sardonyx.codegen.squared_deviations import SquaredDeviationsWalk
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
 from sardonyx.kernel.expr import Expr
 from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, surface, vector_lanes, walks
@@ -202,8 +202,8 @@ class _LoopEmitter:
 
     def _rows(self, rows: list[_Row], start: str, stop: str) -> None:
         for found in self.walks:
-            if any(node.param[0] == "spread" for node in found.reductions):
-                self._spread_rows(found, rows, start, stop)
+            if any(node.param[0] == "squared_deviations" for node in found.reductions):
+                self._squared_deviation_rows(found, rows, start, stop)
             elif found.reductions:
                 self._reduce_rows(found, rows, start, stop)
             else:
@@ -258,8 +258,8 @@ class _LoopEmitter:
                 row.reduced[node] = acc.finish(parts)
                 position += own
 
-    def _spread_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
-        """The sum and the spread of one value, in one walk."""
+    def _squared_deviation_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
+        """The sum and the squared deviations of one value, in one walk."""
         value = found.values[0]
         kind = scalar_type(value.type)
         inside = rows
@@ -274,15 +274,15 @@ class _LoopEmitter:
                     self._write(operand, known[kept], at.pointers, i, mask, count)
             return [known[value] for known in knowns]
 
-        walk = SpreadWalk(self.e, value.type, read)
+        walk = SquaredDeviationsWalk(self.e, value.type, read)
         if self.k.reduce == "parts":
             nothing = [(kind, constant(value.type, 0, 1))] * (3 * len(rows))
             part = self.f.loop(0, self.sizes[-2], 1, nothing)
             inside = self._rows_of_part(found, rows, part.index)
             following: list[str] = []
-            for number, (total, spread) in enumerate(walk.finish(walk.walk(range(len(rows)), start, stop))):
+            for number, (total, deviations) in enumerate(walk.finish(walk.walk(range(len(rows)), start, stop))):
                 elements, sum_, squares = part.carry[3 * number : 3 * number + 3]
-                following += walk.join((elements, sum_, squares), total, spread, self.sizes[-1])
+                following += walk.join((elements, sum_, squares), total, deviations, self.sizes[-1])
             ended = self.f.end(part, following)
             results = [(ended[3 * number + 1], ended[3 * number + 2]) for number in range(len(rows))]
         else:
@@ -291,9 +291,9 @@ class _LoopEmitter:
             # Two at a time fill the machine; their ends, which are chains of few instructions, come together.
             pairs = [range(first, min(first + 2, len(rows))) for first in range(0, len(rows), 2)]
             results = [result for walked in [walk.walk(pair, start, stop) for pair in pairs] for result in walk.finish(walked)]
-        for row, (total, spread) in zip(rows, results):
+        for row, (total, deviations) in zip(rows, results):
             for node in found.reductions:
-                row.reduced[node] = spread if node.param[0] == "spread" else total
+                row.reduced[node] = deviations if node.param[0] == "squared_deviations" else total
 
     def _rows_of_part(self, found: Walk, rows: list[_Row], part: str) -> list[_Row]:
         """Where a part of each row lies, and what is the same along it."""

@@ -208,8 +208,9 @@ def size(axis: int) -> Expr:
 def reduced(kind: str, value: Expr, number: int) -> Expr:
     """The result of a reduction over the reduced axis; `number` tells reductions of one kernel apart and gives their order.
 
-    kind: sum, prod, max, min, maxnum and minnum (these two pass over NaN), spread (the sum of squared distances from the mean),
-    or the index, as i64, of an extreme: argmax and argmin of the first, argmax_last and argmin_last of the last.
+    kind: sum, prod, max, min, maxnum and minnum (these two pass over NaN), squared_deviations (the sum of the squared
+    deviations from the mean), or the index, as i64, of an extreme: argmax and argmin of the first, argmax_last and argmin_last of
+    the last.
     """
     return Expr("reduced", "i64" if kind.startswith("arg") else value.type, (value,), (kind, number))
 

@@ -87,10 +87,12 @@ class LoopKernel:
         if (self.reduce == "none") != (not self.reductions):
             raise ValueError(f"reduce={self.reduce!r} does not fit {len(self.reductions)} reductions")
         for level in self.levels:
-            spreads = [node for node in level if node.param[0] == "spread"]
-            alone = all(node.param[0] in ("sum", "spread") and node.args == spreads[0].args for node in level if spreads)
-            if spreads and (self.reduce == "middle" or not alone):
-                raise ValueError("a spread is computed along rows, with nothing else but the sum of the same value")
+            deviations = [node for node in level if node.param[0] == "squared_deviations"]
+            alone = all(
+                node.param[0] in ("sum", "squared_deviations") and node.args == deviations[0].args for node in level if deviations
+            )
+            if deviations and (self.reduce == "middle" or not alone):
+                raise ValueError("squared deviations are computed along rows, with nothing else but the sum of the same value")
 
     @property
     def row_axes(self) -> int:

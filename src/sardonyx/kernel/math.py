@@ -384,7 +384,7 @@ def _sine_cosine(x: Expr) -> tuple[Expr, Expr, Expr]:
     return sine, cosine, phase
 
 
-def _turned(x: Expr, quarter: float) -> Expr:
+def _shifted_sin(x: Expr, quarter: float) -> Expr:
     """sin of the angle moved by some quarter turns."""
     sine, cosine, phase = _sine_cosine(x)
     if quarter:
@@ -400,13 +400,13 @@ _STRAIGHT: Final = {"f32": 2.0**-13, "f64": 2.0**-27}  # below this sin(x) and t
 
 def sin(x: Expr) -> Expr:
     """The sine, for angles of any size; NaN of infinity."""
-    result = select(_abs(x) < _STRAIGHT[x.type], x, _turned(x, 0.0))
+    result = select(_abs(x) < _STRAIGHT[x.type], x, _shifted_sin(x, 0.0))
     return select(_abs(x) < _INF, result, x - x)
 
 
 def cos(x: Expr) -> Expr:
     """The cosine, for angles of any size; NaN of infinity."""
-    return select(_abs(x) < _INF, _turned(x, 1.0), x - x)
+    return select(_abs(x) < _INF, _shifted_sin(x, 1.0), x - x)
 
 
 @_through_f64

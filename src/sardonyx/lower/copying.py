@@ -11,22 +11,22 @@ from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.target import cost
 from sardonyx.target.target import Target
 
-_TURNED_FROM = 4096  # elements
+_TRANSPOSED_FROM = 4096  # elements
 OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes
 
 
 def copy_steps(source: View, target: View, *, machine: Target, label: str, nodes: tuple[str, ...] = ()) -> list[KernelStep]:
     """Steps that write one view into another of the same shape, or of one it broadcasts to.
 
-    If a size is known only at run time, a turned copy may be there in two ways: the one that does not fit has no units.
+    If a size is known only at run time, a transposed copy may be there in two ways: the one that does not fit has no units.
     """
     kind = OF_WIDTH[BITS[source.buffer.dtype.name]]
     nodes = nodes or (label,)
-    turned, share = _transposition(source, target, kind, machine, label, nodes)
-    if turned is None:
-        turned = _interleaving(source, target, kind, label, nodes)
-        share = 0 if turned is None else 1
-    steps = [] if turned is None else [turned]
+    transposed, share = _transposition(source, target, kind, machine, label, nodes)
+    if transposed is None:
+        transposed = _interleaving(source, target, kind, label, nodes)
+        share = 0 if transposed is None else 1
+    steps = [] if transposed is None else [transposed]
     if share != 1:
         step = loop_step(
             target.shape, [source, target], [kind, kind], [(1, load(0, kind))], target=machine, label=label, nodes=nodes
@@ -38,11 +38,11 @@ def copy_steps(source: View, target: View, *, machine: Target, label: str, nodes
     return steps
 
 
-def is_turned(view: View, machine: Target) -> bool:
+def is_transposed(view: View, machine: Target) -> bool:
     """Whether a view is consecutive along another axis than its last, and so large that a loop would suffer from it."""
     axes = [axis for axis, size in enumerate(view.shape) if size != 1]
     count = product(list(view.shape))
-    if not axes or view.strides[axes[-1]] in (0, 1) or (isinstance(count, int) and count < _TURNED_FROM):
+    if not axes or view.strides[axes[-1]] in (0, 1) or (isinstance(count, int) and count < _TRANSPOSED_FROM):
         return False
     least = square(BITS[view.buffer.dtype.name], machine)
     rows = [view.shape[axis] for axis in axes if view.strides[axis] == 1]

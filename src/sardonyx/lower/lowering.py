@@ -23,7 +23,7 @@ from sardonyx.kernel.expr import Expr, const, load
 from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.lower import registry
 from sardonyx.lower.branches import sides
-from sardonyx.lower.copying import copy_steps, is_turned
+from sardonyx.lower.copying import copy_steps, is_transposed
 from sardonyx.lower.derived import label_of, part_of
 from sardonyx.lower.destinations import place_results
 from sardonyx.lower.groups import Group, Grouping, Region, is_native
@@ -251,9 +251,9 @@ class LowerContext:
     def straight(self, value: Value) -> View:
         """A view that a loop over the value's shape can walk along: a transposed one is copied, which is faster in the end."""
         view = self.view(value)
-        return self.contiguous(value) if is_turned(view, self.target) else view
+        return self.contiguous(value) if is_transposed(view, self.target) else view
 
-    def spread_out(self, group: Group) -> dict[Value, View]:
+    def materialise_broadcasts(self, group: Group) -> dict[Value, View]:
         """Give the inputs of a template memory for every element of their last axis; returns the views they had before.
 
         A constant that an Expand or ConstantOfShape repeats is one element seen many times: loops can walk over that, kernels
@@ -507,7 +507,7 @@ def _lower_group(ctx: LowerContext, group: Group) -> None:
         lower_loop(ctx, group)
     elif group.kind == "template":
         assert group.template is not None
-        before = ctx.spread_out(group)
+        before = ctx.materialise_broadcasts(group)
         group.template.rule(ctx, group)
         for value, view in before.items():
             ctx.set_view(value, view)

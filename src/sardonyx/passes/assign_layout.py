@@ -261,9 +261,11 @@ def _batch_norm(region: Region, node: Node) -> None:
     x, shape = start
     scale, bias, mean, variance = (each.numpy().astype(np.float64) for each in data if each is not None)
     factor = scale / np.sqrt(variance + float(attribute_values(node)["epsilon"]))
-    spread = (1, -1) + (1,) * (len(shape) - 2)
+    channel_shape = (1, -1) + (1,) * (len(shape) - 2)
     constants = [
-        region.constant(f"{node.outputs[0].name}:{name}", to_blocked(each.astype(np.float32).reshape(spread), region.block))
+        region.constant(
+            f"{node.outputs[0].name}:{name}", to_blocked(each.astype(np.float32).reshape(channel_shape), region.block)
+        )
         for name, each in (("factor", factor), ("summand", bias - mean * factor))
     ]
     scaled = region.add(node, "Mul", [x.value, constants[0]], shape)
@@ -278,9 +280,9 @@ def _instance_norm(region: Region, node: Node) -> None:
         return
     x, shape = start
     pooled: Shape = (*shape[:2], *(1,) * (len(shape) - 2))
-    spread = (1, -1) + (1,) * (len(shape) - 2)
+    channel_shape = (1, -1) + (1,) * (len(shape) - 2)
     scale, bias = (
-        region.constant(f"{node.outputs[0].name}:{name}", to_blocked(each.numpy().reshape(spread), region.block))
+        region.constant(f"{node.outputs[0].name}:{name}", to_blocked(each.numpy().reshape(channel_shape), region.block))
         for name, each in zip(("scale", "bias"), data)
         if each is not None
     )

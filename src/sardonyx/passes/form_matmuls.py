@@ -82,10 +82,10 @@ class AbsorbTransposesInGemm(Rule[tuple[int, ...]]):
         inputs = list(node.inputs)
         changes = {}
         for place in found:
-            turned = inputs[place]
-            assert turned is not None
-            assert turned.producer is not None
-            inputs[place] = turned.producer.inputs[0]
+            transposed = inputs[place]
+            assert transposed is not None
+            assert transposed.producer is not None
+            inputs[place] = transposed.producer.inputs[0]
             name = ("transA", "transB")[place]
             changes[name] = int(not node.attr(name, 0))
         g.replace(node.outputs[0], g.clone(node, inputs, **changes)[0])

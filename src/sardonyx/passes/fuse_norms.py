@@ -36,9 +36,9 @@ def _inverse(x: Pattern) -> Pattern:
     return one_of(op("Reciprocal", x), op("Div", number(1.0), x), op("Pow", x, number(-1.0)))
 
 
-def _normalised(x: Pattern, spread: Pattern) -> Pattern:
-    """x divided by the root of `spread` plus epsilon."""
-    variance = op("Add", spread, number(name="epsilon"))
+def _normalised(x: Pattern, mean_square: Pattern) -> Pattern:
+    """x divided by the root of `mean_square` plus epsilon."""
+    variance = op("Add", mean_square, number(name="epsilon"))
     root = one_of(op("Sqrt", variance), op("Pow", variance, number(0.5)))
     return one_of(op("Div", x, root), op("Mul", x, one_of(_inverse(root), op("Pow", variance, number(-0.5)))))
 

@@ -4,10 +4,10 @@
 
 Models exported from channels-last frameworks turn the layout around every convolution. The pass follows each Transpose through
 operators that work along any axes: elementwise ones, Concat, Split, Slice, Pad, Resize, reductions, Softmax, Squeeze. A value
-that is the Transpose of another one which could be computed instead is *turned*. Turned values that depend on each other form a
-region; per region the elements that Transposes move are counted as the graph is, and as it would be with Transposes only where
-an operator needs the turned value itself. A region is changed if that is less. So the pass never makes a graph worse, and
-one walk finds everything. Runs after FoldConstants, which literal axes come from.
+that is the Transpose of another one which could be computed instead is *transposed*. Transposed values that depend on each other
+form a region; per region the elements that Transposes move are counted as the graph is, and as it would be with Transposes only
+where an operator needs the transposed value itself. A region is changed if that is less. So the pass never makes a graph worse,
+and one walk finds everything. Runs after FoldConstants, which literal axes come from.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Step:
     """How a node is computed on values before their Transpose."""
 
     perms: tuple[Perm, ...]  # of the outputs
-    inputs: dict[int, Any] = field(default_factory=dict)  # by position; other inputs are the turned ones, or as they are
+    inputs: dict[int, Any] = field(default_factory=dict)  # by position; other inputs are the transposed ones, or as they are
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
@@ -64,12 +64,12 @@ def _push(g: Rewriter, graph: Graph) -> int:
 
 
 class _Plan:
-    """What could be turned: found by one walk that changes nothing."""
+    """What could be transposed: found by one walk that changes nothing."""
 
     def __init__(self, g: Rewriter, graph: Graph) -> None:
         self.perms: dict[Value, Perm] = {}
         self.steps: dict[Node, _Step] = {}
-        self.needed: set[Value] = set()  # turned values that somebody reads as they are
+        self.needed: set[Value] = set()  # transposed values that somebody reads as they are
         self._parent: dict[Value, Value] = {}
         self._before: dict[Value, float] = {}  # elements moved by the Transposes there are, by their output
         self._walk(g, graph)
@@ -90,15 +90,15 @@ class _Plan:
                 self.perms[output] = perm
                 self._before[output] = _size(output)
                 continue
-            turned = [value for value in node.inputs if value in self.perms]
-            if not turned:
+            transposed = [value for value in node.inputs if value in self.perms]
+            if not transposed:
                 continue
             step = _step(g, node, self.perms)
             if step is None:
-                self.needed.update(value for value in turned if value is not None)
+                self.needed.update(value for value in transposed if value is not None)
                 continue
             self.steps[node] = step
-            for value in turned:
+            for value in transposed:
                 if value is not None:
                     self._join(value, node.outputs[0])
             for output, moved in zip(node.outputs, step.perms, strict=True):
@@ -109,7 +109,7 @@ class _Plan:
                 self.needed.add(value)
 
     def region(self, value: Value) -> Value:
-        """The value that stands for the region of a turned value."""
+        """The value that stands for the region of a transposed value."""
         root = value
         while self._parent.get(root, root) is not root:
             root = self._parent[root]
@@ -130,13 +130,13 @@ class _Plan:
             root = self.region(value)
             before[root] = before.get(root, 0.0) + size
         for value in self.needed:
-            if self.moves(value):
+            if self.is_permuted(value):
                 root = self.region(value)
                 after[root] = after.get(root, 0.0) + _size(value)
         return {root for root, size in before.items() if after.get(root, 0.0) < size}
 
-    def moves(self, value: Value) -> bool:
-        """Whether a turned value differs from the one it is turned from."""
+    def is_permuted(self, value: Value) -> bool:
+        """Whether a transposed value differs from the one it is transposed from."""
         perm = self.perms[value]
         return perm != tuple(range(len(perm)))
 
@@ -149,7 +149,7 @@ def _size(value: Value) -> float:
 
 
 def _apply(g: Rewriter, graph: Graph, plan: _Plan, regions: set[Value]) -> int:
-    base: dict[Value, Value] = {}  # turned value -> the one it is a Transpose of
+    base: dict[Value, Value] = {}  # transposed value -> the one it is a Transpose of
     done: list[Node] = []
     changes = 0
     for node in list(graph.nodes):
@@ -165,34 +165,34 @@ def _apply(g: Rewriter, graph: Graph, plan: _Plan, regions: set[Value]) -> int:
             assert source is not None
             results = [base.get(source, source)]
         else:
-            results = _turned(g, node, plan.steps[node], base)
+            results = _transposed(g, node, plan.steps[node], base)
         for output, result in zip(node.outputs, results, strict=True):
             base[output] = result
             if output not in plan.needed:
                 continue
             shown = result
-            if plan.moves(output):
+            if plan.is_permuted(output):
                 shown = g.op("Transpose", result, perm=plan.perms[output])
             elif not g.can_replace(output, result):
                 shown = g.op("Identity", result)
             g.replace(output, shown)
-            base[shown] = result  # nodes further down read it now; turned ones look here for what is behind it
+            base[shown] = result  # nodes further down read it now; transposed ones look here for what is behind it
         changes += 1
     for node in reversed(done):
         g.discard(node)
     return changes
 
 
-def _turned(g: Rewriter, node: Node, step: _Step, base: dict[Value, Value]) -> list[Value]:
+def _transposed(g: Rewriter, node: Node, step: _Step, base: dict[Value, Value]) -> list[Value]:
     """The node computed on the values before their Transposes."""
     inputs: list[Value | None] = []
     for place, value in enumerate(node.inputs):
         if place in step.inputs:
-            inputs.append(g.constant(step.inputs[place], "turned" if value is None else value.name))
+            inputs.append(g.constant(step.inputs[place], "transposed" if value is None else value.name))
         else:
             inputs.append(None if value is None else base.get(value, value))
     for place in range(len(inputs), max(step.inputs, default=-1) + 1):
-        inputs.append(g.constant(step.inputs[place], "turned") if place in step.inputs else None)
+        inputs.append(g.constant(step.inputs[place], "transposed") if place in step.inputs else None)
     return g.clone(node, inputs, **step.attrs)
 
 
@@ -229,9 +229,9 @@ def _elementwise(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | N
             if value is not None and value.shape != shape and not _broadcasts(value.shape, shape):
                 return None
             continue
-        turned = _turned_constant(g, value, perm)
-        if turned is not None:
-            constants[place] = turned
+        transposed = _transposed_constant(g, value, perm)
+        if transposed is not None:
+            constants[place] = transposed
         elif value.shape is None or any(dim != 1 for dim in value.shape) or len(value.shape) > len(perm):
             return None
     return _Step((perm,), constants)
@@ -241,7 +241,7 @@ def _broadcasts(shape: Sequence[Dim] | None, target: Sequence[Dim]) -> bool:
     return shape is not None and len(shape) == len(target)
 
 
-def _turned_constant(g: Rewriter, value: Value, perm: Perm) -> Any:
+def _transposed_constant(g: Rewriter, value: Value, perm: Perm) -> Any:
     """A constant operand as it lies before the Transpose; None if it is no constant, or needs no turning."""
     held = g.constant_of(value)
     if held is None or held.size <= 1 or held.nbytes > _LARGEST_CONSTANT or len(held.shape) > len(perm):
@@ -268,10 +268,10 @@ def _concat(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm]) -> _S
         if value is None:
             return None
         if value not in perms:
-            turned = _turned_constant(g, value, perm)
-            if turned is None or len(value.shape or ()) != len(perm):
+            transposed = _transposed_constant(g, value, perm)
+            if transposed is None or len(value.shape or ()) != len(perm):
                 return None
-            constants[place] = turned
+            constants[place] = transposed
     return None if axis is None else _Step((perm,), constants, {"axis": axis})
 
 

@@ -345,10 +345,10 @@ class NativeLoop:
             if done < stack.capacity:
                 stack.array.resize((done, *stack.array.shape[1:]), refcheck=False)
         for slices in self.signature.stacked:
-            results.append(None if slices is None else self._turned(stacks[self._first_output + slices.position], slices))
+            results.append(None if slices is None else self._stacked_result(stacks[self._first_output + slices.position], slices))
         return tuple(results)
 
-    def _turned(self, stack: _Stack, slices: SlicedPort) -> Array:
+    def _stacked_result(self, stack: _Stack, slices: SlicedPort) -> Array:
         """A stacked result with its slices along the axis and in the direction that was asked for."""
         array = stack.array[::-1] if slices.backwards != stack.backwards else stack.array
         return np.moveaxis(array, 0, slices.axis)

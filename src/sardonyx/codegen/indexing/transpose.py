@@ -1,4 +1,4 @@
-"""Transpositions -> LLVM: squares of vectors are loaded, turned in registers and stored, block by block."""
+"""Transpositions -> LLVM: squares of vectors are loaded, transposed in registers and stored, block by block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sardonyx.target.target import Target
 _NARROW = 16  # bytes of a vector up to which interleaving is one instruction
 
 
-def turned(e: VectorEmitter, rows: list[str], kind: str) -> list[str]:
+def transposed_square(e: VectorEmitter, rows: list[str], kind: str) -> list[str]:
     """A square of vectors, mirrored at its diagonal."""
     if e.lanes * BITS[kind] // 8 > _NARROW:
         return transpose(e, rows, kind)
@@ -71,7 +71,7 @@ def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) ->
     read_at = f.element(from_, element, f.add(f.mul(column, source_stride), row))
     loaded = [e.load(f.element(read_at, element, f.mul(source_stride, number)), kernel.type) for number in range(side)]
     write_at = f.element(to, element, f.add(f.mul(row, result_stride), column))
-    for number, value in enumerate(turned(e, loaded, kernel.type)):
+    for number, value in enumerate(transposed_square(e, loaded, kernel.type)):
         e.store(f.element(write_at, element, f.mul(result_stride, number)), value, kernel.type)
     f.end(down)
     f.end(across)

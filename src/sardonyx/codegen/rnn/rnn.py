@@ -95,7 +95,7 @@ class _RecurrentEmitter:
         if self.k.part == "all":
             time = f.loop(0, self.steps, 1, [("ptr", planes[0]), ("ptr", planes[1])])
             read, written = time.carry
-            step = _Step(direction.index, self._turned(direction.index), low, f.sub(high, low), time.index, read, written)
+            step = _Step(direction.index, self._is_backwards(direction.index), low, f.sub(high, low), time.index, read, written)
             for number, one in enumerate(self.k.passes):
                 self._pass(number, one, step, planes, "0", self.blocks)
             last = f.end(time, [written, read])[0]
@@ -109,7 +109,7 @@ class _RecurrentEmitter:
         """One pass at one time, for some blocks."""
         direction, low, high, planes = self._directions(self.blocks)
         read, written = self._plane_at(planes, 0), self._plane_at(planes, 1)
-        step = _Step(direction.index, self._turned(direction.index), "0", self.rows, self.time, read, written)
+        step = _Step(direction.index, self._is_backwards(direction.index), "0", self.rows, self.time, read, written)
         self._pass(number, self.k.passes[number], step, planes, low, high)
         self.f.end(direction)
 
@@ -126,7 +126,7 @@ class _RecurrentEmitter:
         rows = f.mul(direction.index, self.rows)
         return direction, low, high, [self._plane(number, rows) for number in range(self.k.slots + 1)]
 
-    def _turned(self, direction: str) -> str:
+    def _is_backwards(self, direction: str) -> str:
         return self.f.let(f"icmp ne i64 {self.f.add(self.backwards, direction)}, 0", "c")
 
     def _plane_at(self, planes: list[str], other: int) -> str:
@@ -331,8 +331,8 @@ class _RecurrentEmitter:
             return "true", self._choose(step.backwards, other, step.time)
         length = f.min(self._length(row), self.steps)
         is_running = f.let(f"icmp slt i64 {step.time}, {length}", "c")
-        turned = f.let(f"and i1 {is_running}, {step.backwards}", "c")
-        return is_running, self._choose(turned, f.sub(f.sub(length, 1), step.time), step.time)
+        reversed_ = f.let(f"and i1 {is_running}, {step.backwards}", "c")
+        return is_running, self._choose(reversed_, f.sub(f.sub(length, 1), step.time), step.time)
 
     def _known(
         self,

@@ -2,7 +2,7 @@
 
     target[o..., r, c]  :=  source[o..., r, c]      source consecutive along r, target consecutive along c
 
-Squares of elements are turned in registers; a unit of work is a block of squares small enough for the first cache. The last
+Squares of elements are transposed in registers; a unit of work is a block of squares small enough for the first cache. The last
 square of a row or column overlaps the one before, so both axes must have at least as many elements as a square has rows.
 """
 
@@ -44,7 +44,7 @@ class TransposeKernel:
 
 
 def square(bits: int, target: Target) -> int:
-    """Rows and columns of the square turned in registers, for elements of so many bits."""
+    """Rows and columns of the square transposed in registers, for elements of so many bits."""
     return {8: 16, 16: 8}.get(bits) or target.lanes_of(bits)
 
 

@@ -177,10 +177,10 @@ def add_masks(ctx: LowerContext, given: Attend, mask: Value | None, bias: Value 
         given.operands.append(with_axes(view, (1, 2, 3)))
         allowed = key().cast(name) < value
     else:
-        spread = with_axes(view, (1, 2) if len(view.shape) == 2 else (1,))
+        broadcast = with_axes(view, (1, 2) if len(view.shape) == 2 else (1,))
         for size, wanted in zip(view.shape, (batch, total) if len(view.shape) == 2 else (batch, queries, total)):
             ctx.check_equal(size, wanted)
-        given.operands.append(View(spread.buffer, (*spread.shape[:-1], total), spread.strides, spread.offset))
+        given.operands.append(View(broadcast.buffer, (*broadcast.shape[:-1], total), broadcast.strides, broadcast.offset))
         allowed = value > 0
     filtered = attrs.get("mask_filter_value")
     filter_value = const(_MASK_FILTER if filtered is None else float(filtered), "f32")

@@ -173,11 +173,11 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
         x=x,
     )
     if not plain:
-        task = _lying(task)
+        task = _column_as_row(task)
     task.lower(choose_algorithm(task.weights, task.geometry, task.block, plain))
 
 
-def _lying(task: Task) -> Task:
+def _column_as_row(task: Task) -> Task:
     """A convolution of a column of pixels as one of a row: kernels work on several pixels of a row at once."""
     geometry, kernels = task.geometry, task.weights.kernels
     column = (
@@ -186,17 +186,17 @@ def _lying(task: Task) -> Task:
     if not column or geometry.size[1] == 1 or not is_fixed(kernels):
         return task
 
-    def turned(values: tuple[Any, ...], first: int = 1) -> tuple[Any, ...]:
+    def exchanged(values: tuple[Any, ...], first: int = 1) -> tuple[Any, ...]:
         return (*values[:first], values[first + 1], values[first], *values[first + 2 :])
 
     view = blocked_view(task.x)
-    lying = View(kernels.buffer, turned(kernels.shape, 3), turned(kernels.strides, 3), kernels.offset)
+    as_row = View(kernels.buffer, exchanged(kernels.shape, 3), exchanged(kernels.strides, 3), kernels.offset)
     return replace(
         task,
-        geometry=Geometry(*(turned(getattr(geometry, each.name)) for each in fields(geometry))),
-        operand_strides=[turned(own, 3) for own in task.operand_strides],
-        weights=replace(task.weights, kernels=lying),
-        x=View(view.buffer, turned(view.shape, 3), turned(view.strides, 3), view.offset),
+        geometry=Geometry(*(exchanged(getattr(geometry, each.name)) for each in fields(geometry))),
+        operand_strides=[exchanged(own, 3) for own in task.operand_strides],
+        weights=replace(task.weights, kernels=as_row),
+        x=View(view.buffer, exchanged(view.shape, 3), exchanged(view.strides, 3), view.offset),
     )
 
 

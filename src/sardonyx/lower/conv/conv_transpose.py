@@ -24,7 +24,7 @@ from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.layout import misfit
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
-from sardonyx.ops.conv.conv_transpose import spread
+from sardonyx.ops.conv.conv_transpose import transposed_geometry
 from sardonyx.ops.indexing.layout import DOMAIN, fits_blocks
 
 
@@ -55,7 +55,9 @@ def _where(node: Node) -> Any:
     assert weights is not None
     assert x.shape is not None
     assert weights.shape is not None
-    return spread(x.shape[2:-1], [int(str(dim)) for dim in weights.shape[2:]], **{name: attrs.get(name) for name in names})
+    return transposed_geometry(
+        x.shape[2:-1], [int(str(dim)) for dim in weights.shape[2:]], **{name: attrs.get(name) for name in names}
+    )
 
 
 @template("BlockedConvTranspose", domain=DOMAIN, accepts=_accepts, fuses=True)

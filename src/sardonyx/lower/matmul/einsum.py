@@ -51,11 +51,11 @@ def _names(node: Node) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     shapes = [value.shape if value is not None else None for value in node.inputs]
     covered = [0 if shape is None else ellipsis_rank(term, len(shape), term) for term, shape in zip(terms, shapes)]
 
-    def named(term: str, spread: int) -> tuple[str, ...]:
+    def named(term: str, covered_axes: int) -> tuple[str, ...]:
         before, dots, after = term.partition("...")
-        return (*before, *(str(number) for number in range(spread if dots else 0, 0, -1)), *after)
+        return (*before, *(str(number) for number in range(covered_axes if dots else 0, 0, -1)), *after)
 
-    return [named(term, spread) for term, spread in zip(terms, covered)], named(result, max(covered))
+    return [named(term, covered_axes) for term, covered_axes in zip(terms, covered)], named(result, max(covered))
 
 
 def _accepts(node: Node) -> str:

@@ -414,7 +414,7 @@ class _Product:
         self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.target) * share, work * share, first, second)
 
     def _lying_along_depth(self) -> View:
-        """B with its last two axes exchanged, consecutive along the depth; a constant is turned beforehand if it must be."""
+        """B with its last two axes exchanged, consecutive along the depth; a constant is transposed beforehand if it must be."""
         b = self.b
         if not self.constant or _is_unit(b, -2):
             return _permuted(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])

@@ -1,7 +1,7 @@
 """Normalisations as rules over rows; they mean what `ops/rows/norm.py` and `ops/rows/contrib_norm.py` say.
 
-The variance is the mean of squared distances from the mean (`Rows.spread`): the mean of squares minus the square of the mean
-would lose digits.
+The variance is the mean of squared deviations from the mean (`Rows.squared_deviations`): the mean of squares minus the square of
+the mean would lose digits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _output(node: Node, position: int) -> Value | None:
 def standardized(rows: Rows, x: Expr, epsilon: float) -> tuple[Expr, Expr, Expr]:
     """x - mean, the mean, and the reciprocal of the standard deviation."""
     mean = rows.mean(x)
-    variance = rows.spread(x, mean) / rows.count(x.type)
+    variance = rows.squared_deviations(x, mean) / rows.count(x.type)
     return x - mean, mean, rsqrt(variance + epsilon)
 
 
@@ -290,7 +290,7 @@ def mean_variance_normalization(ctx: LowerContext, group: Group) -> None:
 
     def rule(rows: Rows) -> Made:
         mean = rows.mean(rows.x)
-        deviation = sqrt(rows.spread(rows.x, mean) / rows.count(rows.x.type))
+        deviation = sqrt(rows.squared_deviations(rows.x, mean) / rows.count(rows.x.type))
         return Made({rows.output: (rows.x - mean) / (deviation + 1e-9)})
 
     lower_rows(ctx, group, rule, sorted({normalize_axis(axis, rank) for axis in attribute_values(node)["axes"]}))

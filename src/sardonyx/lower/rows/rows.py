@@ -28,7 +28,7 @@ from sardonyx.program.steps import View, row_major
 
 _TYPES: Final = {dtype.name: dtype for dtype in dtypes.ALL}
 Form: TypeAlias = Literal["line", "parts", "stages"]  # the reduced axes in one line, in lines with jumps between, or one by one
-_ONE_WALK_FROM: Final = 512  # elements from which on the end of one walk for mean and spread costs less than a second walk
+_ONE_WALK_FROM: Final = 512  # elements from which on the end of one walk for mean and deviations costs less than a second walk
 _CHEAP: Final = 3  # operations that are computed again in every walk rather than kept in memory
 
 
@@ -95,7 +95,7 @@ class Rows:
         key = (value, reduced_shape)
         if key not in self._numbers:
             view = self.ctx.view(value)
-            self._numbers[key] = self._add(self._widened(view) if reduced_shape else self._spread(view))
+            self._numbers[key] = self._add(self._widened(view) if reduced_shape else self._broadcast(view))
         return self._numbers[key]
 
     def leaf(self, value: Value, view: View | None = None) -> Expr:
@@ -114,7 +114,7 @@ class Rows:
         self.views.append(view)
         return len(self.views) - 1
 
-    def _spread(self, view: View) -> View:
+    def _broadcast(self, view: View) -> View:
         """A view that broadcasts to the input, over `shape`."""
         strides = broadcast_strides(view, self._source_shape) or (0,)  # a scalar is a row of one element
         if len(self.shape) > len(strides):  # axis 1 is divided into two
@@ -155,12 +155,12 @@ class Rows:
         """The mean over the axes."""
         return self.total("sum", value) / self.count(value.type)
 
-    def spread(self, value: Expr, mean: Expr) -> Expr:
-        """The sum of squared distances from the mean."""
+    def squared_deviations(self, value: Expr, mean: Expr) -> Expr:
+        """The sum of squared deviations from the mean."""
         length = product([self.shape[axis] for axis in self.axes])
         short = isinstance(length, int) and length < _ONE_WALK_FROM
         if self.inner and not self.staged and not short:
-            return self.total("spread", value)
+            return self.total("squared_deviations", value)
         distance = value - mean
         return self.total("sum", distance * distance)
 
@@ -187,7 +187,7 @@ class Rows:
                 continue  # is in memory already
             kind = ctx.dtype(value).name
             view = ctx.output(value)
-            number = self._add(self._widened(view) if value in rows else self._spread(view))
+            number = self._add(self._widened(view) if value in rows else self._broadcast(view))
             target = results if value in rows else stores
             if value in before and after[value].type == kind and after[value] in set(walk([self.x])):
                 target = stash

@@ -338,11 +338,11 @@ FLEX_ATTENTION = op(
 def rotate(x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     """The leading 2 * cos.shape[-1] elements of the last axis, rotated in pairs; the rest stays. cos and sin broadcast."""
     half = cos.shape[-1]
-    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
-    first, second = (turned[..., 0::2], turned[..., 1::2]) if interleaved else (turned[..., :half], turned[..., half:])
+    rotated, rest = x[..., : 2 * half], x[..., 2 * half :]
+    first, second = (rotated[..., 0::2], rotated[..., 1::2]) if interleaved else (rotated[..., :half], rotated[..., half:])
     real, imaginary = first * cos - second * sin, first * sin + second * cos
     if interleaved:
-        result = np.stack((real, imaginary), axis=-1).reshape(turned.shape)
+        result = np.stack((real, imaginary), axis=-1).reshape(rotated.shape)
     else:
         result = np.concatenate((real, imaginary), axis=-1)
     return np.concatenate((result, rest), axis=-1) if rest.shape[-1] else result

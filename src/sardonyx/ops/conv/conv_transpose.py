@@ -19,7 +19,7 @@ from sardonyx.ops.registry import Trait, op
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class TransposedGeometry:
     """Where a transposed convolution puts its kernels."""
 
     strides: tuple[int, ...]
@@ -28,7 +28,7 @@ class Spread:
     out: tuple[Dim, ...]
 
 
-def spread(
+def transposed_geometry(
     spatial: Sequence[Dim],
     kernel: Sequence[int],
     *,
@@ -38,7 +38,7 @@ def spread(
     output_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> Spread:
+) -> TransposedGeometry:
     """The geometry of a transposed convolution; `spatial` may be symbolic."""
     rank = len(spatial)
     mode = auto_pad or "NOTSET"
@@ -60,12 +60,12 @@ def spread(
     if wanted is None:
         before, after = pad_pairs(pads if mode == "NOTSET" else None, rank)
         out = tuple(length - low - high for length, low, high in zip(full, before, after, strict=True))
-        return Spread(steps, dilated, before, out)
+        return TransposedGeometry(steps, dilated, before, out)
     begin: list[Dim] = []
     for length, target in zip(full, wanted, strict=True):
         total = dim_max(length - target, 0)
         begin.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
-    return Spread(steps, dilated, tuple(begin), tuple(wanted))
+    return TransposedGeometry(steps, dilated, tuple(begin), tuple(wanted))
 
 
 def _conv_transpose(
@@ -84,7 +84,7 @@ def _conv_transpose(
 ) -> Array:
     _check(x.shape, w.shape, group, kernel_shape)
     kernel, batch = w.shape[2:], x.shape[0]
-    where = spread(
+    where = transposed_geometry(
         x.shape[2:],
         kernel,
         auto_pad=auto_pad,
@@ -163,7 +163,7 @@ def _infer_conv_transpose(ctx: InferContext) -> InferResult:
     outer: Shape = (x[0], fresh("M") if w is None else w[1] * group)
     if kernel is None or any(not isinstance(width, int) for width in kernel):
         return outer + tuple(ctx.attr("output_shape")[-len(x) + 2 :] if ctx.attr("output_shape") else (fresh() for _ in x[2:]))
-    where = spread(
+    where = transposed_geometry(
         x[2:],
         kernel,
         auto_pad=ctx.attr("auto_pad"),

@@ -72,9 +72,9 @@ def resolve_pads(
         return pad_pairs(pads, rank)
     if mode == "VALID":
         return (0,) * rank, (0,) * rank
-    steps, spread = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
+    strides, dilations = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
     small, large = [], []
-    for size, width, step, dilation in zip(spatial, kernel, steps, spread, strict=True):
+    for size, width, step, dilation in zip(spatial, kernel, strides, dilations, strict=True):
         total = dim_max((ceildiv(size, step) - 1) * step + extent(width, dilation) - size, 0)
         small.append(total // 2)
         large.append(total - total // 2)
@@ -98,15 +98,15 @@ def output_spatial(
     rank = len(spatial)
     if len(kernel) != rank:
         raise ValueError(f"kernel_shape {list(kernel)} has {len(kernel)} elements, but there are {rank} spatial axes")
-    steps, spread = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
-    if any(value < 1 for value in (*steps, *spread)):
-        raise ValueError(f"strides {list(steps)} and dilations {list(spread)} must be positive")
+    strides, dilations = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
+    if any(value < 1 for value in (*strides, *dilations)):
+        raise ValueError(f"strides {list(strides)} and dilations {list(dilations)} must be positive")
     mode = _checked_auto_pad(auto_pad)
     if mode.startswith("SAME"):
-        return tuple(ceildiv(size, step) for size, step in zip(spatial, steps, strict=True))
+        return tuple(ceildiv(size, step) for size, step in zip(spatial, strides, strict=True))
     begin, end = pad_pairs(pads if mode == "NOTSET" else None, rank)
     result: list[Dim] = []
-    for axis, (size, width, step, dilation) in enumerate(zip(spatial, kernel, steps, spread, strict=True)):
+    for axis, (size, width, step, dilation) in enumerate(zip(spatial, kernel, strides, dilations, strict=True)):
         reach = extent(width, dilation)
         padded = size + begin[axis] + end[axis]
         if isinstance(padded, int) and padded < reach:

@@ -110,9 +110,9 @@ def quantize(
         raise ValueError(f"cannot quantize to {dtype}; possible are {', '.join(target.name for target in _TARGETS)}")
     wide = np.dtype(np.float64 if scale.dtype.kind in "iu" or np.float64 in (scale.dtype, x.dtype) else np.float32)
     divided = wide if precision is None else precision.numpy
-    spread = along(scale, x.shape, axis, block_size)
+    broadcast = along(scale, x.shape, axis, block_size)
     with np.errstate(all="ignore"):  # x / 0, infinities and NaN saturate
-        ratio = (x.astype(divided) / spread.astype(divided)).astype(wide, copy=False)
+        ratio = (x.astype(divided) / broadcast.astype(divided)).astype(wide, copy=False)
         if dtype.is_integer:
             ratio = np.rint(ratio)
         if zero_point is not None:

@@ -185,8 +185,8 @@ def _group_norm_core(
         raise ValueError(f"{channels} channels cannot be divided into {groups} groups")
     grouped = np.ascontiguousarray(first).reshape(batch, groups, prod(first.shape[1:]) // groups)
     result = standardize(grouped, (2,), epsilon)[0].reshape(first.shape)
-    spread = (channels, *(1,) * (first.ndim - 2))
-    result = result * widen(gamma).reshape(spread) + widen(beta).reshape(spread)
+    channel_shape = (channels, *(1,) * (first.ndim - 2))
+    result = result * widen(gamma).reshape(channel_shape) + widen(beta).reshape(channel_shape)
     if activation:
         result = result * sigmoid(result)
     return np.moveaxis(result, 1, -1) if channels_last else result

@@ -135,10 +135,10 @@ def axis_taps(plan: AxisPlan, how: Interpolation, x: Array) -> tuple[Array, Arra
 
 def _blend(x: Array, axis: int, index: Array, weights: Array) -> Array:
     """The weighted sums of taps along one axis."""
-    spread = (1,) * (x.ndim - axis - 1)
+    broadcast = (1,) * (x.ndim - axis - 1)
     total: Array | None = None
     for tap in range(index.shape[1]):
-        factors = weights[:, tap].astype(x.dtype).reshape(-1, *spread)
+        factors = weights[:, tap].astype(x.dtype).reshape(-1, *broadcast)
         if not factors.any():
             continue
         part = x.take(index[:, tap], axis=axis)
@@ -231,9 +231,9 @@ def _repeated(x: Array, repeats: Sequence[int]) -> Array:
     if max(outer, default=1) == 1:
         return x
     pairs = [size for length, times in zip(x.shape, outer, strict=False) for size in (length, times)]
-    spread = x.reshape(*(size for length in x.shape[:-1] for size in (length, 1)), x.shape[-1])
+    broadcast = x.reshape(*(size for length in x.shape[:-1] for size in (length, 1)), x.shape[-1])
     shape = [length * times for length, times in zip(x.shape, outer, strict=False)]
-    return np.broadcast_to(spread, (*pairs, x.shape[-1])).reshape(*shape, x.shape[-1])
+    return np.broadcast_to(broadcast, (*pairs, x.shape[-1])).reshape(*shape, x.shape[-1])
 
 
 def _extrapolated(result: Array, plans: Sequence[AxisPlan], coordinates: dict[int, Array], value: float) -> Array:

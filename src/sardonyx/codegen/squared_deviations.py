@@ -1,12 +1,12 @@
-"""Sum and spread (sum of squared distances from the mean) of rows in one walk.
+"""Sum and sum of squared deviations from the mean of rows in one walk.
 
     centre of each lane: the mean of a few of its elements
     along the row, in each lane: the sum of the distances from the centre, and the sum of their squares
-    at the end: the spread of each lane from its sums; then lanes are put together
+    at the end: the squared deviations of each lane from its sums; then lanes are put together
 
 A second walk, with the mean known, would read the row again. Distances from a number near the mean are as good as those from the
 mean itself: what is subtracted from the sum of squares, for the distance between the two, is small beside it. It is largest where
-a sample is far from all the rest; but then that sample is most of the spread.
+a sample is far from all the rest; but then that sample is most of the sum.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Walked:
     length: str
 
 
-class SpreadWalk:
+class SquaredDeviationsWalk:
     """Walks along rows of a float type."""
 
     def __init__(self, emitter: VectorEmitter, kind: str, read: Read) -> None:
@@ -137,7 +137,7 @@ class SpreadWalk:
         return result
 
     def finish(self, walked: Walked) -> list[tuple[str, str]]:
-        """Put the lanes together: sum and spread of each row, as scalars."""
+        """Put the lanes together: sum and squared deviations of each row, as scalars."""
         f, e, one = self.f, self.e, self._constant(1)
         some = f.let(f"fcmp ogt {self.vector} {walked.counts}, {one}")
         reciprocals = f.let(f"fdiv {self.vector} {one}, {e.choose(some, walked.counts, one, self.kind)}")
@@ -152,18 +152,18 @@ class SpreadWalk:
             apart = f.let(f"fsub {self.vector} {centre}, {e.splat(common, self.scalar)}")
             whole = self._sum.finish([[self._multiply_add(walked.counts, apart, total)]])
             own = f.let(f"fmul {self.vector} {total}, {reciprocals}")
-            spread = self._spread_of_lanes(total, own, squares)
+            deviations = self._deviations_of_lanes(total, own, squares)
             mean = e.splat(f.let(f"fmul {self.scalar} {whole}, {share}"), self.scalar)
             distance = f.let(f"fsub {self.vector} {f.let(f'fadd {self.vector} {apart}, {own}')}, {mean}")
             weighted = f.let(f"fmul {self.vector} {walked.counts}, {distance}")
-            joined = self._sum.finish([[self._multiply_add(weighted, distance, spread)]])
+            joined = self._sum.finish([[self._multiply_add(weighted, distance, deviations)]])
             name = f"llvm.fmuladd.{intrinsic_suffix(self.kind, 1)}"
             sum_ = f.call(self.scalar, name, (self.scalar, elements), (self.scalar, common), (self.scalar, whole))
             nothing = f.let(f"fsub {self.scalar} {sum_}, {sum_}")  # NaN, if something was not finite
             results.append((sum_, f.let(f"fadd {self.scalar} {joined}, {nothing}")))
         return results
 
-    def _spread_of_lanes(self, total: str, mean: str, squares: str) -> str:
+    def _deviations_of_lanes(self, total: str, mean: str, squares: str) -> str:
         """squares - total * mean, which rounding must not make negative; squares that are too large stay infinite."""
         f = self.f
         less = self._multiply_add(f.let(f"fneg {self.vector} {total}"), mean, squares)
@@ -172,8 +172,8 @@ class SpreadWalk:
         finite = f.let(f"fcmp olt {self.vector} {squares}, {self._constant(float('inf'))}")
         return self.e.choose(finite, at_least_0, squares, self.kind)
 
-    def join(self, one: tuple[str, str, str], sum_: str, spread: str, count: str) -> tuple[str, str, str]:
-        """(elements, sum, spread) of a stretch and those of another, whose elements are counted by an integer."""
+    def join(self, one: tuple[str, str, str], sum_: str, deviations: str, count: str) -> tuple[str, str, str]:
+        """(elements, sum, squared deviations) of a stretch and those of another, whose elements are counted by an integer."""
         f, kind = self.f, self.scalar
         elements, total, squares = one
         more = f.let(f"sitofp i64 {count} to {kind}")
@@ -181,10 +181,11 @@ class SpreadWalk:
         some = f.let(f"fcmp ogt {kind} {elements}, {constant(self.kind, 0, 1)}")
         before = f.let(f"select i1 {some}, {kind} {elements}, {kind} {constant(self.kind, 1, 1)}")
         distance = f.let(f"fsub {kind} {f.let(f'fdiv {kind} {sum_}, {more}')}, {f.let(f'fdiv {kind} {total}, {before}')}")
-        # The spread of two stretches of a and b elements whose means differ by d has a b / (a + b) d**2 beyond that of each.
+        # The squared deviations of two stretches of a and b elements, whose means differ by d: those of each and
+        # a b / (a + b) d**2.
         weight = f.let(f"fdiv {kind} {f.let(f'fmul {kind} {elements}, {more}')}, {now}")
         weighted = f.let(f"fmul {kind} {distance}, {weight}")
-        joined = f.let(f"fadd {kind} {squares}, {spread}")
+        joined = f.let(f"fadd {kind} {squares}, {deviations}")
         name = f"llvm.fmuladd.{intrinsic_suffix(self.kind, 1)}"
         beyond = f.call(kind, name, (kind, weighted), (kind, distance), (kind, joined))
         return now, f.let(f"fadd {kind} {total}, {sum_}"), beyond

@@ -104,6 +104,7 @@ def test_the_nearest_element_of_a_crop_is_onnxruntimes_at_ties(
 )  # fmt: skip
 @example(coordinates="half_pixel_symmetric", size=11, out=29, nearest="ceil", by_scale=False)
 @example(coordinates="half_pixel_symmetric", size=3, out=1, nearest="floor", by_scale=False)
+@example(coordinates="align_corners", size=11, out=13, nearest="ceil", by_scale=False)
 def test_the_nearest_element_is_onnxruntimes_at_ties(coordinates: str, size: int, out: int, nearest: str, by_scale: bool) -> None:
     assume(size != out)  # onnxruntime copies an image that keeps its size, whatever the scale is
     # With a scale, ONNX counts with a fractional length here; with it, coordinates round differently at whole numbers, too.

@@ -20,7 +20,16 @@ from sardonyx.kernel.expr import Expr, clamp, const, index, load, maximum, minim
 from sardonyx.lower.indexing.index_loops import indexed_loop
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.views import transposed
-from sardonyx.ops.sampling.resize import TIE, AxisPlan, Interpolation, axis_taps, nearest_index, source_coordinates, tap_count
+from sardonyx.ops.sampling.resize import (
+    ROUNDING,
+    TIE,
+    AxisPlan,
+    Interpolation,
+    axis_taps,
+    nearest_index,
+    source_coordinates,
+    tap_count,
+)
 from sardonyx.program.steps import View
 
 MOST_MADE_AHEAD: Final = 1 << 18  # entries of a table: about 30 ms and 20 MB while it is made
@@ -106,7 +115,9 @@ def _coordinate(x: Expr, old: Expr, new: Expr, scale: Expr, mode: str) -> Expr:
     if mode == "half_pixel_symmetric":
         offset = size / 2.0 * (1.0 - new.cast("f32") / width)
         return (offset.cast("f64") + (x + 0.5).cast("f64") / scale.cast("f64") - 0.5).cast("f32")
-    return select(new.eq(1), const(0.0, "f32"), x * (size - 1.0) / (width - 1.0))
+    out = new.cast("f32")
+    length = select(unary("abs", width - out) <= width * float(ROUNDING), out, width)
+    return select(new.eq(1), const(0.0, "f32"), x * (size - 1.0) / (length - 1.0))
 
 
 def _nearest(x: Expr, mode: str, scale: Expr) -> Expr:

@@ -26,6 +26,7 @@ BLOCK_BYTES: Final = 1 << 20  # of results blended at once
 _ZERO: Final = np.float32(0)
 _ONE: Final = np.float32(1)
 _HALF: Final = np.float32(0.5)
+ROUNDING: Final = np.float32(1e-6)  # share of a length by which its product of size and scale may miss it
 # A coordinate that is nearer than this to the middle of two elements counts as the middle, as in ONNX Runtime: coordinates carry
 # rounding errors of their own.
 TIE: Final = np.float32(1e-6)
@@ -73,7 +74,8 @@ def source_coordinates(plan: AxisPlan, mode: str) -> Array:
         # The sum alone is float64 in ONNX Runtime: the point in the middle of an odd axis may fall short of a whole number.
         return (offset + (x + 0.5).astype(np.float64) / scale - 0.5).astype(np.float32)
     if mode == "align_corners":
-        return np.zeros(plan.out, np.float32) if plan.out == 1 else x * (size - _ONE) / (width - _ONE)
+        length = np.float32(plan.out) if abs(width - plan.out) <= ROUNDING * width else width  # rounding made it no whole number
+        return np.zeros(plan.out, np.float32) if plan.out == 1 else x * (size - _ONE) / (length - _ONE)
     if mode == "tf_crop_and_resize":
         if plan.out == 1:
             return np.full(1, _HALF * (plan.start + plan.end) * (size - _ONE), np.float32)

@@ -42,17 +42,17 @@ def main(seed: int, forks: int, seconds: float = 60.0) -> int:
     stopped = threading.Event()
 
     def work(first: int) -> None:
-        for turn in itertools.count(first):
+        for iteration in itertools.count(first):
             if stopped.is_set():
                 return
-            sardonyx.InferenceSession(nets[turn % len(nets)]).run(None, FEED)
+            sardonyx.InferenceSession(nets[iteration % len(nets)]).run(None, FEED)
 
     threads = [threading.Thread(target=work, args=(7 * number,), daemon=True) for number in range(2)]
     for thread in threads:
         thread.start()
     failed = 0
-    for turn in range(forks):
-        time.sleep(rng.uniform(0, 0.1 if turn else 0.5))
+    for iteration in range(forks):
+        time.sleep(rng.uniform(0, 0.1 if iteration else 0.5))
         pid = os.fork()
         if pid == 0:
             child(own, seconds)

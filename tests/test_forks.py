@@ -151,13 +151,13 @@ def test_a_child_finds_locks_open(reentrant: bool) -> None:
 
 class Thing:
     def __init__(self) -> None:
-        self.turns = 0
+        self.iterations = 0
         self.both = threading.Barrier(1)
 
     @cached_property
     def made(self) -> object:
         """What is made."""
-        self.turns += 1
+        self.iterations += 1
         self.both.wait(60)
         return object()
 
@@ -165,7 +165,7 @@ class Thing:
 def test_a_cached_property_is_computed_once() -> None:
     thing = Thing()
     assert thing.made is thing.made
-    assert thing.turns == 1
+    assert thing.iterations == 1
     assert isinstance(Thing.made, cached_property)
     assert Thing.made.__doc__ == "What is made."
 
@@ -179,5 +179,5 @@ def test_threads_that_compute_a_cached_property_at_once_get_one_object() -> None
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert thing.turns == 2
+    assert thing.iterations == 2
     assert found[0] is found[1] is thing.made

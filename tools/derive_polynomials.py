@@ -48,7 +48,7 @@ def polynomial(function: Function, low: float, high: float, degree: int, kind: s
 
 
 def rational(
-    function: Function, low: float, high: float, above: int, below: int, kind: str, turns: int = 40
+    function: Function, low: float, high: float, above: int, below: int, kind: str, iterations: int = 40
 ) -> tuple[list[float], list[float]]:
     """Numerator and denominator (whose lowest coefficient is 1) with the smallest relative error."""
     mp.dps = 40
@@ -59,7 +59,7 @@ def rational(
     bottoms = [mpf(1)] * len(points)
     best: tuple[mpf, list[mpf], list[mpf]] | None = None
     unknown = above + 1 + below
-    for _ in range(turns):
+    for _ in range(iterations):
         matrix, right = mp.matrix(len(points), unknown), mp.matrix(len(points), 1)
         for row, (x, y) in enumerate(zip(points, values)):
             scale = mp.sqrt(weights[row]) / (bottoms[row] * y)

@@ -227,7 +227,7 @@ def _probe(side: Side, runner: Runner, threads: int, runs: int, cache: Path) -> 
     return found
 
 
-class Turns:
+class SideProcess:
     """A worker process that runs a model for a while whenever it is told to."""
 
     def __init__(self, side: Side, runner: Runner, threads: int) -> None:
@@ -249,7 +249,7 @@ class Turns:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def turn(self, seconds: float) -> dict[str, Any]:
+    def time_slice(self, seconds: float) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
@@ -287,11 +287,11 @@ def race(sides: Sequence[Side], runner: Runner, settings: argparse.Namespace) ->
     with contextlib.ExitStack() as stack:
         workers = {}
         for side in sides:
-            workers[side.name] = Turns(side, runner, settings.threads)
+            workers[side.name] = SideProcess(side, runner, settings.threads)
             stack.callback(workers[side.name].close)
         for _ in range(settings.rounds):
             for side in order:
-                found = workers[side.name].turn(settings.seconds)
+                found = workers[side.name].time_slice(settings.seconds)
                 records[side.name].times += found["times"]
                 records[side.name].cpu.append(found["cpu"])
             order.reverse()

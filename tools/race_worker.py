@@ -54,7 +54,7 @@ def digest(outputs: Any) -> str:
     return found.hexdigest()[:16]
 
 
-def turn(session: Any, feeds: Any, seconds: float) -> dict[str, Any]:
+def time_slice(session: Any, feeds: Any, seconds: float) -> dict[str, Any]:
     """Run for so long; the first run, in which threads wake up, does not count."""
     session.run(None, feeds)
     times: list[float] = []
@@ -96,7 +96,7 @@ def main() -> None:
     if "runs" not in request:
         settle()
         for line in sys.stdin:
-            print(json.dumps(turn(session, feeds, float(line))), flush=True)
+            print(json.dumps(time_slice(session, feeds, float(line))), flush=True)
 
 
 if __name__ == "__main__":

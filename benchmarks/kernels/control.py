@@ -1,8 +1,8 @@
-"""Loops and Ifs: whole calls of our sessions against onnxruntime's on one thread, and the time of one turn.
+"""Loops and Ifs: whole calls of our sessions against onnxruntime's on one thread, and the time of one iteration.
 
     python benchmarks/kernels/control.py [pattern]
 
-The bodies are small: what is measured is the way from one turn to the next.
+The bodies are small: what is measured is the way from one iteration to the next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Case:
 
     name: str
     graph: str
-    turns: int
+    iterations: int
     shapes: dict[str, tuple[int, ...]]
 
     def model(self) -> tuple[bytes, dict[str, Array]]:
@@ -34,7 +34,7 @@ class Case:
         if "bool c," in self.graph.splitlines()[0]:
             feeds["c"] = np.array(True)
         if "int64 n" in self.graph:
-            feeds["n"] = np.array(self.turns)
+            feeds["n"] = np.array(self.iterations)
         return content, feeds
 
 
@@ -106,7 +106,7 @@ CASES = (
     Case("Loop, x * a + b on 64 floats", _STATE, 100_000, _VECTORS),
     Case("the same, every x stacked", _STACKED, 100_000, _VECTORS),
     Case("Loop until a condition fails", _UNTIL, 100_000, {"x": (64,), "a": (64,)}),
-    Case("Loop of 3 turns", _STATE, 3, _VECTORS),
+    Case("Loop of 3 iterations", _STATE, 3, _VECTORS),
     Case("If", _BRANCH, 1, {"x": (64,)}),
     Case("Loop with an If", _BRANCHES, 10_000, {"x": (64,)}),
     Case("Scan, recurrent cell 64 x 64", _RECURRENT, 1000, {"h": (1, 64), "xs": (1000, 1, 64), "w": (64, 64)}),
@@ -122,12 +122,12 @@ CASES = (
 def main() -> None:
     """Print a table of the cases whose name holds the pattern."""
     pattern = sys.argv[1] if len(sys.argv) > 1 else ""
-    print(f"{'loop':40} {'turns':>7} {'ours µs':>10} {'ort µs':>10} {'ratio':>6} {'ns a turn':>10}")
+    print(f"{'loop':40} {'iterations':>7} {'ours µs':>10} {'ort µs':>10} {'ratio':>6} {'ns each':>10}")
     for case in CASES:
         if pattern in case.name:
             ours, theirs = race(*case.model())
-            turn = ours / case.turns * 1e9
-            print(f"{case.name:40} {case.turns:7} {ours * 1e6:10.1f} {theirs * 1e6:10.1f} {theirs / ours:6.1f} {turn:10.0f}")
+            each = ours / case.iterations * 1e9
+            print(f"{case.name:40} {case.iterations:7} {ours * 1e6:10.1f} {theirs * 1e6:10.1f} {theirs / ours:6.1f} {each:10.0f}")
 
 
 if __name__ == "__main__":

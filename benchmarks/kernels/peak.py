@@ -60,10 +60,10 @@ def multiply_add_peak(kind: str = "f32") -> float:
     memory = np.zeros(64 * (_CHAINS + 4), np.uint8)
     start = -(-memory.ctypes.data // 64) * 64
     args = np.array([start], np.int64)
-    turns = 20_000
+    iterations = 20_000
     lanes = target.lanes if kind == "f32" else target.lanes // 2
-    shortest = best_time(lambda: kernel(args.ctypes.data, 0, turns, 0))
-    return 2.0 * 4 * _CHAINS * lanes * turns / shortest
+    shortest = best_time(lambda: kernel(args.ctypes.data, 0, iterations, 0))
+    return 2.0 * 4 * _CHAINS * lanes * iterations / shortest
 
 
 def _copy_ir(target: Target) -> str:
@@ -71,13 +71,13 @@ def _copy_ir(target: Target) -> str:
     f = FunctionBuilder("copy", KERNEL_PARAMETERS)
     e = VectorEmitter(f, target.lanes)
     source, destination = f.argument("%args", 0, "ptr"), f.argument("%args", 1, "ptr")
-    turn = f.loop("%begin", "%end", 1)
+    iteration = f.loop("%begin", "%end", 1)
     block = f.loop(0, f.argument("%args", 2), 4 * target.lanes)
     places = [f.add(block.index, number * target.lanes) for number in range(4)]
     for place, loaded in [(place, e.load(f.element(source, "float", place), "f32")) for place in places]:
         e.store(f.element(destination, "float", place), loaded, "f32")
     f.end(block)
-    f.end(turn)
+    f.end(iteration)
     return module(f)
 
 
@@ -92,8 +92,8 @@ def copy_peak(block: int) -> float:
     memory = np.zeros(2 * size + 256, np.uint8)
     source = -(-memory.ctypes.data // 64) * 64
     args = np.array([source, source + -(-size // 64) * 64, size // 4], np.int64)
-    turns = max(1, (1 << 20) // size)
-    return 2.0 * size * turns / best_time(lambda: kernel(args.ctypes.data, 0, turns, 0), 0.2)
+    iterations = max(1, (1 << 20) // size)
+    return 2.0 * size * iterations / best_time(lambda: kernel(args.ctypes.data, 0, iterations, 0), 0.2)
 
 
 def main() -> None:

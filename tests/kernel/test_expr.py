@@ -34,14 +34,14 @@ def test_an_expression_built_twice_is_one_object() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_threads_that_build_the_same_get_the_same() -> None:
-    count, turns = 4, 300
+    count, iterations = 4, 300
     made: list[list[Expr]] = [[] for _ in range(count)]
     meet = threading.Barrier(count)
 
     def build(number: int) -> None:
-        for turn in range(turns):
+        for iteration in range(iterations):
             meet.wait(60)
-            made[number].append(load(0, "f32") + float(turn))
+            made[number].append(load(0, "f32") + float(iteration))
 
     threads = [threading.Thread(target=build, args=(number,)) for number in range(count)]
     for thread in threads:
@@ -78,8 +78,8 @@ def test_what_nobody_uses_leaves_the_table() -> None:
     gc.collect()
     before = len(expr._known)
     x = load(0, "f64")
-    for turn in range(50_000):  # deep: it is given up without recursion
-        x = x + float(turn)
+    for iteration in range(50_000):  # deep: it is given up without recursion
+        x = x + float(iteration)
     assert len(expr._known) > before + 50_000
     del x
     gc.collect()

@@ -1,4 +1,4 @@
-"""Loops whose turns follow each other in native code: same results as turn by turn, on any number of threads."""
+"""Loops whose iterations follow each other in native code: same results as iteration by iteration, on any number of threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Watch:
     """Counts the loops that ran natively and those that did not."""
 
     def __init__(self) -> None:
-        self.native = self.by_turns = 0
+        self.native = self.by_iterations = 0
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def watch() -> Iterator[Watch]:
     def run(self: NativeLoop, *args: Any) -> Any:
         results = original(self, *args)
         seen.native += results is not None
-        seen.by_turns += results is None
+        seen.by_iterations += results is None
         return results
 
     with pytest.MonkeyPatch.context() as patch:
@@ -82,7 +82,7 @@ def made(dtype: Any, shape: tuple[int, ...], seed: int) -> Array:
 DTYPES = (np.float32, np.float64, np.float16, np.int8, np.int32, np.int64, np.uint8)
 SHAPES = ((), (0,), (1,), (3,), (2, 5), (2, 0, 3), (67,))
 
-# Every kind of value a turn can hand on: computed, taken over from another, passed on, stacked as well, the same twice.
+# Every kind of value an iteration can hand on: computed, taken over from another, passed on, stacked as well, the same twice.
 LOOP = """g (INPUTS float[2] w, TYPE[SHAPE] a, TYPE[SHAPE] x, TYPE[SHAPE] y, int64 last)
   => (TYPE p, TYPE q, float[2] r, TYPE s, TYPE stacked, TYPE other, int64 numbers, TYPE again) {
   p, q, r, s, stacked, other, numbers, again = Loop(LIMIT, START, x, y, w, y) <body =
@@ -358,10 +358,10 @@ def test_a_value_that_grows_goes_turn_by_turn(watch: Watch) -> None:
     content = model("""g (float[k] x, int64 n) => (float[m] y) {
       y = Loop(n, , x) <body = turn (int64 i, bool c, float[q] u) => (bool c, float[r] v) { v = Concat <axis = 0> (u, u) }>
     }""")
-    before = watch.by_turns, watch.native
+    before = watch.by_iterations, watch.native
     (y,) = assert_same(content, {"x": np.arange(2, dtype=F32), "n": np.array(5)})
     assert y.shape == (64,)
-    assert (watch.by_turns, watch.native) == (before[0] + 1, before[1])
+    assert (watch.by_iterations, watch.native) == (before[0] + 1, before[1])
 
 
 def test_loops_inside_loops(watch: Watch) -> None:

@@ -117,9 +117,9 @@ def test_loops_run_natively_on_several_workers(plain: None, monkeypatch: pytest.
     )
     x = np.linspace(0, 2, 4000, dtype=np.float32)
     y, every = session(content, threads=3).run(None, {"x": x})
-    for turn in range(7):
+    for iteration in range(7):
         x = np.sin(x)
-        np.testing.assert_allclose(every[turn], -x, atol=1e-6)
+        np.testing.assert_allclose(every[iteration], -x, atol=1e-6)
     np.testing.assert_allclose(y, x, atol=1e-6)
 
 

@@ -45,9 +45,9 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 def test_every_unit_is_done_once_whoever_does_it(either: Pool) -> None:
     job = Job(worth=either.workers)
-    for turn in range(1, 4):
+    for iteration in range(1, 4):
         job.run(either)
-        assert job.counters.sum() == STEPS * UNITS * turn
+        assert job.counters.sum() == STEPS * UNITS * iteration
     assert (job.counters[: either.workers] > 0).all()
 
 

@@ -91,8 +91,8 @@ def appending(width: int = 8) -> StatefulProgram:
 def test_runs_go_on_where_the_last_one_stopped() -> None:
     program, states = accumulating(), StateSet()
     x = np.arange(40, dtype=F32)
-    for turn in range(1, 5):
-        np.testing.assert_array_equal(program.run([x], states)[0], x * turn)
+    for iteration in range(1, 5):
+        np.testing.assert_array_equal(program.run([x], states)[0], x * iteration)
     np.testing.assert_array_equal(states.array("total", (40,)), x * 4)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _PAUSE = 0.003  # seconds between two looks at whether the process is quiet
 _QUIET = 0.2  # share of a core below which it is
 _PATIENCE = 0.3  # seconds after which a turn begins in any case
-_TURN = 0.04  # seconds a turn lasts, if the function is fast
+_TIME_SLICE = 0.04  # seconds a turn lasts, if the function is fast
 _FEWEST_RUNS = 2  # of a turn, if it is slow
 _FEWEST_ROUNDS = 3
 
@@ -41,7 +41,7 @@ def interleave(functions: Mapping[str, Callable[[], object]], seconds: float) ->
         for name in order:
             if len(order) > 1:
                 _settle()
-            _turn(functions[name], taken[name])
+            _run_time_slice(functions[name], taken[name])
         order.reverse()
         rounds += 1
     return {name: Timing(min(each), statistics.median(each), len(each)) for name, each in taken.items() if each}
@@ -57,11 +57,11 @@ def _settle() -> None:
             return
 
 
-def _turn(function: Callable[[], object], record: list[float]) -> None:
+def _run_time_slice(function: Callable[[], object], record: list[float]) -> None:
     """Run a function for the time of one turn."""
     clock = time.perf_counter
     function()
-    end = clock() + _TURN
+    end = clock() + _TIME_SLICE
     done = 0
     before = clock()
     while done < _FEWEST_RUNS or before < end:

@@ -14,7 +14,7 @@ STEPS: Final = 16
 COUNT: Final = 24
 TABLE: Final = 32
 WORKERS: Final = 40
-SPINS: Final = 48  # turns of waiting before a worker sleeps
+SPINS: Final = 48  # rounds of waiting before a worker sleeps
 LOOP: Final = 56  # the loop block, if the job is a loop
 SLEEPERS: Final = 64
 GIVE: Final = 72  # function that lets others use the core, if workers wait in Python
@@ -28,12 +28,12 @@ BIND_ENTRIES: Final = 3  # table position, number of the object, offset in bytes
 
 # Entries of a loop block. The iteration is where the body reads its number.
 (
-    LOOP_STEPS, LOOP_COUNT, LOOP_TABLE, LOOP_MOVES, LOOP_MOVE_COUNT,
+    LOOP_STEPS, LOOP_COUNT, LOOP_TABLE, LOOP_INCREMENTS, LOOP_INCREMENT_COUNT,
     LOOP_ITERATION, LOOP_LIMIT, LOOP_CONDITION, LOOP_FAULTS, LOOP_STATE,
 ) = range(10)  # fmt: skip
 LOOP_ENTRIES: Final = 10
-MOVE_ENTRIES: Final = 4
-NO_CONDITION: Final = -1  # instead of the table position with the condition's address: always another turn
+INCREMENT_ENTRIES: Final = 4
+NO_CONDITION: Final = -1  # instead of the table position with the condition's address: always another iteration
 # What a loop says when it comes back
 AT_LIMIT, ENDED, FAULTY = 1, 2, 3
 

@@ -2,7 +2,7 @@
 
 Every worker walks the same array of steps, does its part of each and meets the others at a barrier. Workers are threads. How they
 wait for work is the system's part (`drivers`): on Linux they sit in `work` until the pool is closed, and
-one without work spins for a while, then sleeps in the kernel. Elsewhere they wait in Python, which calls `run` and `turns` for
+one without work spins for a while, then sleeps in the kernel. Elsewhere they wait in Python, which calls `run` and `loop` for
 each of them (`runtime.plain_pool`); then a worker that waits long at a barrier calls the function at GIVE of the pool block.
 
 A step is four entries: function, position of its arguments in the table, position of its unit count, flags. Beside the unit
@@ -11,11 +11,11 @@ count the table holds how many workers the step is worth.
 `launch` takes all it needs in one block, because every argument costs time on the Python side. It is given arrays as objects:
 it reads the address of their data itself, at the place where a NumPy array keeps it, and fills it into the table.
 
-`turns` runs the same steps again and again, as the body of a Loop or Scan. Between two turns one worker moves the addresses that
-change (a carried value is read where the turn before wrote it, slices and stacked results go on by one), counts, and decides
-whether another turn follows. What moves is a list of rows: table position and three distances; the first is added after the first
-turn, then the second and the third in turn. A loop comes back when it has ended, when bad data was met, or when it has reached a
-limit: then it can go on where it stopped.
+`loop` runs the same steps again and again, as the body of a Loop or Scan. Between two iterations one worker moves the addresses
+that change (a carried value is read where the iteration before wrote it, slices and stacked results go on by one), counts, and
+decides whether another iteration follows. What moves is a list of rows: table position and three distances; the first is added
+after the first iteration, then the second and the third in turn. A loop comes back when it has ended, when bad data was met, or
+when it has reached a limit: then it can go on where it stopped.
 
 The pool block: one cache line of job description, one for the count of sleepers, then a line for each worker with the number of
 the barrier it has reached. A worker writes only its own line, so a barrier costs each of them one store and a few loads.
@@ -38,19 +38,19 @@ from sardonyx.codegen.blocks import (
     BLOCK_TABLE,
     ENDED,
     FAULTY,
+    INCREMENT_ENTRIES,
     LINE,
     LINES,
     LOOP_CONDITION,
     LOOP_COUNT,
     LOOP_FAULTS,
+    LOOP_INCREMENT_COUNT,
+    LOOP_INCREMENTS,
     LOOP_ITERATION,
     LOOP_LIMIT,
-    LOOP_MOVE_COUNT,
-    LOOP_MOVES,
     LOOP_STATE,
     LOOP_STEPS,
     LOOP_TABLE,
-    MOVE_ENTRIES,
     NO_CONDITION,
     STEP_ENTRIES,
 )
@@ -67,7 +67,7 @@ class System(NamedTuple):
 
 
 def common_ir(system: System) -> str:
-    """The module with the functions run, bind, launch and turns, and those of the system; `runtime.pool` calls them."""
+    """The module with the functions run, bind, launch and loop, and those of the system; `runtime.pool` calls them."""
     return f"""
 {system.declarations}
 
@@ -87,14 +87,14 @@ next:
   %their = getelementptr i8, ptr %pool, i64 %oat
   br label %wait
 wait:
-  %turn = phi i64 [ 0, %next ], [ %turns, %again ]
+  %round = phi i64 [ 0, %next ], [ %rounds, %again ]
   %seen = load atomic i64, ptr %their acquire, align 8
   %there = icmp sge i64 %seen, %number
   br i1 %there, label %passed, label %spin
 spin:
   {system.pause}
-  %turns = add i64 %turn, 1
-  %long = icmp ugt i64 %turns, 1000
+  %rounds = add i64 %round, 1
+  %long = icmp ugt i64 %rounds, 1000
   br i1 %long, label %give, label %again
 give:
 {system.give}
@@ -195,7 +195,7 @@ here:
   ret void
 {system.launched}}}
 
-{_turns_ir()}
+{_loop_ir()}
 {system.functions}
 """
 
@@ -243,8 +243,8 @@ bind:
 """
 
 
-def _turns_ir() -> str:
-    """The functions that run a loop: `advance` by the first worker between turns, `turns` by each, `start_turns` to call them."""
+def _loop_ir() -> str:
+    """What runs a loop: `advance` by the first worker between iterations, `loop` by each, `start_loop` to call it."""
 
     def load(name: str, entry: int, kind: str = "i64") -> str:
         return f"""  %{name}_p = getelementptr i64, ptr %loop, i64 {entry}
@@ -259,8 +259,8 @@ entry:
 {load("iteration", LOOP_ITERATION)}
 {load("limit", LOOP_LIMIT)}
 {load("condition_at", LOOP_CONDITION)}
-{load("moves", LOOP_MOVES, "ptr")}
-{load("count", LOOP_MOVE_COUNT)}
+{load("increments", LOOP_INCREMENTS, "ptr")}
+{load("count", LOOP_INCREMENT_COUNT)}
   %code_p = getelementptr i64, ptr %faults, i64 1
   %code = load i64, ptr %code_p, align 8
   %bad = icmp ne i64 %code, 0
@@ -289,8 +289,8 @@ decided:
   br i1 %any, label %move, label %done
 move:
   %i = phi i64 [ 0, %decided ], [ %j, %move ]
-  %at = mul i64 %i, {MOVE_ENTRIES}
-  %row = getelementptr i64, ptr %moves, i64 %at
+  %at = mul i64 %i, {INCREMENT_ENTRIES}
+  %row = getelementptr i64, ptr %increments, i64 %at
   %slot = load i64, ptr %row, align 8
   %first_p = getelementptr i64, ptr %row, i64 1
   %first = load i64, ptr %first_p, align 8
@@ -312,7 +312,7 @@ done:
   ret void
 }}
 
-define void @turns(ptr %loop, ptr %pool, i64 %worker, i64 %workers) nounwind {{
+define void @loop(ptr %loop, ptr %pool, i64 %worker, i64 %workers) nounwind {{
 entry:
 {load("steps", LOOP_STEPS, "ptr")}
 {load("count", LOOP_COUNT)}
@@ -320,8 +320,8 @@ entry:
   %state_p = getelementptr i64, ptr %loop, i64 {LOOP_STATE}
   %alone = icmp eq i64 %workers, 1
   %leads = icmp eq i64 %worker, 0
-  br label %turn
-turn:
+  br label %round
+round:
   call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 %worker, i64 %workers)
   br i1 %leads, label %lead, label %meet
 lead:
@@ -333,7 +333,7 @@ meet:
 look:
   %state = load i64, ptr %state_p, align 8
   %again = icmp eq i64 %state, 0
-  br i1 %again, label %turn, label %end
+  br i1 %again, label %round, label %end
 end:
   br i1 %alone, label %done, label %leave
 leave:

@@ -38,7 +38,7 @@ def _plain(architecture: str) -> System:
 
 
 def _linux(architecture: str) -> System:
-    """Workers sit in `work`, and sleep in the kernel; start and start_turns wake them, stop ends them."""
+    """Workers sit in `work`, and sleep in the kernel; start and start_loop wake them, stop ends them."""
     declaration, pause = _pause(architecture)
     futex = _FUTEX[architecture]
     functions = f"""
@@ -74,13 +74,13 @@ define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) nounwind {{
   ret void
 }}
 
-define void @start_turns(ptr %pool, ptr %loop) nounwind {{
+define void @start_loop(ptr %pool, ptr %loop) nounwind {{
   %looped = getelementptr i8, ptr %pool, i64 {LOOP}
   store ptr %loop, ptr %looped, align 8
   call void @wake(ptr %pool)
   %wp = getelementptr i8, ptr %pool, i64 {WORKERS}
   %workers = load i64, ptr %wp, align 8
-  call void @turns(ptr %loop, ptr %pool, i64 0, i64 %workers)
+  call void @loop(ptr %loop, ptr %pool, i64 0, i64 %workers)
   ret void
 }}
 
@@ -105,16 +105,16 @@ idle:
   %spins = load i64, ptr %spp, align 8
   br label %look
 look:
-  %turn = phi i64 [ 0, %idle ], [ %turns, %spin ], [ 0, %slept ]
+  %round = phi i64 [ 0, %idle ], [ %rounds, %spin ], [ 0, %slept ]
   %now = load atomic i64, ptr %pool acquire, align 8
   %fresh = icmp ne i64 %now, %last
   br i1 %fresh, label %ready, label %wait
 wait:
-  %tired = icmp sge i64 %turn, %spins
+  %tired = icmp sge i64 %round, %spins
   br i1 %tired, label %sleep, label %spin
 spin:
   {pause}
-  %turns = add i64 %turn, 1
+  %rounds = add i64 %round, 1
   br label %look
 sleep:
   %was = atomicrmw add ptr %lp, i64 1 seq_cst
@@ -136,7 +136,7 @@ job:
   %once = icmp eq ptr %loop, null
   br i1 %once, label %single, label %many
 many:
-  call void @turns(ptr %loop, ptr %pool, i64 %worker, i64 %workers)
+  call void @loop(ptr %loop, ptr %pool, i64 %worker, i64 %workers)
   br label %idle
 single:
   %sp = getelementptr i8, ptr %pool, i64 {STEPS}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Loop:
-    """An open loop: the running index and the values carried from one turn to the next."""
+    """An open loop: the running index and the values carried from one iteration to the next."""
 
     index: str
     carry: list[str]
@@ -125,7 +125,7 @@ class FunctionBuilder:
         self.label(body)
         index = self.fresh("i")
         carried = [self.fresh("r") for _ in carry]
-        # The values after the first turn are known only when the loop is closed: `end` fills them in.
+        # The values after the first iteration are known only when the loop is closed: `end` fills them in.
         loop = Loop(
             index, carried, [kind for kind, _ in carry], [value for _, value in carry], before, body, exit_, str(stop), str(step)
         )
@@ -137,7 +137,7 @@ class FunctionBuilder:
         return loop
 
     def end(self, loop: Loop, values: Sequence[str] = ()) -> list[str]:
-        """Close a loop, giving the carried values for the next turn; returns what they are after the last."""
+        """Close a loop, giving the carried values for the next iteration; returns what they are after the last."""
         following = self.let(f"add nsw i64 {loop.index}, {loop.step}", "i")
         again = self.let(f"icmp slt i64 {following}, {loop.stop}", "c")
         latch = self._block

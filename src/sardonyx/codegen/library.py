@@ -81,13 +81,13 @@ class KernelLibrary:
             return  # asking for the addresses compiles them one by one
         todo = iter(missing)
         made: dict[str, bytes] = {}
-        turn = threading.Lock()
+        lock = threading.Lock()
 
         def work() -> None:
             from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
 
             while True:
-                with turn:
+                with lock:
                     key, ir = next(todo, ("", str))
                 if not key:
                     return

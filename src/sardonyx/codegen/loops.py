@@ -28,7 +28,7 @@ from sardonyx.target.target import Target
 KERNEL_PARAMETERS: Final = (("args", "ptr"), ("begin", "i64"), ("end", "i64"), ("worker", "i64"))
 _HEAVY: Final = 40  # operations from which on fewer vectors are worked on at once: more would not fit the registers
 
-_LIGHT: Final = 8  # operations up to which all vectors of a turn are worked on at once
+_LIGHT: Final = 8  # operations up to which all vectors of an iteration are worked on at once
 _MIXED: Final = 4  # vectors worked on at once if there are more operations
 _ROWS: Final = 4  # short rows worked on at once; half as many if there are more operations
 _SHORT_ROW: Final = 1280  # elements of a row of which that many rows fit the first cache beside their results

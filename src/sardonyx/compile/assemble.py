@@ -27,10 +27,10 @@ from sardonyx.lower.lowering import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.options import environment
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
+from sardonyx.plan.loop_body import LoopBody, loop_body_of
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of, plan_native
 from sardonyx.plan.plan import Constant
 from sardonyx.plan.segment_plan import captured_by, captured_inputs, segment_plan
-from sardonyx.plan.turns import Turns, turns_of
 from sardonyx.program.calls import BodyNode
 from sardonyx.program.steps import KernelStep, Lowered
 from sardonyx.providers.reference import node_step, plain_node
@@ -210,9 +210,9 @@ def _call_of(node: Node, order: Order, settings: NativeSettings) -> Call:
     plain = plain_node(node)
     outer = {value: position for position, value in enumerate(captured_by(node))}
     bodies = {name: _body_of(graph, outer, order, settings) for name, graph in _graphs(node).items() if name in plain.bodies}
-    turns = turns_of(node)
-    if turns is not None:
-        return LoopCall(plain, bodies, lambda: _compile_loop(node, turns, outer, order, settings))
+    loop_body = loop_body_of(node)
+    if loop_body is not None:
+        return LoopCall(plain, bodies, lambda: _compile_loop(node, loop_body, outer, order, settings))
     return HostCall(plain, bodies) if region_of(node) is None else ProviderCall(plain, bodies)
 
 
@@ -255,18 +255,18 @@ class _ReferenceBody:
 
 
 def _compile_loop(
-    node: Node, turns: Turns, outer: Mapping[Value, int], order: Order, settings: NativeSettings
+    node: Node, loop_body: LoopBody, outer: Mapping[Value, int], order: Order, settings: NativeSettings
 ) -> NativeLoop | None:
     """The iterations of a Loop or Scan in native code; None if something in its body needs Python."""
-    body = turns.body
-    nodes = needed_nodes(order(body), turns.made)
+    body = loop_body.body
+    nodes = needed_nodes(order(body), loop_body.made)
     captured = captured_inputs(body)
     inputs = [*body.inputs, *captured]
     if any(inner.subgraphs() for inner in nodes if inner.op_type != "If"):
         return None
     try:
         # Weights are packed when it is clear that the shapes allow it.
-        compiled = compile_graph(body, turns.made, nodes, order, replace(settings, eager=False), inputs)
+        compiled = compile_graph(body, loop_body.made, nodes, order, replace(settings, eager=False), inputs)
     except errors.EngineError as error:
         _log.warning("body %r cannot be compiled, NumPy runs it: %s", body.name, error)
         return None
@@ -274,10 +274,10 @@ def _compile_loop(
     fits = (
         all(isinstance(segment, NativeSegment) for segment in plan.segments)
         and [view.buffer.value for view in plan.inputs] == inputs
-        and [view.buffer.value for view in plan.outputs] == turns.made
+        and [view.buffer.value for view in plan.outputs] == loop_body.made
     )
     captures = [outer[value] for value in captured]
-    return NativeLoop(compiled.program, turns.signature(), captures, node.label) if fits else None
+    return NativeLoop(compiled.program, loop_body.signature(), captures, node.label) if fits else None
 
 
 def _has_plain_ends(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]) -> bool:

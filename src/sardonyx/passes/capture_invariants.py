@@ -2,8 +2,8 @@
 
     y, w2 = Loop(n, c, x, w) <body (i, c, s, v) => (c, MatMul(s, v), v)>    =>    the same with MatMul(s, w)
 
-A carried value that every turn hands on as it got it is the initial one in every turn. Converters carry weights like that: read
-from outside they are constants, and can be packed once. The carried value itself stays, and costs nothing.
+A carried value that every iteration hands on as it got it is the initial one in every iteration. Converters carry weights like
+that: read from outside they are constants, and can be packed once. The carried value itself stays, and costs nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CaptureInvariants:
 
 
 def _invariants(node: Node) -> Iterator[tuple[Value, Value]]:
-    """The values a loop's body takes that are the same in every turn, with where they come from."""
+    """The values a loop's body takes that are the same in every iteration, with where they come from."""
     body = node.attr("body")
     if node.domain != ONNX_DOMAIN or not isinstance(body, Graph):
         return

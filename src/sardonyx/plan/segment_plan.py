@@ -18,9 +18,9 @@ from sardonyx.program.segments import (
     BoundView,
     CallOutput,
     CallSegment,
-    Operand,
     ProgramInput,
     Segment,
+    SegmentOperand,
     SegmentPlan,
     Sizes,
     SizeSegment,
@@ -80,7 +80,8 @@ class _Numbering:
             written[value] = self._held[value] if value in self._held else self._new()
         known = {**self._held, **written}
         results = tuple(
-            Operand(VALUE, known[value]) if value in known else Operand(CONSTANT, self._constant(value)) for value in outputs
+            SegmentOperand(VALUE, known[value]) if value in known else SegmentOperand(CONSTANT, self._constant(value))
+            for value in outputs
         )
         made = SegmentPlan(tuple(given), self._count, native_inputs, tuple(written.values()), results, segments)
         return Numbered(made, tuple(self._calls), tuple(self._constants))
@@ -103,12 +104,12 @@ class _Numbering:
         is_constant = buffer.storage is Storage.CONSTANT
         return BoundView(number, buffer.dtype.numpy, is_constant, shape, strides, offset, self._plan.sizes[number])
 
-    def _operand(self, value: Value | None, view: View | None) -> Operand:
+    def _operand(self, value: Value | None, view: View | None) -> SegmentOperand:
         if value is None:
-            return Operand(OMITTED)
+            return SegmentOperand(OMITTED)
         if value in self._held:
-            return Operand(VALUE, self._held[value])
-        return Operand(CONSTANT, self._constant(value)) if view is None else Operand(PLACE, -1, self._place(view))
+            return SegmentOperand(VALUE, self._held[value])
+        return SegmentOperand(CONSTANT, self._constant(value)) if view is None else SegmentOperand(PLACE, -1, self._place(view))
 
     def _segment(self, segment: native.NativeSegment | HostNodeStep | SizeStep) -> Segment:
         if isinstance(segment, native.NativeSegment):

@@ -36,7 +36,7 @@ class BoundView(NamedTuple):
     size: int
 
 
-class Operand(NamedTuple):
+class SegmentOperand(NamedTuple):
     """What a call reads, or a program gives out: nothing, an entry of the frame, a place, a constant that only Python reads."""
 
     kind: int
@@ -78,8 +78,8 @@ class CallSegment(NamedTuple):
     """Something that Python computes. `captured` is what the bodies of its node read from around them."""
 
     call: int
-    inputs: tuple[Operand, ...]
-    captured: tuple[Operand, ...]
+    inputs: tuple[SegmentOperand, ...]
+    captured: tuple[SegmentOperand, ...]
     outputs: tuple[CallOutput, ...]
 
 
@@ -100,7 +100,7 @@ class SegmentPlan(NamedTuple):
     value_count: int
     native_inputs: tuple[int, ...]  # the values of the image's inputs
     native_outputs: tuple[int, ...]  # the values of the image's outputs
-    results: tuple[Operand, ...]  # values and constants
+    results: tuple[SegmentOperand, ...]  # values and constants
     segments: tuple[Segment, ...]
 
 
@@ -140,8 +140,8 @@ class BoundCall:
     """A call segment; `dead` are values that nothing reads behind it."""
 
     call: int
-    inputs: tuple[Operand, ...]
-    captured: tuple[Operand, ...]
+    inputs: tuple[SegmentOperand, ...]
+    captured: tuple[SegmentOperand, ...]
     outputs: tuple[tuple[int, int, Axes | None], ...]  # value, buffer, sizes
     dead: tuple[int, ...]
 

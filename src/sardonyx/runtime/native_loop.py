@@ -1,10 +1,12 @@
-"""Runs a Loop or Scan whose body is all native: the turns follow each other in native code (see `turns` in `codegen.driver`).
+"""Runs a Loop or Scan whose body is all native: the iterations follow each other in native code (see `loop` in `codegen.driver`).
 
-No turn allocates anything. A carried value has two buffers, written in turn; a stacked result is one array that each turn writes
-its slice of, and a value that is both is read from the slice before. A result whose length nobody knows grows by doubling.
+No iteration allocates anything. A carried value has two buffers, written in turn; a stacked result is one array that each
+iteration writes its slice of, and a value that is both is read from the slice before. A result whose length nobody knows grows by
+doubling.
 
 Python is asked between rounds of about ten milliseconds, so that a run can be stopped. What this way cannot do (a carried value
-that changes its shape, a loop without a turn) is left to the operator's NumPy definition, which runs the body turn by turn.
+that changes its shape, a loop without an iteration) is left to the operator's NumPy definition, which runs the body iteration by
+iteration.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from sardonyx import errors
 from sardonyx.codegen.blocks import (
     ENDED,
     FAULTY,
+    INCREMENT_ENTRIES,
     LOOP_ENTRIES,
     LOOP_ITERATION,
     LOOP_LIMIT,
     LOOP_STATE,
-    MOVE_ENTRIES,
     NO_CONDITION,
 )
 from sardonyx.program.calls import LoopSignature, SlicedPort
@@ -39,51 +41,51 @@ Pairs = dict[int, tuple[Array, Array]]
 
 _ENDLESS: Final = 1 << 62
 _ROUND: Final = 10_000_000  # nanoseconds in native code until Python is asked
-_FIRST_ROUND: Final = 1000  # turns at most before their time is measured: it may have been estimated badly
-_TURN: Final = 30  # nanoseconds of a turn beside its steps' work
+_FIRST_ROUND: Final = 1000  # iterations at most before their time is measured: it may have been estimated badly
+_ITERATION: Final = 30  # nanoseconds of an iteration beside its steps' work
 _AT_ONCE: Final = 1 << 26  # bytes of a stacked result that are taken at once even if the loop may end early
 _FIRST: Final = 1 << 16  # bytes of a longer one to begin with
 _FIRST_NUMBER: Final = np.zeros(1, np.int64)
-_TRUE: Final = np.ones(1, np.bool_)  # a turn takes place: what its body is told in every one
+_TRUE: Final = np.ones(1, np.bool_)  # an iteration takes place: what its body is told in every one
 
 
 def _memory(shape: tuple[int, ...], dtype: Any) -> Array:
-    """What turns write to."""
+    """What iterations write to."""
     return new_array(shape, dtype)
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call, taken apart: what the turns begin with."""
+    """One call, taken apart: what the iterations begin with."""
 
     trips: int
     arrays: list[Array]  # the body's inputs; sliced ones with the axis in front
-    shapes: Shapes  # of what one turn takes
+    shapes: Shapes  # of what one iteration takes
     carried: Sequence[Any]  # as they were given
 
 
 @dataclass(slots=True)
 class _Stack:
-    """A result that grows by a slice each turn."""
+    """A result that grows by a slice each iteration."""
 
     array: Array
     capacity: int
     backwards: bool
 
-    def at(self, turn: int) -> int:
-        """The place of the slice a turn writes."""
-        return self.capacity - 1 - turn if self.backwards else turn
+    def at(self, iteration: int) -> int:
+        """The place of the slice an iteration writes."""
+        return self.capacity - 1 - iteration if self.backwards else iteration
 
 
 class LoopBlock:
     """What a context holds for iterations in native code: the block that the driver reads, and what it was set up for."""
 
     def __init__(self, context: RunContext, steps: tuple[int, int], moving: Sequence[tuple[int, int]], condition_at: int) -> None:
-        moves = np.zeros(max(len(moving), 1) * MOVE_ENTRIES, np.int64)
-        moves[: len(moving) * MOVE_ENTRIES : MOVE_ENTRIES] = [slot for slot, _ in moving]
-        self.moves = moves.data
+        increments = np.zeros(max(len(moving), 1) * INCREMENT_ENTRIES, np.int64)
+        increments[: len(moving) * INCREMENT_ENTRIES : INCREMENT_ENTRIES] = [slot for slot, _ in moving]
+        self.increments = increments.data
         table, faults = context.table_address, context.faults.ctypes.data
-        block = np.array([*steps, table, moves.ctypes.data, len(moving), 0, 0, condition_at, faults, 0], np.int64)
+        block = np.array([*steps, table, increments.ctypes.data, len(moving), 0, 0, condition_at, faults, 0], np.int64)
         assert len(block) == LOOP_ENTRIES
         self.block = block.data
         self.address = int(block.ctypes.data)
@@ -92,7 +94,7 @@ class LoopBlock:
         self.told: tuple[int, ...] = ()
         self.offsets: list[int] = []  # of the entries, in bytes
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
-        self.turn = 1  # nanoseconds of a turn, estimated
+        self.iteration = 1  # nanoseconds of an iteration, estimated
 
 
 class NativeLoop:
@@ -220,12 +222,12 @@ class NativeLoop:
         if self._condition_at != NO_CONDITION:
             block.offsets.append(0)
         block.outputs = outputs
-        block.turn = core.work(context) + _TURN
+        block.iteration = core.work(context) + _ITERATION
         block.shapes, block.told = call.shapes, told
         return True
 
     def _is_stable(self, shapes: Shapes, outputs: Sequence[tuple[tuple[int, ...], Any]]) -> bool:
-        """Whether a turn gives carried values the shapes it takes them in, and a condition that is one truth value."""
+        """Whether an iteration gives carried values the shapes it takes them in, and a condition that is one truth value."""
         condition = self.signature.condition
         if condition >= 0:
             shape, dtype = outputs[condition]
@@ -252,10 +254,10 @@ class NativeLoop:
         return stacks
 
     def _place(self, context: RunContext, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:
-        """Where the first turn finds everything, and how addresses move from there."""
+        """Where the first iteration finds everything, and how addresses move from there."""
         block = context.loop
         bases = [*map(address_of, call.arrays), *[address_of(block.condition)] * len(self._result_types)]
-        moves: dict[int, tuple[int, int, int]] = {}
+        increments: dict[int, tuple[int, int, int]] = {}
         if self.signature.has_counter:
             bases[0] = block.address + 8 * LOOP_ITERATION
         for position, slices in zip(self._sliced, self.signature.sliced):
@@ -263,34 +265,34 @@ class NativeLoop:
             if slices.backwards:
                 bases[position] += step * (call.trips - 1)
                 step = -step
-            moves[position] = step, step, step
+            increments[position] = step, step, step
         for number, (first, second) in pairs.items():
             bases[number] = address_of(first)
             distance = address_of(second) - bases[number]
-            moves[number] = distance, -distance, distance
+            increments[number] = distance, -distance, distance
         for number, stack in stacks.items():
             step = prod(stack.array.shape[1:]) * stack.array.itemsize
             bases[number] = address_of(stack.array) + step * stack.at(0)
             step = -step if stack.backwards else step
-            moves[number] = step, step, step
+            increments[number] = step, step, step
         for taken, number in self._carried:
-            moves[taken] = bases[number] - bases[taken], *moves[number][:2]
-        table, rows = context.table_view, block.moves
+            increments[taken] = bases[number] - bases[taken], *increments[number][:2]
+        table, rows = context.table_view, block.increments
         for (slot, position), offset in zip(self._entries, block.offsets):
             table[slot] = bases[position] + offset
         at = 1
         for _, position in self._moving:
-            rows[at], rows[at + 1], rows[at + 2] = moves[position]
-            at += MOVE_ENTRIES
+            rows[at], rows[at + 1], rows[at + 2] = increments[position]
+            at += INCREMENT_ENTRIES
 
-    # The turns
+    # The iterations
 
     def _go(self, context: RunContext, trips: int, stacks: dict[int, _Stack], control: RunControl) -> int:
-        """Run turns until the loop is over; how many there were."""
+        """Run iterations until the loop is over; how many there were."""
         loop: LoopBlock = context.loop
         block, address = loop.block, loop.address
         growing = {number: stack for number, stack in stacks.items() if stack.capacity < trips}
-        at_once = min(max(_ROUND // loop.turn, 1), _FIRST_ROUND)
+        at_once = min(max(_ROUND // loop.iteration, 1), _FIRST_ROUND)
         done = 0
         block[LOOP_ITERATION] = 0
         while True:
@@ -299,7 +301,7 @@ class NativeLoop:
             block[LOOP_LIMIT] = limit
             block[LOOP_STATE] = 0
             start = time.perf_counter_ns()
-            self._core.pool.run_turns(address, context.alone)
+            self._core.pool.run_loop(address, context.alone)
             elapsed = time.perf_counter_ns() - start
             before, done, state = done, block[LOOP_ITERATION], block[LOOP_STATE]
             if state == FAULTY:
@@ -312,11 +314,11 @@ class NativeLoop:
             rate = max(elapsed, 1) // max(done - before, 1) + 1
             at_once = min(max(_ROUND // rate, 1), 4 * at_once)
 
-    def _raise_fault(self, context: RunMemory, turn: int) -> None:
+    def _raise_fault(self, context: RunMemory, iteration: int) -> None:
         try:
             self._core.raise_fault(context)
         except errors.InvalidArgument as fault:
-            raise errors.BadNodeInput(f"{self._label}: iteration {turn}: {fault.message}") from None
+            raise errors.BadNodeInput(f"{self._label}: iteration {iteration}: {fault.message}") from None
 
     def _grow(self, context: RunContext, number: int, stack: _Stack, capacity: int) -> None:
         """Give a stacked result more room, and move all addresses in it."""

@@ -93,14 +93,14 @@ class PlainPool(Pool):
         if alone or not self._together(job):
             self._launch(block)
 
-    def run_turns(self, block: int, alone: bool) -> None:
+    def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
 
         def job(pool: int, workers: int) -> Job:
-            return lambda worker: self._turns(block, pool, worker, workers)
+            return lambda worker: self._loop(block, pool, worker, workers)
 
         if alone or not self._together(job):
-            self._turns(block, None, 0, 1)
+            self._loop(block, None, 0, 1)
 
     def _together(self, job: Callable[[int, int], Job]) -> bool:
         """Have all workers do a job; False if the pool is at work for somebody else, or has one worker."""

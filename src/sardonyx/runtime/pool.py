@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _MOST_WORKERS = 256  # of a pool, on machines with fewer cores: each more of them makes every barrier longer
 _LONGEST = 1 << 16  # bytes that are read of a file of the system
-_SPINS = 40_000  # turns of about 40 ns: 1.6 ms
+_SPINS = 40_000  # rounds of about 40 ns: 1.6 ms
 
 # Functions of the driver and what they take: p a pointer, i an integer of 64 bits
 _ARGUMENTS: Final = {
-    "start": "ppip", "run": "ppipii", "work": "pii", "launch": "p", "turns": "ppii", "start_turns": "pp", "stop": "p",
+    "start": "ppip", "run": "ppipii", "work": "pii", "launch": "p", "loop": "ppii", "start_loop": "pp", "stop": "p",
     "bind": "p",
 }  # fmt: skip
 _TYPES: Final = {"p": ctypes.c_void_p, "i": ctypes.c_int64}
@@ -106,16 +106,16 @@ class Pool:
         return self._function("run")
 
     @cached_property
-    def _turns(self) -> Callable[..., None]:
-        return self._function("turns")
+    def _loop(self) -> Callable[..., None]:
+        return self._function("loop")
 
     @cached_property
     def _start(self) -> Callable[..., None]:
         return self._function("start")
 
     @cached_property
-    def _start_turns(self) -> Callable[..., None]:
-        return self._function("start_turns")
+    def _start_loop(self) -> Callable[..., None]:
+        return self._function("start_loop")
 
     def run(self, steps: int, count: int, table: int) -> None:
         """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
@@ -143,15 +143,15 @@ class Pool:
         finally:
             self._busy.release()
 
-    def run_turns(self, block: int, alone: bool) -> None:
+    def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
         if alone or self.workers == 1 or not self._busy.acquire(blocking=False):
-            self._turns(block, None, 0, 1)
+            self._loop(block, None, 0, 1)
             return
         try:
             if self._pid != os.getpid():
                 self._open()
-            self._start_turns(self._address, block)
+            self._start_loop(self._address, block)
         finally:
             self._busy.release()
 

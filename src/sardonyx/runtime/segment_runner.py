@@ -29,7 +29,7 @@ from sardonyx.program.segments import (
     BoundSizes,
     BoundView,
     CallSegment,
-    Operand,
+    SegmentOperand,
     SegmentPlan,
     SizeSegment,
     StepSegment,
@@ -280,7 +280,7 @@ class SegmentRunner:
             frame[value] = None
         return shapes
 
-    def _operand(self, context: RunContext, operand: Operand, frame: list[Any], lent: list[Array]) -> Any:
+    def _operand(self, context: RunContext, operand: SegmentOperand, frame: list[Any], lent: list[Array]) -> Any:
         """What a call reads."""
         kind = operand.kind
         if kind == VALUE:

@@ -3,7 +3,7 @@
     for unit in begin .. end:              (set of output channels, image, plane, row, chunk of the row)
       for tile of pixels in the chunk:
         acc[v][p] = bias[v]
-        for turn, kernel plane and row (only those inside the image), kernel column:
+        for iteration, kernel plane and row (only those inside the image), kernel column:
           for element of the run:
             acc[v][p] += w[v] * x[p]       x in every lane
         epilogue(acc)

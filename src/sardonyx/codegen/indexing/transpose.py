@@ -21,8 +21,8 @@ def transposed_square(e: VectorEmitter, rows: list[str], kind: str) -> list[str]
     lanes, vector = e.lanes, e.type(kind)
     low = ", ".join(f"i32 {lane // 2 + (lanes if lane % 2 else 0)}" for lane in range(lanes))
     high = ", ".join(f"i32 {lanes // 2 + lane // 2 + (lanes if lane % 2 else 0)}" for lane in range(lanes))
-    turns = lanes.bit_length() - 1
-    for _ in range(turns):  # interleaving row i with row i + half doubles the runs that belong together
+    rounds = lanes.bit_length() - 1
+    for _ in range(rounds):  # interleaving row i with row i + half doubles the runs that belong together
         half = lanes // 2
         mixed = []
         for number in range(half):

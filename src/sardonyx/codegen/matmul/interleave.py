@@ -22,7 +22,7 @@ def interleaved(e: VectorEmitter, columns: list[str], kind: str) -> list[str]:
         value = columns[0]
         ready = 0
         for column in range(1, count):
-            # Lanes of earlier columns are in place from the second turn on.
+            # Lanes of earlier columns are in place from the second iteration on.
             picks = []
             for lane, (row, wanted) in enumerate(places):
                 mine = lane if ready else row

@@ -173,7 +173,7 @@ class Task(Blocks):
         self._conv_step(kernel, tile, geometry, operand_strides, packed, x, (*channels, strides[2], strides[3]), iterations)
 
     def _plain(self) -> None:
-        """Few input channels in plain order: a turn is a channel, and every tap a run of its own.
+        """Few input channels in plain order: an iteration is a channel, and every tap a run of its own.
 
         Longer runs would read the same elements again for the next pixel, which the compiler keeps in registers it lacks.
         """
@@ -249,7 +249,7 @@ class Task(Blocks):
         strides: tuple[Dim, ...],
         iterations: int,
     ) -> None:
-        """`strides` of x: batch, group, turn, plane, row."""
+        """`strides` of x: batch, group, iteration, plane, row."""
         weights = self.weights
         blocks = -(-weights.outputs // self.block)
         sets = ceildiv_int(blocks, tile.vectors)

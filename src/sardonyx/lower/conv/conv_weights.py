@@ -38,8 +38,8 @@ class Sets:
 def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
     """[O, I, planes, rows, columns] for blocked input.
 
-    One row for each group and set of output channels; in it [turn][tap][input lane][output channel of the set]. A last block of
-    input channels that is not full is a shorter turn; output channels past the last are zero.
+    One row for each group and set of output channels; in it [iteration][tap][input lane][output channel of the set]. A last block
+    of input channels that is not full is a shorter iteration; output channels past the last are zero.
     """
     inputs, taps = w.shape[1], int(np.prod(w.shape[2:]))
     grouped = _grouped(w, groups, sets).reshape(groups, sets.count * sets.width, inputs, taps)

@@ -408,17 +408,17 @@ class _Layer:
         reads, writes = [inputs.buffer, *(view.buffer for view in (*weights, *vectors))], [memory.buffer]
         if self.outputs[0] is not None:
             view = ctx.output(self.outputs[0])
-            row, time, turn = (0, 1, 2) if self.layout else (2, 0, 1)
-            strides = tuple(view.strides[axis] for axis in (time, turn, row))
-            arguments["result"] = (_address(view, first * view.strides[turn]), strides)
+            row, time, direction_axis = (0, 1, 2) if self.layout else (2, 0, 1)
+            strides = tuple(view.strides[axis] for axis in (time, direction_axis, row))
+            arguments["result"] = (_address(view, first * view.strides[direction_axis]), strides)
             writes.append(view.buffer)
         for name, values, buffers, look in (("initial", states, reads, self._rows), ("final", finals, writes, ctx.output)):
             for value in values:
                 if value is not None:
                     view = look(value)
-                    turn, row = (1, 0) if self.layout else (0, 1)
-                    strides = (view.strides[turn], view.strides[row])
-                    arguments[name].append((_address(view, first * view.strides[turn]), strides))
+                    direction_axis, row = (1, 0) if self.layout else (0, 1)
+                    strides = (view.strides[direction_axis], view.strides[row])
+                    arguments[name].append((_address(view, first * view.strides[direction_axis]), strides))
                     buffers.append(view.buffer)
         if self.lengths is not None:
             view = ctx.contiguous(self.lengths)

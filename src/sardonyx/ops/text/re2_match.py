@@ -163,10 +163,10 @@ class Regex:
     def fullmatch(self, text: str) -> bool:
         """Whether the whole text matches."""
         automaton = self._forwards
-        state, turn = automaton.start(), automaton.between_looks
-        for first in range(0, len(text), turn):
+        state, interval = automaton.start(), automaton.between_looks
+        for first in range(0, len(text), interval):
             stop_if_asked()
-            for char in text[first : first + turn]:
+            for char in text[first : first + interval]:
                 state = state[char]
             if state.is_dead:
                 return False
@@ -186,9 +186,9 @@ class Regex:
         """1 at every place where a match starts."""
         automaton = self._backwards
         found = bytearray(len(text) + 1)
-        state, turn = automaton.start(), automaton.between_looks
+        state, interval = automaton.start(), automaton.between_looks
         for place in range(len(text), 0, -1):
-            if place % turn == 0:
+            if place % interval == 0:
                 stop_if_asked()
             state = state[text[place - 1]]
             if state.matched:
@@ -199,10 +199,10 @@ class Regex:
     def _longest_from(self, text: str, start: int) -> int:
         """The end of the longest match that starts at a place where one does."""
         automaton = self._forwards
-        state, turn = automaton.start(_kind(text[start - 1]) if start else _EDGE), automaton.between_looks
+        state, interval = automaton.start(_kind(text[start - 1]) if start else _EDGE), automaton.between_looks
         longest = start
         for place in range(start, len(text)):
-            if place % turn == 0:
+            if place % interval == 0:
                 stop_if_asked()
             state = state[text[place]]
             if state.matched:

@@ -1,4 +1,4 @@
-"""What the body of a Loop or Scan takes and gives in each turn."""
+"""What the body of a Loop or Scan takes and gives in each iteration."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sardonyx.program.calls import LoopSignature, SlicedPort
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value that a turn hands on to the next one."""
+    """A value that an iteration hands on to the next one."""
 
     taken: Value
     given: Value
 
     @property
     def is_fixed(self) -> bool:
-        """Whether every turn hands on just what it was given."""
+        """Whether every iteration hands on just what it was given."""
         return self.taken is self.given
 
 
@@ -35,12 +35,12 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class LoopBody:
     """A Loop (its body has a counter) or Scan, seen from its body."""
 
     body: Graph
-    counter: Value | None  # takes the number of the turn
-    going: Value | None  # takes whether the turn takes place
+    counter: Value | None  # takes the number of the iteration
+    going: Value | None  # takes whether the iteration takes place
     condition: Value | None  # gives whether another one follows; None: always
     carried: tuple[Carried, ...]
     sliced: tuple[Slices, ...]
@@ -48,7 +48,7 @@ class Turns:
 
     @property
     def made(self) -> list[Value]:
-        """The values a turn must compute, each once."""
+        """The values an iteration must compute, each once."""
         wanted = [carried.given for carried in self.carried if not carried.is_fixed]
         wanted += [slices.value for slices in self.stacked if slices is not None]
         if self.condition is not None:
@@ -56,7 +56,7 @@ class Turns:
         return list(dict.fromkeys(wanted))
 
     def signature(self) -> LoopSignature:
-        """The same by positions among the body's inputs and among what a turn makes."""
+        """The same by positions among the body's inputs and among what an iteration makes."""
         taken = {value: position for position, value in enumerate(self.body.inputs)}
         given = {value: position for position, value in enumerate(self.made)}
         return LoopSignature(
@@ -68,8 +68,8 @@ class Turns:
         )
 
 
-def turns_of(node: Node) -> Turns | None:
-    """The turns of a node; None if it is no loop, or one whose numbers of inputs and outputs do not fit together."""
+def loop_body_of(node: Node) -> LoopBody | None:
+    """The body of a loop; None if it is no loop, or one whose numbers of inputs and outputs do not fit together."""
     if node.domain != ONNX_DOMAIN:
         return None
     if node.op_type == "Loop":
@@ -77,7 +77,7 @@ def turns_of(node: Node) -> Turns | None:
     return _scan(node) if node.op_type == "Scan" and node.version >= 9 else None  # those before have an axis for batches
 
 
-def _loop(node: Node) -> Turns | None:
+def _loop(node: Node) -> LoopBody | None:
     body = attribute_values(node).get("body")
     if not isinstance(body, Graph):
         return None
@@ -87,7 +87,7 @@ def _loop(node: Node) -> Turns | None:
         return None
     counter, going, *taken = body.inputs
     condition, *given = body.outputs
-    return Turns(
+    return LoopBody(
         body,
         counter,
         going,
@@ -99,14 +99,14 @@ def _loop(node: Node) -> Turns | None:
 
 
 def _is_true(condition: Value, body: Graph) -> bool:
-    """Whether the condition for another turn holds in every turn: it held for this one, or is a constant."""
+    """Whether the condition for another iteration holds in every iteration: it held for this one, or is a constant."""
     if condition in body.inputs:
         return condition is body.inputs[1]
     constant = condition.constant if condition in body.initializers.values() else None
     return isinstance(constant, Tensor) and constant.size == 1 and bool(constant.numpy().reshape(())[()])
 
 
-def _scan(node: Node) -> Turns | None:
+def _scan(node: Node) -> LoopBody | None:
     attrs = attribute_values(node)
     body, slice_count = attrs.get("body"), attrs.get("num_scan_inputs")
     if not isinstance(body, Graph) or not isinstance(slice_count, int) or not 0 < slice_count <= len(node.inputs):
@@ -120,7 +120,7 @@ def _scan(node: Node) -> Turns | None:
     stacked = _slices(given, attrs.get("scan_output_axes"), attrs.get("scan_output_directions"))
     if sliced is None or stacked is None:
         return None
-    return Turns(
+    return LoopBody(
         body,
         None,
         None,

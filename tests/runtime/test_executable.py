@@ -16,7 +16,7 @@ from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.native_core import SizeConflict
 
 ONE_CALL = "(float[N,4] x, float[M,N] w) => (float[M,4] y, float[N,4] z) { t = Relu(x) y = MatMul(w, t) z = Softmax(x) }"
-TOLD = "(float[N] x) => (float[K] y) { c = Cast<to=9>(x) y = Compress<axis=0>(x, c) }"
+DATA_DEPENDENT = "(float[N] x) => (float[K] y) { c = Cast<to=9>(x) y = Compress<axis=0>(x, c) }"
 
 
 def compiled(text: str) -> tuple[Graph, Compiled]:
@@ -48,7 +48,7 @@ def test_both_ways_share_contexts_and_agree_to_the_bit() -> None:
 
 
 def test_sizes_that_kernels_tell_leave_a_context_that_can_be_used_again() -> None:
-    graph, made = compiled(TOLD)
+    graph, made = compiled(DATA_DEPENDENT)
     program = made.program
     assert program.takes_arrays
     assert not program.is_one_call

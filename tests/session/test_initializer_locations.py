@@ -47,15 +47,15 @@ def failure(ort: Any) -> type[Exception]:
 
 
 def test_data_stays_in_the_file_where_it_was(ort: Any, source: Path) -> None:
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
 
     def reuse(name: str, value: Any, info: Any) -> Any:
-        told[name] = (value.shape(), value.numpy().tolist(), info and (info.filepath, info.file_offset, info.byte_size))
+        reported[name] = (value.shape(), value.numpy().tolist(), info and (info.filepath, info.file_offset, info.byte_size))
         return info
 
     target = source.with_name("compiled.onnx")
     ort.ModelCompiler(ort.SessionOptions(), str(source), get_initializer_location_func=reuse).compile_to_file(str(target))
-    assert told == {"large": ([64], LARGE.tolist(), ("weights.bin", 0, 256)), "small": ([1], [2.0], None)}
+    assert reported == {"large": ([64], LARGE.tolist(), ("weights.bin", 0, 256)), "small": ([1], [2.0], None)}
     assert places(target) == {"large": {"location": "weights.bin", "offset": "0", "length": "256"}, "small": {}}
 
 

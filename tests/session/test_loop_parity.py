@@ -17,7 +17,7 @@ Sizes = list[Any] | None
 
 
 def outcomes(content: bytes, feeds: dict[str, Any]) -> list[list[Any]]:
-    """What onnxruntime, the NumPy definitions and native code give; the second run is one of a case that came before."""
+    """What onnxruntime, the NumPy definitions and native code give; the second run is of a specialisation that came before."""
     sessions = [onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])]
     sessions += [
         sardonyx.InferenceSession(content, providers=[name])

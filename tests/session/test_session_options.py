@@ -325,11 +325,11 @@ def test_what_the_compiler_is_told() -> None:
     options.add_session_config_entry("optimization.disable_specified_optimizers", "A, B;C")
     options.add_free_dimension_override_by_name("N", 3)
     options.intra_op_num_threads = 4
-    told = CompileOptions.of(options, {"SardonyxReferenceExecutionProvider": {}, "CUDAExecutionProvider": {}}, ["D"])
-    assert told.disabled_optimizers == {"A", "B", "C", "D"}
-    assert told.free_dimension_overrides == {"N": 3}
-    assert told.providers == ("SardonyxReferenceExecutionProvider",)
-    assert told.intra_op_num_threads == 4
+    reported = CompileOptions.of(options, {"SardonyxReferenceExecutionProvider": {}, "CUDAExecutionProvider": {}}, ["D"])
+    assert reported.disabled_optimizers == {"A", "B", "C", "D"}
+    assert reported.free_dimension_overrides == {"N": 3}
+    assert reported.providers == ("SardonyxReferenceExecutionProvider",)
+    assert reported.intra_op_num_threads == 4
 
 
 @pytest.fixture
@@ -344,8 +344,8 @@ def test_global_thread_counts_hold_for_sessions_without_their_own() -> None:
     options.intra_op_num_threads = 4
     options.use_per_session_threads = False
     sardonyx.set_global_thread_pool_sizes(2, 1)
-    told = CompileOptions.of(options)
-    assert (told.intra_op_num_threads, told.inter_op_num_threads) == (2, 1)
+    reported = CompileOptions.of(options)
+    assert (reported.intra_op_num_threads, reported.inter_op_num_threads) == (2, 1)
     assert sardonyx.InferenceSession(sardonyx.datasets.get_example("mul_1.onnx"), options).get_providers()
 
 

@@ -75,8 +75,8 @@ def test_nothing_asks_for_the_machine_but_its_own_package() -> None:
 
 
 def test_cache_sizes_are_what_the_system_tells(tmp_path: Path) -> None:
-    told = [("Data", 1, "48K"), ("Instruction", 1, "64K"), ("Unified", 2, "2M"), ("Unified", 3, "1G")]
-    for index, (kind, level, size) in enumerate(told):
+    reported = [("Data", 1, "48K"), ("Instruction", 1, "64K"), ("Unified", 2, "2M"), ("Unified", 3, "1G")]
+    for index, (kind, level, size) in enumerate(reported):
         folder = tmp_path / f"index{index}"
         folder.mkdir()
         for name, content in (("type", kind), ("level", level), ("size", size)):

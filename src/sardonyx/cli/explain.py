@@ -104,10 +104,10 @@ def _summary_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
 
 
 def _pass_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
-    told = [each for each in explanation.passes if each.changes or each.reasons]
-    if told:
+    described = [each for each in explanation.passes if each.changes or each.reasons]
+    if described:
         yield from ("", "passes:")
-        for each in told:
+        for each in described:
             gone = f", {counted(len(each.removed), 'node')} gone" if each.removed else ""
             yield f"  {each.name}: {counted(each.changes, 'change')}{gone}"
             yield from (cut(f"    left as it is: {reason}", terminal_width()) for reason in each.reasons)

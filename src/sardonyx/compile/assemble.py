@@ -125,7 +125,7 @@ def compile_graph(
         if unsuited:
             whole |= unsuited
             continue
-        expected = [*still_open(graph.size_checks, known.told_sizes(())), *itertools.chain(*left.values())]
+        expected = [*still_open(graph.size_checks, known.bound_sizes(())), *itertools.chain(*left.values())]
         try:
             lowered = lower_graph(graph, unique, grouping, kernels.target, known, fed, expected)
         except LoweringFailed as error:
@@ -175,7 +175,7 @@ def _kept_nodes(
     dropped = known.dropped(nodes, set(kept))
     if not dropped:
         return kept, {}
-    sizes = known.told_sizes(set(kept))
+    sizes = known.bound_sizes(set(kept))
     left = {node: left_behind(node, known, sizes) for node in dropped}
     unstated = [value for node, found in left.items() if found is None for value in node.outputs]
     if unstated:

@@ -52,8 +52,8 @@ from sardonyx.plan.order import execution_order
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.providers.protocol import ExecutionProvider, GraphView
 from sardonyx.providers.reference import definition_of, node_step
-from sardonyx.runtime.cases import Case
 from sardonyx.runtime.executor import Program
+from sardonyx.runtime.specialisations import SpecialisationKey
 from sardonyx.target.target import Target
 
 _log = logging.getLogger("sardonyx")
@@ -143,9 +143,9 @@ class CpuProvider(HostProvider):
         )
         target = library(settings.cache_folder, settings.target).target  # one that this machine does not have is an error
 
-        def specialised(case: Case) -> NativeModel:
+        def specialised(specialisation: SpecialisationKey) -> NativeModel:
             special = dataclasses.replace(model, graph=Cloner().graph(original))
-            facts = {name: (shape, number) for name, shape, number in case}
+            facts = {name: (shape, number) for name, shape, number in specialisation}
             free_parameters(special.graph, facts.keys() & special.graph.initializers.keys())  # fed: what they held is not read
             for value in special.graph.inputs:
                 shape, number = facts.get(value.name, (None, None))

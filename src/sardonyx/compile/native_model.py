@@ -21,13 +21,13 @@ from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.pipeline import InconsistentGraph, PipelineReport
 from sardonyx.plan.build import Order, constant_array, ports_of
 from sardonyx.plan.plan import ExecutionPlan
-from sardonyx.runtime.cases import Case, CaseTable
 from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
 from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.specialisations import SpecialisationKey, SpecialisationTable
 
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
-_MOST_SPECIAL: Final = 4  # cases that get a program of their own
+_MOST_SPECIALISATIONS: Final = 4  # specialisations that get a program of their own
 
 
 class NativeModel:
@@ -46,7 +46,7 @@ class NativeModel:
         order: Order,
         settings: NativeSettings,
         report: PipelineReport,
-        specialise: Callable[[Case], NativeModel] | None = None,
+        specialise: Callable[[SpecialisationKey], NativeModel] | None = None,
     ) -> None:
         self.graph = graph
         self.report = report  # what the passes did
@@ -71,9 +71,9 @@ class NativeModel:
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
         weakref.finalize(self, self._release).atexit = False
         self._specialise = specialise if self._fast is None else None
-        self._cases = CaseTable(deciding_inputs(graph) if self._specialise is not None else ())
-        self._special: dict[Case, NativeModel] = {}
-        self.on_case: Callable[[Case, NativeModel], None] | None = None  # told when a case was compiled
+        self._specialisations = SpecialisationTable(deciding_inputs(graph) if self._specialise is not None else ())
+        self._compiled_specialisations: dict[SpecialisationKey, NativeModel] = {}
+        self.on_specialisation: Callable[[SpecialisationKey, NativeModel], None] | None = None  # told when one was compiled
         self._typed = False  # whether the original's shapes are those that follow from the inputs
 
     def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
@@ -100,7 +100,7 @@ class NativeModel:
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, if this run can go the short way; None if it needs `run`."""
-        return self._cases.run(feeds) if self._fast is None else self._fast.run(feeds)
+        return self._specialisations.run(feeds) if self._fast is None else self._fast.run(feeds)
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
@@ -131,36 +131,36 @@ class NativeModel:
         return self.reference.run(feeds, fetches, control)
 
     def _specialised(self, feeds: Mapping[str, Any]) -> NativeModel | None:
-        """The model compiled for the case of these feeds, if it is one of the first few.
+        """The model compiled for the specialisation of these feeds, if it is one of the first few.
 
         Only for models that are not native as a whole: where branches depend on sizes, or sizes on data, numbers decide more than
-        names do. A case is compiled when it first comes, or never: another program adds up in another order, and equal feeds
-        shall have equal results, to the bit. A model that sees ever new cases stays as it is.
+        names do. A specialisation is compiled when it first comes, or never: another program adds up in another order, and equal
+        feeds shall have equal results, to the bit. A model that sees ever new specialisations stays as it is.
         """
-        case = self._cases.case_of(feeds) if self._specialise is not None else None
-        if case is None:
+        specialisation = self._specialisations.key_of(feeds) if self._specialise is not None else None
+        if specialisation is None:
             return None
-        found = self._special.get(case)
-        if found is None and len(self._special) < _MOST_SPECIAL:
+        found = self._compiled_specialisations.get(specialisation)
+        if found is None and len(self._compiled_specialisations) < _MOST_SPECIALISATIONS:
             with held_off, self._lock:
-                found = self._special.get(case)
-                if found is None and len(self._special) < _MOST_SPECIAL:
-                    found = self._compile_case(case)
+                found = self._compiled_specialisations.get(specialisation)
+                if found is None and len(self._compiled_specialisations) < _MOST_SPECIALISATIONS:
+                    found = self._compile_specialisation(specialisation)
         if found is not None and found._short is not None:
-            self._cases.put(case, found._short)  # the next run of this case takes the short way
+            self._specialisations.put(specialisation, found._short)  # the next run of this specialisation takes the short way
         return found
 
-    def _compile_case(self, case: Case) -> NativeModel:
+    def _compile_specialisation(self, specialisation: SpecialisationKey) -> NativeModel:
         assert self._specialise is not None
-        made = self._special[case] = self._specialise(case)
-        if self.on_case is not None:
-            self.on_case(case, made)
+        made = self._compiled_specialisations[specialisation] = self._specialise(specialisation)
+        if self.on_specialisation is not None:
+            self.on_specialisation(specialisation, made)
         return made
 
     @property
     def deciding_inputs(self) -> tuple[str, ...]:
-        """The inputs whose numbers tell cases apart."""
-        return self._cases.deciding
+        """The inputs whose numbers tell specialisations apart."""
+        return self._specialisations.deciding
 
     def _for_fetches(self, names: tuple[str, ...]) -> Compiled:
         found = self._programs.get(names)
@@ -191,7 +191,7 @@ class NativeModel:
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
         with self._lock:
-            others, special = list(self._programs.values()), list(self._special.values())
+            others, special = list(self._programs.values()), list(self._compiled_specialisations.values())
         for compiled in (self.main, *others):
             compiled.program.shrink()
         for model in special:

@@ -323,7 +323,7 @@ class LowerContext:
         finally:
             self._region = None
 
-    def tell_sizes(self, counts: View, sizes: Sequence[Dim], node: Node) -> None:
+    def bind_sizes(self, counts: View, sizes: Sequence[Dim], node: Node) -> None:
         """From here on these sizes are what stands in a tensor of i64 with as many elements."""
         if not counts.is_contiguous or counts.offset != 0:
             counts = self.copy(counts, self.scratch(dtypes.INT64, counts.shape, "sizes"), "copy")

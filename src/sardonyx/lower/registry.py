@@ -47,7 +47,7 @@ class Template:
     accepts: Callable[[Node], str]  # "" if a node of the kernel's versions and types can be lowered, else the reason why not
     fuses: bool
     absorbs: bool = False  # whether elementwise nodes that compute its first input may come before it in its kernel
-    tells_sizes: bool = False  # whether it writes a SizeStep for sizes of its results that only the data can tell
+    data_dependent_sizes: bool = False  # whether it writes a SizeStep for sizes of its results that only the data determines
     writes_anywhere: bool = False  # whether its kernel writes to any view that `LowerContext.output` gives, gaps and all
     reads_batches: bool = False  # whether it reads an input whose first axis has gaps as well as one without
 
@@ -97,7 +97,7 @@ def template(
     accepts: Callable[[Node], str] = lambda node: "",
     fuses: bool = False,
     absorbs: bool = False,
-    tells_sizes: bool = False,
+    data_dependent_sizes: bool = False,
     writes_anywhere: bool = False,
     reads_batches: bool = False,
 ) -> Callable[[TemplateRule], TemplateRule]:
@@ -109,7 +109,7 @@ def template(
                 raise ValueError(f"{name} has a template already")
             kernel = KernelDef(name, domain, (since, None), types, rule)
             _TEMPLATES[domain, name] = Template(
-                kernel, rule, accepts, fuses, absorbs, tells_sizes, writes_anywhere, reads_batches
+                kernel, rule, accepts, fuses, absorbs, data_dependent_sizes, writes_anywhere, reads_batches
             )
         return rule
 

@@ -72,8 +72,8 @@ class KnownValues:
         """The nodes that are not kept and whose contents are not known either: only their shapes are."""
         return [node for node in nodes if node not in kept and not all(map(self.is_known, node.outputs))]
 
-    def told_sizes(self, kept: Collection[Node]) -> set[str]:
-        """The sizes that the inputs tell, and nodes that are kept."""
+    def bound_sizes(self, kept: Collection[Node]) -> set[str]:
+        """The sizes that shapes of inputs determine, or nodes that are kept."""
         return {name for name, value in self._binders.items() if value is None or value.producer in kept}
 
     def _want(self, wanted: set[Value], values: Sequence[Value]) -> None:

@@ -137,7 +137,7 @@ class HostNodeStep:
 class SizeStep:
     """Numbers that a kernel has found become sizes, which all later steps may use.
 
-    `counts` holds i64 numbers, one for each of `sizes`. A size that is a symbol nobody has told yet gets its value here.
+    `counts` holds i64 numbers, one for each of `sizes`. A size that is a symbol without a value yet gets its value here.
     """
 
     counts: Buffer

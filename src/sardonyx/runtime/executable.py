@@ -55,7 +55,7 @@ class RunContext(RunMemory):
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
         # For runs segment by segment
         self.given: tuple[Any, ...] | None = None  # the shapes and sizes from around that the first stage follows from
-        self.stages: list[Any] = []  # what it was set up for after each segment that told sizes
+        self.stages: list[Any] = []  # what it was set up for after each segment that bound sizes
         self.known_symbols = 0  # in the run under way: a bit for each
         self.symbols: list[int] = []  # their values
         self.loop: Any = None  # what iterations in native code need (see `native_loop`)

@@ -88,7 +88,7 @@ class NativeCore:
         self._bindings = image.bindings.tolist()
         bound = {symbol for symbol, _, _ in self._bindings}
         self._unbound = [number for number in range(len(image.symbols)) if number not in bound]
-        self.told = tuple(image.symbols[number] for number in self._unbound)  # sizes that no input tells
+        self.data_dependent = tuple(image.symbols[number] for number in self._unbound)  # sizes that no input's shape determines
         self._has_rules = len(image.checks) + len(image.equalities) > 0
         self._dim_slots, self._dim_numbers = image.dim_slots.T
         self._work_slots, self._work_numbers = image.work_slots.T
@@ -119,21 +119,21 @@ class NativeCore:
         """An estimate of how long a run takes on one worker, in nanoseconds."""
         return int(context.dims[self._work_numbers].sum())
 
-    def symbols(self, shapes: Sequence[Sequence[int]], told: Sequence[int] = ()) -> tuple[int, ...]:
-        """What the symbols are for inputs of these shapes, all in order; `told` has the values of those in `self.told`."""
+    def symbols(self, shapes: Sequence[Sequence[int]], data_dependent: Sequence[int] = ()) -> tuple[int, ...]:
+        """The values of all symbols for inputs of these shapes; `data_dependent` has those that `self.data_dependent` names."""
         for (name, dims), shape in zip(self._ports, shapes):
             if len(shape) != len(dims):
                 raise SizeConflict(f"{name!r} has shape {list(shape)}, expected rank {len(dims)}")
         symbols = [0] * len(self.image.symbols)
         for symbol, number, axis in self._bindings:
             symbols[symbol] = shapes[number][axis]
-        for symbol, size in zip(self._unbound, told):
+        for symbol, size in zip(self._unbound, data_dependent):
             symbols[symbol] = size
         return tuple(symbols)
 
-    def fit(self, context: RunMemory, shapes: Sequence[Sequence[int]], told: Sequence[int] = ()) -> None:
+    def fit(self, context: RunMemory, shapes: Sequence[Sequence[int]], data_dependent: Sequence[int] = ()) -> None:
         """Set a context up for inputs of these shapes, all in order; inputs and outputs get no addresses."""
-        known = self.symbols(shapes, told)
+        known = self.symbols(shapes, data_dependent)
         if known != context.known:
             self.evaluate(context, known)
             self.place(context)

@@ -91,7 +91,7 @@ class LoopBlock:
         self.address = int(block.ctypes.data)
         self.condition = np.zeros(1, np.bool_)
         self.shapes: Shapes | None = None
-        self.told: tuple[int, ...] = ()
+        self.data_dependent: tuple[int, ...] = ()
         self.offsets: list[int] = []  # of the entries, in bytes
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
         self.iteration = 1  # nanoseconds of an iteration, estimated
@@ -201,13 +201,13 @@ class NativeLoop:
     def _prepare(self, context: RunContext, call: _Call, sizes: Mapping[str, int]) -> bool:
         """Set a context up for these shapes; False if they do not stay what they are from one iteration to the next."""
         core, block = self._core, context.loop
-        told = tuple([sizes.get(name, -1) for name in core.told])
-        if block is not None and block.shapes == call.shapes and block.told == told:
+        data_dependent = tuple([sizes.get(name, -1) for name in core.data_dependent])
+        if block is not None and block.shapes == call.shapes and block.data_dependent == data_dependent:
             return True
-        if -1 in told:
+        if -1 in data_dependent:
             return False
         try:
-            dims = core.image.sizes(*core.symbols(call.shapes, told))
+            dims = core.image.sizes(*core.symbols(call.shapes, data_dependent))
             outputs = [(tuple([dims[number] for number in numbers]), dtype) for numbers, dtype in self._result_types]
             if not self._is_stable(call.shapes, outputs):
                 return False
@@ -215,7 +215,7 @@ class NativeLoop:
                 steps = core.steps_address, core.step_count
                 block = context.loop = LoopBlock(context, steps, self._moving, self._condition_at)
             block.shapes = context.shapes = context.given = None  # if setting up fails, nothing may be taken for granted
-            core.fit(context, call.shapes, told)
+            core.fit(context, call.shapes, data_dependent)
         except SizeConflict:
             return False
         block.offsets = context.dims[self._offset_dims].tolist()
@@ -223,7 +223,7 @@ class NativeLoop:
             block.offsets.append(0)
         block.outputs = outputs
         block.iteration = core.work(context) + _ITERATION
-        block.shapes, block.told = call.shapes, told
+        block.shapes, block.data_dependent = call.shapes, data_dependent
         return True
 
     def _is_stable(self, shapes: Shapes, outputs: Sequence[tuple[tuple[int, ...], Any]]) -> bool:

@@ -102,11 +102,11 @@ class ModelDescription:
 
 def to_plain(ports: Sequence[Sequence[Port]], description: ModelDescription) -> Description:
     """Ports (inputs, outputs, overridable initializers) and a description as a program file holds them."""
-    told = (description.inputs, description.outputs, description.overridable)
+    described = (description.inputs, description.outputs, description.overridable)
     data = description.metadata
     return Description(
         tuple([(port.name, port.type) for port in group] for group in ports),
-        tuple([(each.name, each.type, each.shape) for each in group] for group in told),
+        tuple([(each.name, each.type, each.shape) for each in group] for group in described),
         (data.producer_name, data.graph_name, data.domain, data.description, data.graph_description),
         data.version,
         data.custom_metadata_map,
@@ -116,9 +116,9 @@ def to_plain(ports: Sequence[Sequence[Port]], description: ModelDescription) -> 
 def from_plain(plain: Description) -> tuple[tuple[tuple[Port, ...], ...], ModelDescription]:
     """The ports and the description that a program file holds."""
     ports = tuple(tuple(Port(name, type) for name, type in group) for group in plain.typed)
-    told = [[NodeArg(name, type, list(shape)) for name, type, shape in group] for group in plain.arguments]
+    described = [[NodeArg(name, type, list(shape)) for name, type, shape in group] for group in plain.arguments]
     metadata = ModelMetadata(*plain.texts, plain.version, dict(plain.metadata))
-    return ports, ModelDescription(told[0], told[1], told[2], metadata)
+    return ports, ModelDescription(described[0], described[1], described[2], metadata)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ takes to map the file. A file is found by a key that names everything the progra
 private cache folder, beside the object code, and is as trusted as that: both are run. `formats.program` has the format,
 `origins` what tells that a model is still the same.
 
-Only programs that never come back to Python are saved. Of a model that is native for some cases only (see `cases`), those are
-saved. What a saved program cannot do (other values than the outputs, sizes that contradict the model) opens the model in full.
+Only programs that never come back to Python are saved. Of a model that is native for some specialisations only (see
+`specialisations`), those are saved. What a saved program cannot do (other values than the outputs, sizes that contradict the
+model) opens the model in full.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from sardonyx.target.machine import machine_fingerprint, runtime
 if TYPE_CHECKING:
     from sardonyx.formats.program.write import Record
     from sardonyx.plan.plan import ExecutionPlan, Port
-    from sardonyx.runtime.cases import Case
     from sardonyx.runtime.executor import RunControl
     from sardonyx.runtime.ports import ModelDescription
+    from sardonyx.runtime.specialisations import SpecialisationKey
 
 _SUFFIX: Final = ".program"
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
@@ -89,9 +90,9 @@ class CacheEntry:
             self._thread = threading.Thread(target=self.origin.digest, args=(self._path,), name="sardonyx-digest", daemon=True)
             self._thread.start()
 
-    def name(self, case: Case | None = None) -> tuple[str, str]:
-        """The name of the file of the program, or of that for one case, and the key that it holds."""
-        key = self.key if case is None else f"{self.key}|{case}"
+    def name(self, specialisation: SpecialisationKey | None = None) -> tuple[str, str]:
+        """The name of the file of the program, or of that for one specialisation, and the key that it holds."""
+        key = self.key if specialisation is None else f"{self.key}|{specialisation}"
         assert key is not None
         content = key.encode("utf-8", "surrogatepass")
         return f"{self._size:x}-{zlib.crc32(content):08x}{zlib.adler32(content):08x}", key
@@ -123,15 +124,15 @@ def save(
     record: Record,
     arrays: Mapping[int, Array],
     keys: Mapping[int, str] | None = None,
-    case: Case | None = None,
+    specialisation: SpecialisationKey | None = None,
 ) -> None:
-    """Write a program, or that for one case, if it is small enough; a folder that cannot be written is not an error.
+    """Write a program, or that for one specialisation, if it is small enough; a folder that cannot be written is not an error.
 
     `keys` are those that the weight store knows constants by: whoever opens the program hands it their arrays.
     """
     from sardonyx.formats.program.write import write  # lazy: a start from a saved program writes nothing
 
-    name, key = place.name(case)
+    name, key = place.name(specialisation)
     try:
         pieces = write(key, record, arrays, keys)
     except OverflowError:  # sizes no machine has: the program is made anew every time
@@ -146,12 +147,13 @@ def is_small_enough(arrays: Mapping[int, Array]) -> bool:
     return sum(array.nbytes for array in arrays.values()) <= _LARGEST
 
 
-def read(place: CacheEntry, case: Case | None = None) -> ProgramFile | None:
-    """A saved program, or that for one case; None if there is none, it is damaged, or was made of other files than there are now.
+def read(place: CacheEntry, specialisation: SpecialisationKey | None = None) -> ProgramFile | None:
+    """A saved program, or that for one specialisation; None if there is none, it is damaged, or was made of other files than
+    there are now.
 
     Its constants share the mapped file's memory.
     """
-    saved, (name, key) = programs(place.folder), place.name(case)
+    saved, (name, key) = programs(place.folder), place.name(specialisation)
     found = saved.open(name)
     if found is None:
         return None
@@ -273,25 +275,28 @@ class SavedModel(_SavedModel):
             self._full.shrink()
 
 
-class SavedCases(_SavedModel):
-    """A model that is native for some cases; their programs are read when they first come."""
+class SavedSpecialisations(_SavedModel):
+    """A model that is native for some specialisations; their programs are read when they first come."""
 
     def __init__(
-        self, file: ProgramFile, load_case: Callable[[Case], LoadedProgram | None], open_full: Callable[[], Any]
+        self,
+        file: ProgramFile,
+        load_specialisation: Callable[[SpecialisationKey], LoadedProgram | None],
+        open_full: Callable[[], Any],
     ) -> None:
         super().__init__(file, open_full)
-        self._load_case = load_case
+        self._load_specialisation = load_specialisation
         with importing:
-            from sardonyx.runtime.cases import CaseTable  # lazy: most models have one program
+            from sardonyx.runtime.specialisations import SpecialisationTable  # lazy: most models have one program
 
-        self._cases = CaseTable(file.deciding)
+        self._specialisations = SpecialisationTable(file.deciding)
         self._loaded: list[LoadedProgram] = []
-        self._missing: set[Case] = set()
+        self._missing: set[SpecialisationKey] = set()
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, if this run can go the short way; None if it needs `run`."""
-        results = self._cases.run(feeds)
-        if results is None and self._full is not None:  # it knows cases that cannot be saved
+        results = self._specialisations.run(feeds)
+        if results is None and self._full is not None:  # it knows specialisations that cannot be saved
             results = self._full.run_fast(feeds)
         if results is None:
             fast = self._program_for(feeds)
@@ -299,23 +304,23 @@ class SavedCases(_SavedModel):
         return results
 
     def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
-        case = self._cases.case_of(feeds)
-        if case is None or case in self._missing:
+        specialisation = self._specialisations.key_of(feeds)
+        if specialisation is None or specialisation in self._missing:
             return None
-        found = self._cases.find(case)
+        found = self._specialisations.find(specialisation)
         if found is None:
-            loaded = self._load_case(case)
+            loaded = self._load_specialisation(specialisation)
             if loaded is None:
-                self._missing.add(case)
+                self._missing.add(specialisation)
                 return None
             self._loaded.append(loaded)
-            self._cases.put(case, loaded.fast)
+            self._specialisations.put(specialisation, loaded.fast)
             return loaded.fast
         return found
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
-        self._cases.shrink()
+        self._specialisations.shrink()
         if self._full is not None:
             self._full.shrink()
 
@@ -331,7 +336,9 @@ class LoadedProgram:
         self.fast = Executable(NativeCore(program.image, entries, pool, lambda: arrays))
 
 
-def open_saved(place: CacheEntry, workers: int, spinning: bool, open_full: Callable[[], Any]) -> SavedModel | SavedCases | None:
+def open_saved(
+    place: CacheEntry, workers: int, spinning: bool, open_full: Callable[[], Any]
+) -> SavedModel | SavedSpecialisations | None:
     """The model saved at a place; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
     file = None if place.is_new or place.key is None else read(place)
     if file is None:
@@ -341,11 +348,11 @@ def open_saved(place: CacheEntry, workers: int, spinning: bool, open_full: Calla
         program = _loaded(file, workers, spinning)
         return None if program is None else SavedModel(file, program, open_full)
 
-    def load_case(case: Case) -> LoadedProgram | None:
-        found = read(place, case)
+    def load_specialisation(specialisation: SpecialisationKey) -> LoadedProgram | None:
+        found = read(place, specialisation)
         return None if found is None else _loaded(found, workers, spinning)
 
-    return SavedCases(file, load_case, open_full)
+    return SavedSpecialisations(file, load_specialisation, open_full)
 
 
 def _loaded(file: ProgramFile, workers: int, spinning: bool) -> LoadedProgram | None:

@@ -168,7 +168,7 @@ class SegmentRunner:
     def _refuse(self, context: RunContext, needs: int) -> None:
         names = enumerate(self.core.image.symbols)
         missing = [name for number, name in names if needs & ~context.known_symbols & 1 << number]
-        raise SizeConflict(f"sizes nobody told: {', '.join(missing)}")
+        raise SizeConflict(f"sizes that nothing has bound: {', '.join(missing)}")
 
     def _begin(self, context: RunContext, arrays: Sequence[Array], sizes: Mapping[str, int]) -> None:
         """Set a context up for what the inputs' shapes tell; nothing to do if it was for the same shapes in its last run."""
@@ -199,22 +199,22 @@ class SegmentRunner:
 
         There is nothing to do if the run before knew the same sizes at this stage and all before it.
         """
-        stages, told, symbols = context.stages, context.known_symbols, context.symbols
-        if stage and stage < len(stages) and stages[stage].known == told and stages[stage].symbols == symbols:
+        stages, known, symbols = context.stages, context.known_symbols, context.symbols
+        if stage and stage < len(stages) and stages[stage].known == known and stages[stage].symbols == symbols:
             return
         del stages[stage:]
         core, needs = self.core, self._bound.dim_needs
-        core.evaluate(context, tuple(symbols), lambda one, other: bool((needs[one] | needs[other]) & ~told))
+        core.evaluate(context, tuple(symbols), lambda one, other: bool((needs[one] | needs[other]) & ~known))
         before = 0
         if stage:
             before, _, context.late_used = stages[-1]
         else:
             core.place(context)
-        ready = tuple([number for number, needs in self._bound.late_buffers if not needs & ~told and needs & ~before])
+        ready = tuple([number for number, needs in self._bound.late_buffers if not needs & ~known and needs & ~before])
         if ready:
             core.place_late(context, ready)
         core.fill_addresses(context)
-        stages.append(KnownSizes(told, symbols.copy(), context.late_used))
+        stages.append(KnownSizes(known, symbols.copy(), context.late_used))
 
     def _check(self, context: RunContext, axes: Axes, shape: Sequence[int]) -> None:
         """Compare an actual shape with what is known of it. Kernels rely on sizes: a contradiction is an error."""

@@ -22,9 +22,9 @@ from sardonyx.mapped_file import FileIdentity
 from sardonyx.options import EXTERNAL_FOLDER_KEY, SessionOptions
 from sardonyx.plan.native import constant_keys
 from sardonyx.runtime import saved
-from sardonyx.runtime.cases import Case
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type, to_plain
 from sardonyx.runtime.profile import Profiler
+from sardonyx.runtime.specialisations import SpecialisationKey
 from sardonyx.session.opening import Opened, ProviderSettings
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
 def _save(
     place: saved.CacheEntry, program: CompiledModel, description: ModelDescription, looked_at: Mapping[str, FileIdentity | None]
 ) -> None:
-    """Keep a compiled program for the next session of this model, or those of its cases as they come to be compiled.
+    """Keep a compiled program for the next session of this model, or those of its specialisations as they come to be compiled.
 
     `looked_at` are the files beside the model, as they were when it was read.
     """
@@ -110,13 +110,15 @@ def _save(
         return
     node_count = program.node_count  # not the program: it would refer to itself, and keep its memory when it is dropped
 
-    def save_case(case: Case, special: NativeModel) -> None:
+    def save_specialisation(specialisation: SpecialisationKey, special: NativeModel) -> None:
         code = special.saved_program()
         if code is not None and saved.is_small_enough(special.main.program.constants):
             main = special.main.program
-            saved.save(place, Record(code, node_count, files=files), main.constants, constant_keys(special.main.plan), case)
+            saved.save(
+                place, Record(code, node_count, files=files), main.constants, constant_keys(special.main.plan), specialisation
+            )
 
-    program.on_case = save_case
+    program.on_specialisation = save_specialisation
 
 
 def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -72,7 +72,7 @@ def count_nonzero(ctx: LowerContext, source: View, label: str) -> Counted:
 
 
 def write_places(ctx: LowerContext, counted: Counted, target: View, label: str) -> None:
-    """target[axis, k] := the coordinate of the k-th element that is not zero; its size was told before."""
+    """target[axis, k] := the coordinate of the k-th element that is not zero; its size was bound before."""
     source = counted.source
     elements = element_count(source.shape)
     kernel = PlacesKernel(type=source.buffer.dtype.name, axes=len(source.shape))
@@ -96,18 +96,18 @@ def write_places(ctx: LowerContext, counted: Counted, target: View, label: str) 
     )
 
 
-@template("NonZero", tells_sizes=True)
+@template("NonZero", data_dependent_sizes=True)
 def non_zero(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     value, output = given(node, 0), node.outputs[0]
     counted = count_nonzero(ctx, ctx.contiguous(value), group.label)
-    ctx.tell_sizes(counted.total, ctx.shape(output)[1:], node)
+    ctx.bind_sizes(counted.total, ctx.shape(output)[1:], node)
     target = ctx.output(output)
     if ctx.shape(value):  # a scalar has no coordinates
         write_places(ctx, counted, target, group.label)
 
 
-@template("Compress", tells_sizes=True)
+@template("Compress", data_dependent_sizes=True)
 def compress(ctx: LowerContext, group: Group) -> None:
     """The chosen places, then the elements there."""
     node = root_of(group)
@@ -133,7 +133,7 @@ def _chosen(ctx: LowerContext, node: Node, count: Dim) -> View:
     flat = reshaped(ctx.contiguous(condition), (element_count(ctx.shape(condition)),))  # whatever its rank
     assert flat is not None
     counted = count_nonzero(ctx, flat, node.op_type)
-    ctx.tell_sizes(counted.total, (count,), node)
+    ctx.bind_sizes(counted.total, (count,), node)
     places = ctx.scratch(dtypes.INT64, (1, count), "chosen")
     write_places(ctx, counted, places, node.op_type)
     chosen = reshaped(places, (count,))

@@ -25,7 +25,10 @@ from sardonyx.target import cost
 
 
 @template(
-    "TopK", accepts=lambda node: "" if node.outputs[0].shape else "the input has no axes", tells_sizes=True, writes_anywhere=True
+    "TopK",
+    accepts=lambda node: "" if node.outputs[0].shape else "the input has no axes",
+    data_dependent_sizes=True,
+    writes_anywhere=True,
 )
 def top_k(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
@@ -37,7 +40,7 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     if node.version >= 10 and ctx.elements(node.inputs[1]) is None:
         asked = ctx.view(given(node, 1))
         ctx.check_equal(element_count(asked.shape), 1)
-        ctx.tell_sizes(asked, (shape[axis],), node)
+        ctx.bind_sizes(asked, (shape[axis],), node)
     # Both results are worked with, also if only one is asked for.
     if values is None:
         values = ctx.scratch(source.buffer.dtype, shape, "values")

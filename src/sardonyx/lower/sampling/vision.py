@@ -34,7 +34,7 @@ def _accepts_boxes(node: Node) -> str:
     return "" if shapes[0] is not None and shapes[0][2] == 4 else "a box may not have four numbers"
 
 
-@template("NonMaxSuppression", accepts=_accepts_boxes, tells_sizes=True)
+@template("NonMaxSuppression", accepts=_accepts_boxes, data_dependent_sizes=True)
 def non_max_suppression(ctx: LowerContext, group: Group) -> None:
     """Chosen boxes for every image and class, then all of them in one list."""
     node = root_of(group)
@@ -84,7 +84,7 @@ def non_max_suppression(ctx: LowerContext, group: Group) -> None:
         )
     )
     starts, total = add_up(ctx, counts, group.label)
-    ctx.tell_sizes(total, ctx.shape(output)[:1], node)
+    ctx.bind_sizes(total, ctx.shape(output)[:1], node)
     target = ctx.output(output)
     sources = (chosen, counts, starts)
     listing = ListKernel()

@@ -1,4 +1,4 @@
-"""Models that are native for some cases only: shapes and deciding numbers, compiled when they come, saved, told apart."""
+"""Models that are native for single shapes and deciding numbers only: these are compiled when they come, saved, told apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
-from sardonyx.runtime.cases import CaseTable
+from sardonyx.runtime.specialisations import SpecialisationTable
 
 F32 = np.float32
 
@@ -73,15 +73,15 @@ def test_cases_are_told_apart_by_shapes_and_by_the_numbers_that_decide(model: Pa
     check(session, np.random.default_rng(0), MIXED)
     compiled: Any = session._opened.program
     assert compiled.deciding_inputs == ("mode",)
-    assert {case[0][2] for case in compiled._special} >= {1, 2}
-    assert all(special._fast is not None for special in compiled._special.values())
+    assert {specialisation[0][2] for specialisation in compiled._compiled_specialisations} >= {1, 2}
+    assert all(special._fast is not None for special in compiled._compiled_specialisations.values())
 
 
 def test_cases_are_saved_and_found_by_the_next_session(model: Path) -> None:
     check(sardonyx.InferenceSession(model), np.random.default_rng(0), MIXED)
     session = sardonyx.InferenceSession(model)
     program: Any = session._opened.program
-    assert type(program).__name__ == "SavedCases"
+    assert type(program).__name__ == "SavedSpecialisations"
     check(session, np.random.default_rng(1), [(2, 3, 2), (2, 3, 1), (2, 3, 2)])
     assert program._full is None  # nothing had to be compiled
     check(session, np.random.default_rng(2), [*MIXED, (7, 1, 2), (7, 1, 2), (7, 1, 2)])
@@ -90,7 +90,7 @@ def test_cases_are_saved_and_found_by_the_next_session(model: Path) -> None:
 def test_a_saved_model_without_the_wanted_case_describes_itself_and_refuses_like_any_other(model: Path) -> None:
     sardonyx.InferenceSession(model)
     session = sardonyx.InferenceSession(model)
-    assert type(session._opened.program).__name__ == "SavedCases"
+    assert type(session._opened.program).__name__ == "SavedSpecialisations"
     assert [(arg.name, arg.shape) for arg in session.get_inputs()] == [("x", ["n", "m"]), ("mode", [])]
     with pytest.raises(sardonyx.InvalidArgument, match="Unexpected input data type"):
         session.run(None, {"x": np.zeros((2, 3), np.float64), "mode": np.array(2)})
@@ -107,9 +107,9 @@ def test_a_damaged_case_is_compiled_again(model: Path, tmp_path: Path) -> None:
 
 
 def test_feeds_that_are_not_arrays_are_no_case() -> None:
-    table = CaseTable(["mode"])
-    assert table.case_of({"x": [1.0]}) is None
-    assert table.case_of({"x": np.zeros((2, 3)), "mode": np.array([7])}) == (("mode", (1,), 7), ("x", (2, 3), None))
+    table = SpecialisationTable(["mode"])
+    assert table.key_of({"x": [1.0]}) is None
+    assert table.key_of({"x": np.zeros((2, 3)), "mode": np.array([7])}) == (("mode", (1,), 7), ("x", (2, 3), None))
     assert table.run({"x": np.zeros(3)}) is None
 
 
@@ -152,7 +152,7 @@ def bits(path: Path, feeds: dict[str, Any], runs: int) -> set[bytes]:
 
 
 def test_every_run_of_a_case_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first run, later ones, those of a session that opens the saved case, and those with other cases between them."""
+    """The first run, later ones, those of a session that opens the saved specialisation, and those with others between them."""
     monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
     path = summing_model(tmp_path / "m.onnx")
     random = np.random.default_rng(0)

@@ -1,0 +1,64 @@
+"""Specialisations: a model compiled for the shapes of one run's inputs and for the numbers that decide its branches.
+
+A model that is not native as a whole is often native for one of these: they tell which side of an If is taken and how large
+everything is. The first few are compiled when they come, and saved; this table finds their programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx.runtime.executable import Executable
+
+# Each input's name, shape, and number if it decides a branch
+SpecialisationKey: TypeAlias = tuple[tuple[str, tuple[int, ...], "int | None"], ...]
+
+
+class SpecialisationTable:
+    """Programs by specialisation. `deciding` names the inputs of one whole number that conditions are computed from."""
+
+    def __init__(self, deciding: Sequence[str]) -> None:
+        self.deciding = tuple(deciding)
+        self._programs: dict[SpecialisationKey, Executable] = {}
+        self._last: tuple[list[tuple[str, int]], Executable] | None = None
+
+    def key_of(self, feeds: Mapping[str, Any]) -> SpecialisationKey | None:
+        """The specialisation that serves some feeds; None if they are not all arrays."""
+        entries = []
+        for name, array in sorted(feeds.items()):
+            if type(array) is not np.ndarray:
+                return None
+            number = int(array.item()) if name in self.deciding and array.size == 1 else None
+            entries.append((name, array.shape, number))
+        return tuple(entries)
+
+    def put(self, specialisation: SpecialisationKey, program: Executable) -> None:
+        """Keep the program of a specialisation."""
+        self._programs[specialisation] = program
+        self._last = ([(name, number) for name, _, number in specialisation if number is not None], program)
+
+    def find(self, specialisation: SpecialisationKey) -> Executable | None:
+        """The program of a specialisation."""
+        found = self._programs.get(specialisation)
+        if found is not None:
+            self.put(specialisation, found)
+        return found
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs, if the specialisation is that of the run before; None if this run needs a look at the table."""
+        if self._last is None:
+            return None
+        numbers, program = self._last
+        for name, number in numbers:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray or array.size != 1 or array.item() != number:
+                return None
+        return program.run(feeds)
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        for program in self._programs.values():
+            program.shrink()

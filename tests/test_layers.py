@@ -82,7 +82,7 @@ ONLY = {
     "program": {"errors", "dtypes", "options", "forks", "ir", "kernel"},
     "lower": {"errors", "dtypes", "options", "forks", "ir", "target", "ops", "analysis", "matching", "kernel", "program"},
     "codegen": {"errors", "dtypes", "options", "cache_folder", "sources", "forks", "target", "kernel"},
-    "plan": {"enums", "errors", "dtypes", "options", "ir", "ops", "analysis", "kernel", "program"},
+    "plan": {"enums", "errors", "dtypes", "options", "forks", "ir", "ops", "analysis", "kernel", "program"},
     "cli": {"__init__"},
 }
 THIRD_PARTY = {"numpy", "ml_dtypes", "llvmlite"}

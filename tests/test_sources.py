@@ -123,6 +123,12 @@ def test_an_editable_install_is_a_checkout(package: Path) -> None:
     assert version(package) != first
 
 
+def test_folders_that_do_not_count_lie_above_those_that_do() -> None:
+    from test_layers import LAYERS
+
+    assert {name for name in sources.ABOVE if LAYERS[name] < LAYERS["session"]} == set()
+
+
 def test_the_version_number_of_the_metadata_is_the_package_s() -> None:
     """The metadata's folder is named by it."""
     text = (Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8")

@@ -19,6 +19,8 @@ from sardonyx.cache_folder import CacheFolder
 
 ROOT: Final = os.path.dirname(__file__)
 _KINDS: Final = (".py", ".txt")  # source, and tables that it reads
+# Folders that nothing imports which compiles or runs a model: they lie above it (see the layers in docs/architecture.md).
+ABOVE: Final = frozenset(("backend", "benchmarking", "capi", "cli", "datasets", "sample_inputs", "transformers"))
 _SUFFIX: Final = ".sources"
 _FOLDER_LIMIT: Final = 1 << 20  # bytes of remembered lists
 _LARGEST: Final = 1 << 20  # bytes of a list or a RECORD
@@ -29,7 +31,10 @@ _FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
 @cache
 def source_version(folder: str, trusted: bool, root: str = ROOT) -> str:
-    """Changes with every file of the package. `folder` is the cache folder, which may be trusted whoever owns it."""
+    """Changes with every file of the package that compiles or runs models.
+
+    `folder` is the cache folder, which may be trusted whoever owns it.
+    """
     record = installed_record(root)
     if record is not None:
         return _checksum(record)
@@ -95,7 +100,9 @@ def _walk(root: str) -> tuple[dict[str, tuple[int, int]], list[str]]:
             for entry in entries:
                 if entry.name.endswith(_KINDS):
                     files.append(folder + entry.name)
-                elif "." not in entry.name and not entry.name.startswith("__") and entry.is_dir():
+                elif "." in entry.name or entry.name.startswith("__") or (not folder and entry.name in ABOVE):
+                    continue
+                elif entry.is_dir():
                     waiting.append(f"{folder}{entry.name}/")
     return folders, sorted(files)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operation_counts import fastest_growing
-from sardonyx.plan import memory
+from sardonyx.plan import gaps, memory
 from sardonyx.plan.memory import Lifetime, Stack, lower_bound, owners, plan_offsets
 from sardonyx.program.image import ALIGNMENT
 
@@ -116,7 +116,7 @@ def test_work_grows_with_the_number_of_buffers(buffers: Callable[[int], list[Lif
 
 
 def test_few_buffers_are_planned_by_their_sizes() -> None:
-    with patch.object(memory, "_by_step", side_effect=AssertionError):
+    with patch.object(gaps, "plan_by_step", side_effect=AssertionError):
         plan_offsets(fan(1000))
 
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from sardonyx import errors
 
-Memory: TypeAlias = mmap.mmap | bytearray
+Memory: TypeAlias = mmap.mmap | memoryview | bytearray
 
 _ELF_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
@@ -21,7 +21,9 @@ _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELOCATION: Final = struct.Struct("<QQq")
 
 _SHT_RELA, _SHT_NOBITS, _SHT_SYMTAB = 4, 8, 2
+_SHT_UNWIND = 0x70000001
 _SHF_ALLOC = 2
+_UNNAMED = (3, 4)  # symbols of sections and files
 _EM_X86_64, _EM_AARCH64 = 62, 183
 MACHINES: Final = {"x86_64": _EM_X86_64, "aarch64": _EM_AARCH64}  # architectures whose objects can be linked
 
@@ -47,14 +49,15 @@ def link(
     if header[0][:6] != b"\x7fELF\x02\x01" or header[2] != MACHINES.get(architecture):
         raise errors.EngineError("object code is not a 64-bit little-endian ELF object for this machine")
     machine, section_offset, section_count = header[2], header[6], header[12]
-    sections = [_SECTION.unpack_from(content, section_offset + index * _SECTION.size) for index in range(section_count)]
+    sections = list(_SECTION.iter_unpack(content[section_offset : section_offset + section_count * _SECTION.size]))
+    names = sections[header[13]][4]
 
     placed: dict[int, int] = {}  # section -> offset in memory
     size = 0
     for index, section in enumerate(sections):
         kind, flags, length, alignment = section[1], section[2], section[5], section[8]
         # Unwind tables are left out: nothing unwinds through kernels.
-        if flags & _SHF_ALLOC and kind != 0x70000001 and not _name(content, header, sections, section).startswith(".eh_frame"):
+        if flags & _SHF_ALLOC and kind != _SHT_UNWIND and not content.startswith(b".eh_frame", names + section[0]):
             size = _align(size, max(alignment, 1))
             placed[index] = size
             size += length
@@ -80,18 +83,12 @@ def link(
     for section in sections:
         if section[1] == _SHT_RELA and section[7] in placed:
             at = placed[section[7]]
-            for position in range(section[4], section[4] + section[5], _RELOCATION.size):
-                offset, info, addend = _RELOCATION.unpack_from(content, position)
+            for offset, info, addend in _RELOCATION.iter_unpack(content[section[4] : section[4] + section[5]]):
                 symbol = addresses[info >> 32]
                 if symbol is None:
                     raise errors.EngineError(f"relocation against a symbol that is not loaded: {symbols[info >> 32][0]!r}")
                 _relocate(memory, machine, info & 0xFFFFFFFF, at + offset, symbol + addend, base)
     return {name: address for (name, index, _), address in zip(symbols, addresses) if name and index and address is not None}
-
-
-def _name(content: bytes, header: tuple[int, ...], sections: list[tuple[int, ...]], section: tuple[int, ...]) -> str:
-    start = sections[header[13]][4] + section[0]
-    return content[start : content.index(b"\0", start)].decode()
 
 
 def _symbols(content: bytes, sections: list[tuple[int, ...]]) -> list[tuple[str, int, int]]:
@@ -100,11 +97,10 @@ def _symbols(content: bytes, sections: list[tuple[int, ...]]) -> list[tuple[str,
         if section[1] == _SHT_SYMTAB:
             strings = sections[section[6]][4]
             found = []
-            for position in range(section[4], section[4] + section[5], _SYMBOL.size):
-                name, info, _, index, value, _ = _SYMBOL.unpack_from(content, position)
+            for name, info, _, index, value, _ in _SYMBOL.iter_unpack(content[section[4] : section[4] + section[5]]):
                 start = strings + name
-                text = content[start : content.index(b"\0", start)].decode()
-                found.append(("" if info & 15 in (3, 4) else text, index, value))
+                text = "" if info & 15 in _UNNAMED else content[start : content.index(b"\0", start)].decode()
+                found.append((text, index, value))
             return found
     return []
 

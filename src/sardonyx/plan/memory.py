@@ -10,40 +10,50 @@ actual sizes allow. That takes a fraction of the time that planning does.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
+from sardonyx.forks import importing
 from sardonyx.program.image import ALIGNMENT
 
 MOST_PAIRS: Final = 1 << 20  # of buffers that live together; a thousand buffers never have more than half of that
 
 
-class Lifetime(NamedTuple):
+class Lifetime:
     """A buffer that needs `size` bytes from step `first` to step `last`."""
 
-    size: int
-    first: int
-    last: int
+    __slots__ = ("first", "last", "size")
+
+    def __init__(self, size: int, first: int, last: int) -> None:
+        self.size = size
+        self.first = first
+        self.last = last
+
+    def __repr__(self) -> str:
+        return f"Lifetime({self.size}, {self.first}, {self.last})"
 
 
 def plan_offsets(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """An offset for each buffer, and the size of the arena."""
     together = _living_together(lifetimes, MOST_PAIRS)
-    return _by_step(lifetimes) if together is None else _by_size(lifetimes, together)
+    if together is not None:
+        return _by_size(lifetimes, together)
+    with importing:
+        from sardonyx.plan.gaps import plan_by_step  # lazy: hardly any program has so many buffers
+
+    return plan_by_step(lifetimes)
 
 
 def _living_together(lifetimes: Sequence[Lifetime], limit: int) -> list[list[int]] | None:
     """For each buffer those that live at some step together with it; None if there are more pairs than the limit."""
     together: list[list[int]] = [[] for _ in lifetimes]
     living: set[int] = set()
-    ending: list[tuple[int, int]] = []  # a heap: (last step, buffer)
+    ending = sorted(range(len(lifetimes)), key=lambda number: lifetimes[number].last, reverse=True)
     pairs = 0
     for number in sorted(range(len(lifetimes)), key=lambda number: lifetimes[number].first):
         one = lifetimes[number]
-        while ending and ending[0][0] < one.first:
-            living.remove(heappop(ending)[1])
+        while lifetimes[ending[-1]].last < one.first:
+            living.remove(ending.pop())
         pairs += len(living)
         if pairs > limit:
             return None
@@ -51,7 +61,6 @@ def _living_together(lifetimes: Sequence[Lifetime], limit: int) -> list[list[int
         for other in living:
             together[other].append(number)
         living.add(number)
-        heappush(ending, (one.last, number))
     return together
 
 
@@ -60,7 +69,7 @@ def _by_size(lifetimes: Sequence[Lifetime], together: Sequence[Sequence[int]]) -
     offsets, ends = [0] * len(lifetimes), [-1] * len(lifetimes)  # an end of -1: not placed yet
     total = 0
     for number in sorted(range(len(lifetimes)), key=lambda number: (-lifetimes[number].size, lifetimes[number].first)):
-        size = _aligned(lifetimes[number].size)
+        size = aligned(lifetimes[number].size)
         at = 0
         for offset, end in sorted([(offsets[other], ends[other]) for other in together[number] if ends[other] >= 0]):
             if at + size <= offset:
@@ -71,66 +80,8 @@ def _by_size(lifetimes: Sequence[Lifetime], together: Sequence[Sequence[int]]) -
     return offsets, total
 
 
-def _by_step(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """The buffer that is needed first comes first, in the smallest gap that holds it."""
-    offsets = [0] * len(lifetimes)
-    gaps = _Gaps()
-    ending: list[tuple[int, int]] = []  # a heap: (last step, buffer)
-    for number in sorted(range(len(lifetimes)), key=lambda number: (lifetimes[number].first, -lifetimes[number].size)):
-        one = lifetimes[number]
-        while ending and ending[0][0] < one.first:
-            ended = heappop(ending)[1]
-            gaps.give_back(offsets[ended], _aligned(lifetimes[ended].size))
-        if one.size > 0:
-            offsets[number] = gaps.take(_aligned(one.size))
-            heappush(ending, (one.last, number))
-    return offsets, gaps.total
-
-
-class _Gaps:
-    """Free memory between buffers that come and go, below `total`. Gaps that touch are one gap."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._by_size: list[tuple[int, int]] = []  # (size, offset), sorted
-        self._sizes: dict[int, int] = {}  # of the gap that begins at an offset
-        self._starts: dict[int, int] = {}  # of the gap that ends at an offset
-
-    def take(self, size: int) -> int:
-        """An offset with so many free bytes behind it: where fewest are left over, or at the top."""
-        found = bisect_left(self._by_size, (size, 0))
-        if found < len(self._by_size):
-            free, at = self._by_size[found]
-            self._remove(at, free)
-            if free > size:
-                self._add(at + size, free - size)
-            return at
-        at = self._starts.get(self.total, self.total)
-        if at < self.total:
-            self._remove(at, self.total - at)
-        self.total = at + size
-        return at
-
-    def give_back(self, at: int, size: int) -> None:
-        """Make a part free again."""
-        start = self._starts.get(at, at)
-        end = at + size + self._sizes.get(at + size, 0)
-        if start < at:
-            self._remove(start, at - start)
-        if end > at + size:
-            self._remove(at + size, end - at - size)
-        self._add(start, end - start)
-
-    def _add(self, at: int, size: int) -> None:
-        insort(self._by_size, (size, at))
-        self._sizes[at] = size
-        self._starts[at + size] = at
-
-    def _remove(self, at: int, size: int) -> None:
-        del self._by_size[bisect_left(self._by_size, (size, at))], self._sizes[at], self._starts[at + size]
-
-
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """A size that ends where another buffer may begin."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -148,14 +99,18 @@ def owners(shared: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-class Stack(NamedTuple):
+class Stack:
     """The order of a plan without its offsets."""
 
-    order: list[tuple[int, tuple[int, ...]]]  # from the bottom up: a buffer, and those it rests on
+    def __init__(self, order: list[tuple[int, tuple[int, ...]]]) -> None:
+        self.order = order  # from the bottom up: a buffer, and those it rests on
 
     @classmethod
     def of(cls, lifetimes: Sequence[Lifetime], offsets: Sequence[int]) -> Stack:
         """The stack of a plan that `plan_offsets` made. Buffers that are empty in it rest on nothing."""
+        with importing:
+            from bisect import bisect_right  # lazy: a model that sees one shape only never comes here
+
         order: list[tuple[int, tuple[int, ...]]] = []
         # What lies on top at each step, as steps from which on it is another buffer (-1: none).
         steps, tops = [min((one.first for one in lifetimes), default=0)], [-1]
@@ -184,7 +139,7 @@ class Stack(NamedTuple):
             for lower in rests_on:
                 at = max(at, ends[lower])
             offsets[number] = at
-            ends[number] = at + _aligned(sizes[number])
+            ends[number] = at + aligned(sizes[number])
         return offsets, max(ends, default=0)
 
 
@@ -192,7 +147,7 @@ def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
     """The most bytes that live at one step: no plan can need less."""
     events: dict[int, int] = {}
     for one in lifetimes:
-        size = _aligned(one.size)
+        size = aligned(one.size)
         events[one.first] = events.get(one.first, 0) + size
         events[one.last + 1] = events.get(one.last + 1, 0) - size
     live = most = 0

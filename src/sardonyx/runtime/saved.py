@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx import errors
 from sardonyx.cache_folder import CacheFolder
-from sardonyx.codegen.loader import ENTRY, load
+from sardonyx.codegen.loader import ENTRY, load, load_all
 from sardonyx.forks import ForkSafeLock, cached_property, importing
 from sardonyx.formats.program.container import FormatError
 from sardonyx.formats.program.read import ProgramCode, ProgramFile
@@ -330,7 +330,7 @@ class LoadedProgram:
 
     def __init__(self, program: ProgramCode, arrays: dict[int, Array], workers: int, spinning: bool) -> None:
         kind = runtime()
-        self._code = [load(content, kind) for content in program.objects]
+        self._code = load_all(program.objects, kind)
         entries = [self._code[number].functions[ENTRY] for number in program.object_of_step]
         pool = shared_pool(lambda: load(program.driver, kind), workers, spinning, kind)
         self.fast = Executable(NativeCore(program.image, entries, pool, lambda: arrays))

@@ -30,6 +30,7 @@ _TEXT_ENDS: Final = 1  # tables that every file has: where each text ends, all t
 _TEXTS: Final = 2
 _BYTES: Final = 3
 _MOST_TABLES: Final = 256
+_INTEGER: Final = np.dtype("<i8")
 LARGEST_RECORD: Final = 256 << 20  # bytes
 _FEW: Final = 48  # integers
 
@@ -99,16 +100,29 @@ class Container:
         self.data = data
         record, entries = _checked_record(data, version)
         self.contents = -(-(_HEADER.size + len(record)) // ALIGNMENT) * ALIGNMENT
-        tables = {number: _table(record, *entry) for number, *entry in entries}
-        widths = {number: width for number, width, _, _ in entries}
-        if len(widths) != len(entries):
+        integers = np.frombuffer(record, _INTEGER, len(record) // 8)
+        places = {}
+        for number, width, position, rows in entries:
+            size = rows * width * 8 if width else rows
+            if position + size > len(record) or position % 8 * width or width > _MOST_TABLES:
+                raise FormatError(f"a table of {rows} rows with {width} columns at {position} of {len(record)} bytes")
+            places[number] = (width, position, rows)
+        if len(places) != len(entries):
             raise FormatError("a table is there twice")
-        for number, width in ((_TEXT_ENDS, 1), (_TEXTS, 0), (_BYTES, 0), *((n, len(c)) for n, c in schema.values())):
-            if widths.get(number) != width:
-                raise FormatError(f"table {number} has {widths.get(number, 'no')} columns, expected {width}")
-        self.bytes: memoryview = tables[_BYTES]
-        self._texts: memoryview = tables[_TEXTS]
-        self._ends: list[int] = tables[_TEXT_ENDS][:, 0].tolist()
+
+        def table(number: int, width: int) -> Any:
+            """A table as an array of its rows, or bytes as they are."""
+            found, position, rows = places.get(number, ("no", 0, 0))
+            if found != width:
+                raise FormatError(f"table {number} has {found} columns, expected {width}")
+            if not width:
+                return record[position : position + rows]
+            first = position // 8
+            return integers[first : first + rows * width].reshape(rows, width)
+
+        self.bytes: memoryview = table(_BYTES, 0)
+        self._texts: memoryview = table(_TEXTS, 0)
+        self._ends: list[int] = table(_TEXT_ENDS, 1)[:, 0].tolist()
         before = 0
         for end in self._ends:
             if end < before:
@@ -116,7 +130,7 @@ class Container:
             before = end
         if before != len(self._texts):
             raise FormatError(f"the texts end at {before} of {len(self._texts)}")
-        self._tables: dict[str, Array] = {name: tables[number] for name, (number, _) in schema.items()}
+        self._tables: dict[str, Array] = {name: table(number, len(columns)) for name, (number, columns) in schema.items()}
 
     def __getitem__(self, name: str) -> Array:
         return self._tables[name]
@@ -177,13 +191,3 @@ def _checked_record(data: memoryview, version: int) -> tuple[memoryview, list[tu
     if zlib.crc32(record) != record_sum:
         raise FormatError("the checksum of its record is wrong")
     return record, list(_ENTRY.iter_unpack(record[: count * _ENTRY.size]))
-
-
-def _table(record: memoryview, width: int, position: int, rows: int) -> Any:
-    """A table as an array of its rows, or bytes as they are."""
-    size = rows * width * 8 if width else rows
-    if position + size > len(record) or position % 8 * width or width > _MOST_TABLES:
-        raise FormatError(f"a table of {rows} rows with {width} columns at {position} of {len(record)} bytes")
-    if not width:
-        return record[position : position + size]
-    return np.frombuffer(record, "<i8", rows * width, position).reshape(rows, width)

@@ -21,9 +21,9 @@ from sardonyx.analysis.check import check_model as _check
 from sardonyx.analysis.problems import Problem
 from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.object_cache import ObjectCache
-from sardonyx.formats.onnx import load as _load
+from sardonyx.formats.loading import load as _load
+from sardonyx.formats.loading import load_with_problems as _load_with_problems
 from sardonyx.formats.onnx import load_value as _load_value
-from sardonyx.formats.onnx import load_with_problems as _load_with_problems
 from sardonyx.ir.graph import UNKNOWN_VERSION, Graph, Model, SparseConstant, Value, walk
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type

@@ -32,6 +32,8 @@ MAX_CONFIG_KEY: Final = 1024
 MAX_CONFIG_VALUE: Final = 8192
 DISABLED_OPTIMIZERS_KEY: Final = "optimization.disable_specified_optimizers"
 EXTERNAL_FOLDER_KEY: Final = "session.model_external_initializers_file_folder_path"
+LOAD_FORMAT_KEY: Final = "session.load_model_format"
+DIRECT_BYTES_KEY: Final = "session.use_ort_model_bytes_directly"
 SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 
 

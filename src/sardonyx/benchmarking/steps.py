@@ -11,7 +11,7 @@ from typing import Any
 from sardonyx.compile.compiler import compile_model
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
-from sardonyx.formats.onnx import load
+from sardonyx.formats.loading import load
 from sardonyx.options import SessionOptions
 from sardonyx.program.steps import HostNodeStep, KernelStep
 from sardonyx.runtime.executor import NodeTiming, RunControl

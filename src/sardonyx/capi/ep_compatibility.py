@@ -12,7 +12,7 @@ from typing import Any
 
 from sardonyx import errors
 from sardonyx.enums import OrtEnum
-from sardonyx.formats.onnx import load
+from sardonyx.formats.loading import load
 from sardonyx.provider_names import usable_providers
 from sardonyx.runtime.devices import OrtEpDevice, OrtHardwareDevice, OrtHardwareDeviceType
 

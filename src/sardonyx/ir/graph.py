@@ -14,9 +14,9 @@ outer Value's uses list the inner node. Names are labels for people and files; i
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -414,6 +414,10 @@ class Function:
     metadata: dict[str, str] = field(default_factory=dict)
 
 
+# By an operator's identifier, "domain:name:version", and a type constraint's name: (is it an input, position) of its arguments.
+TypeArguments: TypeAlias = "Mapping[str, Mapping[str, tuple[tuple[bool, int], ...]]]"
+
+
 @dataclass
 class Model:
     """A whole model as read from a file."""
@@ -432,3 +436,4 @@ class Model:
     looked_at: dict[str, FileIdentity | None] = field(default_factory=dict)  # where external data was looked for: what was there
     unread: bytes = b""  # fields of the file that have no place here (training info ...), to be written back as they are
     notes: tuple[str, ...] = ()  # what reading had to put right
+    type_arguments: TypeArguments | None = None  # what the file itself says of its operators' types; None: it says nothing

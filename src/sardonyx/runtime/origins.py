@@ -62,7 +62,7 @@ class Stamp:
 _NO_FILE: Final = Stamp("", True, 0, "")
 
 
-def content_digest(content: bytes) -> str:
+def content_digest(content: bytes | memoryview) -> str:
     """Names a content."""
     from hashlib import sha256  # lazy: it takes milliseconds to load, and files that are remembered are not read
 

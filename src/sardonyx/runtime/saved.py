@@ -49,7 +49,7 @@ _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the one
 class CacheEntry:
     """Where the program of a model and some settings is saved."""
 
-    def __init__(self, folder: str, source: str | bytes, data_folder: str, settings: str) -> None:
+    def __init__(self, folder: str, source: str | bytes | memoryview, data_folder: str, settings: str) -> None:
         self.folder = folder
         self._data_folder = data_folder  # where the model's external data is looked for
         self._settings = settings

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from sardonyx import dtypes, errors
-from sardonyx.formats.onnx import load
+from sardonyx.formats.loading import load
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Model, Value
 from sardonyx.ir.types import OptionalType, SequenceType, SparseTensorType, TensorType, Type

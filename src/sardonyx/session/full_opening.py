@@ -14,12 +14,18 @@ from sardonyx.compile.compiler import compile_model
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
 from sardonyx.enums import ExecutionMode, GraphOptimizationLevel
-from sardonyx.formats.onnx import load, save
+from sardonyx.formats import ort
+from sardonyx.formats.loading import load
+from sardonyx.formats.onnx import save
 from sardonyx.formats.program.write import Record
+from sardonyx.ir.clone import Cloner
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
-from sardonyx.options import EXTERNAL_FOLDER_KEY, SessionOptions
+from sardonyx.matching.signatures import TableFacts
+from sardonyx.options import EXTERNAL_FOLDER_KEY, LOAD_FORMAT_KEY, SessionOptions
+from sardonyx.passes.expand_functions import ExpandFunctions
+from sardonyx.passes.widen_half import WidenHalf
 from sardonyx.plan.native import constant_keys
 from sardonyx.runtime import saved
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type, to_plain
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from sardonyx.session.opening import CompiledModel, Opening
 
 _EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
+_SAVE_FORMAT: Final = "session.save_model_format"
 _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
 _DENOTATION: Final = "onnx.denotation."
 
@@ -43,7 +50,9 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
     folder = options.config_entries.get(EXTERNAL_FOLDER_KEY) or opening.folder
     with _span(profiler, "model_loading_uri" if isinstance(opening.source, str) else "model_loading_array"):
         replaced = options.replaced_initializers
-        model = load(opening.source, base_dir=folder, external_files=options.external_files or None, replaced=replaced)
+        chosen = options.config_entries.get(LOAD_FORMAT_KEY, "")
+        files = options.external_files or None
+        model = load(opening.source, chosen=chosen, base_dir=folder, external_files=files, replaced=replaced)
     if opening.reads_config_from_model:
         apply_model_config(options, model.metadata.get("ort_config", ""))
         if options.enable_profiling and profiler is None:
@@ -151,8 +160,23 @@ def apply_model_config(options: SessionOptions, text: str) -> None:
         raise errors.Fail(f"the model's metadata entry 'ort_config' cannot be used: {type(error).__name__}: {error}") from error
 
 
+def write_ort(model: Model, path: str) -> None:
+    """Write a model in the ORT format, as ONNX Runtime can run it; the model itself stays as it is."""
+    written = dataclasses.replace(model, graph=Cloner().graph(model.graph))
+    for each in (ExpandFunctions(), WidenHalf()):
+        each.run(written)
+    ort.save(written, path, TableFacts(model.type_arguments))
+
+
 def save_optimized(model: Model, options: SessionOptions) -> None:
     """Write the model as the passes left it to `optimized_model_filepath`."""
+    path = options.optimized_model_filepath
+    chosen = options.config_entries.get(_SAVE_FORMAT) or ("ORT" if path.lower().endswith(".ort") else "ONNX")
+    if chosen not in ("ORT", "ONNX"):
+        raise errors.InvalidArgument(f"{_SAVE_FORMAT} is {chosen!r}, expected 'ORT' or 'ONNX'")
+    if chosen == "ORT":
+        write_ort(model, path)
+        return
     external = options.config_entries.get(_EXTERNAL_FILE) or None
     threshold = int(options.config_entries.get(_EXTERNAL_MIN, "1024"))
-    save(model, options.optimized_model_filepath, external_data=external, external_threshold=threshold)
+    save(model, path, external_data=external, external_threshold=threshold)

@@ -10,7 +10,8 @@ from sardonyx import dtypes, errors
 from sardonyx.compile.compiler import compile_model
 from sardonyx.compile_options import CompileOptions
 from sardonyx.enums import GraphOptimizationLevel, OrtEnum
-from sardonyx.formats.onnx import dense_initializers, load, save, to_bytes
+from sardonyx.formats.loading import load
+from sardonyx.formats.onnx import dense_initializers, save, to_bytes
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import ExternalLocation
 from sardonyx.options import SessionOptions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sardonyx import errors
 from sardonyx.forks import cached_property, held_off, importing
-from sardonyx.options import EXTERNAL_FOLDER_KEY, SessionOptions, environment
+from sardonyx.options import DIRECT_BYTES_KEY, EXTERNAL_FOLDER_KEY, SessionOptions, environment
 from sardonyx.provider_names import CPU_PROVIDER, KNOWN_PROVIDERS, usable_providers
 from sardonyx.runtime import saved
 from sardonyx.runtime.pool import usable_cores
@@ -62,14 +62,15 @@ class Opening:
     def __init__(
         self, source: Any, options: SessionOptions, disabled_optimizers: frozenset[str], reads_config_from_model: bool
     ) -> None:
-        self.source = model_source(source)
+        self.source = model_source(source, options.config_entries.get(DIRECT_BYTES_KEY) == "1")
         self.options = options
         self.disabled_optimizers = disabled_optimizers
         self.reads_config_from_model = reads_config_from_model
         self.folder = None if isinstance(self.source, str) else _current_folder()  # where external data is looked for
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "options": self.options.copy()}
+        source = bytes(self.source) if isinstance(self.source, memoryview) else self.source
+        return {**self.__dict__, "options": self.options.copy(), "source": source}
 
     def open(self, providers: ProviderSettings, strict: bool, use_saved: bool = True) -> Opened:
         """Open the model for some providers; with `strict` an unknown one is an error."""
@@ -139,14 +140,14 @@ class Opening:
         log(_INFO, text, *facts, threshold=options.log_severity_level, logid=options.logid)
 
 
-def model_source(given: Any) -> str | bytes:
-    """A path, or bytes that can be read again."""
+def model_source(given: Any, uses_directly: bool = False) -> str | bytes | memoryview:
+    """A path, or bytes that can be read again: those of a buffer are copied unless the caller wants them used where they are."""
     if isinstance(given, (str, os.PathLike)):
         return os.path.abspath(os.fspath(given))
     if isinstance(given, bytes):
         return given
     if isinstance(given, (bytearray, memoryview)):
-        return bytes(given)
+        return memoryview(given).cast("B").toreadonly() if uses_directly else bytes(given)
     for reader in ("SerializeToString", "read"):
         if callable(getattr(given, reader, None)):
             content = getattr(given, reader)()

@@ -19,10 +19,10 @@ from sardonyx.formats.onnx import external, schema
 from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.read import read_model
 from sardonyx.formats.onnx.save import dense_initializers, model_to_bytes, save_model
-from sardonyx.formats.onnx.source import open_source, recognise
 from sardonyx.formats.onnx.values import read_value, root_message, write_optional, write_value
 from sardonyx.formats.onnx.wire import WireError
 from sardonyx.formats.onnx.write import Externalise, keep_inside
+from sardonyx.formats.shared.source import open_source, recognise
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, Type
 

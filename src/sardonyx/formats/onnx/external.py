@@ -19,7 +19,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
 from sardonyx.errors import Fail, MissingData
-from sardonyx.formats.onnx.wire import as_memoryview
+from sardonyx.formats.shared.source import as_memoryview
 from sardonyx.mapped_file import FileIdentity, identity_at, identity_of, map_file
 
 _READ_BELOW: Final = 1 << 16  # small files are read: some models have thousands, and mappings of a process are limited

@@ -18,12 +18,12 @@ from typing import Final
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.attributes import read_attr
 from sardonyx.formats.onnx.context import ReadContext
-from sardonyx.formats.onnx.link import link_model
-from sardonyx.formats.onnx.records import ConstantRecord, FunctionRecord, GraphRecord, NodeRecord, ValueRecord
 from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import make_tensor, read_record, read_sparse, string_entry
 from sardonyx.formats.onnx.types import TypeReader
 from sardonyx.formats.onnx.wire import WireError, fields, signed
+from sardonyx.formats.shared.link import link_model
+from sardonyx.formats.shared.records import ConstantRecord, FunctionRecord, GraphRecord, NodeRecord, ValueRecord
 from sardonyx.ir.graph import AttrKind, Model
 
 DEVICE_CONFIGURATIONS: Final = "onnx.device_configurations"

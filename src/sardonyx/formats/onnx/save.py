@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from typing import Final
 
 from sardonyx import dtypes
-from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx.external import Refused, check_location
 from sardonyx.formats.onnx.wire import Writer
 from sardonyx.formats.onnx.write import Externalise, keep_inside, write_model
+from sardonyx.formats.shared.replacing import replacing
 from sardonyx.ir.graph import Graph, Model, walk
 from sardonyx.ir.tensor import ExternalLocation, Tensor
 
@@ -53,11 +53,11 @@ def save_model(
     message = _checked(write_model(model, lambda tensor: placed[id(tensor)][0] if id(tensor) in placed else externalise(tensor)))
     if external_data is not None and placed:
         # The data comes first: a model must never be seen without it.
-        with _replacing(os.path.join(os.path.dirname(path), external_data)) as file:
+        with replacing(os.path.join(os.path.dirname(path), external_data)) as file:
             for location, tensor in placed.values():
                 file.write(bytes(location.offset - file.tell()))
                 file.write(tensor.raw())
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.writelines(message.parts)
 
 
@@ -97,24 +97,3 @@ def dense_initializers(model: Model) -> Iterator[tuple[str, Tensor]]:
         for value in graph.initializers.values():
             if isinstance(value.constant, Tensor):
                 yield value.name, value.constant
-
-
-@contextlib.contextmanager
-def _replacing(path: str) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` once it is complete, and vanishes if something goes wrong."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.tmp")
-    try:
-        file: Any = open(temporary, "xb")  # noqa: SIM115 - closed before the renaming
-        try:
-            with file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise Fail(f"{path!r} cannot be written: {error}") from error

@@ -10,7 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sardonyx.formats.onnx.wire import Buffer, WireError, fields, varint
+from sardonyx.formats.onnx.wire import WireError, fields, varint
+from sardonyx.formats.shared.source import Buffer
 
 _MESSAGES: Final = """
 Model: 1 ir_version int, 2 producer_name bytes, 3 producer_version bytes, 4 domain bytes, 5 model_version int, 6 doc_string bytes,

@@ -13,7 +13,7 @@ Sizes are checked while reading, so that a tensor never claims data it does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any, Final
@@ -28,14 +28,23 @@ from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.external import Refused
 from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.wire import WireError, fields, signed, signed32
+from sardonyx.formats.shared.dense import (
+    MAX_RANK,
+    Unfit,
+    check_extent,
+    check_sparse,
+    loader_of,
+    raw_tensor,
+    string_tensor,
+    type_text,
+)
+from sardonyx.formats.shared.source import as_memoryview
 from sardonyx.ir.graph import SparseConstant
 from sardonyx.ir.tensor import ExternalLocation, Tensor, pack
 
-MAX_RANK: Final = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32  # NumPy's limit
 _TENSOR, _SPARSE, _ENTRY = tags("Tensor"), tags("SparseTensor"), tags("StringStringEntry")
 _SMALL_CHUNK: Final = 64
 _RUN: Final = 32  # after so many equal tags in a row the rest is decoded in bulk
-_MAX_EXTENT: Final = (1 << 63) - 1
 
 _FLOAT_FIELDS: Final = {4: 4, 10: 8}  # field number: bytes an element
 _INT32_DATA: Final = 5
@@ -72,10 +81,6 @@ class TensorRecord:
         self.external: dict[str, str] = {}
         self.is_external = False
         self.segmented = False
-
-
-class _Unfit(Exception):
-    """Why a record is no tensor."""
 
 
 def string_entry(ctx: ReadContext, pos: int, end: int, into: dict[str, str]) -> None:
@@ -220,89 +225,45 @@ def read_sparse(ctx: ReadContext, pos: int, end: int) -> tuple[SparseConstant | 
     if value_tensor is None or index_tensor is None:
         return None, values
     try:
-        _check_sparse(value_tensor, index_tensor, dims)
-    except _Unfit as unfit:
+        check_sparse(value_tensor, index_tensor, dims)
+    except Unfit as unfit:
         ctx.problem(f"sparse tensor {values.name!r} ({ctx.place(pos - 1)}): {unfit}")
         return None, values
     return SparseConstant(value_tensor, index_tensor, tuple(dims)), values
-
-
-def _check_sparse(values: Tensor, indices: Tensor, dims: list[int]) -> None:
-    """Positions must lie inside the dense shape; whoever makes it dense relies on that."""
-    _check_extent(values.dtype, dims)
-    if len(values.shape) != 1:
-        raise _Unfit(f"its values have shape {values.shape}, expected one dimension")
-    if indices.dtype is not dtypes.INT64:
-        raise _Unfit(f"its indices are {indices.dtype.name}, expected i64")
-    count = values.shape[0]
-    if indices.shape not in ((count,), (count, len(dims))):
-        raise _Unfit(f"its indices have shape {indices.shape}, expected ({count},) or ({count}, {len(dims)})")
-    positions = indices.numpy()
-    limits = np.array([prod(dims)] if positions.ndim == 1 else dims, np.int64)
-    if positions.size and bool(((positions < 0) | (positions >= limits)).any()):
-        raise _Unfit(f"its indices lie outside of its shape {tuple(dims)}")
 
 
 def make_tensor(ctx: ReadContext, record: TensorRecord) -> Tensor | None:
     """The constant a record describes; None, after noting the problem, if it makes no sense."""
     try:
         return _make(ctx, record)
-    except (_Unfit, Refused) as unfit:
+    except (Unfit, Refused) as unfit:
         text = f"External data path validation failed: {unfit}" if isinstance(unfit, Refused) else str(unfit)
         ctx.problem(f"tensor {record.name!r} ({ctx.place(record.offset - 1)}): {text}")
         return None
 
 
-def _check_extent(dtype: DType, dims: list[int]) -> None:
-    if any(dim < 0 for dim in dims):
-        raise _Unfit(f"its shape {dims} has a negative dimension")
-    if prod(dim for dim in dims if dim) * max(dtype.numpy.itemsize, 1) > _MAX_EXTENT:
-        raise _Unfit(f"its shape {dims} is larger than any memory")
-
-
 def _make(ctx: ReadContext, record: TensorRecord) -> Tensor:
     if record.segmented:
-        raise _Unfit("it is one segment of a tensor cut into several, which no runtime reads")
+        raise Unfit("it is one segment of a tensor cut into several, which no runtime reads")
     if record.data_type == 0:
-        raise _Unfit("its element type is missing")
+        raise Unfit("its element type is missing")
     try:
         dtype = dtypes.from_onnx(record.data_type)
     except ValueError as error:
-        raise _Unfit(str(error)) from None
+        raise Unfit(str(error)) from None
     dims = record.dims
-    _check_extent(dtype, dims)
+    check_extent(dtype, dims)
     count = prod(dims)
     if record.is_external:
         return _external(ctx, record, dtype, count)
     if dtype is dtypes.STRING:
         if record.raw:
-            raise _Unfit("it is a string tensor with raw_data; strings must be in string_data")
-        if len(record.strings) != count:
-            raise _Unfit(f"{_type_text(dtype, dims)} needs {count} strings, string_data has {len(record.strings)}")
-        strings = record.strings
-        return Tensor(dtype, dims, lambda: strings, name=record.name)
-    need = dtype.nbytes(count)
+            raise Unfit("it is a string tensor with raw_data; strings must be in string_data")
+        return string_tensor(dims, record.strings, record.name)
     if record.raw is not None:
-        raw = record.raw
-        if len(raw) != need:
-            raise _Unfit(f"{_type_text(dtype, dims)} needs {need} bytes, raw_data has {len(raw)}")
-        return Tensor(dtype, dims, _loader(dtype, lambda: raw), name=record.name)
+        return raw_tensor(dtype, dims, record.raw, record.name)
     decoded = _typed_bytes(record, dtype, dims, count)
-    return Tensor(dtype, dims, _loader(dtype, lambda: decoded), name=record.name)
-
-
-def _type_text(dtype: DType, dims: list[int]) -> str:
-    return f"{dtype.name}[{','.join(map(str, dims))}]"
-
-
-def _loader(dtype: DType, load: Callable[[], memoryview]) -> Callable[[], Any]:
-    return partial(_bools, load) if dtype is dtypes.BOOL else load
-
-
-def _bools(load: Callable[[], memoryview]) -> memoryview:
-    """Bytes of a bool tensor; other bytes than 0 and 1, which NumPy relies on never meeting, become 1."""
-    data = np.frombuffer(load(), np.uint8)
-    return (data != 0).view(np.uint8).data if data.size and int(data.max()) > 1 else data.data
+    return Tensor(dtype, dims, loader_of(dtype, lambda: decoded), name=record.name)
 
 
 def _typed_bytes(record: TensorRecord, dtype: DType, dims: list[int], count: int) -> memoryview:
@@ -314,47 +275,47 @@ def _typed_bytes(record: TensorRecord, dtype: DType, dims: list[int], count: int
         have = sum(map(len, chunks))
         if have != need:
             width = _FLOAT_FIELDS[number]
-            raise _Unfit(_wrong_count(dtype, dims, number, need // width, have // width, record))
+            raise Unfit(_wrong_count(dtype, dims, number, need // width, have // width, record))
         if len(chunks) == 1:
-            return wire.as_memoryview(chunks[0])
+            return as_memoryview(chunks[0])
         return memoryview(b"".join(chunks))
     arrays = [np.array(chunk, np.uint64) if isinstance(chunk, list) else chunk for chunk in chunks]
     numbers = np.concatenate(arrays) if len(arrays) > 1 else arrays[0] if arrays else np.empty(0, np.uint64)
     one_each = not dtype.is_packed or dtype.bits == _FLOAT6_BITS
     need = count if one_each else dtype.nbytes(count)
     if numbers.size != need:
-        raise _Unfit(_wrong_count(dtype, dims, number, need, numbers.size, record))
+        raise Unfit(_wrong_count(dtype, dims, number, need, numbers.size, record))
     if dtype is dtypes.BOOL:
         return memoryview((numbers != 0).view(np.uint8))
     if dtype.is_packed:
         codes = numbers.astype(np.uint8)
-        return wire.as_memoryview(pack(codes & np.uint8(0x3F), dtype) if one_each else codes)
-    return wire.as_memoryview(numbers.astype(f"<u{dtype.numpy.itemsize}"))
+        return as_memoryview(pack(codes & np.uint8(0x3F), dtype) if one_each else codes)
+    return as_memoryview(numbers.astype(f"<u{dtype.numpy.itemsize}"))
 
 
 def _wrong_count(dtype: DType, dims: list[int], number: int, need: int, have: int, record: TensorRecord) -> str:
-    text = f"{_type_text(dtype, dims)} needs {need} numbers in {_FIELD_NAMES[number]}, which has {have}"
+    text = f"{type_text(dtype, dims)} needs {need} numbers in {_FIELD_NAMES[number]}, which has {have}"
     others = [_FIELD_NAMES[other] for other in sorted(record.typed) if other != number]
     return f"{text} (there is data in {', '.join(others)})" if others else text
 
 
 def _external(ctx: ReadContext, record: TensorRecord, dtype: DType, count: int) -> Tensor:
     if dtype is dtypes.STRING:
-        raise _Unfit("it is a string tensor with external data; strings must be in the model")
+        raise Unfit("it is a string tensor with external data; strings must be in the model")
     location = record.external.get("location", "")
     offset = _whole_number(record.external, "offset", 0)
     need = dtype.nbytes(count)
     length = _whole_number(record.external, "length", need)
     if length != need:
-        raise _Unfit(f"{_type_text(dtype, record.dims)} needs {need} bytes, its external data has length {length}")
+        raise Unfit(f"{type_text(dtype, record.dims)} needs {need} bytes, its external data has length {length}")
     if record.name in ctx.replaced:
         return Tensor(dtype, record.dims, partial(_absent, record.name), name=record.name)
     file = ctx.external.find(location, record.name)
     if offset + need > file.size:
-        raise _Unfit(f"its external data is bytes {offset} to {offset + need} of {location!r}, which has {file.size}")
+        raise Unfit(f"its external data is bytes {offset} to {offset + need} of {location!r}, which has {file.size}")
     where = ExternalLocation(location, offset, need)
     return Tensor(
-        dtype, record.dims, _loader(dtype, lambda: file.view()[offset : offset + need]), name=record.name, external=where
+        dtype, record.dims, loader_of(dtype, lambda: file.view()[offset : offset + need]), name=record.name, external=where
     )
 
 
@@ -367,5 +328,5 @@ def _whole_number(entries: dict[str, str], key: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise _Unfit(f"the {key} of its external data is {text!r}, expected a number that is not negative")
+        raise Unfit(f"the {key} of its external data is {text!r}, expected a number that is not negative")
     return int(text)

@@ -18,16 +18,14 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.context import ReadContext
-from sardonyx.formats.onnx.records import ValueRecord
 from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.tensors import check_rank, string_entry
 from sardonyx.formats.onnx.wire import fields, signed, signed32
+from sardonyx.formats.shared.records import DENOTATION, DIM_PARAM, ValueRecord
 from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, Type
 
-DENOTATION: Final = "onnx.denotation"
-DIM_PARAM: Final = "onnx.dim_param"
 _VALUE_INFO, _TYPE, _ELEMENT_TYPE = tags("ValueInfo"), tags("Type"), tags("ElementType")
 _TENSOR_TYPE, _MAP_TYPE = tags("TensorType"), tags("MapType")
 _SHAPE, _DIMENSION = tags("TensorShape"), tags("Dimension")

@@ -13,15 +13,15 @@ does not fit raises WireError with the offset; `schema.locate` turns the offset 
 
 from __future__ import annotations
 
-import mmap
 import struct
 from collections.abc import Generator, Sequence
-from typing import Any, Final, TypeAlias, Union
+from typing import Final, TypeAlias, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
-Buffer: TypeAlias = Union[bytes, memoryview, mmap.mmap]
+from sardonyx.formats.shared.source import Buffer
+
 Part: TypeAlias = Union[bytes, memoryview]
 
 MAX_DEPTH: Final = 100  # messages inside messages; the limit of protobuf's own readers
@@ -341,11 +341,3 @@ class Writer:
     def to_bytes(self) -> bytes:
         """The whole message in one piece."""
         return b"".join(self.parts)
-
-
-def as_memoryview(content: Any) -> memoryview:
-    """A flat read-only view of the bytes of any object with the buffer interface."""
-    view = memoryview(content)
-    if view.nbytes == 0:
-        return memoryview(b"")
-    return (view if view.format == "B" and view.ndim == 1 else view.cast("B")).toreadonly()

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument
-from sardonyx.formats.onnx.link import QUANTIZATION
-from sardonyx.formats.onnx.naming import file_names
 from sardonyx.formats.onnx.read import DEVICE_CONFIGURATIONS
-from sardonyx.formats.onnx.types import DENOTATION, DIM_PARAM
 from sardonyx.formats.onnx.wire import Writer, encode_text
+from sardonyx.formats.shared.link import QUANTIZATION
+from sardonyx.formats.shared.naming import file_names
+from sardonyx.formats.shared.records import DENOTATION, DIM_PARAM
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Model, Node, SparseConstant, Value
 from sardonyx.ir.tensor import ExternalLocation, Tensor

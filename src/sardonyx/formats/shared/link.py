@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
-from sardonyx.formats.onnx.constants import dense_type, settle_constants
-from sardonyx.formats.onnx.context import ReadContext
-from sardonyx.formats.onnx.records import FunctionRecord, GraphRecord, NodeRecord, ValueRecord
+from sardonyx.formats.shared.constants import dense_type, settle_constants
+from sardonyx.formats.shared.problems import ProblemList
+from sardonyx.formats.shared.records import FunctionRecord, GraphRecord, NodeRecord, ValueRecord
 from sardonyx.ir.graph import UNKNOWN_VERSION, Attr, AttrKind, Function, Graph, Node, Value, walk
 
 QUANTIZATION: Final = "onnx.quantization."
@@ -26,7 +26,7 @@ _IMPLIED_VERSIONS: Final = {
 
 
 def link_model(
-    ctx: ReadContext, graph: GraphRecord, functions: list[FunctionRecord], imports: dict[str, int]
+    ctx: ProblemList, graph: GraphRecord, functions: list[FunctionRecord], imports: dict[str, int]
 ) -> tuple[Graph, dict[FunctionKey, Function]]:
     """The graph and the functions of a model; InvalidGraph with all problems found so far, if there are any."""
     callable_domains = {function.domain for function in functions}
@@ -83,7 +83,7 @@ class _Scope:
 class _Linker:
     """Links the graphs that share one set of opset imports: those of the model, or those of one function."""
 
-    def __init__(self, ctx: ReadContext, imports: dict[str, int], callable_domains: set[str], *, in_function: bool) -> None:
+    def __init__(self, ctx: ProblemList, imports: dict[str, int], callable_domains: set[str], *, in_function: bool) -> None:
         self._ctx = ctx
         self._imports = imports
         self._versions = {**_IMPLIED_VERSIONS, **dict.fromkeys(callable_domains, 1), **imports}
@@ -216,6 +216,7 @@ class _Linker:
         )
         node.doc = record.doc
         node.metadata = record.metadata
+        record.linked = node
         return node, captured
 
     def attr(self, attr: Attr, scope: _Scope | None, where: str) -> tuple[Attr, dict[str, None]]:
@@ -230,6 +231,8 @@ class _Linker:
 
     def _version(self, record: NodeRecord, where: str) -> int:
         version = self._versions.get(record.domain)
+        if record.since and (version is None or version < record.since):
+            return record.since  # an operator that a runtime put in, of a version that the model itself does not import
         if version is None:
             imported = ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in self._imports.items()) or "none"
             domain = record.domain or "ai.onnx"
@@ -285,7 +288,7 @@ def _describe(value: Value, info: ValueRecord) -> None:
         value.metadata = {**info.metadata, **value.metadata}
 
 
-def _check_recursion(ctx: ReadContext, functions: dict[FunctionKey, Function]) -> None:
+def _check_recursion(ctx: ProblemList, functions: dict[FunctionKey, Function]) -> None:
     """Note functions that call themselves, directly or through others: expanding them would never end."""
     calls = {
         key: sorted({(node.domain, node.op_type, node.overload) for node in walk(function.graph)} & functions.keys())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sardonyx.ir.graph import Attr, SparseConstant
+from sardonyx.ir.graph import Attr, Node, SparseConstant
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Type
+
+DENOTATION: Final = "onnx.denotation"  # metadata of values: see formats/onnx/types.py
+DIM_PARAM: Final = "onnx.dim_param"
 
 
 class ValueRecord(NamedTuple):
@@ -30,7 +33,10 @@ class ConstantRecord(NamedTuple):
 class NodeRecord:
     """An operator call; GRAPH attributes hold a GraphRecord, GRAPHS a tuple of them."""
 
-    __slots__ = ("attrs", "doc", "domain", "has_subgraphs", "inputs", "metadata", "name", "op_type", "outputs", "overload")
+    __slots__ = (
+        "attrs", "doc", "domain", "has_subgraphs", "inputs", "linked", "metadata", "name", "op_type", "outputs", "overload",
+        "since",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.op_type = ""
@@ -43,6 +49,8 @@ class NodeRecord:
         self.attrs: list[Attr] = []
         self.metadata: dict[str, str] = {}
         self.has_subgraphs = False
+        self.linked: Node | None = None  # what it has become
+        self.since = 0  # the version of the operator's definition, in files that state it for each node
 
     @property
     def label(self) -> str:

@@ -9,14 +9,14 @@ that is a sparse initializer comes out sparse). Constants of one name must agree
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from sardonyx.formats.onnx.context import ReadContext
-from sardonyx.formats.onnx.records import ConstantRecord, GraphRecord, NodeRecord
-from sardonyx.ir.graph import ONNX_DOMAIN, AttrKind, SparseConstant
+from sardonyx.formats.shared.problems import ProblemList
+from sardonyx.formats.shared.records import ConstantRecord, GraphRecord, NodeRecord
+from sardonyx.ir.graph import ONNX_DOMAIN, Attr, AttrKind, Node, SparseConstant
 from sardonyx.ir.tensor import Tensor, from_numpy
 from sardonyx.ir.types import TensorType
 
@@ -38,7 +38,7 @@ def dense_type(constant: Tensor | SparseConstant) -> TensorType:
     return TensorType(dtype, constant.shape)
 
 
-def settle_constants(ctx: ReadContext, graph: GraphRecord, where: str) -> None:
+def settle_constants(ctx: ProblemList, graph: GraphRecord, where: str) -> None:
     """Leave one initializer for each name, the last; Constant nodes that stand in the way become initializers, too."""
     taken = Counter(each.name for each in graph.initializers) + Counter(each.name for each in graph.inputs)
     held = [(node, _constant(node)) for node in graph.nodes]
@@ -67,10 +67,21 @@ def settle_constants(ctx: ReadContext, graph: GraphRecord, where: str) -> None:
 
 def _constant(node: NodeRecord) -> ConstantRecord | None:
     """What a Constant node gives; None for another node, or for one that `check` has something to say about."""
-    if node.op_type != "Constant" or node.domain != ONNX_DOMAIN or len(node.attrs) != 1 or len(node.outputs) != 1:
+    if node.op_type != "Constant" or node.domain != ONNX_DOMAIN or len(node.outputs) != 1 or not node.outputs[0]:
         return None
-    (attr,) = node.attrs
+    held = _held(node.attrs)
+    return None if held is None else ConstantRecord(node.outputs[0], held, node.doc, node.metadata)
+
+
+def constant_of(node: Node) -> Tensor | SparseConstant | None:
+    """What a Constant node of a linked graph gives; None for another node."""
+    is_constant = node.op_type == "Constant" and node.domain == ONNX_DOMAIN and len(node.outputs) == 1
+    return _held(list(node.attrs.values())) if is_constant else None
+
+
+def _held(attrs: Sequence[Attr]) -> Tensor | SparseConstant | None:
+    if len(attrs) != 1:
+        return None
+    (attr,) = attrs
     maker = _MAKERS.get(attr.kind)
-    if maker is None or attr.ref or attr.value is None or not node.outputs[0]:
-        return None
-    return ConstantRecord(node.outputs[0], maker(attr.value), node.doc, node.metadata)
+    return None if maker is None or attr.ref or attr.value is None else maker(attr.value)

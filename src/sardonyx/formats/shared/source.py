@@ -5,11 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, Union
 
 from sardonyx.errors import Fail, InvalidArgument, NoSuchFile
-from sardonyx.formats.onnx.wire import Buffer, as_memoryview
 from sardonyx.mapped_file import map_file
+
+Buffer: TypeAlias = Union[bytes, memoryview, mmap.mmap]
 
 _SIGNATURES: Final = (
     (0, b"\x89PNG", "a PNG image"), (0, b"\xff\xd8\xff", "a JPEG image"), (0, b"%PDF", "a PDF document"),
@@ -90,3 +91,11 @@ def recognise(source: Source) -> tuple[str, str]:
         if head[offset:].startswith(signature):
             return meaning, _REMEDIES.get(signature, "")
     return "", ""
+
+
+def as_memoryview(content: Any) -> memoryview:
+    """A flat read-only view of the bytes of any object with the buffer interface."""
+    view = memoryview(content)
+    if view.nbytes == 0:
+        return memoryview(b"")
+    return (view if view.format == "B" and view.ndim == 1 else view.cast("B")).toreadonly()

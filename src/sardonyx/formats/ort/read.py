@@ -1,0 +1,454 @@
+"""An ORT model file to the graph IR: tables to records (here), records to linked graphs (formats/shared/link.py).
+
+Weights are parts of the file's memory. What the IR has no use for is checked and left out: edges (names say the same), the
+provider a node was assigned to, hashes of old versions.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sardonyx import dtypes
+from sardonyx.dtypes import DType
+from sardonyx.errors import Fail
+from sardonyx.formats.ort import schema
+from sardonyx.formats.ort.flatbuffer import IDENTIFIER_AT, MAX_DEPTH, FlatBuffer, FlatBufferError, Table
+from sardonyx.formats.ort.schema import slots
+from sardonyx.formats.shared.dense import MAX_RANK, Unfit, check_extent, check_sparse, raw_tensor, string_tensor
+from sardonyx.formats.shared.link import link_model
+from sardonyx.formats.shared.problems import ProblemList
+from sardonyx.formats.shared.records import DENOTATION, DIM_PARAM, ConstantRecord, GraphRecord, NodeRecord, ValueRecord
+from sardonyx.formats.shared.source import Source
+from sardonyx.ir import dims
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import Attr, AttrKind, Model, Node, SparseConstant, TypeArguments
+from sardonyx.ir.tensor import Tensor, from_numpy
+from sardonyx.ir.types import MapType, SequenceType, Shape, TensorType, Type
+
+_SESSION, _MODEL, _OPSET, _ENTRY = slots("InferenceSession"), slots("Model"), slots("OperatorSetId"), slots("StringStringEntry")
+_GRAPH, _NODE, _EDGES, _ATTRIBUTE = slots("Graph"), slots("Node"), slots("NodeEdge"), slots("Attribute")
+_TENSOR, _SPARSE = slots("Tensor"), slots("SparseTensor")
+_VALUE, _TYPE, _TENSOR_TYPE = slots("ValueInfo"), slots("TypeInfo"), slots("TensorTypeAndShape")
+_SEQUENCE, _MAP, _SHAPE = slots("SequenceType"), slots("MapType"), slots("Shape")
+_DIMENSION, _DIMENSION_VALUE = slots("Dimension"), slots("DimensionValue")
+_RUNTIME, _CONTAINER = slots("RuntimeOptimizations"), slots("RuntimeOptimizationRecordContainerEntry")
+_RECORD, _INDICES = slots("RuntimeOptimizationRecord"), slots("NodesToOptimizeIndices")
+_RESOLVER, _OPERATOR = slots("KernelTypeStrResolver"), slots("OpIdKernelTypeStrArgsEntry")
+_TYPE_STRING, _ARGUMENT = slots("KernelTypeStrArgsEntry"), slots("ArgTypeAndIndex")
+
+_EDGE_END: Final = struct.Struct("<Iii")
+_KINDS: Final = {int(kind): kind for kind in AttrKind if 0 < kind <= AttrKind.GRAPHS}
+_NARROW_INDICES: Final = (dtypes.INT8, dtypes.INT16, dtypes.INT32)
+_MAX_LEFT_OUT: Final = 1000  # outputs of a node without a name
+
+
+@dataclass(frozen=True)
+class SavedOptimisation:
+    """How nodes may be replaced when the model is loaded: what an optimiser of ONNX Runtime found, and left for later.
+
+    `nodes` are those that bring inputs, the one it is about, and those that take its outputs; None: an optional one is missing.
+    """
+
+    optimiser: str
+    action: str
+    nodes: tuple[int | None, ...]  # indices of nodes in the file
+    num_inputs: int
+    num_outputs: int
+    num_variadic_inputs: int = 0  # of the last input, if that takes several
+    num_variadic_outputs: int = 0
+    has_variadic_input: bool = False
+    has_variadic_output: bool = False
+    produced: tuple[str, ...] = ()  # identifiers of the operators it makes
+
+
+@dataclass
+class OrtFile:
+    """A model and what its file says beyond the graph."""
+
+    version: int
+    model: Model
+    optimisations: list[tuple[SavedOptimisation, list[Node | None]]] = field(default_factory=list)  # with the nodes themselves
+
+
+def read_file(source: Source, *, least_version: int = 1) -> OrtFile:
+    """The model in an ORT file; Fail if the bytes are none, InvalidGraph with all problems if it makes no sense."""
+    view = memoryview(source.buf)
+    if bytes(view[IDENTIFIER_AT : IDENTIFIER_AT + 4]) != schema.IDENTIFIER:
+        raise Fail(f"{source.name}: ORT model verification failed: it does not have the identifier {schema.IDENTIFIER.decode()}")
+    reader = _Reader(view, source.name)
+    try:
+        return reader.file(least_version)
+    except FlatBufferError as error:
+        text = f"{source.name}: ORT model verification failed: {error.text} (byte {error.offset})"
+        raise Fail(text) from None
+
+
+class _Reader:
+    def __init__(self, view: memoryview, name: str) -> None:
+        self._file = FlatBuffer(view)
+        self._ctx = ProblemList(name)
+        self._symbols: dict[str, Dim] = {}
+        self._saved: list[tuple[SavedOptimisation, list[NodeRecord | None]]] = []
+
+    def file(self, least_version: int) -> OrtFile:
+        session = self._file.root()
+        version = self._version(session, least_version)
+        model = session.table(_SESSION.model)
+        if model is None:
+            raise Fail(f"{self._ctx.name}: Missing Model. Invalid ORT format model.")
+        resolver = session.table(_SESSION.kernel_type_str_resolver)
+        found = OrtFile(version, self._model(model))
+        if version >= schema.FIRST_WITH_RESOLVER:  # those of older versions are about kernels by their hashes
+            found.optimisations = [(saved, [None if each is None else each.linked for each in at]) for saved, at in self._saved]
+        if resolver is not None:
+            found.model.type_arguments = self._resolver(resolver)
+        elif version >= schema.FIRST_WITH_RESOLVER:
+            raise Fail(f"{self._ctx.name}: Missing kernel type string resolver. Invalid ORT format model.")
+        return found
+
+    def _version(self, session: Table, least: int) -> int:
+        text = session.text(_SESSION.ort_version)
+        if not session.has(_SESSION.ort_version):
+            raise Fail(f"{self._ctx.name}: Missing version. Invalid ORT format model.")
+        version = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
+        if not max(least, 1) <= version <= schema.CURRENT_VERSION:
+            known = f"{max(least, 1)} to {schema.CURRENT_VERSION}"
+            hint = "convert the model again from its ONNX file" if 0 < version < least else ""
+            raise Fail(f"{self._ctx.name}: The ORT format model version [{text}] is not supported, expected {known}", hint=hint)
+        return version
+
+    def _model(self, table: Table) -> Model:
+        imports: dict[str, int] = {}
+        for entry in table.tables(_MODEL.opset_import):
+            imports[_domain(entry.text(_OPSET.domain))] = entry.number(_OPSET.version, "q")
+        graph_table = table.table(_MODEL.graph)
+        if graph_table is None:
+            raise Fail(f"{self._ctx.name}: Graph is null. Invalid ORT format model.")
+        record = self._graph(graph_table, 1)
+        record.doc = table.text(_MODEL.graph_doc_string)
+        graph, _ = link_model(self._ctx, record, [], imports)
+        return Model(
+            graph,
+            ir_version=table.number(_MODEL.ir_version, "q"),
+            opset_imports=imports,
+            producer_name=table.text(_MODEL.producer_name),
+            producer_version=table.text(_MODEL.producer_version),
+            domain=table.text(_MODEL.domain),
+            model_version=table.number(_MODEL.model_version, "q"),
+            doc=table.text(_MODEL.doc_string),
+            metadata={entry.text(_ENTRY.key): entry.text(_ENTRY.value) for entry in table.tables(_MODEL.metadata_props)},
+            notes=tuple(self._ctx.notes),
+        )
+
+    def _graph(self, table: Table, depth: int) -> GraphRecord:
+        if depth > MAX_DEPTH:
+            raise FlatBufferError(f"graphs nested more than {MAX_DEPTH} deep", table.pos)
+        graph = GraphRecord()
+        for each in table.tables(_GRAPH.initializers):
+            self._initializer(each, graph)
+        for each in table.tables(_GRAPH.sparse_initializers):
+            self._sparse_initializer(each, graph)
+        infos = {}
+        for each in table.tables(_GRAPH.node_args):
+            if not each.has(_VALUE.name):
+                self._ctx.problem(f"byte {each.pos}: NodeArg name is missing. Invalid ORT format model.")
+                continue
+            info = self._value_info(each)
+            infos[info.name] = info
+        graph.infos = [info for name, info in infos.items() if name]
+        self._nodes(table, graph, depth)
+        for role, slot, into in (("input", _GRAPH.inputs, graph.inputs), ("output", _GRAPH.outputs, graph.outputs)):
+            for name in table.texts(slot):
+                if name not in infos or not name:
+                    self._ctx.problem(f"graph {role} {name!r} is not among the values of the graph (node_args)")
+                else:
+                    into.append(infos[name])
+        return graph
+
+    def _nodes(self, table: Table, graph: GraphRecord, depth: int) -> None:
+        limit = table.number(_GRAPH.max_node_index, "I")
+        by_index: dict[int, NodeRecord] = {}
+        for each in table.tables(_GRAPH.nodes):
+            node = self._node(each, depth)
+            index = each.number(_NODE.index, "I")
+            if index >= limit or index in by_index:
+                what = f"not below the graph's {limit}" if index >= limit else "that of another node"
+                self._ctx.problem(f"byte {each.pos}: {node.label} has the index {index}, {what}")
+            by_index[index] = node
+            graph.nodes.append(node)
+        self._check_edges(table, by_index)
+        for saved in self._optimisations(table):
+            # An index of no node belongs to one that the file's writer has already replaced: the record is void.
+            self._saved.append((saved, [None if index is None else by_index.get(index) for index in saved.nodes]))
+
+    def _check_edges(self, table: Table, nodes: dict[int, NodeRecord]) -> None:
+        """Edges say what the names of inputs and outputs say; a file in which they lead elsewhere was tampered with."""
+        for each in table.tables(_GRAPH.node_edges):
+            index = each.number(_EDGES.node_index, "I")
+            node = nodes.get(index)
+            if node is None:
+                self._ctx.problem(f"byte {each.pos}: edges of node {index}, which does not exist")
+                continue
+            for into, slot in ((True, _EDGES.input_edges), (False, _EDGES.output_edges)):
+                for other, source, target in each.records(slot, _EDGE_END):
+                    peer = nodes.get(other)
+                    maker, reader = (peer, node) if into else (node, peer)
+                    if maker is None or reader is None:
+                        self._ctx.problem(f"byte {each.pos}: {node.label} has an edge to node {other}, which does not exist")
+                    elif not 0 <= source < len(maker.outputs) or target < 0:
+                        self._ctx.problem(
+                            f"byte {each.pos}: an edge leads from output {source} of {maker.label} to input {target} of "
+                            f"{reader.label}: there is no such place"
+                        )
+
+    def _node(self, table: Table, depth: int) -> NodeRecord:
+        node = NodeRecord()
+        node.name = table.text(_NODE.name)
+        node.doc = table.text(_NODE.doc_string)
+        node.domain = _domain(table.text(_NODE.domain))
+        node.op_type = table.text(_NODE.op_type)
+        node.since = table.number(_NODE.since_version, "i")
+        node.inputs = table.texts(_NODE.inputs)
+        node.outputs = table.texts(_NODE.outputs)
+        if not node.op_type:
+            self._ctx.problem(f"byte {table.pos}: a node without an operator (op_type)")
+        elif node.since < 1:
+            self._ctx.problem(f"byte {table.pos}: {node.label} is of version {node.since}, expected 1 or more")
+        if table.number(_NODE.type, "i") == schema.FUSED:
+            self._ctx.problem(f"{node.label} was compiled by another runtime's execution provider: a file cannot hold it")
+        counts = table.numbers(_NODE.input_arg_counts, "i")
+        if any(count < 0 for count in counts) or sum(counts) != len(node.inputs):
+            self._ctx.problem(f"{node.label} has {len(node.inputs)} inputs, its input_arg_counts are {list(counts[:20])}")
+        if node.outputs.count("") > _MAX_LEFT_OUT:
+            self._ctx.problem(f"{node.label} leaves out more than {_MAX_LEFT_OUT} outputs")
+            del node.outputs[_MAX_LEFT_OUT:]
+        for each in table.tables(_NODE.attributes):
+            attr = self._attr(each, node, depth)
+            if attr is not None:
+                node.attrs.append(attr)
+                node.has_subgraphs = node.has_subgraphs or attr.kind in (AttrKind.GRAPH, AttrKind.GRAPHS)
+        if len({attr.name for attr in node.attrs}) < len(node.attrs):
+            self._ctx.problem(f"{node.label} has two attributes of one name")
+        return node
+
+    def _attr(self, table: Table, node: NodeRecord, depth: int) -> Attr | None:
+        name, code = table.text(_ATTRIBUTE.name), table.number(_ATTRIBUTE.type, "i")
+        kind = _KINDS.get(code)
+        if kind is None or not name:
+            self._ctx.problem(f"byte {table.pos}: attribute {name!r} of {node.label} is of type {code}, which a file cannot hold")
+            return None
+        value = self._attr_value(table, kind, depth)
+        if value is None:
+            self._ctx.problem(f"byte {table.pos}: attribute {name!r} of {node.label} has no value of its type {kind.name}")
+            return None
+        return Attr(name, kind, value, "", table.text(_ATTRIBUTE.doc_string))
+
+    def _attr_value(self, table: Table, kind: AttrKind, depth: int) -> Any:
+        if kind is AttrKind.FLOAT:
+            return table.number(_ATTRIBUTE.f, "f", 0.0)
+        if kind is AttrKind.INT:
+            return table.number(_ATTRIBUTE.i, "q")
+        if kind is AttrKind.STRING:
+            return table.text(_ATTRIBUTE.s)
+        if kind is AttrKind.FLOATS:
+            return table.numbers(_ATTRIBUTE.floats, "f")
+        if kind is AttrKind.INTS:
+            return table.numbers(_ATTRIBUTE.ints, "q")
+        if kind is AttrKind.STRINGS:
+            return tuple(table.texts(_ATTRIBUTE.strings))
+        if kind is AttrKind.TENSOR:
+            tensor = table.table(_ATTRIBUTE.t)
+            return None if tensor is None else self._tensor(tensor)
+        if kind is AttrKind.GRAPH:
+            graph = table.table(_ATTRIBUTE.g)
+            return None if graph is None else self._graph(graph, depth + 1)
+        if kind is AttrKind.TENSORS:
+            tensors = [self._tensor(each) for each in table.tables(_ATTRIBUTE.tensors)]
+            return None if None in tensors else tuple(tensors)
+        return tuple(self._graph(each, depth + 1) for each in table.tables(_ATTRIBUTE.graphs))
+
+    def _initializer(self, table: Table, graph: GraphRecord) -> None:
+        tensor, name = self._tensor(table), table.text(_TENSOR.name)
+        if not name:
+            self._ctx.problem(f"byte {table.pos}: an initializer without a name")
+        elif tensor is None:
+            self._ctx.refused.add(name)
+        else:
+            graph.initializers.append(ConstantRecord(name, tensor, table.text(_TENSOR.doc_string)))
+
+    def _sparse_initializer(self, table: Table, graph: GraphRecord) -> None:
+        values, indices = table.table(_SPARSE.values), table.table(_SPARSE.indices)
+        if values is None or indices is None or not values.text(_TENSOR.name):
+            self._ctx.problem(f"byte {table.pos}: a sparse initializer needs values with a name, and indices")
+            return
+        name = values.text(_TENSOR.name)
+        self._ctx.refused.add(name)
+        held, where = self._tensor(values), self._tensor(indices)
+        shape = table.numbers(_SPARSE.dims, "q")
+        if held is None or where is None:
+            return
+        if where.dtype in _NARROW_INDICES:  # which ONNX's own format does not have
+            where = from_numpy(where.numpy().astype("<i8"))
+        try:
+            _check_rank(shape)
+            check_sparse(held, where, shape)
+        except Unfit as unfit:
+            self._ctx.problem(f"sparse tensor {name!r} (byte {table.pos}): {unfit}")
+            return
+        self._ctx.refused.discard(name)
+        graph.initializers.append(ConstantRecord(name, SparseConstant(held, where, shape), values.text(_TENSOR.doc_string)))
+
+    def _tensor(self, table: Table) -> Tensor | None:
+        """A constant; None, after noting the problem, if it makes no sense."""
+        name = table.text(_TENSOR.name)
+        try:
+            return _make_tensor(table, name)
+        except Unfit as unfit:
+            self._ctx.problem(f"tensor {name!r} (byte {table.pos}): {unfit}")
+            return None
+
+    def _value_info(self, table: Table) -> ValueRecord:
+        aside: dict[str, str] = {}
+        type_table = table.table(_VALUE.type)
+        type_ = None if type_table is None else self._type(type_table, aside, 1)
+        return ValueRecord(table.text(_VALUE.name), type_, table.text(_VALUE.doc_string), aside or None)
+
+    def _type(self, table: Table | None, aside: dict[str, str] | None, depth: int) -> Type | None:
+        """A type; None if the file leaves it open. `aside` takes what the IR's types have no place for."""
+        if table is None:
+            return None
+        if depth > MAX_DEPTH:
+            raise FlatBufferError(f"types nested more than {MAX_DEPTH} deep", table.pos)
+        denotation = table.text(_TYPE.denotation)
+        if denotation and aside is not None:
+            aside[DENOTATION] = denotation
+        kind, value = table.number(_TYPE.value_type, "B"), table.table(_TYPE.value)
+        if value is None:
+            return None
+        if kind == schema.TENSOR_TYPE:
+            dtype = self._dtype(value.number(_TENSOR_TYPE.elem_type, "i"), value.pos)
+            shape = self._shape(value.table(_TENSOR_TYPE.shape), aside)
+            return None if dtype is None else TensorType(dtype, shape)
+        if kind == schema.SEQUENCE_TYPE:
+            element = self._type(value.table(_SEQUENCE.elem_type), None, depth + 1)
+            return None if element is None else SequenceType(element)
+        if kind == schema.MAP_TYPE:
+            key = self._dtype(value.number(_MAP.key_type, "i"), value.pos)
+            held = self._type(value.table(_MAP.value_type), None, depth + 1)
+            return None if key is None or held is None else MapType(key, held)
+        self._ctx.problem(f"byte {table.pos}: a type of kind {kind}, which does not exist")
+        return None
+
+    def _dtype(self, code: int, offset: int) -> DType | None:
+        if code == 0:
+            return None
+        try:
+            return dtypes.from_onnx(code)
+        except ValueError as error:
+            self._ctx.problem(f"byte {offset}: {error}")
+            return None
+
+    def _shape(self, table: Table | None, aside: dict[str, str] | None) -> Shape | None:
+        if table is None:
+            return None
+        found = table.tables(_SHAPE.dim)
+        if len(found) > MAX_RANK:
+            raise FlatBufferError(f"more than {MAX_RANK} dimensions", table.pos)
+        return tuple(self._dim(each, axis, aside) for axis, each in enumerate(found))
+
+    def _dim(self, table: Table, axis: int, aside: dict[str, str] | None) -> Dim:
+        denotation = table.text(_DIMENSION.denotation)
+        if denotation and aside is not None:
+            aside[f"{DENOTATION}.{axis}"] = denotation
+        value = table.table(_DIMENSION.value)
+        kind = 0 if value is None else value.number(_DIMENSION_VALUE.dim_type, "b")
+        if value is not None and kind == schema.DIM_VALUE:
+            size: int = value.number(_DIMENSION_VALUE.dim_value, "q")
+            if size >= 0:
+                return size
+        elif value is not None and kind == schema.DIM_PARAM:
+            name = value.text(_DIMENSION_VALUE.dim_param)
+            if name.startswith("?"):  # this marks symbols nobody named; a file must not forge them
+                if aside is not None:
+                    aside[f"{DIM_PARAM}.{axis}"] = name
+            elif name:
+                known = self._symbols.get(name)
+                if known is None:
+                    known = self._symbols[name] = dims.symbol(name)
+                return known
+        return dims.fresh()
+
+    def _optimisations(self, table: Table) -> list[SavedOptimisation]:
+        saved = table.table(_GRAPH.runtime_optimizations)
+        found: list[SavedOptimisation] = []
+        for container in [] if saved is None else saved.tables(_RUNTIME.records):
+            for record in container.tables(_CONTAINER.runtime_optimization_records):
+                at = record.table(_RECORD.nodes_to_optimize_indices)
+                if at is None or not record.text(_RECORD.action_id):
+                    self._ctx.problem(f"byte {record.pos}: a saved optimisation without an action or without nodes")
+                    continue
+                one = SavedOptimisation(
+                    container.text(_CONTAINER.optimizer_name),
+                    record.text(_RECORD.action_id),
+                    tuple(None if index == schema.MISSING_NODE else index for index in at.numbers(_INDICES.node_indices, "I")),
+                    at.number(_INDICES.num_inputs, "I"),
+                    at.number(_INDICES.num_outputs, "I"),
+                    at.number(_INDICES.num_variadic_inputs, "I"),
+                    at.number(_INDICES.num_variadic_outputs, "I"),
+                    at.number(_INDICES.has_variadic_input, "?", False),
+                    at.number(_INDICES.has_variadic_output, "?", False),
+                    tuple(record.texts(_RECORD.produced_op_ids)),
+                )
+                inputs = one.num_inputs + one.num_variadic_inputs - one.has_variadic_input
+                outputs = one.num_outputs + one.num_variadic_outputs - one.has_variadic_output
+                if len(one.nodes) != inputs + 1 + outputs:
+                    text = f"{one.action} of {one.optimiser} is about {len(one.nodes)} nodes, expected {inputs + 1 + outputs}"
+                    self._ctx.problem(f"byte {record.pos}: the saved optimisation {text}")
+                    continue
+                found.append(one)
+        return found
+
+    def _resolver(self, table: Table) -> TypeArguments:
+        found: dict[str, dict[str, tuple[tuple[bool, int], ...]]] = {}
+        for operator in table.tables(_RESOLVER.op_kernel_type_str_args):
+            entries = {}
+            for each in operator.tables(_OPERATOR.kernel_type_str_args):
+                arguments = [
+                    (not argument.number(_ARGUMENT.arg_type, "b"), argument.number(_ARGUMENT.index, "I"))
+                    for argument in each.tables(_TYPE_STRING.args)
+                ]
+                entries[each.text(_TYPE_STRING.kernel_type_str)] = tuple(arguments)
+            name = operator.text(_OPERATOR.op_id)
+            if name.count(":") < 2 or not name.rpartition(":")[2].isdigit():
+                raise FlatBufferError(f"{name!r} is no identifier of an operator, expected domain:name:version", operator.pos)
+            found[name] = entries
+        return found
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _check_rank(shape: tuple[int, ...]) -> None:
+    if len(shape) > MAX_RANK:
+        raise Unfit(f"it has more than {MAX_RANK} dimensions")
+
+
+def _make_tensor(table: Table, name: str) -> Tensor:
+    shape = table.numbers(_TENSOR.dims, "q")
+    _check_rank(shape)
+    code = table.number(_TENSOR.data_type, "i")
+    if code == 0:
+        raise Unfit("its element type is missing")
+    try:
+        dtype = dtypes.from_onnx(code)
+    except ValueError as error:
+        raise Unfit(str(error)) from None
+    check_extent(dtype, shape)
+    if table.number(_TENSOR.external_data_offset, "q", -1) >= 0:
+        raise Unfit("its data is not in the model; only checkpoints of training keep it elsewhere")
+    if dtype is dtypes.STRING:
+        return string_tensor(shape, table.texts(_TENSOR.string_data), name)
+    return raw_tensor(dtype, shape, table.raw(_TENSOR.raw_data) or memoryview(b""), name)

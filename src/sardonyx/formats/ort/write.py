@@ -1,0 +1,388 @@
+"""The graph IR to an ORT model file: every value with its type, every node with its version and all attributes.
+
+A reader of this format looks nothing up, so the file says what the operator table knows (`OperatorFacts`): from which version an
+operator's definition is, defaults of attributes, how many inputs belong to each formal one, and which arguments a type
+constraint is about.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from sardonyx import dtypes
+from sardonyx.errors import Fail
+from sardonyx.formats.ort import schema
+from sardonyx.formats.ort.encode import TableOut, encode
+from sardonyx.formats.ort.read import SavedOptimisation
+from sardonyx.formats.ort.schema import slots
+from sardonyx.formats.shared.constants import constant_of
+from sardonyx.formats.shared.naming import file_names
+from sardonyx.formats.shared.records import DENOTATION, DIM_PARAM
+from sardonyx.formats.shared.replacing import replacing
+from sardonyx.ir.dims import Dim
+from sardonyx.ir.graph import (
+    Attr,
+    AttrKind,
+    Graph,
+    Model,
+    Node,
+    SparseConstant,
+    TypeArguments,
+    Value,
+    captured_values,
+    walk,
+)
+from sardonyx.ir.tensor import Tensor
+from sardonyx.ir.types import MapType, SequenceType, TensorType, Type
+
+_SESSION, _MODEL, _OPSET, _ENTRY = slots("InferenceSession"), slots("Model"), slots("OperatorSetId"), slots("StringStringEntry")
+_GRAPH, _NODE, _EDGES, _ATTRIBUTE = slots("Graph"), slots("Node"), slots("NodeEdge"), slots("Attribute")
+_TENSOR, _SPARSE = slots("Tensor"), slots("SparseTensor")
+_VALUE, _TYPE, _TENSOR_TYPE = slots("ValueInfo"), slots("TypeInfo"), slots("TensorTypeAndShape")
+_SEQUENCE, _MAP, _SHAPE = slots("SequenceType"), slots("MapType"), slots("Shape")
+_DIMENSION, _DIMENSION_VALUE = slots("Dimension"), slots("DimensionValue")
+_RUNTIME, _CONTAINER = slots("RuntimeOptimizations"), slots("RuntimeOptimizationRecordContainerEntry")
+_RECORD, _INDICES = slots("RuntimeOptimizationRecord"), slots("NodesToOptimizeIndices")
+_RESOLVER, _OPERATOR = slots("KernelTypeStrResolver"), slots("OpIdKernelTypeStrArgsEntry")
+_TYPE_STRING, _ARGUMENT = slots("KernelTypeStrArgsEntry"), slots("ArgTypeAndIndex")
+
+_EDGE_END: Final = struct.Struct("<Iii")
+
+Optimisations = Mapping[Graph, Sequence[tuple[SavedOptimisation, Sequence["Node | None"]]]]
+
+
+class OperatorFacts(Protocol):
+    """What is known about operators beyond the graph."""
+
+    def since_version(self, node: Node) -> int:
+        """The version in which the node's operator got the definition that the node follows."""
+
+    def defaults(self, node: Node) -> Iterable[Attr]:
+        """The attributes that the node does not carry, but its operator has a default for."""
+
+    def argument_counts(self, node: Node) -> Sequence[int]:
+        """How many of the node's inputs belong to each formal input."""
+
+    def type_arguments(self, nodes: Iterable[Node], operators: Iterable[str]) -> TypeArguments:
+        """Which arguments type constraints are about: for the operators of nodes, and for others by their identifiers."""
+
+
+def model_parts(model: Model, facts: OperatorFacts, optimisations: Optimisations | None = None) -> list[bytes | memoryview]:
+    """The parts of the file of a model."""
+    return _ModelWriter(model, facts, optimisations or {}).parts()
+
+
+def save_model(model: Model, path: str, facts: OperatorFacts, optimisations: Optimisations | None = None) -> None:
+    """Write a model to a file, which appears complete or not at all."""
+    parts = model_parts(model, facts, optimisations)
+    with replacing(os.fsdecode(path)) as file:
+        file.writelines(parts)
+
+
+def operator_identifier(domain: str, name: str, version: int) -> str:
+    """An operator as this format names it: `:Add:14`, `com.microsoft:FusedConv:1`."""
+    return f"{domain}:{name}:{version}"
+
+
+class _ModelWriter:
+    def __init__(self, model: Model, facts: OperatorFacts, optimisations: Optimisations) -> None:
+        if model.functions:
+            raise Fail("the model has functions, which the ORT format cannot hold: inline them first")
+        self._model = model
+        self._facts = facts
+        self._optimisations = optimisations
+        self._names = file_names(model.graph)
+
+    def parts(self) -> list[bytes | memoryview]:
+        produced = [name for records in self._optimisations.values() for record, _ in records for name in record.produced]
+        nodes = [node for node in walk(self._model.graph) if constant_of(node) is None]
+        session = TableOut()
+        session.text(_SESSION.ort_version, str(schema.CURRENT_VERSION))
+        session.table(_SESSION.model, self._model_table())
+        session.table(_SESSION.kernel_type_str_resolver, _resolver(self._facts.type_arguments(nodes, produced)))
+        return encode(session, schema.IDENTIFIER)
+
+    def _model_table(self) -> TableOut:
+        model, out = self._model, TableOut()
+        out.number(_MODEL.ir_version, "q", model.ir_version)
+        imports = []
+        used = {node.domain: node.version for node in walk(model.graph)}  # of which a model need not import all
+        for domain, version in {**used, **model.opset_imports}.items():
+            entry = TableOut()
+            entry.text(_OPSET.domain, domain)
+            entry.number(_OPSET.version, "q", version)
+            imports.append(entry)
+        out.tables(_MODEL.opset_import, imports)
+        out.text(_MODEL.producer_name, model.producer_name)
+        out.text(_MODEL.producer_version, model.producer_version)
+        out.text(_MODEL.domain, model.domain)
+        out.number(_MODEL.model_version, "q", model.model_version)
+        if model.doc:
+            out.text(_MODEL.doc_string, model.doc)
+        out.table(_MODEL.graph, self._graph(model.graph, is_main=True))
+        if model.graph.doc:
+            out.text(_MODEL.graph_doc_string, model.graph.doc)
+        entries = []
+        for key, text in model.metadata.items():
+            entry = TableOut()
+            entry.text(_ENTRY.key, key)
+            entry.text(_ENTRY.value, text)
+            entries.append(entry)
+        out.tables(_MODEL.metadata_props, entries)
+        return out
+
+    def _name(self, value: Value | None) -> str:
+        if value is None:
+            return ""
+        name = self._names.get(value)
+        if name is None:
+            raise Fail(f"the graph cannot be written: it reads {value.name!r}, which is no value of it")
+        return name
+
+    def _graph(self, graph: Graph, *, is_main: bool = False) -> TableOut:
+        out = TableOut()
+        constants = [(value, value.constant) for value in graph.initializers.values() if value.constant is not None]
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            made = constant_of(node)
+            if made is None:
+                nodes.append(node)
+            else:
+                constants.append((node.outputs[0], made))
+        dense = [_tensor(each, self._name(value), value.doc) for value, each in constants if isinstance(each, Tensor)]
+        out.tables(_GRAPH.initializers, dense)
+        sparse = [_sparse(each, self._name(value)) for value, each in constants if isinstance(each, SparseConstant)]
+        out.tables(_GRAPH.sparse_initializers, sparse)
+        outer = [] if is_main else captured_values(graph)
+        out.tables(_GRAPH.node_args, self._node_args(graph, nodes, [value for value, _ in constants], outer))
+        index = {node: position for position, node in enumerate(nodes)}
+        implicit = {node: _implicit_inputs(node) for node in nodes}
+        out.tables(_GRAPH.nodes, [self._node(node, position, implicit[node]) for node, position in index.items()])
+        out.number(_GRAPH.max_node_index, "I", len(nodes))
+        out.tables(_GRAPH.node_edges, _edges(index, implicit))
+        out.texts(_GRAPH.inputs, [self._name(value) for value in graph.inputs])
+        out.texts(_GRAPH.outputs, [self._name(value) for value in graph.outputs])
+        saved = self._optimisations.get(graph)
+        if saved:
+            out.table(_GRAPH.runtime_optimizations, _runtime_optimizations(saved, index))
+        return out
+
+    def _node_args(
+        self, graph: Graph, nodes: Sequence[Node], constants: Sequence[Value], outer: Sequence[Value]
+    ) -> Iterator[TableOut]:
+        """What is said of every value that a graph names."""
+        results = [value for node in nodes for value in node.outputs]
+        for value in dict.fromkeys((*graph.inputs, *constants, *results, *outer)):
+            name = self._name(value)
+            if name:
+                out = TableOut()
+                out.text(_VALUE.name, name)
+                out.text(_VALUE.doc_string, value.doc)
+                out.table(_VALUE.type, self._type(value))
+                yield out
+        if any(value is None for node in nodes for value in node.inputs) or not all(map(self._name, results)):
+            out = TableOut()
+            out.text(_VALUE.name, "")
+            yield out
+
+    def _type(self, value: Value) -> TableOut:
+        type_ = value.type
+        if type_ is None and value.constant is not None:
+            held = value.constant.values if isinstance(value.constant, SparseConstant) else value.constant
+            type_ = TensorType(held.dtype, value.constant.shape)
+        if type_ is None:
+            raise Fail(f"the type of {value.name!r} is not known, which the ORT format needs")
+        return _type(type_, value.name, value.metadata)
+
+    def _node(self, node: Node, index: int, implicit: Sequence[Value]) -> TableOut:
+        out = TableOut()
+        out.text(_NODE.name, node.name)
+        out.text(_NODE.doc_string, node.doc)
+        out.text(_NODE.domain, node.domain)
+        out.number(_NODE.since_version, "i", self._facts.since_version(node))
+        out.number(_NODE.index, "I", index)
+        out.text(_NODE.op_type, node.op_type)
+        out.text(_NODE.execution_provider_type, schema.ASSIGNED_TO)
+        out.texts(_NODE.inputs, map(self._name, node.inputs))
+        out.texts(_NODE.outputs, map(self._name, node.outputs))
+        attrs = [attr for attr in node.attrs.values() if attr.value is not None]
+        out.tables(_NODE.attributes, [self._attr(attr, node) for attr in (*attrs, *self._facts.defaults(node))])
+        out.numbers(_NODE.input_arg_counts, "i", self._facts.argument_counts(node))
+        out.texts(_NODE.implicit_inputs, map(self._name, implicit))
+        return out
+
+    def _attr(self, attr: Attr, node: Node) -> TableOut:
+        out = TableOut()
+        out.text(_ATTRIBUTE.name, attr.name)
+        if attr.doc:
+            out.text(_ATTRIBUTE.doc_string, attr.doc)
+        writer = _ATTR_WRITERS.get(attr.kind)
+        if writer is not None:
+            writer(out, attr.value)
+        elif attr.kind is AttrKind.GRAPH:
+            out.table(_ATTRIBUTE.g, self._graph(attr.value))
+        elif attr.kind is AttrKind.GRAPHS:
+            out.tables(_ATTRIBUTE.graphs, [self._graph(graph) for graph in attr.value])
+        else:
+            raise Fail(f"{node.label}: attribute {attr.name!r} is a {attr.kind.name}, which the ORT format cannot hold")
+        out.number(_ATTRIBUTE.type, "i", int(attr.kind))
+        return out
+
+
+_ATTR_WRITERS: Final[Mapping[AttrKind, Callable[[TableOut, Any], None]]] = {
+    AttrKind.FLOAT: lambda out, value: out.number(_ATTRIBUTE.f, "f", value),
+    AttrKind.INT: lambda out, value: out.number(_ATTRIBUTE.i, "q", value),
+    AttrKind.STRING: lambda out, value: out.text(_ATTRIBUTE.s, value),
+    AttrKind.FLOATS: lambda out, value: out.numbers(_ATTRIBUTE.floats, "f", value),
+    AttrKind.INTS: lambda out, value: out.numbers(_ATTRIBUTE.ints, "q", value),
+    AttrKind.STRINGS: lambda out, value: out.texts(_ATTRIBUTE.strings, value),
+    AttrKind.TENSOR: lambda out, value: out.table(_ATTRIBUTE.t, _tensor(value, value.name)),
+    AttrKind.TENSORS: lambda out, value: out.tables(_ATTRIBUTE.tensors, [_tensor(each, each.name) for each in value]),
+}
+
+
+def _implicit_inputs(node: Node) -> list[Value]:
+    """What a node's subgraphs read of the graphs around them."""
+    return list(dict.fromkeys(value for graph in node.subgraphs() for value in captured_values(graph)))
+
+
+def _edges(index: Mapping[Node, int], implicit: Mapping[Node, Sequence[Value]]) -> list[TableOut]:
+    """Which node hands what to which: the same that names say, in numbers."""
+    into: dict[Node, list[tuple[int, int, int]]] = {node: [] for node in index}
+    out_of: dict[Node, list[tuple[int, int, int]]] = {node: [] for node in index}
+    for node, position in index.items():
+        for place, value in enumerate((*node.inputs, *implicit[node])):
+            maker = None if value is None else value.producer
+            if value is not None and maker is not None and maker in index:
+                into[node].append((index[maker], value.index, place))
+                out_of[maker].append((position, value.index, place))
+    tables = []
+    for node, position in index.items():
+        table = TableOut()
+        table.number(_EDGES.node_index, "I", position)
+        table.records(_EDGES.input_edges, _EDGE_END, sorted(into[node]))
+        table.records(_EDGES.output_edges, _EDGE_END, sorted(out_of[node]))
+        tables.append(table)
+    return tables
+
+
+def _tensor(tensor: Tensor, name: str, doc: str = "") -> TableOut:
+    out = TableOut()
+    out.text(_TENSOR.name, name)
+    if doc:
+        out.text(_TENSOR.doc_string, doc)
+    out.numbers(_TENSOR.dims, "q", tensor.shape)
+    out.number(_TENSOR.data_type, "i", tensor.dtype.onnx)
+    if tensor.dtype is dtypes.STRING:
+        out.texts(_TENSOR.string_data, tensor.numpy().reshape(-1).tolist())
+    else:
+        out.raw(_TENSOR.raw_data, tensor.raw())
+    return out
+
+
+def _sparse(constant: SparseConstant, name: str) -> TableOut:
+    out = TableOut()
+    out.table(_SPARSE.values, _tensor(constant.values, name))
+    out.table(_SPARSE.indices, _tensor(constant.indices, ""))
+    out.numbers(_SPARSE.dims, "q", constant.shape)
+    return out
+
+
+def _type(type_: Type, name: str, metadata: Mapping[str, str]) -> TableOut:
+    out, inner = TableOut(), TableOut()
+    if metadata.get(DENOTATION):
+        out.text(_TYPE.denotation, metadata[DENOTATION])
+    if isinstance(type_, TensorType):
+        kind = schema.TENSOR_TYPE
+        inner.number(_TENSOR_TYPE.elem_type, "i", type_.dtype.onnx)
+        if type_.shape is not None:
+            shape = TableOut()
+            shape.tables(_SHAPE.dim, [_dim(dim, axis, metadata) for axis, dim in enumerate(type_.shape)])
+            inner.table(_TENSOR_TYPE.shape, shape)
+    elif isinstance(type_, SequenceType):
+        kind = schema.SEQUENCE_TYPE
+        inner.table(_SEQUENCE.elem_type, _type(type_.element, name, {}))
+    elif isinstance(type_, MapType):
+        kind = schema.MAP_TYPE
+        inner.number(_MAP.key_type, "i", type_.key.onnx)
+        inner.table(_MAP.value_type, _type(type_.value, name, {}))
+    else:
+        raise Fail(f"{name!r} is {type_.ort}: the ORT format holds tensors, sequences and maps only")
+    out.number(_TYPE.value_type, "B", kind)
+    out.table(_TYPE.value, inner)
+    return out
+
+
+def _dim(dim: Dim, axis: int, metadata: Mapping[str, str]) -> TableOut:
+    out, value = TableOut(), TableOut()
+    if isinstance(dim, int):
+        value.number(_DIMENSION_VALUE.dim_type, "b", schema.DIM_VALUE)
+        value.number(_DIMENSION_VALUE.dim_value, "q", dim)
+    else:
+        name = metadata.get(f"{DIM_PARAM}.{axis}", "") if dim.is_anonymous else str(dim)
+        if name:
+            value.number(_DIMENSION_VALUE.dim_type, "b", schema.DIM_PARAM)
+            value.text(_DIMENSION_VALUE.dim_param, name)
+    out.table(_DIMENSION.value, value)
+    denotation = metadata.get(f"{DENOTATION}.{axis}")
+    if denotation:
+        out.text(_DIMENSION.denotation, denotation)
+    return out
+
+
+def _runtime_optimizations(
+    saved: Sequence[tuple[SavedOptimisation, Sequence[Node | None]]], index: Mapping[Node, int]
+) -> TableOut:
+    by_optimiser: dict[str, list[TableOut]] = {}
+    for record, nodes in saved:
+        at = TableOut()
+        numbers = [schema.MISSING_NODE if node is None else index[node] for node in nodes]
+        at.numbers(_INDICES.node_indices, "I", numbers)
+        at.number(_INDICES.num_inputs, "I", record.num_inputs)
+        at.number(_INDICES.num_outputs, "I", record.num_outputs)
+        at.number(_INDICES.has_variadic_input, "?", record.has_variadic_input, False)
+        at.number(_INDICES.has_variadic_output, "?", record.has_variadic_output, False)
+        at.number(_INDICES.num_variadic_inputs, "I", record.num_variadic_inputs)
+        at.number(_INDICES.num_variadic_outputs, "I", record.num_variadic_outputs)
+        out = TableOut()
+        out.text(_RECORD.action_id, record.action)
+        out.table(_RECORD.nodes_to_optimize_indices, at)
+        out.texts(_RECORD.produced_op_ids, record.produced)
+        by_optimiser.setdefault(record.optimiser, []).append(out)
+    containers = []
+    for optimiser in sorted(by_optimiser):
+        container = TableOut()
+        container.text(_CONTAINER.optimizer_name, optimiser)
+        container.tables(_CONTAINER.runtime_optimization_records, by_optimiser[optimiser])
+        containers.append(container)
+    result = TableOut()
+    result.tables(_RUNTIME.records, containers)
+    return result
+
+
+def _resolver(entries: TypeArguments) -> TableOut:
+    """Readers search in these vectors by halving them: they are sorted by their bytes."""
+    operators = []
+    for name in sorted(entries, key=str.encode):
+        strings = []
+        for constraint in sorted(entries[name], key=str.encode):
+            arguments = []
+            for is_input, position in entries[name][constraint]:
+                argument = TableOut()
+                argument.number(_ARGUMENT.arg_type, "b", 0 if is_input else 1)
+                argument.number(_ARGUMENT.index, "I", position)
+                arguments.append(argument)
+            entry = TableOut()
+            entry.text(_TYPE_STRING.kernel_type_str, constraint)
+            entry.tables(_TYPE_STRING.args, arguments)
+            strings.append(entry)
+        operator = TableOut()
+        operator.text(_OPERATOR.op_id, name)
+        operator.tables(_OPERATOR.kernel_type_str_args, strings)
+        operators.append(operator)
+    out = TableOut()
+    out.tables(_RESOLVER.op_kernel_type_str_args, operators)
+    return out

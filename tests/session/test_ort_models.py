@@ -11,9 +11,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from tests.ort_files import by_hand
 
 import sardonyx
+from ort_files import by_hand
 from sardonyx import errors
 from sardonyx.formats import ort
 

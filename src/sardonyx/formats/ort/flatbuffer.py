@@ -45,7 +45,7 @@ class FlatBuffer:
         self._left = _SHARING * self.size + _SPARE
         self._texts: dict[int, str] = {}
 
-    def root(self) -> Table:
+    def root(self) -> FlatTable:
         """The outermost table."""
         if self.size < _HEADER:
             raise FlatBufferError(f"it ends after {self.size} bytes, expected at least {_HEADER}", 0)
@@ -66,9 +66,9 @@ class FlatBuffer:
             raise FlatBufferError(f"a distance of {distance} leads nowhere in a file of {self.size} bytes", offset)
         return offset + distance
 
-    def table_at(self, offset: int) -> Table:
+    def table_at(self, offset: int) -> FlatTable:
         """The table whose distance stands at an offset."""
-        return Table(self, self.target(offset))
+        return FlatTable(self, self.target(offset))
 
     def vector_at(self, offset: int, width: int) -> tuple[int, int]:
         """First byte and number of elements of the vector whose distance stands at an offset."""
@@ -88,7 +88,7 @@ class FlatBuffer:
         return known
 
 
-class Table:
+class FlatTable:
     """One table; fields are named by their slots. A field that is left out has its default."""
 
     __slots__ = ("_end", "_file", "_slots_end", "_vtable", "pos")
@@ -134,12 +134,12 @@ class Table:
         at = self._field(slot, 4)
         return self._file.text_at(at) if at else default
 
-    def table(self, slot: int) -> Table | None:
+    def table(self, slot: int) -> FlatTable | None:
         """A table; None if it is left out."""
         at = self._field(slot, 4)
         return self._file.table_at(at) if at else None
 
-    def tables(self, slot: int) -> list[Table]:
+    def tables(self, slot: int) -> list[FlatTable]:
         """A vector of tables."""
         start, count = self._vector(slot, 4)
         self._file.spend(4 * count, start)

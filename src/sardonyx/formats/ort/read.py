@@ -14,7 +14,7 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.errors import Fail
 from sardonyx.formats.ort import schema
-from sardonyx.formats.ort.flatbuffer import IDENTIFIER_AT, MAX_DEPTH, FlatBuffer, FlatBufferError, Table
+from sardonyx.formats.ort.flatbuffer import IDENTIFIER_AT, MAX_DEPTH, FlatBuffer, FlatBufferError, FlatTable
 from sardonyx.formats.ort.schema import slots
 from sardonyx.formats.shared.dense import MAX_RANK, Unfit, check_extent, check_sparse, raw_tensor, string_tensor
 from sardonyx.formats.shared.link import link_model
@@ -108,7 +108,7 @@ class _Reader:
             raise Fail(f"{self._ctx.name}: Missing kernel type string resolver. Invalid ORT format model.")
         return found
 
-    def _version(self, session: Table, least: int) -> int:
+    def _version(self, session: FlatTable, least: int) -> int:
         text = session.text(_SESSION.ort_version)
         if not session.has(_SESSION.ort_version):
             raise Fail(f"{self._ctx.name}: Missing version. Invalid ORT format model.")
@@ -119,7 +119,7 @@ class _Reader:
             raise Fail(f"{self._ctx.name}: The ORT format model version [{text}] is not supported, expected {known}", hint=hint)
         return version
 
-    def _model(self, table: Table) -> Model:
+    def _model(self, table: FlatTable) -> Model:
         imports: dict[str, int] = {}
         for entry in table.tables(_MODEL.opset_import):
             imports[_domain(entry.text(_OPSET.domain))] = entry.number(_OPSET.version, "q")
@@ -142,7 +142,7 @@ class _Reader:
             notes=tuple(self._ctx.notes),
         )
 
-    def _graph(self, table: Table, depth: int) -> GraphRecord:
+    def _graph(self, table: FlatTable, depth: int) -> GraphRecord:
         if depth > MAX_DEPTH:
             raise FlatBufferError(f"graphs nested more than {MAX_DEPTH} deep", table.pos)
         graph = GraphRecord()
@@ -167,7 +167,7 @@ class _Reader:
                     into.append(infos[name])
         return graph
 
-    def _nodes(self, table: Table, graph: GraphRecord, depth: int) -> None:
+    def _nodes(self, table: FlatTable, graph: GraphRecord, depth: int) -> None:
         limit = table.number(_GRAPH.max_node_index, "I")
         by_index: dict[int, NodeRecord] = {}
         for each in table.tables(_GRAPH.nodes):
@@ -183,7 +183,7 @@ class _Reader:
             # An index of no node belongs to one that the file's writer has already replaced: the record is void.
             self._saved.append((saved, [None if index is None else by_index.get(index) for index in saved.nodes]))
 
-    def _check_edges(self, table: Table, nodes: dict[int, NodeRecord]) -> None:
+    def _check_edges(self, table: FlatTable, nodes: dict[int, NodeRecord]) -> None:
         """Edges say what the names of inputs and outputs say; a file in which they lead elsewhere was tampered with."""
         for each in table.tables(_GRAPH.node_edges):
             index = each.number(_EDGES.node_index, "I")
@@ -203,7 +203,7 @@ class _Reader:
                             f"{reader.label}: there is no such place"
                         )
 
-    def _node(self, table: Table, depth: int) -> NodeRecord:
+    def _node(self, table: FlatTable, depth: int) -> NodeRecord:
         node = NodeRecord()
         node.name = table.text(_NODE.name)
         node.doc = table.text(_NODE.doc_string)
@@ -233,7 +233,7 @@ class _Reader:
             self._ctx.problem(f"{node.label} has two attributes of one name")
         return node
 
-    def _attr(self, table: Table, node: NodeRecord, depth: int) -> Attr | None:
+    def _attr(self, table: FlatTable, node: NodeRecord, depth: int) -> Attr | None:
         name, code = table.text(_ATTRIBUTE.name), table.number(_ATTRIBUTE.type, "i")
         kind = _KINDS.get(code)
         if kind is None or not name:
@@ -245,7 +245,7 @@ class _Reader:
             return None
         return Attr(name, kind, value, "", table.text(_ATTRIBUTE.doc_string))
 
-    def _attr_value(self, table: Table, kind: AttrKind, depth: int) -> Any:
+    def _attr_value(self, table: FlatTable, kind: AttrKind, depth: int) -> Any:
         if kind is AttrKind.FLOAT:
             return table.number(_ATTRIBUTE.f, "f", 0.0)
         if kind is AttrKind.INT:
@@ -269,7 +269,7 @@ class _Reader:
             return None if None in tensors else tuple(tensors)
         return tuple(self._graph(each, depth + 1) for each in table.tables(_ATTRIBUTE.graphs))
 
-    def _initializer(self, table: Table, graph: GraphRecord) -> None:
+    def _initializer(self, table: FlatTable, graph: GraphRecord) -> None:
         tensor, name = self._tensor(table), table.text(_TENSOR.name)
         if not name:
             self._ctx.problem(f"byte {table.pos}: an initializer without a name")
@@ -278,7 +278,7 @@ class _Reader:
         else:
             graph.initializers.append(ConstantRecord(name, tensor, table.text(_TENSOR.doc_string)))
 
-    def _sparse_initializer(self, table: Table, graph: GraphRecord) -> None:
+    def _sparse_initializer(self, table: FlatTable, graph: GraphRecord) -> None:
         values, indices = table.table(_SPARSE.values), table.table(_SPARSE.indices)
         if values is None or indices is None or not values.text(_TENSOR.name):
             self._ctx.problem(f"byte {table.pos}: a sparse initializer needs values with a name, and indices")
@@ -300,7 +300,7 @@ class _Reader:
         self._ctx.refused.discard(name)
         graph.initializers.append(ConstantRecord(name, SparseConstant(held, where, shape), values.text(_TENSOR.doc_string)))
 
-    def _tensor(self, table: Table) -> Tensor | None:
+    def _tensor(self, table: FlatTable) -> Tensor | None:
         """A constant; None, after noting the problem, if it makes no sense."""
         name = table.text(_TENSOR.name)
         try:
@@ -309,13 +309,13 @@ class _Reader:
             self._ctx.problem(f"tensor {name!r} (byte {table.pos}): {unfit}")
             return None
 
-    def _value_info(self, table: Table) -> ValueRecord:
+    def _value_info(self, table: FlatTable) -> ValueRecord:
         aside: dict[str, str] = {}
         type_table = table.table(_VALUE.type)
         type_ = None if type_table is None else self._type(type_table, aside, 1)
         return ValueRecord(table.text(_VALUE.name), type_, table.text(_VALUE.doc_string), aside or None)
 
-    def _type(self, table: Table | None, aside: dict[str, str] | None, depth: int) -> Type | None:
+    def _type(self, table: FlatTable | None, aside: dict[str, str] | None, depth: int) -> Type | None:
         """A type; None if the file leaves it open. `aside` takes what the IR's types have no place for."""
         if table is None:
             return None
@@ -350,7 +350,7 @@ class _Reader:
             self._ctx.problem(f"byte {offset}: {error}")
             return None
 
-    def _shape(self, table: Table | None, aside: dict[str, str] | None) -> Shape | None:
+    def _shape(self, table: FlatTable | None, aside: dict[str, str] | None) -> Shape | None:
         if table is None:
             return None
         found = table.tables(_SHAPE.dim)
@@ -358,7 +358,7 @@ class _Reader:
             raise FlatBufferError(f"more than {MAX_RANK} dimensions", table.pos)
         return tuple(self._dim(each, axis, aside) for axis, each in enumerate(found))
 
-    def _dim(self, table: Table, axis: int, aside: dict[str, str] | None) -> Dim:
+    def _dim(self, table: FlatTable, axis: int, aside: dict[str, str] | None) -> Dim:
         denotation = table.text(_DIMENSION.denotation)
         if denotation and aside is not None:
             aside[f"{DENOTATION}.{axis}"] = denotation
@@ -380,7 +380,7 @@ class _Reader:
                 return known
         return dims.fresh()
 
-    def _optimisations(self, table: Table) -> list[SavedOptimisation]:
+    def _optimisations(self, table: FlatTable) -> list[SavedOptimisation]:
         saved = table.table(_GRAPH.runtime_optimizations)
         found: list[SavedOptimisation] = []
         for container in [] if saved is None else saved.tables(_RUNTIME.records):
@@ -410,7 +410,7 @@ class _Reader:
                 found.append(one)
         return found
 
-    def _resolver(self, table: Table) -> TypeArguments:
+    def _resolver(self, table: FlatTable) -> TypeArguments:
         found: dict[str, dict[str, tuple[tuple[bool, int], ...]]] = {}
         for operator in table.tables(_RESOLVER.op_kernel_type_str_args):
             entries = {}
@@ -436,7 +436,7 @@ def _check_rank(shape: tuple[int, ...]) -> None:
         raise Unfit(f"it has more than {MAX_RANK} dimensions")
 
 
-def _make_tensor(table: Table, name: str) -> Tensor:
+def _make_tensor(table: FlatTable, name: str) -> Tensor:
     shape = table.numbers(_TENSOR.dims, "q")
     _check_rank(shape)
     code = table.number(_TENSOR.data_type, "i")

@@ -31,7 +31,7 @@ class Emulator:
         registers = pytest.importorskip("unicorn.arm64_const")
         assert target.architecture == "aarch64"
         self.target = target
-        self._machine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        self._machine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM, registers.UC_CPU_ARM64_MAX)
         self._x = [getattr(registers, f"UC_ARM64_REG_X{number}") for number in range(4)]
         self._sp, self._lr = registers.UC_ARM64_REG_SP, registers.UC_ARM64_REG_LR
         self._machine.reg_write(registers.UC_ARM64_REG_CPACR_EL1, _ENABLE_VECTORS)

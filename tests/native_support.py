@@ -31,10 +31,11 @@ def prepared(model: Any) -> Graph:
     return loaded.graph
 
 
-def compile_native(model: Any, workers: int = 1) -> tuple[Graph, Compiled]:
-    """A model's graph and its native program, kept out of any cache."""
+def compile_native(model: Any, workers: int = 1, target: str = "") -> tuple[Graph, Compiled]:
+    """A model's graph and its native program for the target of a name, kept out of any cache."""
     graph = prepared(model)
-    return graph, compile_graph(graph, graph.outputs, in_order(graph), in_order, NativeSettings(workers=workers))
+    settings = NativeSettings(workers=workers, target=target)
+    return graph, compile_graph(graph, graph.outputs, in_order(graph), in_order, settings)
 
 
 def run_native(graph: Graph, compiled: Compiled, feeds: Mapping[str, Any]) -> list[Any]:
@@ -56,11 +57,11 @@ def host_nodes(compiled: Compiled) -> list[str]:
 
 
 def assert_native_agrees(
-    model: Any, feeds: Mapping[str, Any], *, rtol: float = 1e-5, atol: float = 1e-6, native: bool = True
+    model: Any, feeds: Mapping[str, Any], *, rtol: float = 1e-5, atol: float = 1e-6, native: bool = True, target: str = ""
 ) -> None:
     """Native and reference give the same outputs; with `native`, no node may fall back to the host."""
     content = model if isinstance(model, bytes) else model.SerializeToString()
-    graph, compiled = compile_native(content)
+    graph, compiled = compile_native(content, target=target)
     if native:
         assert not host_nodes(compiled), f"not lowered: {host_nodes(compiled)} ({list(compiled.grouping.refusals.values())})"
     for actual, expected in zip(run_native(graph, compiled, feeds), run_reference(content, feeds)):

@@ -13,6 +13,7 @@ from sardonyx.target.levels import generic, level_of, levels_within
 from sardonyx.target.target import Target, describe
 
 LEVEL_OF_LANES: Final = {4: "x86-64-v2", 8: "x86-64-v3", 16: "x86-64-v4"}
+CORTEX: Final = describe("aarch64-unknown-linux-gnu", "cortex-a72", "+neon")
 NEOVERSE: Final = describe("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+dotprod")
 
 
@@ -35,6 +36,11 @@ def here_and_less() -> list[Target]:
     """This machine, and all levels of it with narrower vectors."""
     levels = [level_of(host(), name) for name in levels_within(host())]
     return [host(), *(level for level in levels if level.vector_bits < host().vector_bits)]
+
+
+def names_here() -> list[str]:
+    """The names of these targets, for `NativeSettings`."""
+    return [target.name for target in here_and_less()]
 
 
 @cache

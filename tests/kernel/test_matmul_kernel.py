@@ -11,6 +11,7 @@ from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
 from sardonyx.kernel.matmul import dot, matmul, pack
+from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
 from sardonyx.kernel.matmul.matmul import MatMulKernel, heights, strip_vectors, tallest
 from targets import described
 
@@ -101,3 +102,34 @@ def test_an_epilogue_tells_what_it_reads_and_how_long_it_is() -> None:
     epilogue = Epilogue(operands, ((2, (accumulator("f32") + load(0, "f32")) * load(1, "f32")),))
     assert epilogue.read == (0, 1)
     assert epilogue.operations == 2
+
+
+def test_all_that_changes_the_code_of_a_product_of_bytes_changes_the_key() -> None:
+    plain = Epilogue((Operand("i32", "unit"),), ((0, accumulator("i32")),))
+
+    def product(**changes: object) -> Int8MatMulKernel:
+        fields: dict[str, object] = {"a_type": "u8", "batch": 0, "vectors": 4, "rows": 6, "heights": (5, 6), "whole": True}
+        return Int8MatMulKernel(**{**fields, "epilogue": plain, **changes})  # type: ignore[arg-type]
+
+    kernels: list[MatMulKernel | QuadPackKernel] = [
+        product(),
+        product(a_type="i8"),
+        product(batch=1),
+        product(vectors=2),
+        product(rows=7),
+        product(heights=(6,)),
+        product(whole=False),
+        product(segments=1),
+        product(ragged=False),
+        product(epilogue=Epilogue((Operand("f32", "unit"),), ((0, accumulator("i32").cast("f32")),))),
+        kernel(type="i32", b_type="i32", epilogue=plain),
+        *(
+            QuadPackKernel(source=source, batch=batch, vectors=vectors, order=order)  # type: ignore[arg-type]
+            for source, batch, vectors, order in (
+                ("u8", 0, 1, "any"), ("i8", 0, 1, "any"), ("u8", 1, 1, "any"), ("u8", 0, 2, "any"), ("u8", 0, 1, "depth")
+            )
+        ),
+    ]  # fmt: skip
+    assert len({one.key for one in kernels}) == len(kernels)
+    with pytest.raises(ValueError, match="packed in quads"):
+        product(b="rows")

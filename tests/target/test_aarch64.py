@@ -10,17 +10,20 @@ from onnx import ModelProto, helper
 
 from conv_support import lowered_for, model, numbers
 from emulator import Emulator
+from lowering_case import model as case
 from native_support import run_reference
 from sardonyx.kernel.attention.attention import AttentionKernel
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import WindowKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul.dot import DotKernel
+from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
 from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.kernel.rnn.rnn import RecurrentKernel
 from sardonyx.program.steps import KernelStep
+from sardonyx.target.target import Target
 from step_runner import run_steps
-from targets import NEOVERSE
+from targets import CORTEX, NEOVERSE
 
 node = helper.make_node
 
@@ -66,6 +69,28 @@ def test_matrix_products(rows: int, columns: int) -> None:
     constants = {"b": numbers(1, 33, columns), "bias": numbers(2, columns)}
     content = model(nodes, {"a": (rows, 33)}, constants)
     check(content, {"a": numbers(0, rows, 33)}, DotKernel if columns == 2 else MatMulKernel)
+
+
+@pytest.mark.parametrize("target", [NEOVERSE, CORTEX], ids=["dotprod", "plain"])
+@pytest.mark.parametrize("kinds", [(np.uint8, np.int8), (np.int8, np.uint8)])
+def test_products_of_bytes(target: Target, kinds: tuple[Any, Any]) -> None:
+    random = np.random.default_rng(0)
+
+    def integers(kind: Any, *shape: int) -> Any:
+        return random.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, endpoint=True).astype(kind)
+
+    feeds = {
+        "a": integers(kinds[0], 13, 35),
+        "az": integers(kinds[0]),
+        "b": integers(kinds[1], 35, 21),
+        "bz": integers(kinds[1], 21),
+    }
+    content = case([node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])], feeds, {"y": np.int32}, opset=21)
+    lowered = lowered_for(content, target)
+    found = {type(step.kernel) for step in lowered.steps if isinstance(step, KernelStep)}
+    assert {Int8MatMulKernel, QuadPackKernel} <= found
+    (actual,), (wanted,) = run_steps(lowered, feeds, Emulator(target)), run_reference(content.SerializeToString(), feeds)
+    np.testing.assert_array_equal(actual, wanted)
 
 
 def test_a_product_of_two_computed_matrices() -> None:

@@ -20,6 +20,7 @@ from sardonyx.codegen.indexing.write import emit_write_kernel
 from sardonyx.codegen.loader import ENTRY
 from sardonyx.codegen.loops import emit_loop_kernel
 from sardonyx.codegen.matmul.dot import emit_dot_kernel
+from sardonyx.codegen.matmul.int8 import emit_int8_matmul_kernel, emit_quad_pack_kernel
 from sardonyx.codegen.matmul.interleave import emit_interleave_kernel
 from sardonyx.codegen.matmul.matmul import emit_matmul_kernel
 from sardonyx.codegen.matmul.pack import emit_pack_kernel
@@ -43,6 +44,7 @@ from sardonyx.kernel.indexing.transpose import TransposeKernel
 from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul.dot import DotKernel
+from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
 from sardonyx.kernel.matmul.interleave import InterleaveKernel
 from sardonyx.kernel.matmul.matmul import MatMulKernel
 from sardonyx.kernel.matmul.pack import PackKernel
@@ -78,6 +80,8 @@ EMITTERS: Final[dict[type[Any], Emitter]] = {
     SwitchKernel: emit_switch_kernel,
     MatMulKernel: emit_matmul_kernel,
     PackKernel: emit_pack_kernel,
+    Int8MatMulKernel: emit_int8_matmul_kernel,
+    QuadPackKernel: emit_quad_pack_kernel,
     RecurrentKernel: emit_recurrent,
     AttentionKernel: emit_attention,
     PoolKernel: emit_pool,

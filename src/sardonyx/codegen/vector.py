@@ -378,7 +378,47 @@ def _bitcast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
 
 
 def _cast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
-    return convert(e, args[0], node.args[0].type, node.type)
+    source = node.args[0]
+    if source.type in ("f32", "f64") and node.type in _SHORT and _is_within(source, node.type):
+        return _truncated(e, args[0], source.type, node.type)
+    return convert(e, args[0], source.type, node.type)
+
+
+_SHORT: Final = ("i8", "u8", "i16", "u16")  # integers that all floats and i32 hold
+
+
+def _limits(kind: str) -> tuple[int, int]:
+    return (-(1 << (BITS[kind] - 1)), (1 << (BITS[kind] - 1)) - 1) if kind in SIGNED else (0, (1 << BITS[kind]) - 1)
+
+
+def _is_within(x: Expr, kind: str) -> bool:
+    """Whether a float is known to lie within the bounds of an integer type, NaN excluded: minr(maxr(..., low), high)."""
+    low, high = _limits(kind)
+    for operation in ("minr", "maxr"):
+        if x.op != operation or x.args[1].op != "const" or not low <= x.args[1].param <= high:
+            return False
+        x = x.args[0]
+    return True
+
+
+def _truncated(e: VectorEmitter, value: str, source: str, target: str) -> str:
+    """A float within the bounds of a short integer type as one."""
+    wide = e.f.let(f"fptosi {e.type(source)} {value} to {e.type('i32')}")
+    return convert(e, wide, "i32", target)
+
+
+def _saturated(e: VectorEmitter, value: str, source: str, target: str) -> str:
+    """A float as a short integer, by vector operations: LLVM's own way takes one lane after the other."""
+    kind, (low, high) = e.type(source), _limits(target)
+    for comparison, limit in (("ogt", low), ("olt", high)):
+        bound = constant(source, float(limit), e.lanes)
+        inside = e.f.let(f"fcmp {comparison} {kind} {value}, {bound}")
+        # NaN is on neither side: it takes the lower bound here, and 0 below.
+        value, original = e.choose(inside, value, bound, source), value
+        if comparison == "ogt":
+            nan = e.f.let(f"fcmp uno {kind} {original}, {original}")
+    found = _truncated(e, value, source, target)
+    return e.choose(nan, constant(target, 0, e.lanes), found, target)
 
 
 def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
@@ -403,6 +443,8 @@ def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
         return e.f.let(f"icmp ne {from_} {value}, {constant(source, 0, e.lanes)}")
     if source in FLOATS and target in FLOATS:
         return e.f.let(f"{'fpext' if BITS[source] < BITS[target] else 'fptrunc'} {from_} {value} to {to}")
+    if source in FLOATS and target in _SHORT and e.lanes > 1:
+        return _saturated(e, value, source, target)
     if source in FLOATS:
         sign = "s" if target in SIGNED else "u"
         name = f"llvm.fpto{sign}i.sat.{intrinsic_suffix(target, e.lanes)}.{intrinsic_suffix(source, e.lanes)}"

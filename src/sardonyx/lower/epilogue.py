@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, Union
 
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Value
@@ -75,15 +76,18 @@ def _inner(stride: Dim) -> Inner:
     return "unit" if stride == 1 else "zero" if stride == 0 else "any"
 
 
-def group_epilogue(ctx: LowerContext, group: Group, root: Callable[[Callable[[Value], int]], dict[Value, Expr]]) -> GroupEpilogue:
+OperandNumber: TypeAlias = Callable[[Union[Value, View]], int]  # of a value, or of memory that broadcasts to the result
+
+
+def group_epilogue(ctx: LowerContext, group: Group, root: Callable[[OperandNumber], dict[Value, Expr]]) -> GroupEpilogue:
     """The epilogue of a group. `root` gives the expressions of the root node's outputs; it may ask for operands itself."""
     views: list[View] = []
-    numbers: dict[Value, int] = {}
+    numbers: dict[Value | View, int] = {}
 
-    def operand(value: Value) -> int:
+    def operand(value: Value | View) -> int:
         if value not in numbers:
             numbers[value] = len(views)
-            views.append(ctx.view(value))
+            views.append(value if isinstance(value, View) else ctx.view(value))
         return numbers[value]
 
     made = ctx.expressions(group, root(operand), operand)

@@ -11,6 +11,7 @@ Tiles too low to keep the multipliers busy sum even and odd k apart and join the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
@@ -33,7 +34,7 @@ _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one an
 def emit_matmul_kernel(kernel: MatMulKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a matrix product."""
     function = FunctionBuilder(name, KERNEL_PARAMETERS)
-    _MatMulEmitter(kernel, function, target).emit()
+    MatMulEmitter(kernel, function, target).emit()
     return function
 
 
@@ -46,7 +47,20 @@ def multiply_add(e: VectorEmitter, a: str, b: str, total: str, kind: str) -> str
     return e.f.call(vector, name, (vector, a), (vector, b), (vector, total))
 
 
-class _MatMulEmitter:
+@dataclass(frozen=True)
+class TileLoop:
+    """How the loop over the depth works on a tile."""
+
+    size: int  # vectors of sums
+    sets: int  # of sums, joined at the end
+    unroll: int
+    offsets: list[tuple[int, str]]  # for each row, which pointer reaches it, and how many bytes on
+    masks: list[str] | None  # of B's vectors
+
+
+class MatMulEmitter:
+    """Writes the function of a product. What it does for one k, and how it walks along the depth, others may do differently."""
+
     def __init__(self, kernel: MatMulKernel, function: FunctionBuilder, target: Target) -> None:
         self.k = kernel
         self.f = f = function
@@ -61,7 +75,7 @@ class _MatMulEmitter:
         self.batch, self.rows, self.columns, self.depth, self.group = (
             a.several("batch"), a["rows"], a["columns"], a["depth"], a["group"],
         )  # fmt: skip
-        self.a, (*self.a_batch, self.a_row, self.a_depth) = a.tensor("a")
+        self.take_a(a)
         self.b, (*self.b_batch, self.b_stride) = a.tensor("b")
         self.bases: list[str] = []
         self.batch_strides: list[list[str]] = []
@@ -75,8 +89,13 @@ class _MatMulEmitter:
         self.epilogue = EpilogueEmitter(kernel.epilogue, f, self.lanes, target)
         self.tile = f.let(f"alloca [{kernel.heights[-1] * self.strip} x {self.element}], align 64", "tile")
         # Byte strides of A, once: the tiles add them up to addresses.
-        self.a_row_bytes = f.mul(self.a_row, self.bytes)
+        self.a_row_bytes = f.mul(self.a_row, BITS[self.a_type] // 8)
         self.a_depth_bytes = str(self.bytes) if kernel.unit_depth else f.mul(self.a_depth, self.bytes)
+
+    def take_a(self, a: Loaded) -> None:
+        """The argument that describes A."""
+        self.a_type = self.k.type  # its strides count elements of this type
+        self.a, (*self.a_batch, self.a_row, self.a_depth) = a.tensor("a")
 
     def emit(self) -> None:
         f = self.f
@@ -101,7 +120,7 @@ class _MatMulEmitter:
         column = f.mul(strip, self.strip)
         count = f.sub(self.columns, column)
 
-        a = f.element(self.a, self.element, self._dot(batch, self.a_batch, row, self.a_row))
+        a = f.element(self.a, memory_type(self.a_type), self._dot(batch, self.a_batch, row, self.a_row))
         b_start = f.mul(strip, self.b_stride) if self.k.b == "packed" else column
         b = f.element(self.b, memory_type(self.k.b_type), self._dot(batch, self.b_batch, b_start, "1"))
         pointers = []
@@ -219,27 +238,36 @@ class _MatMulEmitter:
         if count is not None:
             masks = [self.e.mask_below(f.sub(count, number * self.lanes)) for number in range(vectors)]
         offsets, starts = self._row_pointers(height, actual, a, exact)
-        width = 1 + len(starts)
-        moving = [b, *starts]
         sums = [constant(self.k.type, 0, self.lanes)] * (size * sets)
-        done = "0"
-        for steps in (unroll, 1) if unroll > 1 else (1,):
-            used = sets if steps > 1 else 1
-            stop = f.let(f"and i64 {self.depth}, {-steps}", "i") if steps > 1 else self.depth
-            values = [*(("ptr", pointer) for pointer in moving), *((kind, value) for value in sums[: size * used])]
-            loop = f.loop(done, stop, steps, values)
-            moving, now = loop.carry[:width], list(loop.carry[width:])
-            for step in range(steps):
-                at = (step % used) * size
-                moving, now[at : at + size] = self._step(moving, offsets, now[at : at + size], masks, step)
-            ended = f.end(loop, [*self._advance(moving, steps), *now])
-            moving, sums[: size * used] = ended[:width], ended[width:]
-            done = stop
+        sums = self.accumulate(TileLoop(size, sets, unroll, offsets, masks), [b, *starts], sums)
         add = "fadd" if self.k.type in FLOATS else "add"
         while sets > 1:
             sets //= 2
             sums = [f.let(f"{add} {kind} {sums[n]}, {sums[n + sets * size]}") for n in range(sets * size)]
         return sums
+
+    def accumulate(self, tile: TileLoop, moving: list[str], sums: list[str]) -> list[str]:
+        """All products along the depth, added to sums; `moving` are the pointers to B and to the rows of A."""
+        return self.walk(tile, self.depth, moving, sums)[1]
+
+    def walk(self, tile: TileLoop, depth: str, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
+        """Products along a consecutive depth: where the pointers are afterwards, and the sums."""
+        f, kind = self.f, self.e.type(self.k.type)
+        sums, done = list(sums), "0"
+        for steps in (tile.unroll, 1) if tile.unroll > 1 else (1,):
+            used = tile.size * (tile.sets if steps > 1 else 1)
+            stop = f.let(f"and i64 {depth}, {-steps}", "i") if steps > 1 else depth
+            loop = f.loop(
+                done, stop, steps, [*(("ptr", pointer) for pointer in moving), *((kind, value) for value in sums[:used])]
+            )
+            carried, now = loop.carry[: len(moving)], list(loop.carry[len(moving) :])
+            for step in range(steps):
+                at = (step * tile.size) % used
+                carried, now[at : at + tile.size] = self._step(carried, tile, now[at : at + tile.size], step)
+            ended = f.end(loop, [*self._advance(carried, steps), *now])
+            moving, sums[:used] = ended[: len(moving)], ended[len(moving) :]
+            done = stop
+        return moving, sums
 
     def _row_pointers(self, height: int, actual: str, a: str, exact: bool) -> tuple[list[tuple[int, str]], list[str]]:
         """For each row of the tile which pointer reaches it, and how many bytes on; and those pointers."""
@@ -264,9 +292,7 @@ class _MatMulEmitter:
             return [b, *moving[1:]]
         return [b, *(f.element(pointer, "i8", self.bytes * steps) for pointer in moving[1:])]
 
-    def _step(
-        self, moving: list[str], offsets: list[tuple[int, str]], sums: list[str], masks: list[str] | None, step: int
-    ) -> tuple[list[str], list[str]]:
+    def _step(self, moving: list[str], tile: TileLoop, sums: list[str], step: int) -> tuple[list[str], list[str]]:
         """One k: all products of a row of the strip with a column of A's tile."""
         f, vectors = self.f, self.k.vectors
         b_type = memory_type(self.k.b_type)
@@ -274,22 +300,35 @@ class _MatMulEmitter:
         b_row = []
         for number in range(vectors):
             at = f.element(moving[0], b_type, (self.strip * step if packed else 0) + number * self.lanes)
-            mask = None if masks is None else masks[number]
-            b_row.append(convert(self.e, self.e.load(at, self.k.b_type, mask), self.k.b_type, self.k.type))
+            b_row.append(self.load_b(at, None if tile.masks is None else tile.masks[number]))
         made = []
-        for row, (pointer, offset) in enumerate(offsets):
+        for row, (pointer, offset) in enumerate(tile.offsets):
             at = f.element(moving[1 + pointer], "i8", offset)
             if self.k.unit_depth:
                 at = f.element(at, "i8", step * self.bytes)
-            value = self.e.load_scalar(at, self.k.type)
+            value = self.load_a(at)
             for number in range(vectors):
-                made.append(multiply_add(self.e, value, b_row[number], sums[row * vectors + number], self.k.type))
+                made.append(self.multiply(value, b_row[number], sums[row * vectors + number]))
         following = list(moving)
         if not packed:
             following[0] = f.element(moving[0], b_type, self.b_stride)
         if not self.k.unit_depth:
             following[1:] = [f.element(pointer_, "i8", self.a_depth_bytes) for pointer_ in moving[1:]]
         return following, made
+
+    # Operands may be more than one vector.
+
+    def load_a(self, at: str) -> tuple[str, ...]:
+        """An element of A in every lane."""
+        return (self.e.load_scalar(at, self.k.type),)
+
+    def load_b(self, at: str, mask: str | None) -> tuple[str, ...]:
+        """A vector of a row of B."""
+        return (convert(self.e, self.e.load(at, self.k.b_type, mask), self.k.b_type, self.k.type),)
+
+    def multiply(self, a: tuple[str, ...], b: tuple[str, ...], total: str) -> str:
+        """total + a * b."""
+        return multiply_add(self.e, a[0], b[0], total, self.k.type)
 
     # What becomes of the sums
 

@@ -80,6 +80,11 @@ class MatMulKernel:
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """What the key is made of."""
         heights = ",".join(map(str, self.heights))
         return (
             f"matmul|{self.type}|{self.b_type}|{self.b}|{self.batch}|{self.vectors}x{self.rows}|{heights}"

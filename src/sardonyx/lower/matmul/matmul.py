@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.kernel.epilogue import accumulator
+from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import BITS, FLOATS, Expr, clamp, const, load
 from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.dot import units as dot_units
@@ -165,7 +165,13 @@ def lower_product(
     epilogue = group_epilogue(ctx, group, root)
     if not epilogue.stores:
         return
-    shape = list(group.shape)
+    a, b, shape, operand_strides = as_matrices(a, b, epilogue, group.shape)
+    Product(ctx, group, a, b, epilogue, shape, operand_strides, kind).lower()
+
+
+def as_matrices(a: View, b: View, epilogue: GroupEpilogue, shape: Sequence[Dim]) -> tuple[View, View, list[Dim], list[list[Dim]]]:
+    """Operands, result shape and strides of the epilogue's operands with the axes that vectors lack: a row, a column."""
+    shape = list(shape)
     operand_strides = [list(strides) for strides in epilogue.strides(shape)]
     if len(a.shape) == 1:
         a = _inserted(a, -2)
@@ -178,17 +184,17 @@ def lower_product(
         shape.append(1)
         for strides in operand_strides:
             strides.append(0)
-    _Product(ctx, group, a, b, epilogue, shape, operand_strides, kind).lower()
+    return a, b, shape, operand_strides
 
 
 def product_into(ctx: LowerContext, group: Group, a: View, b: View, epilogue: GroupEpilogue, shape: Sequence[Dim]) -> None:
     """The steps of a product of views with an epilogue of its own; `shape` is [*batch, rows, columns]."""
     operand_strides = [list(strides) for strides in epilogue.strides(shape)]
-    _Product(ctx, group, a, b, epilogue, list(shape), operand_strides, compute_type(a.buffer.dtype.name)).lower()
+    Product(ctx, group, a, b, epilogue, list(shape), operand_strides, compute_type(a.buffer.dtype.name)).lower()
 
 
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
     """B as a kernel reads it."""
 
     source: Source
@@ -198,7 +204,7 @@ class _Columns:
     vectors: int
 
 
-class _Product:
+class Product:
     """One product on its way to steps: shape is [*batch, rows, columns], `operand_strides` are the epilogue's strides over it."""
 
     def __init__(
@@ -222,25 +228,29 @@ class _Product:
 
     def lower(self) -> None:
         """Choose a way and write its steps."""
+        self.check()
+        along_depth = is_unit(self.a, -1) and (self.constant or is_unit(self.b, -2))
+        if along_depth and isinstance(self.columns, int) and self.columns <= _FEW:
+            self._sums(1)
+        elif self.constant:
+            self.tiles(self._packed_constant(), 1)
+        elif not is_unit(self.b, -1):
+            if not along_depth:
+                self.tiles(self._packed(1), 1)
+            else:
+                self._either(_FEW + 1, self._sums)
+        elif self._stays_near():
+            self.tiles(self._as_it_lies(), 1)
+        else:
+            self._either(_PACK_FROM, lambda share: self.tiles(self._as_it_lies(), share))
+
+    def check(self) -> None:
+        """Note what must hold of the operands' sizes."""
         ctx, a, b = self.ctx, self.a, self.b
         for size, other in ((a.shape[-1], b.shape[-2]), (a.shape[-2], self.rows), (b.shape[-1], self.columns)):
             ctx.check_equal(size, other)
         for batch in (a.shape[:-2], b.shape[:-2]):
             ctx.check_broadcast(batch, self.shape[:-2])
-        along_depth = _is_unit(self.a, -1) and (self.constant or _is_unit(self.b, -2))
-        if along_depth and isinstance(self.columns, int) and self.columns <= _FEW:
-            self._sums(1)
-        elif self.constant:
-            self._tiles(self._packed_constant(), 1)
-        elif not _is_unit(self.b, -1):
-            if not along_depth:
-                self._tiles(self._packed(1), 1)
-            else:
-                self._either(_FEW + 1, self._sums)
-        elif self._stays_near():
-            self._tiles(self._as_it_lies(), 1)
-        else:
-            self._either(_PACK_FROM, lambda share: self._tiles(self._as_it_lies(), share))
 
     def _stays_near(self) -> bool:
         """Whether a B consecutive along its columns is read as fast as a packed one.
@@ -248,7 +258,7 @@ class _Product:
         Vectors as wide as a cache line take several lines of a row at once; a small B is in the cache anyway.
         """
         size = self.columns * self.depth
-        return self.ctx.target.vector_bits >= _LINE_BITS or (isinstance(size, int) and self._bytes(size) < _PACK_BYTES)
+        return self.ctx.target.vector_bits >= _LINE_BITS or (isinstance(size, int) and self.bytes(size) < _PACK_BYTES)
 
     def _either(self, least: int, otherwise: Callable[[Dim], None]) -> None:
         """Pack B if it has at least so many rows of A to serve; else do something else.
@@ -257,31 +267,32 @@ class _Product:
         """
         many = dim_min(floordiv(self.rows, least), 1)
         if many != 0:
-            self._tiles(self._packed(many), many)
+            self.tiles(self._packed(many), many)
         if many != 1:
             otherwise(1 - many)
 
-    def _bytes(self, elements: int) -> int:
+    def bytes(self, elements: int) -> int:
+        """Memory of some elements of A."""
         return elements * BITS[self.kind] // 8
 
     # The ways B can be read
 
-    def _as_it_lies(self) -> _Columns:
+    def _as_it_lies(self) -> Columns:
         b = self.b
-        return _Columns(
+        return Columns(
             "rows", View(b.buffer, b.shape[:-2], b.strides[:-2], b.offset), b.buffer.dtype.name, b.strides[-2], self.vectors
         )
 
     def _packed_shape(self) -> tuple[Dim, ...]:
         return (*self.b.shape[:-2], ceildiv(self.columns, self.strip), self.depth, self.strip)
 
-    def _packed_constant(self) -> _Columns:
+    def _packed_constant(self) -> Columns:
         b, strip = self.b, self.strip
         shape = numbers(self._packed_shape())
         view = self.ctx.packed(pack_strips, (b,), strip, dtype=b.buffer.dtype, shape=shape)
-        return _Columns("packed", _batch_of(view), b.buffer.dtype.name, self.depth * strip, self.vectors)
+        return Columns("packed", _batch_of(view), b.buffer.dtype.name, self.depth * strip, self.vectors)
 
-    def _packed(self, share: Dim) -> _Columns:
+    def _packed(self, share: Dim) -> Columns:
         """A step that packs B into scratch memory."""
         ctx, b = self.ctx, self.b
         target = ctx.scratch(dtypes.from_name(self.kind), self._packed_shape(), "strips")
@@ -290,13 +301,13 @@ class _Product:
         operand_strides: list[list[Dim]] = [[]]
         if batch.shape:
             sizes, operand_strides = merge_axes(b.shape[:-2], [b.strides[:-2], batch.strides])
-        order: Order = "columns" if _is_unit(b, -1) else "depth" if _is_unit(b, -2) else "any"
+        order: Order = "columns" if is_unit(b, -1) else "depth" if is_unit(b, -2) else "any"
         kernel = PackKernel(source=b.buffer.dtype.name, type=self.kind, batch=len(sizes), vectors=self.vectors, order=order)
         arguments = kernel.arguments.entries(
             batch=sizes,
             columns=self.columns,
             depth=self.depth,
-            source=(_address(b), (*operand_strides[0], b.strides[-1], b.strides[-2])),
+            source=(b.address, (*operand_strides[0], b.strides[-1], b.strides[-2])),
             target=Address(target.buffer),
         )
         elements = product([*sizes, self.columns, self.depth])
@@ -313,13 +324,13 @@ class _Product:
                 tuple(node.label for node in self.group.nodes),
             )
         )
-        return _Columns("packed", batch, self.kind, self.depth * self.strip, self.vectors)
+        return Columns("packed", batch, self.kind, self.depth * self.strip, self.vectors)
 
     # The steps
 
-    def _tiles(self, b: _Columns, share: Dim) -> None:
+    def tiles(self, b: Columns, share: Dim) -> None:
         """A product in tiles."""
-        ctx, a = self.ctx, self._summable_a()
+        ctx, a = self.ctx, self.summable_a()
         a_strides = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
         b_strides = (*broadcast_strides(b.view, self.shape[:-2]), 0, 0)
         sizes, operand_strides = merge_axes(self.shape, [a_strides, b_strides, *self.operand_strides], 1)
@@ -329,41 +340,49 @@ class _Product:
                 own.insert(len(own) - 1, 0)
         *batch, rows, columns = sizes
         epilogue = self.epilogue.for_kernel([own[-1] for own in operand_strides[2:]])
-        most = tallest(ctx.target, b.vectors)
         whole = isinstance(columns, int) and columns % self.strip == 0
-        kernel = MatMulKernel(
-            type=self.kind,
-            b_type=b.type,
-            b=b.source,
-            batch=len(batch),
-            vectors=b.vectors,
-            rows=most,
-            heights=heights(rows, most),
-            unit_depth=_is_unit(a, -1),
-            whole=whole,
-            epilogue=epilogue,
-        )
-        group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self._bytes(most)), 1)
+        kernel = self.tile_kernel(b, a, len(batch), rows, whole, epilogue)
+        group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self.bytes(kernel.rows)), 1)
         arguments = kernel.arguments.entries(
             batch=batch,
             rows=rows,
             columns=columns,
             depth=self.depth,
             group=group,
-            a=(_address(a), (*operand_strides[0][:-1], a.strides[-1])),
-            b=(_address(b.view), (*operand_strides[1][:-2], b.stride)),
-            operands=[(_address(view), own) for view, own in zip(self.epilogue.views, operand_strides[2:])],
+            b=(b.view.address, (*operand_strides[1][:-2], b.stride)),
+            operands=[(view.address, own) for view, own in zip(self.epilogue.views, operand_strides[2:])],
+            **self.a_arguments(a, operand_strides[0][:-1]),
         )
         tiles = units(kernel, batch, rows, columns, ctx.target)
-        self._step(kernel, arguments, tiles * share, self._work(epilogue.operations) * share, a, b.view)
+        self._step(kernel, arguments, tiles * share, self.work(epilogue.operations) * share, a, b.view)
 
-    def _work(self, operations: int) -> Dim:
+    def tile_kernel(self, b: Columns, a: View, batch: int, rows: Dim, whole: bool, epilogue: Epilogue) -> MatMulKernel:
+        """The kernel of a product in tiles."""
+        most = tallest(self.ctx.target, b.vectors)
+        return MatMulKernel(
+            type=self.kind,
+            b_type=b.type,
+            b=b.source,
+            batch=batch,
+            vectors=b.vectors,
+            rows=most,
+            heights=heights(rows, most),
+            unit_depth=is_unit(a, -1),
+            whole=whole,
+            epilogue=epilogue,
+        )
+
+    def a_arguments(self, a: View, strides: Sequence[Dim]) -> dict[str, Any]:
+        """The arguments that describe A, given its strides along the batch axes and from row to row."""
+        return {"a": (a.address, (*strides, a.strides[-1]))}
+
+    def work(self, operations: int) -> Dim:
         """Nanoseconds on one core; fewer rows than 4 wait for B to come."""
         results = product(self.shape)
         slots = dim_max(self.rows, 4) * product([*self.shape[:-2], self.columns]) * self.depth
         return cost.matmul(slots, results, operations, double=self.kind == "f64")
 
-    def _summable_a(self) -> View:
+    def summable_a(self) -> View:
         """A in the type of the sums: halves are converted once, by a step of their own."""
         a = self.a
         if a.buffer.dtype.name == self.kind:
@@ -406,9 +425,9 @@ class _Product:
             rows=rows,
             columns=columns,
             depth=self.depth,
-            a=(_address(first), merged[0][:-1]),
-            b=(_address(second), (*merged[1][:-2], second.strides[-2])),
-            operands=[(_address(view), own) for view, own in zip(self.epilogue.views, merged[2:])],
+            a=(first.address, merged[0][:-1]),
+            b=(second.address, (*merged[1][:-2], second.strides[-2])),
+            operands=[(view.address, own) for view, own in zip(self.epilogue.views, merged[2:])],
         )
         work = cost.dot(product([*sizes, self.depth]), double=self.kind == "f64")
         self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.target) * share, work * share, first, second)
@@ -416,7 +435,7 @@ class _Product:
     def _lying_along_depth(self) -> View:
         """B with its last two axes exchanged, consecutive along the depth; a constant is transposed beforehand if it must be."""
         b = self.b
-        if not self.constant or _is_unit(b, -2):
+        if not self.constant or is_unit(b, -2):
             return _permuted(b, [*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2])
         shape = numbers((*b.shape[:-2], b.shape[-1], b.shape[-2]))
         return self.ctx.packed(transposed, (b,), dtype=b.buffer.dtype, shape=shape)
@@ -438,13 +457,9 @@ class _Product:
         )
 
 
-def _is_unit(view: View, axis: int) -> bool:
+def is_unit(view: View, axis: int) -> bool:
     """Whether the view is consecutive along an axis."""
     return view.strides[axis] == 1 or view.shape[axis] == 1
-
-
-def _address(view: View) -> Address:
-    return Address(view.buffer, view.offset * (view.buffer.dtype.bits // 8))
 
 
 def _batch_of(packed: View) -> View:

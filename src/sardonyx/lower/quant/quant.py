@@ -6,19 +6,22 @@ which elementwise nodes may follow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.kernel.expr import BITS, INTEGERS, SIGNED, Expr, binary, const, load, select, unary
+from sardonyx.kernel.expr import BITS, INTEGERS, SIGNED, Expr, binary, const, load, reduced, select, unary
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import elementwise, template
-from sardonyx.lower.rows.rows import Made, Rows, lower_rows
 from sardonyx.lower.views import with_axes
 from sardonyx.ops.infer import normalize_axis
-from sardonyx.program.steps import View
+from sardonyx.program.steps import View, element_count
 
 
 def quantized(x: Expr, scale: Expr, zero_point: Expr | None, out: str) -> Expr:
@@ -134,20 +137,45 @@ def _leaf(number: int, view: View) -> Expr:
     return load(number, name).cast(compute_type(name))
 
 
-@template("DynamicQuantizeLinear", accepts=lambda node: "" if node.outputs[0].shape else "a tensor without axes", fuses=True)
+def _accepts_dynamic(node: Node) -> str:
+    return "" if node.outputs[0].shape else "a tensor without axes"
+
+
+@template("DynamicQuantizeLinear", accepts=_accepts_dynamic, writes_anywhere=True)
 def dynamic_quantize_linear(ctx: LowerContext, group: Group) -> None:
     """A scale and a zero point that fit the range of the tensor, widened to hold 0; and the tensor quantized by them."""
     node = group.root
     assert node is not None
+    assert node.inputs[0] is not None
+    values, scale, zero_point = (ctx.output(value) for value in node.outputs)
+    dynamic_steps(ctx, group, ctx.straight(node.inputs[0]), values, scale, zero_point)
 
-    def rule(rows: Rows) -> Made:
-        low = binary("minr", rows.total("minnum", rows.x), const(0.0, "f32"))
-        high = binary("maxr", rows.total("maxnum", rows.x), const(0.0, "f32"))
-        span = high - low
-        scale = select(span > 0.0, span / const(255.0, "f32"), const(1.0, "f32"))
-        zero_point = quantized(-low, scale, None, "u8")
-        values = (quantized(rows.x, scale, zero_point, "u8"), scale, zero_point)
-        made = dict(zip(node.outputs, values))
-        return Made({node.outputs[0]: made.pop(node.outputs[0])}, made)
 
-    lower_rows(ctx, group, rule, tuple(range(len(ctx.shape(node.outputs[0])))))
+def dynamic_steps(ctx: LowerContext, group: Group, x: View, values: View, scale: View, zero_point: View) -> None:
+    """The steps of a quantization by the range of a tensor: of its rows, of all of them, and then every element."""
+    nodes = tuple(one.label for one in group.nodes)
+
+    def step(shape: Sequence[Dim], views: list[View], label: str, **what: Any) -> None:
+        types = [view.buffer.dtype.name for view in views]
+        stores = what.pop("stores", ())
+        ctx.step(loop_step(shape, views, types, stores, target=ctx.target, label=label, nodes=nodes, **what))
+
+    rows = x.shape[:-1]
+    count = element_count(rows)
+    low, high = (ctx.scratch(dtypes.FLOAT32, rows, f"{which} of rows") for which in ("least", "largest"))
+    along = [View(view.buffer, x.shape, (*view.strides, 0)) for view in (low, high)]
+    limits = [(1 + place, reduced(kind, load(0, "f32"), place)) for place, kind in enumerate(("minnum", "maxnum"))]
+    step(x.shape, [x, *along], f"range of rows for {group.label}", results=limits, reduce="inner")
+
+    least, largest = (reduced(kind, load(place, "f32"), place) for place, kind in enumerate(("minnum", "maxnum")))
+    lowest, highest = binary("minr", least, const(0.0, "f32")), binary("maxr", largest, const(0.0, "f32"))
+    span = highest - lowest
+    factor = select(span > 0.0, span / const(255.0, "f32"), const(1.0, "f32"))
+    origin = quantized(-lowest, factor, None, "u8")
+    flat = [View(view.buffer, (count,), (1,)) for view in (low, high)]
+    once = [View(view.buffer, (count,), (0,), view.offset) for view in (scale, zero_point)]
+    step((count,), [*flat, *once], f"range for {group.label}", results=[(2, factor), (3, origin)], reduce="inner")
+
+    single = [View(view.buffer, (), (), view.offset) for view in (scale, zero_point)]
+    result = quantized(load(0, "f32"), load(1, "f32"), load(2, "u8"), "u8")
+    step(x.shape, [x, *single, values], group.label, stores=[(3, result)])

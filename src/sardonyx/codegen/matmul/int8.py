@@ -1,0 +1,291 @@
+"""Products of bytes -> LLVM: the tiles of `codegen.matmul.matmul` over quads, four products in a 32-bit lane.
+
+VNNI           one instruction multiplies and adds up a quad: unsigned bytes of A with signed ones of B
+dotprod        the same, with signed bytes on both sides
+other x86      even and odd bytes are widened to 16 bits; pairs of products are exact in 32 (`pmaddwd`)
+elsewhere      four plain products
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.matmul import MatMulEmitter, TileLoop
+from sardonyx.codegen.vector import VectorEmitter, constant, convert
+from sardonyx.kernel.matmul.int8 import QUAD, Int8MatMulKernel, QuadPackKernel, offset_of_b, sign_of_a
+from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.target.target import Target
+
+_HIGHEST_BITS: Final = -0x7F7F7F80  # 0x80 in every byte of an i32
+_ONES: Final = 0x01010101
+_WIDTHS: Final = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
+
+
+def emit_int8_matmul_kernel(kernel: Int8MatMulKernel, name: str, target: Target) -> FunctionBuilder:
+    """The function of a product of bytes."""
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
+    _Int8MatMulEmitter(kernel, function, target).emit()
+    return function
+
+
+def emit_quad_pack_kernel(kernel: QuadPackKernel, name: str, target: Target) -> FunctionBuilder:
+    """The function that packs a matrix of bytes."""
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
+    _QuadPackEmitter(kernel, function, target).emit()
+    return function
+
+
+class QuadProducts:
+    """Sums of products of quads, by the best that a machine has. An operand is one vector, or two of widened bytes."""
+
+    def __init__(self, e: VectorEmitter, target: Target) -> None:
+        self.e = e
+        self.f = e.f
+        self.kind = e.type("i32")
+        self.bits = 32 * e.lanes
+        self.is_x86 = target.architecture == "x86_64"
+        self.has_dot = target.has_int8_dot
+        self.is_widened = self.is_x86 and not self.has_dot
+        self._sign = sign_of_a(target)
+
+    def operand_a(self, quads: str) -> tuple[str, ...]:
+        """Bytes of A with the sign of `sign_of_a`."""
+        if not self.is_widened:
+            return (quads,)
+        kind = f"<{2 * self.e.lanes} x i16>"
+        even = self.f.let(f"and {self.kind} {quads}, {constant('i32', 0x00FF00FF, self.e.lanes)}")
+        pairs = self._cast(quads, kind)
+        odd = self.f.let(f"lshr {kind} {pairs}, {_shorts(8)}")
+        return self._cast(even, kind), odd
+
+    def operand_b(self, quads: str) -> tuple[str, ...]:
+        """Signed bytes of B."""
+        if not self.is_widened:
+            return (quads,)
+        kind = f"<{2 * self.e.lanes} x i16>"
+        pairs = self._cast(quads, kind)
+        high = self.f.let(f"shl {kind} {pairs}, {_shorts(8)}")
+        return tuple(self.f.let(f"ashr {kind} {value}, {_shorts(8)}") for value in (high, pairs))
+
+    def add(self, total: str, a: tuple[str, ...], b: tuple[str, ...]) -> str:
+        """total + the products of all quads."""
+        f, kind = self.f, self.kind
+        if self.is_widened:
+            pairs = f"<{2 * self.e.lanes} x i16>"
+            for left, right in zip(a, b):
+                product = f.call(kind, f"llvm.x86.{_WIDTHS[self.bits]}", (pairs, left), (pairs, right))
+                total = f.let(f"add {kind} {total}, {product}")
+            return total
+        if self.is_x86:
+            return f.call(kind, f"llvm.x86.avx512.vpdpbusd.{self.bits}", (kind, total), (kind, a[0]), (kind, b[0]))
+        if self.has_dot:
+            octets = f"<{4 * self.e.lanes} x i8>"
+            name = f"llvm.aarch64.neon.sdot.v{self.e.lanes}i32.v{4 * self.e.lanes}i8"
+            return f.call(kind, name, (kind, total), (octets, self._cast(a[0], octets)), (octets, self._cast(b[0], octets)))
+        for byte in range(QUAD):
+            left, right = (self._byte(quads, byte, signed) for quads, signed in ((a[0], self._sign == "i8"), (b[0], True)))
+            total = f.let(f"add {kind} {total}, {f.let(f'mul {kind} {left}, {right}')}")
+        return total
+
+    def _byte(self, quads: str, number: int, signed: bool) -> str:
+        f, lanes = self.f, self.e.lanes
+        high = f.let(f"shl {self.kind} {quads}, {constant('i32', 24 - 8 * number, lanes)}")
+        return f.let(f"{'ashr' if signed else 'lshr'} {self.kind} {high}, {constant('i32', 24, lanes)}")
+
+    def _cast(self, value: str, kind: str) -> str:
+        return self.f.let(f"bitcast {self.kind} {value} to {kind}")
+
+
+def _shorts(value: int) -> str:
+    return f"splat (i16 {value})"
+
+
+def flipped(e: VectorEmitter, quads: str) -> str:
+    """Quads with the highest bit of every byte flipped."""
+    return e.f.let(f"xor {e.type('i32')} {quads}, {constant('i32', _HIGHEST_BITS, e.lanes)}")
+
+
+class _Int8MatMulEmitter(MatMulEmitter):
+    def __init__(self, kernel: Int8MatMulKernel, function: FunctionBuilder, target: Target) -> None:
+        self.int8 = kernel
+        super().__init__(kernel, function, target)
+        self.products = QuadProducts(self.e, target)
+        self.flips = kernel.a_type != sign_of_a(target)
+        self.quads = function.let(f"lshr i64 {self.depth}, 2", "i")
+        self.rest = function.let(f"and i64 {self.depth}, 3", "i")
+
+    def take_a(self, a: Loaded) -> None:
+        self.a_type = "u8"
+        self.a, (*batch, row) = _without_segments(a, self.int8.segments)
+        self.a_batch, self.a_row, self.a_depth = batch, row, "1"
+        self.segments = a.several("segments")
+        self.segment_strides = a.tensor("a").strides[len(batch) + 1 :]
+
+    def accumulate(self, tile: TileLoop, moving: list[str], sums: list[str]) -> list[str]:
+        return self._segments(tile, 0, moving, sums)[1]
+
+    def _segments(self, tile: TileLoop, axis: int, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
+        """The segments along an axis and those inside it; B lies in their order."""
+        if axis == len(self.segments):
+            return self._segment(tile, moving, sums)
+        f, kind = self.f, self.e.type("i32")
+        values = [*(("ptr", pointer) for pointer in moving), *((kind, value) for value in sums)]
+        loop = f.loop(0, self.segments[axis], 1, values)
+        starts = loop.carry[: len(moving)]
+        inside, now = self._segments(tile, axis + 1, starts, loop.carry[len(moving) :])
+        following = [inside[0], *(f.element(pointer, "i8", self.segment_strides[axis]) for pointer in starts[1:])]
+        ended = f.end(loop, [*following, *now])
+        return ended[: len(moving)], ended[len(moving) :]
+
+    def _segment(self, tile: TileLoop, moving: list[str], sums: list[str]) -> tuple[list[str], list[str]]:
+        moving, sums = self.walk(tile, self.quads, moving, sums)
+        if not self.int8.ragged:
+            return moving, sums
+        # A loop of one turn, or of none, over the bytes that do not fill a quad.
+        f, kind, size = self.f, self.e.type("i32"), tile.size
+        values = [("ptr", moving[0]), *((kind, value) for value in sums[:size])]
+        last = f.loop(0, self.rest, QUAD, values)
+        weights = [self.load_b(f.element(last.carry[0], "i32", number * self.lanes), None) for number in range(self.k.vectors)]
+        now = []
+        for row, (pointer, offset) in enumerate(tile.offsets):
+            value = self._operand(self._short_quad(f.element(moving[1 + pointer], "i8", offset)))
+            now += [
+                self.multiply(value, weight, last.carry[1 + row * self.k.vectors + number])
+                for number, weight in enumerate(weights)
+            ]
+        ended = f.end(last, [f.element(last.carry[0], "i32", self.strip), *now])
+        return [ended[0], *moving[1:]], [*ended[1:], *sums[size:]]
+
+    def _short_quad(self, at: str) -> str:
+        """The last bytes of a row: what B has zeros for may be anything, but nothing is read beyond the row."""
+        f = self.f
+        value = ""
+        for byte in range(QUAD - 1):
+            inside = f.let(f"icmp sgt i64 {self.rest}, {byte}", "c")
+            position = f.let(f"select i1 {inside}, i64 {byte}, i64 0", "i")
+            one = f.let(f"load i8, ptr {f.element(at, 'i8', position)}, align 1")
+            wide = f.let(f"zext i8 {one} to i32")
+            placed = f.let(f"shl i32 {wide}, {8 * byte}") if byte else wide
+            value = f.let(f"or i32 {value}, {placed}") if value else placed
+        return self.e.splat(value, "i32")
+
+    def _operand(self, quads: str) -> tuple[str, ...]:
+        return self.products.operand_a(flipped(self.e, quads) if self.flips else quads)
+
+    def load_a(self, at: str) -> tuple[str, ...]:
+        element = self.f.let(f"load i32, ptr {at}, align 1")
+        return self._operand(self.e.splat(element, "i32"))
+
+    def load_b(self, at: str, mask: str | None) -> tuple[str, ...]:
+        return self.products.operand_b(self.e.load(at, "i32", mask))
+
+    def multiply(self, a: tuple[str, ...], b: tuple[str, ...], total: str) -> str:
+        return self.products.add(total, a, b)
+
+
+def _without_segments(a: Loaded, segments: int) -> tuple[str, list[str]]:
+    base, strides = a.tensor("a")
+    return base, strides[: len(strides) - segments]
+
+
+class _QuadPackEmitter:
+    def __init__(self, kernel: QuadPackKernel, function: FunctionBuilder, target: Target) -> None:
+        self.k = kernel
+        self.f = f = function
+        self.lanes = vector_lanes("i32", target)
+        self.e = VectorEmitter(f, self.lanes)
+        self.kind = self.e.type("i32")
+        self.strip = kernel.vectors * self.lanes
+        self.products = QuadProducts(self.e, target)
+        a = Loaded(f, kernel.arguments)
+        self.batch, self.columns, self.depth = a.several("batch"), a["columns"], a["depth"]
+        self.source, (*self.batch_strides, column_stride, depth_stride) = a.tensor("source")
+        self.column_stride = "1" if kernel.order == "columns" else column_stride
+        self.depth_stride = "1" if kernel.order == "depth" else depth_stride
+        self.target, self.sums = a["target"], a["sums"]
+
+    def emit(self) -> None:
+        f = self.f
+        strips = f.let(f"udiv i64 {f.add(self.columns, self.strip - 1)}, {self.strip}", "i")
+        quads = f.let(f"lshr i64 {f.add(self.depth, QUAD - 1)}, 2", "i")
+        whole = f.let(f"lshr i64 {self.depth}, 2", "i")
+        unit = f.loop("%begin", "%end")
+        strip = f.let(f"urem i64 {unit.index}, {strips}", "i")
+        rest = f.let(f"udiv i64 {unit.index}, {strips}", "i")
+        offset = "0"
+        for axis in range(len(self.batch) - 1, -1, -1):
+            index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.batch[axis]}", "i")
+            offset = f.add(offset, f.mul(index, self.batch_strides[axis]))
+            if axis:
+                rest = f.let(f"udiv i64 {rest}, {self.batch[axis]}", "i")
+        target = f.element(self.target, "i32", f.mul(f.mul(unit.index, quads), self.strip))
+        sums = f.element(self.sums, "i32", f.mul(unit.index, self.strip))
+        for number in range(self.k.vectors):
+            column = f.add(f.mul(strip, self.strip), number * self.lanes)
+            count = f.sub(self.columns, column)
+            mask = self.e.mask_below(count)
+            if self.k.order != "columns":  # beyond the matrix its last column is repeated
+                column = f.min(column, f.sub(self.columns, 1))
+                count = f.sub(self.columns, column)
+            source = f.element(self.source, "i8", f.add(offset, f.mul(column, self.column_stride)))
+            columns = [source]
+            if self.k.order != "columns":
+                last = f.sub(count, 1)
+                columns = [f.element(source, "i8", f.mul(f.min(lane, last), self.column_stride)) for lane in range(self.lanes)]
+            place = f.element(target, "i32", number * self.lanes)
+            total = constant("i32", 0, self.lanes)
+            for begin, end, short in (("0", whole, False), (whole, quads, True)):
+                loop = f.loop(begin, end, 1, [(self.kind, total)])
+                value = self._quads(columns, f.mul(loop.index, QUAD), mask, short)
+                self.e.store(f.element(place, "i32", f.mul(loop.index, self.strip)), value, "i32")
+                (total,) = f.end(loop, [self._sum(loop.carry[0], value)])
+            self.e.store(f.element(sums, "i32", number * self.lanes), total, "i32")
+        f.end(unit)
+
+    def _sum(self, total: str, quads: str) -> str:
+        ones = constant("i32", _ONES, self.lanes)
+        return self.products.add(total, self.products.operand_a(ones), self.products.operand_b(quads))
+
+    def _quads(self, columns: list[str], depth: str, mask: str, short: bool) -> str:
+        """Four rows of a strip as one vector of quads; with `short`, some of the rows are beyond the depth: zeros."""
+        f = self.f
+        flips = offset_of_b(self.k.source) != 0
+        if self.k.order == "depth" and not short:
+            value = self._gather(columns, depth, "i32")
+            if flips:
+                value = flipped(self.e, value)
+        else:
+            value = ""
+            for row in range(QUAD):
+                position = f.add(depth, row)
+                inside = ""
+                if short:
+                    inside = f.let(f"icmp slt i64 {position}, {self.depth}", "c")
+                    position = f.let(f"select i1 {inside}, i64 {position}, i64 {depth}", "i")
+                offset = f.mul(position, self.depth_stride)
+                if self.k.order == "columns":
+                    one = self.e.load(f.element(columns[0], "i8", offset), "u8", mask)
+                else:
+                    one = self._gather(columns, offset, "i8")
+                wide = convert(self.e, one, "u8", "u32")
+                if flips:
+                    wide = f.let(f"xor {self.kind} {wide}, {constant('i32', 0x80, self.lanes)}")
+                if short:
+                    wide = f.let(f"select i1 {inside}, {self.kind} {wide}, {self.kind} zeroinitializer")
+                if row:
+                    wide = f.let(f"shl {self.kind} {wide}, {constant('i32', 8 * row, self.lanes)}")
+                value = f.let(f"or {self.kind} {value}, {wide}") if value else wide
+        # Columns beyond the matrix are zeros, so that their sums are, too.
+        return self.e.choose(mask, value, constant("i32", 0, self.lanes), "i32")
+
+    def _gather(self, columns: list[str], offset: str, element: str) -> str:
+        """What lies so many bytes down each column."""
+        f = self.f
+        value = "poison"
+        for lane, column in enumerate(columns):
+            one = f.let(f"load {element}, ptr {f.element(column, 'i8', offset)}, align 1")
+            value = f.let(f"insertelement <{self.lanes} x {element}> {value}, {element} {one}, i32 {lane}")
+        return value

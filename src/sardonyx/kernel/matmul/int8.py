@@ -1,0 +1,135 @@
+"""Products of 8-bit integers, summed exactly in 32 bits: C = A * B, with an epilogue on every element of C.
+
+The tiles are those of `kernel.matmul.matmul`; an element of A or B is a *quad*, the bytes of four consecutive k in 32 bits, which
+one instruction multiplies and adds up where the machine has one (`Target.has_int8_dot`).
+
+    A    rows of bytes, consecutive along k; the last quad of a row may be short
+    B    packed: strips one after the other, each [segments][quads][strip][4]; bytes beyond the depth or the columns are 0
+
+The depth may be divided into segments (`segments` axes): each is consecutive in A, with a stride from one to the next, as the
+rows of a window in an image are. Segments of B are filled up to whole quads.
+
+Machines multiply bytes of certain signs: those of B are signed, those of A have the sign that `sign_of_a` tells. A byte of the
+other sign is taken with its highest bit flipped, that is 128 more or less than it is; zero points move along (`offset_of_a`,
+`offset_of_b`), so that results stay the same. Sums wrap around at 32 bits, nothing saturates before.
+
+`QuadPackKernel` packs a B that is computed at run time, and adds up its columns on the way: what zero points need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
+from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, tallest, vector_lanes
+from sardonyx.kernel.matmul.pack import Order
+from sardonyx.target.target import Target
+
+Byte: TypeAlias = Literal["u8", "i8"]
+
+QUAD: Final = 4  # bytes of an element
+_FLIPPED: Final = 128  # what flipping the highest bit of a byte adds to it, or takes away
+# The most rows of a tile by registers and vectors of a strip where bytes are widened first, which takes registers.
+_TALLEST_WIDENED: Final = {16: {1: 9, 2: 4, 3: 2, 4: 1}, 32: {1: 12, 2: 10, 3: 6, 4: 5}}
+
+
+def sign_of_a(target: Target) -> Byte:
+    """The sign of A's bytes in a machine's products with signed bytes."""
+    return "u8" if target.architecture == "x86_64" else "i8"
+
+
+def offset_of_a(type: str, target: Target) -> int:
+    """What is added to the bytes of A, and to their zero points, before they are multiplied."""
+    if type == sign_of_a(target):
+        return 0
+    return _FLIPPED if type == "i8" else -_FLIPPED
+
+
+def offset_of_b(type: str) -> int:
+    """What is added to the bytes of B, and to their zero points, when they are packed."""
+    return 0 if type == "i8" else -_FLIPPED
+
+
+def tallest_tile(target: Target, vectors: int) -> int:
+    """The most rows of a tile."""
+    if target.has_int8_dot:
+        return tallest(target, vectors)
+    return _TALLEST_WIDENED[32 if target.registers >= 32 else 16][vectors]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Int8MatMulKernel(MatMulKernel):
+    """All that decides the code of a product of bytes; two equal ones share it."""
+
+    type: str = "i32"
+    b_type: str = "i32"  # a quad
+    b: Source = "packed"
+    unit_depth: bool = True
+    a_type: Byte
+    segments: int = 0  # axes of them
+    ragged: bool = True  # the depth of a segment may end inside a quad
+
+    def __post_init__(self) -> None:
+        MatMulKernel.__post_init__(self)
+        if (self.type, self.b_type, self.b, self.unit_depth) != ("i32", "i32", "packed", True):
+            raise ValueError("a product of bytes adds up in i32, and its B is packed in quads")
+
+    @property
+    def text(self) -> str:
+        """What the key is made of."""
+        return f"int8|{self.a_type}|{self.segments}|{self.ragged}|{super().text}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("batch", self.batch),
+            number("rows"),
+            number("columns"),
+            number("depth"),  # bytes of a segment
+            number("group"),  # blocks in a group
+            numbers("segments", self.segments),
+            tensor("a", self.batch + 1 + self.segments),  # strides: batch axes, row, segments
+            tensor("b", self.batch + 1),  # strides, in quads: batch axes, strip
+            tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuadPackKernel:
+    """All that decides the code of a kernel that packs a matrix of bytes into quads, in one segment.
+
+    strip s, quad q, column j of the strip, byte r   :=   matrix[4 * q + r, s * width + j] + offset_of_b
+
+    The parallel range counts strips.
+    """
+
+    source: Byte
+    batch: int
+    vectors: int  # in a strip
+    order: Order  # which axis of the matrix is consecutive
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"quad_pack|{self.source}|{self.batch}|{self.vectors}|{self.order}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        return Arguments(
+            numbers("batch", self.batch),
+            number("columns"),
+            number("depth"),
+            tensor("source", self.batch + 2),  # strides: batch axes, column, depth
+            address("target"),
+            address("sums"),  # of every column as it is packed, strip after strip
+        )
+
+
+def pack_units(kernel: QuadPackKernel, batch: Sequence[Dim], columns: Dim, target: Target) -> Dim:
+    """How many strips there are."""
+    return product([*batch, ceildiv(columns, kernel.vectors * vector_lanes("i32", target))])

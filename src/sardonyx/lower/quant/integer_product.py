@@ -1,0 +1,313 @@
+"""Products of 8-bit integers with zero points, on the kernels of `kernel.matmul.int8`.
+
+    sum over k of (a - az) * (b - bz)  =  sum of a * b  -  az * (sum of b - depth * bz)  -  bz * sum of a
+
+What the kernel adds up is the first sum; the other two belong to columns of B and to rows of A. Those of a constant B are known
+when the program is made, and multiplied by a constant zero point of A right then. Everything is exact modulo 2**32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
+from sardonyx.ir.graph import Value
+from sardonyx.ir.tensor import Array
+from sardonyx.kernel.epilogue import Epilogue, accumulator
+from sardonyx.kernel.expr import Expr, const, load, reduced
+from sardonyx.kernel.matmul.int8 import (
+    QUAD,
+    Byte,
+    Int8MatMulKernel,
+    QuadPackKernel,
+    offset_of_a,
+    offset_of_b,
+    pack_units,
+    tallest_tile,
+)
+from sardonyx.kernel.matmul.matmul import heights, strip_vectors, vector_lanes
+from sardonyx.kernel.matmul.pack import Order
+from sardonyx.lower.derived import is_fixed, numbers
+from sardonyx.lower.epilogue import OperandNumber, group_epilogue
+from sardonyx.lower.groups import Group
+from sardonyx.lower.loop_builder import loop_step, merge_axes
+from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.matmul.matmul import Columns, Product, as_matrices, is_unit
+from sardonyx.lower.views import with_axes
+from sardonyx.program.constants import Cut, transform
+from sardonyx.program.steps import KernelStep, View
+from sardonyx.target import cost
+
+ResultRule: TypeAlias = Callable[[OperandNumber, Expr], dict[Value, Expr]]
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Bytes and their zero point: one, or one for each row of A or column of B."""
+
+    view: View
+    zero_point: Value | View | None
+
+    @property
+    def type(self) -> Byte:
+        """Of the bytes."""
+        return "i8" if self.view.buffer.dtype is dtypes.INT8 else "u8"
+
+
+# Constants
+
+
+def _quad_cuts(matrices: Array, strip: int) -> list[Cut]:
+    """[..., segments, depth, columns] -> [..., strips, segments, quads, strip, 4]."""
+    batch = matrices.ndim - 3
+    return [*(Cut(axis, axis) for axis in range(batch)), Cut(batch + 2, batch, strip)]
+
+
+@transform("pack_quads", 1, _quad_cuts)
+def pack_quads(matrices: Array, strip: int) -> Array:
+    """[..., segments, depth, columns] as [..., strips, segments, quads, strip, 4] of signed bytes; zeros beyond the matrices."""
+    *batch, segments, depth, columns = matrices.shape
+    quads, strips = -(-depth // QUAD), -(-columns // strip)
+    signed = matrices if matrices.dtype == np.int8 else (matrices ^ np.uint8(128)).view(np.int8)
+    if quads * QUAD != depth or strips * strip != columns:
+        padded = np.zeros((*batch, segments, quads * QUAD, strips * strip), np.int8)
+        padded[..., :depth, :columns] = signed
+        signed = padded
+    parts = signed.reshape(*batch, segments, quads, QUAD, strips, strip)
+    front = len(batch)
+    return np.moveaxis(parts, (front + 3, front, front + 1, front + 4, front + 2), range(front, front + 5))
+
+
+@transform("sum_of_distances", 1)
+def sum_of_distances(matrices: Array, zero_point: Array | None) -> Array:
+    """The sums of [..., depth, columns] along the depth, every element as its distance to a zero point (of its column)."""
+    sums = matrices.sum(axis=-2, dtype=np.int64)
+    if zero_point is not None:
+        sums = sums - matrices.shape[-2] * zero_point.reshape(-1).astype(np.int64)
+    return np.asarray(sums.astype(np.int32))
+
+
+@transform("times_negated", 1)
+def times_negated(sums: Array, zero_point: int) -> Array:
+    """What a zero point of A takes away from every column."""
+    return (-zero_point * sums.astype(np.int64)).astype(np.int32)
+
+
+# The product
+
+
+class _Int8Product(Product):
+    def tile_kernel(self, b: Columns, a: View, batch: int, rows: Dim, whole: bool, epilogue: Epilogue) -> Int8MatMulKernel:
+        most = tallest_tile(self.ctx.target, b.vectors)
+        return Int8MatMulKernel(
+            a_type=Quantized(a, None).type,
+            batch=batch,
+            vectors=b.vectors,
+            rows=most,
+            heights=heights(rows, most),
+            whole=whole,
+            ragged=not isinstance(self.depth, int) or self.depth % QUAD != 0,
+            epilogue=epilogue,
+        )
+
+    def a_arguments(self, a: View, strides: Sequence[Dim]) -> dict[str, Any]:
+        return {"a": (a.address, strides), "segments": ()}
+
+    def bytes(self, elements: int) -> int:
+        return elements
+
+    def summable_a(self) -> View:
+        return self.a
+
+    def work(self, operations: int) -> Dim:
+        slots = dim_max(self.rows, 4) * product([*self.shape[:-2], self.columns]) * self.depth
+        return cost.int8_matmul(slots, product(self.shape), operations, self.ctx.target)
+
+
+def integer_product(ctx: LowerContext, group: Group, a: Quantized, b: Quantized, rule: ResultRule) -> None:
+    """The steps of a product of bytes; `rule` makes the root's results of the sum of products of distances."""
+    assert group.shape is not None
+    terms = _Terms(ctx, group, a, b)
+    epilogue = group_epilogue(ctx, group, lambda operand: rule(operand, terms.sum(operand)))
+    if not epilogue.stores:
+        return
+    first, second, shape, strides = as_matrices(terms.a, terms.b, epilogue, group.shape)
+    made = _Int8Product(ctx, group, first, second, epilogue, shape, strides, "i32")
+    made.check()
+    made.tiles(terms.columns, 1)
+
+
+class _Terms:
+    """The operands of a product as its kernel wants them, and what zero points take away."""
+
+    def __init__(self, ctx: LowerContext, group: Group, a: Quantized, b: Quantized) -> None:
+        self.ctx, self.group = ctx, group
+        self.left, self.right = a, b
+        self.a, self.b = a.view, b.view
+        if not is_unit(self.a, -1):
+            self.a = ctx.copy(self.a, ctx.scratch(self.a.buffer.dtype, self.a.shape, "rows"), "copy")
+        self.depth = _known(self.b.shape[-2 if len(self.b.shape) > 1 else -1], self.a.shape[-1])
+        self.matrix = self.b if len(self.b.shape) > 1 else with_axes(self.b, [1])
+        self.is_constant = is_fixed(self.matrix)
+        size = self.matrix.shape[-1]
+        self.vectors = strip_vectors(size, "i32", ctx.target)
+        self.strip = self.vectors * vector_lanes("i32", ctx.target)
+        quads = ceildiv(self.depth, QUAD)
+        if self.is_constant:
+            shape = numbers((*self.matrix.shape[:-2], ceildiv(size, self.strip), 1, quads, self.strip, QUAD))
+            inserted = with_axes(self.matrix, [len(self.matrix.shape) - 2])
+            packed = ctx.packed(pack_quads, (inserted,), self.strip, dtype=dtypes.INT8, shape=shape)
+            # The kernel counts in quads.
+            batch = View(packed.buffer, packed.shape[:-5], tuple(_over(stride) for stride in packed.strides[:-5]), 0)
+        else:
+            batch = self._packed()
+        self.columns = Columns("packed", batch, "i32", quads * self.strip, self.vectors)
+
+    def _packed(self) -> View:
+        """A step that packs B into scratch memory, and adds up its columns."""
+        ctx, b = self.ctx, self.matrix
+        *batch, _, columns = b.shape
+        strips, quads = ceildiv(columns, self.strip), ceildiv(self.depth, QUAD)
+        target = ctx.scratch(dtypes.INT32, (*batch, strips, quads, self.strip), "quads")
+        self.packed_sums = ctx.scratch(dtypes.INT32, (*batch, strips * self.strip), "sums of columns")
+        sizes, strides = merge_axes(batch, [b.strides[:-2]]) if batch else ([], [[]])
+        order: Order = "columns" if is_unit(b, -1) else "depth" if is_unit(b, -2) else "any"
+        kernel = QuadPackKernel(source=self.right.type, batch=len(sizes), vectors=self.vectors, order=order)
+        arguments = kernel.arguments.entries(
+            batch=sizes,
+            columns=columns,
+            depth=self.depth,
+            source=(b.address, (*strides[0], b.strides[-1], b.strides[-2])),
+            target=target.address,
+            sums=self.packed_sums.address,
+        )
+        elements = product([*sizes, columns, self.depth])
+        ctx.step(
+            KernelStep(
+                kernel,
+                arguments,
+                pack_units(kernel, sizes, columns, ctx.target),
+                cost.packed(elements, scattered=order != "columns"),
+                (b.buffer,),
+                (target.buffer, self.packed_sums.buffer),
+                f"pack for {self.group.label}",
+                tuple(node.label for node in self.group.nodes),
+            )
+        )
+        return View(target.buffer, target.shape[:-3], target.strides[:-3], 0)
+
+    # What is added to the sums
+
+    def sum(self, operand: OperandNumber) -> Expr:
+        """The sum of products of distances to the zero points."""
+        total = accumulator("i32")
+        target = self.ctx.target
+        a_zero = self._zero_point(self.left.zero_point, offset_of_a(self.left.type, target))
+        b_zero = self._zero_point(self.right.zero_point, offset_of_b(self.right.type))
+        if a_zero != 0:
+            total = total - self._of_columns(operand, a_zero, b_zero)
+        if b_zero != 0:
+            rows = load(operand(self._row_sums()), "i32") + self._times_depth(operand, offset_of_a(self.left.type, target))
+            total = total - rows * self._loaded(operand, b_zero, self._column)
+        return total
+
+    def _zero_point(self, value: Value | View | None, offset: int) -> int | tuple[View, int]:
+        """The number, if it is known and the same everywhere; else where it lies and what is to be added to it."""
+        if value is None:
+            return offset
+        if isinstance(value, View):
+            return value, offset
+        data = self.ctx.constant_data(value)
+        if data is not None and data.size:
+            elements = data.numpy().reshape(-1)
+            if (elements == elements[0]).all():
+                return int(elements[0]) + offset
+        return self.ctx.view(value), offset
+
+    def _loaded(self, operand: OperandNumber, zero: int | tuple[View, int], placed: Callable[[View], View]) -> Expr:
+        if isinstance(zero, int):
+            return const(zero, "i32")
+        view, offset = zero
+        single = set(view.shape) <= {1}
+        number = operand(View(view.buffer, (), (), view.offset) if single else placed(view))
+        return load(number, view.buffer.dtype.name).cast("i32") + const(offset, "i32")
+
+    def _times_depth(self, operand: OperandNumber, number: int) -> Expr:
+        if isinstance(self.depth, int) or number == 0:
+            return const(number * self.depth if isinstance(self.depth, int) else 0, "i32")
+        sizes = self.ctx.sizes([self.depth], "depth")
+        return load(operand(View(sizes.buffer, (), ())), "i64").cast("i32") * const(number, "i32")
+
+    def _of_columns(self, operand: OperandNumber, a_zero: int | tuple[View, int], b_zero: int | tuple[View, int]) -> Expr:
+        """A's zero point times the sums of distances of B's columns."""
+        ctx, zero = self.ctx, self.right.zero_point
+        if isinstance(zero, Value):
+            zero = ctx.view(zero)
+        if self.is_constant and (zero is None or is_fixed(zero)):
+            shape = numbers((*self.matrix.shape[:-2], self.matrix.shape[-1]))
+            sums = ctx.packed(sum_of_distances, (self.matrix, zero), dtype=dtypes.INT32, shape=shape)
+            if isinstance(a_zero, int):
+                made = ctx.packed(times_negated, (sums,), a_zero, dtype=dtypes.INT32, shape=shape)
+                return -load(operand(self._column(made)), "i32")
+            return load(operand(self._column(sums)), "i32") * self._loaded(operand, a_zero, self._row)
+        if self.is_constant:
+            shape = numbers((*self.matrix.shape[:-2], self.matrix.shape[-1]))
+            sums = ctx.packed(sum_of_distances, (self.matrix, None), dtype=dtypes.INT32, shape=shape)
+            b_zero = self._zero_point(zero, 0)
+        else:
+            sums = View(self.packed_sums.buffer, (*self.packed_sums.shape[:-1], self.matrix.shape[-1]), self.packed_sums.strides)
+        columns = load(operand(self._column(sums)), "i32")
+        if b_zero != 0:
+            columns = columns - self._times_depth(operand, 1) * self._loaded(operand, b_zero, self._column)
+        return columns * self._loaded(operand, a_zero, self._row)
+
+    def _row_sums(self) -> View:
+        """A step that adds up the rows of A."""
+        a = self.a
+        sums = self.ctx.scratch(dtypes.INT32, a.shape[:-1], "sums of rows")
+        along = View(sums.buffer, a.shape, (*sums.strides, 0))
+        types = [a.buffer.dtype.name, "i32"]
+        total = reduced("sum", load(0, types[0]).cast("i32"), 1)
+        label = f"sums of rows for {self.group.label}"
+        nodes = tuple(node.label for node in self.group.nodes)
+        self.ctx.step(
+            loop_step(
+                a.shape,
+                [a, along],
+                types,
+                (),
+                target=self.ctx.target,
+                label=label,
+                nodes=nodes,
+                results=[(1, total)],
+                reduce="inner",
+            )
+        )
+        return self._row(sums)
+
+    def _row(self, view: View) -> View:
+        """A number for each row, as it broadcasts to the result; a vector has one row, without an axis."""
+        if len(self.left.view.shape) == 1:
+            return View(view.buffer, (), (), view.offset)
+        return view if len(self.right.view.shape) == 1 else with_axes(view, [len(view.shape)])
+
+    def _column(self, view: View) -> View:
+        """A number for each column of each matrix, as it broadcasts to the result."""
+        if len(self.right.view.shape) == 1:
+            return View(view.buffer, (), (), view.offset)
+        if len(view.shape) == 1 or len(self.left.view.shape) == 1:
+            return view
+        return with_axes(view, [len(view.shape) - 1])
+
+
+def _known(first: Dim, second: Dim) -> Dim:
+    return first if isinstance(first, int) else second
+
+
+def _over(stride: Dim) -> Dim:
+    return stride // QUAD if isinstance(stride, int) else ceildiv(stride, QUAD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from sardonyx import dtypes
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.emit import EMITTERS
+from sardonyx.codegen.emit import EMITTERS, emitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.arguments import Arguments, address, addresses, number, numbers, tensor, tensors
 from sardonyx.program.steps import Address, Buffer, Storage
@@ -79,8 +80,11 @@ def test_an_emitter_loads_them_by_name() -> None:
     assert "i64 11" in text  # the last entry
 
 
-@pytest.mark.parametrize("specification", EMITTERS, ids=lambda each: each.__name__)
-def test_every_specification_is_keyword_only_and_owns_its_record(specification: type[Any]) -> None:
+@pytest.mark.parametrize("name", EMITTERS)
+def test_every_specification_is_keyword_only_and_owns_its_record(name: str) -> None:
+    place, _, class_name = name.rpartition(".")
+    specification = getattr(importlib.import_module(f"sardonyx.kernel.{place}"), class_name)
+    assert callable(emitter(specification))
     assert specification.__dataclass_params__.frozen
     assert all(field.kw_only for field in dataclasses.fields(specification))
     assert isinstance(inspect.getattr_static(specification, "arguments"), property)

@@ -1,103 +1,67 @@
-"""Kernel specifications -> LLVM IR: which emitter writes which kernel."""
+"""Kernel specifications -> LLVM IR: which emitter writes which kernel.
+
+Emitters go by name and are imported when a kernel of theirs is compiled: a model needs few of them.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
-from sardonyx.codegen.attention.attention import emit_attention
-from sardonyx.codegen.conv.conv import emit_conv
-from sardonyx.codegen.conv.conv_layout import emit_layout, emit_shift, emit_surround
-from sardonyx.codegen.conv.conv_narrow import emit_narrow
-from sardonyx.codegen.conv.conv_resize import emit_resize
-from sardonyx.codegen.conv.conv_window import emit_global_pool, emit_window
 from sardonyx.codegen.function import FunctionBuilder, module
-from sardonyx.codegen.indexing.compact import emit_count_kernel, emit_places_kernel, emit_starts_kernel
-from sardonyx.codegen.indexing.indexing import emit_index_kernel
-from sardonyx.codegen.indexing.switch import emit_switch_kernel
-from sardonyx.codegen.indexing.transpose import emit_transpose_kernel
-from sardonyx.codegen.indexing.write import emit_write_kernel
 from sardonyx.codegen.loader import ENTRY
-from sardonyx.codegen.loops import emit_loop_kernel
-from sardonyx.codegen.matmul.dot import emit_dot_kernel
-from sardonyx.codegen.matmul.int8 import emit_int8_matmul_kernel, emit_quad_pack_kernel
-from sardonyx.codegen.matmul.interleave import emit_interleave_kernel
-from sardonyx.codegen.matmul.matmul import emit_matmul_kernel
-from sardonyx.codegen.matmul.pack import emit_pack_kernel
-from sardonyx.codegen.pool.max_places import emit_max_places
-from sardonyx.codegen.pool.pool import emit_pool
-from sardonyx.codegen.rnn.rnn import emit_recurrent
-from sardonyx.codegen.rows.scan import emit_scan_kernel
-from sardonyx.codegen.rows.sort import emit_sort_kernel
-from sardonyx.codegen.rows.topk import emit_topk_kernel
-from sardonyx.codegen.sampling.resample import emit_resample_kernel
-from sardonyx.codegen.sampling.sample import emit_sample_kernel
-from sardonyx.codegen.sampling.suppress import emit_list_kernel, emit_suppress_kernel
-from sardonyx.kernel.attention.attention import AttentionKernel
-from sardonyx.kernel.conv.conv import ConvKernel
-from sardonyx.kernel.conv.layout import LayoutKernel, ShiftKernel, SurroundKernel
-from sardonyx.kernel.conv.window import GlobalPoolKernel, NarrowKernel, WindowKernel
-from sardonyx.kernel.indexing.compact import CountKernel, PlacesKernel, StartsKernel
-from sardonyx.kernel.indexing.indexing import IndexKernel
-from sardonyx.kernel.indexing.switch import SwitchKernel
-from sardonyx.kernel.indexing.transpose import TransposeKernel
-from sardonyx.kernel.indexing.write import WriteKernel
-from sardonyx.kernel.loops import LoopKernel
-from sardonyx.kernel.matmul.dot import DotKernel
-from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
-from sardonyx.kernel.matmul.interleave import InterleaveKernel
-from sardonyx.kernel.matmul.matmul import MatMulKernel
-from sardonyx.kernel.matmul.pack import PackKernel
-from sardonyx.kernel.pool.pool import MaxPlacesKernel, PoolKernel
-from sardonyx.kernel.rnn.rnn import RecurrentKernel
-from sardonyx.kernel.rows.scan import ScanKernel
-from sardonyx.kernel.rows.sort import SortKernel
-from sardonyx.kernel.rows.topk import TopKKernel
-from sardonyx.kernel.sampling.resample import ResampleKernel
-from sardonyx.kernel.sampling.resize import ResizeKernel
-from sardonyx.kernel.sampling.sample import SampleKernel
-from sardonyx.kernel.sampling.suppress import ListKernel, SuppressKernel
 from sardonyx.target.target import Target
 
 Emitter = Callable[[Any, str, Target], FunctionBuilder]
 
-EMITTERS: Final[dict[type[Any], Emitter]] = {
-    LoopKernel: emit_loop_kernel,
-    TransposeKernel: emit_transpose_kernel,
-    IndexKernel: emit_index_kernel,
-    ScanKernel: emit_scan_kernel,
-    ResampleKernel: emit_resample_kernel,
-    SampleKernel: emit_sample_kernel,
-    TopKKernel: emit_topk_kernel,
-    SortKernel: emit_sort_kernel,
-    SuppressKernel: emit_suppress_kernel,
-    ListKernel: emit_list_kernel,
-    InterleaveKernel: emit_interleave_kernel,
-    CountKernel: emit_count_kernel,
-    StartsKernel: emit_starts_kernel,
-    PlacesKernel: emit_places_kernel,
-    WriteKernel: emit_write_kernel,
-    SwitchKernel: emit_switch_kernel,
-    MatMulKernel: emit_matmul_kernel,
-    PackKernel: emit_pack_kernel,
-    Int8MatMulKernel: emit_int8_matmul_kernel,
-    QuadPackKernel: emit_quad_pack_kernel,
-    RecurrentKernel: emit_recurrent,
-    AttentionKernel: emit_attention,
-    PoolKernel: emit_pool,
-    MaxPlacesKernel: emit_max_places,
-    DotKernel: emit_dot_kernel,
-    ConvKernel: emit_conv,
-    WindowKernel: emit_window,
-    NarrowKernel: emit_narrow,
-    GlobalPoolKernel: emit_global_pool,
-    ResizeKernel: emit_resize,
-    LayoutKernel: emit_layout,
-    ShiftKernel: emit_shift,
-    SurroundKernel: emit_surround,
+EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.codegen`
+    "loops.LoopKernel": "loops.emit_loop_kernel",
+    "indexing.transpose.TransposeKernel": "indexing.transpose.emit_transpose_kernel",
+    "indexing.indexing.IndexKernel": "indexing.indexing.emit_index_kernel",
+    "rows.scan.ScanKernel": "rows.scan.emit_scan_kernel",
+    "sampling.resample.ResampleKernel": "sampling.resample.emit_resample_kernel",
+    "sampling.sample.SampleKernel": "sampling.sample.emit_sample_kernel",
+    "rows.topk.TopKKernel": "rows.topk.emit_topk_kernel",
+    "rows.sort.SortKernel": "rows.sort.emit_sort_kernel",
+    "sampling.suppress.SuppressKernel": "sampling.suppress.emit_suppress_kernel",
+    "sampling.suppress.ListKernel": "sampling.suppress.emit_list_kernel",
+    "matmul.interleave.InterleaveKernel": "matmul.interleave.emit_interleave_kernel",
+    "indexing.compact.CountKernel": "indexing.compact.emit_count_kernel",
+    "indexing.compact.StartsKernel": "indexing.compact.emit_starts_kernel",
+    "indexing.compact.PlacesKernel": "indexing.compact.emit_places_kernel",
+    "indexing.write.WriteKernel": "indexing.write.emit_write_kernel",
+    "indexing.switch.SwitchKernel": "indexing.switch.emit_switch_kernel",
+    "matmul.matmul.MatMulKernel": "matmul.matmul.emit_matmul_kernel",
+    "matmul.int8.Int8MatMulKernel": "matmul.int8.emit_int8_matmul_kernel",
+    "matmul.int8.QuadPackKernel": "matmul.int8.emit_quad_pack_kernel",
+    "matmul.pack.PackKernel": "matmul.pack.emit_pack_kernel",
+    "rnn.rnn.RecurrentKernel": "rnn.rnn.emit_recurrent",
+    "attention.attention.AttentionKernel": "attention.attention.emit_attention",
+    "pool.pool.PoolKernel": "pool.pool.emit_pool",
+    "pool.pool.MaxPlacesKernel": "pool.max_places.emit_max_places",
+    "matmul.dot.DotKernel": "matmul.dot.emit_dot_kernel",
+    "conv.conv.ConvKernel": "conv.conv.emit_conv",
+    "conv.window.WindowKernel": "conv.conv_window.emit_window",
+    "conv.window.NarrowKernel": "conv.conv_narrow.emit_narrow",
+    "conv.window.GlobalPoolKernel": "conv.conv_window.emit_global_pool",
+    "sampling.resize.ResizeKernel": "conv.conv_resize.emit_resize",
+    "conv.layout.LayoutKernel": "conv.conv_layout.emit_layout",
+    "conv.layout.ShiftKernel": "conv.conv_layout.emit_shift",
+    "conv.layout.SurroundKernel": "conv.conv_layout.emit_surround",
 }
+
+
+@cache
+def emitter(specification: type[Any]) -> Emitter:
+    """The function that writes the kernels of a specification."""
+    name = f"{specification.__module__}.{specification.__name__}".removeprefix("sardonyx.kernel.")
+    place, _, function = EMITTERS[name].rpartition(".")
+    found: Emitter = getattr(importlib.import_module(f"sardonyx.codegen.{place}"), function)
+    return found
 
 
 def kernel_ir(kernel: Any, target: Target) -> str:
     """The LLVM IR of a kernel."""
-    return module(EMITTERS[type(kernel)](kernel, ENTRY, target))
+    return module(emitter(type(kernel))(kernel, ENTRY, target))

@@ -114,6 +114,19 @@ def test_an_installed_package_is_known_by_its_record(package: Path) -> None:
     assert version(package) != first
 
 
+def test_the_contents_of_folders_are_those_of_files_or_of_the_record(package: Path) -> None:
+    assert list(sources.contents_of("ops", root=str(package))) == [
+        b"ops/__init__.py", b"# ops/__init__.py\n", b"ops/conv.py", b"# ops/conv.py\n",
+        b"ops/signatures/ai.onnx.txt", b"# ops/signatures/ai.onnx.txt\n",
+    ]  # fmt: skip
+    record = record_of(package)
+    record.parent.mkdir()
+    line = "sardonyx/ops/conv.py,sha256=def,14"
+    compiled = "sardonyx/ops/__pycache__/conv.cpython-311.pyc,,"
+    record.write_text(f"sardonyx/__init__.py,sha256=abc,17\n{line}\n{compiled}\n", "utf-8")
+    assert list(sources.contents_of("ops", root=str(package))) == [line.encode()]
+
+
 def test_an_editable_install_is_a_checkout(package: Path) -> None:
     record = record_of(package)
     record.parent.mkdir()

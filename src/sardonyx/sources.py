@@ -12,6 +12,7 @@ import struct
 import sys
 import time
 import zlib
+from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
@@ -69,6 +70,19 @@ def installed_record(root: str = ROOT) -> bytes | None:
     return record if f"{package}/__init__.py,sha256=".encode() in record else None
 
 
+def contents_of(*folders: str, root: str = ROOT) -> Iterator[bytes]:
+    """What is in the files of some folders; of an installed package their lines of the RECORD, which are digests."""
+    record = installed_record(root)
+    if record is not None:
+        starts = tuple(f"{os.path.basename(root)}/{folder}/".encode() for folder in folders)
+        yield from (line for line in record.splitlines() if line.startswith(starts) and not line.endswith(b",,"))
+        return
+    for folder in folders:
+        for name in _walk(root, f"{folder}/")[1]:
+            yield name.encode()
+            yield _content(os.open(f"{root}/{name}", _FLAGS), _LARGEST)
+
+
 def _content(descriptor: int, size: int) -> bytes:
     """What is in an open file, which is closed; nothing if it cannot be read."""
     try:
@@ -88,11 +102,11 @@ def _times(folder: str) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_ctime_ns
 
 
-def _walk(root: str) -> tuple[dict[str, tuple[int, int]], list[str]]:
-    """All folders of the package with the times of their changes, and all files; both by their path from the root."""
+def _walk(root: str, start: str = "") -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """All folders from one on with the times of their changes, and all files in them; both by their path from the root."""
     folders: dict[str, tuple[int, int]] = {}
     files = []
-    waiting = [""]
+    waiting = [start]
     while waiting:
         folder = waiting.pop()
         folders[folder] = _times(f"{root}/{folder}")  # first: what changes from now on is seen the next time

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
 from sardonyx.codegen.function import FunctionBuilder, module
@@ -53,7 +52,6 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
 }
 
 
-@cache
 def emitter(specification: type[Any]) -> Emitter:
     """The function that writes the kernels of a specification."""
     name = f"{specification.__module__}.{specification.__name__}".removeprefix("sardonyx.kernel.")

@@ -10,7 +10,6 @@ import struct
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
@@ -18,17 +17,16 @@ from sardonyx.codegen.drivers import driver_ir
 from sardonyx.codegen.loader import ENTRY, LoadedCode, load
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.forks import held_off
+from sardonyx.sources import contents_of
 from sardonyx.target.target import Target
 
 
 @cache
 def source_version() -> str:
     """A hash of the code generator's own source: changed emitters never meet old objects."""
-    root = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for folder in ("codegen", "kernel", "target"):
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
+    for content in contents_of("codegen", "kernel", "target"):
+        digest.update(content)
     return digest.hexdigest()[:16]
 
 

@@ -54,6 +54,7 @@ LAYERS = {
     "datasets": 14,
     "transformers": 14,
     "as_onnxruntime": 14,
+    "minimal": 14,
     "cli": 14,
     "__init__": 15,  # the public names
     "__main__": 15,

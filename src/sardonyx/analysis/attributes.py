@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from sardonyx.ir.graph import Attr, AttrKind, Node
-from sardonyx.ir.tensor import Array, Tensor
+from sardonyx.ir.attributes import attribute_value
+from sardonyx.ir.graph import Attr, Node
 from sardonyx.ops.signature import signature
 
 
@@ -33,21 +33,3 @@ def attribute_values(node: Node, bindings: Mapping[str, Attr] | None = None) -> 
         if source is not None and source.value is not None:
             values[attr.name] = attribute_value(source)
     return values
-
-
-def attribute_value(attr: Attr) -> Any:
-    """One attribute's value as an operator takes it."""
-    if attr.kind is AttrKind.TENSOR:
-        return _read_only(attr.value)
-    if attr.kind is AttrKind.TENSORS:
-        return tuple(map(_read_only, attr.value))
-    if attr.kind in (AttrKind.FLOATS, AttrKind.INTS, AttrKind.STRINGS):
-        return tuple(attr.value)
-    return attr.value
-
-
-def _read_only(tensor: Tensor) -> Array:
-    """The data of an attribute; what leaves a program and is read-only is copied, so nobody can change it."""
-    array = tensor.numpy()
-    array.flags.writeable = False
-    return array

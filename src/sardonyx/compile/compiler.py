@@ -36,6 +36,7 @@ from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
+from sardonyx.matching.signatures import resolver_of
 from sardonyx.options import environment
 from sardonyx.passes.apply_overrides import (
     free_parameters,
@@ -103,7 +104,7 @@ def _refuse(problems: Iterable[Problem]) -> None:
 
 def _divided(model: Model, providers: Sequence[ExecutionProvider]) -> HostProvider:
     """Divide a model between providers; the one that runs it."""
-    host = divide(model.graph, providers)
+    host = divide(model.graph, providers, resolver_of(model.type_arguments))
     _refuse(unknown_operators(model.graph))
     if host is not None:
         return host

@@ -18,6 +18,7 @@ from sardonyx.compile_options import CompileOptions
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node, needed_nodes
+from sardonyx.matching.kernels import TypeResolver
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
 from sardonyx.plan.plan import ExecutionPlan, Port
@@ -100,17 +101,17 @@ def make_provider(name: str, options: CompileOptions, built_in: Mapping[str, typ
     return made
 
 
-def divide(graph: Graph, providers: Sequence[ExecutionProvider]) -> HostProvider | None:
+def divide(graph: Graph, providers: Sequence[ExecutionProvider], resolver: TypeResolver) -> HostProvider | None:
     """Let providers claim their regions; the one that takes the rest, None if no provider does."""
     claiming: list[ExecutionProvider] = []
     for provider in providers:
         if isinstance(provider, HostProvider):
-            partition(graph, claiming)
+            partition(graph, claiming, resolver)
             claiming = []
             if provider.takes_all(graph):
                 return provider
         claiming.append(provider)
-    partition(graph, claiming)
+    partition(graph, claiming, resolver)
     return None
 
 

@@ -119,17 +119,17 @@ class KernelTable:
         """All kernels of an operator."""
         return self._kernels.get((domain, operator), ())
 
-    def find(self, node: Node) -> KernelDef | None:
-        """The kernel that serves a node; None if there is none."""
+    def find(self, node: Node, resolver: TypeResolver | None = None) -> KernelDef | None:
+        """The kernel that serves a node; None if there is none. `resolver` is that of the node's model, if it has one."""
         for kernel in self.candidates(node.domain, node.op_type):
-            if not kernel.mismatch(node, self._resolver):
+            if not kernel.mismatch(node, resolver or self._resolver):
                 return kernel
         return None
 
-    def mismatches(self, node: Node) -> list[str]:
+    def mismatches(self, node: Node, resolver: TypeResolver | None = None) -> list[str]:
         """Why no kernel serves a node, a sentence for each candidate; empty if one does."""
         candidates = self.candidates(node.domain, node.op_type)
         if not candidates:
             return [f"there is no kernel for {node.domain or 'ai.onnx'} {node.op_type}"]
-        reasons = [kernel.mismatch(node, self._resolver) for kernel in candidates]
+        reasons = [kernel.mismatch(node, resolver or self._resolver) for kernel in candidates]
         return reasons if all(reasons) else []

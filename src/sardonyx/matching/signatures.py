@@ -43,6 +43,24 @@ def _arguments(domain: str, name: str, version: int) -> Mapping[str, tuple[Forma
 SIGNATURES: Final[TypeResolver] = SignatureResolver()
 
 
+class _StatedFirst:
+    """What a model's file says of its operators; the operator table speaks for those it says nothing about."""
+
+    def __init__(self, stated: KernelTypeStrResolver) -> None:
+        self._stated = stated
+
+    def arguments(self, node: Node, constraint: str) -> Sequence[FormalArgument] | None:
+        return (self._stated if self._stated.knows(node) else SIGNATURES).arguments(node, constraint)
+
+    def since_version(self, node: Node) -> int:
+        return (self._stated if self._stated.knows(node) else SIGNATURES).since_version(node)
+
+
+def resolver_of(stated: TypeArguments | None) -> TypeResolver:
+    """The resolver for the nodes of a model; `stated` is what its file says of its operators' types, if it does."""
+    return SIGNATURES if stated is None else _StatedFirst(KernelTypeStrResolver(stated))
+
+
 class TableFacts:
     """What the operator table knows beyond a graph, for formats that write it down (`formats.ort.write.OperatorFacts`).
 

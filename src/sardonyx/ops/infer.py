@@ -22,7 +22,6 @@ from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim, Expectation
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.types import OptionalType, SequenceType, Shape, TensorType, Type, format_shape
-from sardonyx.ops.signature import signature
 
 InferOne: TypeAlias = Union[Shape, Type, None]
 InferResult: TypeAlias = Union[InferOne, list[InferOne]]
@@ -118,6 +117,8 @@ class InferContext:
         type_ = self.type(index)
         shape = type_.shape if isinstance(type_, TensorType) else None
         if shape is not None and (len(shape) != rank if rank is not None else len(shape) < least):
+            from sardonyx.ops.signature import signature  # lazy: only the message needs it, and a minimal session has no tables
+
             sig = signature(self.node.domain, self.node.op_type, self.node.version)
             formal = None if sig is None else sig.input_at(index)
             name = f"input {index}" if formal is None else f"input {index} ({formal.name})"

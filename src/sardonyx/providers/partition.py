@@ -21,6 +21,8 @@ from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Function, Graph, Node, Value, is_constant, walk
 from sardonyx.ir.region import FROM_HOST, REGION, TO_HOST, NodeName, ProviderRegion, region_node, region_of
 from sardonyx.ir.types import TensorType, Type
+from sardonyx.matching.kernels import TypeResolver
+from sardonyx.matching.signatures import SIGNATURES
 from sardonyx.providers.connected import detour, predecessors
 from sardonyx.providers.protocol import ClaimedRegion, Declined, Device, ExecutionProvider, GraphView, RegionFunction
 
@@ -28,29 +30,29 @@ _log = logging.getLogger("sardonyx")
 _SHOWN: Final = 6  # nodes of a region that a message names
 
 
-def partition(graph: Graph, providers: Iterable[ExecutionProvider]) -> None:
+def partition(graph: Graph, providers: Iterable[ExecutionProvider], resolver: TypeResolver = SIGNATURES) -> None:
     """Let providers take what they claim of a graph and of its bodies, each of what those before it have left."""
     devices: dict[Node, Device] = {}
     for provider in providers:
-        _let_claim(graph, provider, devices)
+        _let_claim(graph, provider, devices, resolver)
     if devices:
         for inner in (graph, *(body for node in graph.nodes for body in _bodies(node))):
             _copy_at_borders(inner, devices)
 
 
-def _let_claim(graph: Graph, provider: ExecutionProvider, devices: dict[Node, Device]) -> None:
-    for number, nodes in enumerate(_claims(provider, view_of(graph))):
+def _let_claim(graph: Graph, provider: ExecutionProvider, devices: dict[Node, Device], resolver: TypeResolver) -> None:
+    for number, nodes in enumerate(_claims(provider, view_of(graph, resolver))):
         made = _collapse(graph, provider, nodes, f"{provider.name}_{graph.name}_{number}")
         if made is not None and provider.device is not None:
             devices[made] = provider.device
     for node in list(graph.nodes):
         for body in node.subgraphs():
-            _let_claim(body, provider, devices)
+            _let_claim(body, provider, devices, resolver)
 
 
-def view_of(graph: Graph) -> GraphView:
+def view_of(graph: Graph, resolver: TypeResolver = SIGNATURES) -> GraphView:
     """A graph as the next provider sees it."""
-    return GraphView(graph, [node for node in graph.nodes if not _is_taken(node)])
+    return GraphView(graph, [node for node in graph.nodes if not _is_taken(node)], resolver)
 
 
 def _is_taken(node: Node) -> bool:

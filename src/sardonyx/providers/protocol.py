@@ -24,6 +24,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from numpy.typing import NDArray
 
 from sardonyx.ir.graph import Graph, Node, Value
+from sardonyx.matching.kernels import TypeResolver
+from sardonyx.matching.signatures import SIGNATURES
 from sardonyx.providers.connected import connected_regions
 
 RegionFunction: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
@@ -61,6 +63,7 @@ class GraphView:
 
     graph: Graph
     nodes: Sequence[Node]
+    resolver: TypeResolver = SIGNATURES  # says which arguments of a node a type constraint is about: see `matching`
 
     def regions(self, claimed: Iterable[Node]) -> list[list[Node]]:
         """The largest connected regions that can be made of these nodes."""

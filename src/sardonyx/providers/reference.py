@@ -8,10 +8,9 @@ from typing import Final
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.region import NodeName, region_of
-from sardonyx.matching.kernels import KernelDef, KernelTable
+from sardonyx.matching.definitions import DefinitionTable
 from sardonyx.matching.signatures import SignatureResolver
-from sardonyx.ops import registry
-from sardonyx.ops.registry import OpDef
+from sardonyx.ops.definition import OpDef
 from sardonyx.plan.host_step import host_step, required_definition
 from sardonyx.plan.plan import ExecutionPlan, HostStep
 from sardonyx.program.calls import HostNode
@@ -25,24 +24,7 @@ class _Opsets(SignatureResolver):
         return node.version
 
 
-class DefinitionTable(KernelTable):
-    """The definitions of operators as kernels: each for its opset versions, and for all types."""
-
-    def __init__(self) -> None:
-        super().__init__((), _Opsets())
-
-    def candidates(self, domain: str, operator: str) -> Sequence[KernelDef]:
-        """The definitions of an operator, read when it is first asked for."""
-        found = self._kernels.get((domain, operator))
-        if found is None:
-            known = registry.definitions_of(domain, operator)
-            ends = [*(following.since - 1 for following in known[1:]), None]
-            found = [KernelDef(operator, domain, (each.since, end), kernel=each) for each, end in zip(known, ends)]
-            self._kernels[domain, operator] = found
-        return found
-
-
-DEFINITIONS: Final = DefinitionTable()
+DEFINITIONS: Final = DefinitionTable(_Opsets())
 
 
 def definition_of(node: Node) -> OpDef | None:

@@ -99,6 +99,29 @@ class ModelDescription:
     overridable: list[NodeArg]
     metadata: ModelMetadata
 
+    @classmethod
+    def of(
+        cls,
+        ports: tuple[Sequence[Port], Sequence[Port], Sequence[Port]],
+        declared: Mapping[str, Type | None],
+        written: Mapping[str, Mapping[str, str]],
+        metadata: ModelMetadata,
+    ) -> ModelDescription:
+        """What is told of a program with these inputs, outputs and replaceable initializers.
+
+        `declared` has the types that the model states of its outputs, `written` the metadata of inputs and outputs.
+        """
+        inputs, outputs, overridable = ports
+        return cls(
+            inputs=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in inputs],
+            outputs=[
+                NodeArg.of(port.name, declared_type(declared.get(port.name), port.type), written.get(port.name))
+                for port in outputs
+            ],
+            overridable=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in overridable],
+            metadata=metadata,
+        )
+
 
 def to_plain(ports: Sequence[Sequence[Port]], description: ModelDescription) -> Description:
     """Ports (inputs, outputs, overridable initializers) and a description as a program file holds them."""

@@ -28,7 +28,7 @@ from sardonyx.passes.expand_functions import ExpandFunctions
 from sardonyx.passes.widen_half import WidenHalf
 from sardonyx.plan.native import constant_keys
 from sardonyx.runtime import saved
-from sardonyx.runtime.ports import ModelDescription, ModelMetadata, NodeArg, declared_type, to_plain
+from sardonyx.runtime.ports import ModelDescription, ModelMetadata, to_plain
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.specialisations import SpecialisationKey
 from sardonyx.session.opening import Opened, ProviderSettings
@@ -75,15 +75,8 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
     with _span(profiler, "session_initialization"):
         program = compile_model(model, compile_options, save_if_asked)
     opening.stop_if_cancelled()
-    description = ModelDescription(
-        inputs=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.inputs],
-        outputs=[
-            NodeArg.of(port.name, declared_type(declared.get(port.name), port.type), written.get(port.name))
-            for port in program.outputs
-        ],
-        overridable=[NodeArg.of(port.name, port.type, written.get(port.name)) for port in program.overridable_initializers],
-        metadata=metadata,
-    )
+    ports = program.inputs, program.outputs, program.overridable_initializers
+    description = ModelDescription.of(ports, declared, written, metadata)
     if place is not None:
         _save(place, program, description, looked_at)
     opened = Opened(options, providers, program, lambda: description, profiler)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sardonyx import errors
 from sardonyx.forks import held_off, importing
@@ -82,6 +82,8 @@ class InferenceSession:
     names, or (name, options) pairs, by falling priority; what no other provider takes runs on the CPU.
     """
 
+    _how_to_open: ClassVar[type[Opening]] = Opening
+
     def __init__(
         self,
         path_or_bytes: Any,
@@ -99,7 +101,7 @@ class InferenceSession:
         disabled = frozenset(kwargs.get("disabled_optimizers") or ())
         # as it was given, unlike the opening's: programs look for other files beside the model
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
-        self._opening = Opening(path_or_bytes, options, disabled, int(from_model) == 1)
+        self._opening = self._how_to_open(path_or_bytes, options, disabled, int(from_model) == 1)
         names, settings = check_and_normalize_provider_args(providers, provider_options)
         if names and options.has_providers():
             warnings.warn(

@@ -89,12 +89,16 @@ class Opening:
             place = self._saved_place(options, chosen)
             opened = self._open_saved(place, options, chosen) if place is not None and use_saved else None
         if opened is None:
-            with held_off:
-                from sardonyx.session.full_opening import open_fully  # lazy: it brings the whole compiler
-
-                opened = open_fully(self, options, chosen, place)
+            opened = self._open_fully(options, chosen, place)
         self._log(opened)
         return opened
+
+    def _open_fully(self, options: SessionOptions, providers: ProviderSettings, place: saved.CacheEntry | None) -> Opened:
+        """Open the model itself; `place` is where its program may be saved."""
+        with held_off:
+            from sardonyx.session.full_opening import open_fully  # lazy: it brings the whole compiler
+
+            return open_fully(self, options, providers, place)
 
     def data_folder(self, options: SessionOptions) -> str:
         """Where the model's external data is looked for; "" where there is no such place."""

@@ -16,10 +16,10 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, dim_max
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import EvalContext, Trait, op
 
 BLOCK_BYTES: Final = 32 << 20  # of scores held at once
 

@@ -17,9 +17,9 @@ from sardonyx.ir.dims import Dim, floordiv
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.attention.attention import attend, merge_heads, split_heads
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import EvalContext, Trait, op
 
 MICROSOFT = "com.microsoft"
 _LOWEST = np.finfo(np.float32).min

@@ -18,10 +18,10 @@ from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.attention.attention import attend, merge_heads, split_heads
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.attention.contrib_rotary import rotate_at
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import Trait, op
 
 
 def _heads_of(query: Array, key: Array | None, value: Array | None, heads: int, kv_heads: int) -> tuple[Array, Array, Array]:

@@ -13,10 +13,10 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ops.attention.attention import LINEAR_ATTENTION
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.conv.conv import conv_core
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.elementwise.special import sigmoid, softplus
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, rounded_once, widen
-from sardonyx.ops.registry import Trait, op
 
 
 def _refuse_window(state_window: int) -> None:

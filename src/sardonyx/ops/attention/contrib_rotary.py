@@ -8,9 +8,9 @@ from sardonyx.ir.dims import floordiv
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.attention.attention import merge_heads, rotate, split_heads
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import Trait, op
 
 
 def rotate_at(x: Array, cos_cache: Array, sin_cache: Array, positions: Array, interleaved: bool) -> Array:

@@ -21,8 +21,8 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import OptionalType, SequenceType, Shape, TensorType, Type
 from sardonyx.ops.control.sequence import common_type, renewed
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis
-from sardonyx.ops.registry import EvalContext, Trait, op
 
 Array = NDArray[Any]
 Body = Callable[..., list[Any]]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.ir.region import DOMAIN, FROM_HOST, REGION, TO_HOST, ProviderRegion
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
-from sardonyx.ops.registry import Trait, op
 
 
 def _run(*inputs: Any, region: ProviderRegion) -> Any:

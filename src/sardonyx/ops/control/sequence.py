@@ -15,8 +15,8 @@ from sardonyx import dtypes
 from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.types import OptionalType, SequenceType, TensorType, Type
+from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult, common_shape, normalize_axis
-from sardonyx.ops.registry import op
 
 Array = NDArray[Any]
 

@@ -17,11 +17,11 @@ from sardonyx.ir.dims import Dim, fresh
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.conv.windows import Windows, expect_windows, output_spatial, windows
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul.matmul import exact_float
 from sardonyx.ops.precision import narrow, wide_dtype, widen
-from sardonyx.ops.registry import Trait, op
 
 GATHER_BYTES: Final = 4 << 20  # size of the gathered band; larger and smaller ones were slower
 FEW_POSITIONS: Final = 64  # fewer output positions than this: gather several images for one product

@@ -13,9 +13,9 @@ from sardonyx.ir.dims import Dim, dim_max, fresh
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape
 from sardonyx.ops.conv.windows import AUTO_PADS, Windows, extent, pad_pairs, per_axis, windows
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, wide_dtype, widen
-from sardonyx.ops.registry import Trait, op
 
 
 @dataclass(frozen=True, slots=True)

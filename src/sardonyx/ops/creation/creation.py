@@ -11,9 +11,9 @@ from sardonyx.ir import dims
 from sardonyx.ir.graph import SparseConstant
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import rounded_once, widen
-from sardonyx.ops.registry import Trait, op
 
 
 def _texts(values: tuple[str, ...]) -> Array:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.types import Shape, TensorType
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
-from sardonyx.ops.registry import EvalContext, Trait, op
 
 Array = NDArray[Any]
 

@@ -18,9 +18,9 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.tensor import Array, codes_to_elements
 from sardonyx.ir.types import TensorType
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import widen
-from sardonyx.ops.registry import Trait, op
 
 _FLOAT8: Final = frozenset((dtypes.FLOAT8E4M3FN, dtypes.FLOAT8E4M3FNUZ, dtypes.FLOAT8E5M2, dtypes.FLOAT8E5M2FNUZ))
 _FLOAT8_MAX: Final = {

@@ -15,9 +15,9 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, same_as
 from sardonyx.ops.precision import rounded_once, widen
-from sardonyx.ops.registry import Trait, op
 
 _ELEMENTWISE: Final = Trait.ELEMENTWISE
 _SWAPPABLE: Final = Trait.ELEMENTWISE | Trait.COMMUTATIVE

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.definition import OpDef, Trait, op
 from sardonyx.ops.elementwise.special import erf, sigmoid, softplus
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import rounded_once
-from sardonyx.ops.registry import OpDef, Trait, op
 
 
 def _unary(name: str, function: Callable[[Array], Any], since: int = 1) -> OpDef:

@@ -12,13 +12,13 @@ import numpy as np
 
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.elementwise.elementwise import infer_identity
 from sardonyx.ops.elementwise.elementwise_math import THRESHOLDED_RELU
 from sardonyx.ops.elementwise.special import softplus
 from sardonyx.ops.indexing.slicing import SLICE, infer_slice
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.precision import narrow, rounded_once, widen
-from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.rows.norm import standardize
 
 

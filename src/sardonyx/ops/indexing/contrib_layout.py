@@ -31,12 +31,12 @@ from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.conv import conv_transpose
 from sardonyx.ops.conv.conv import CONV, conv_attributes, conv_shape, infer_conv
+from sardonyx.ops.definition import OpDef, op
 from sardonyx.ops.indexing import movement
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.matmul.contrib_fused import FUSED_CONV_ATTRIBUTES, activate, fused_conv
 from sardonyx.ops.pool import pool
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import OpDef, op
 from sardonyx.ops.rows import norm
 from sardonyx.ops.sampling import sampling
 from sardonyx.ops.sampling.resize import RESIZE, Interpolation, interpolate, resize_plans

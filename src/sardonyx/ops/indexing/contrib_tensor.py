@@ -11,13 +11,13 @@ from sardonyx.ir.dims import Dim, floordiv, product
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.creation.creation import RANGE, TRILU, infer_range
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.indexing.indexing import GATHER_ND, infer_gather_nd
 from sardonyx.ops.indexing.selection import unique
 from sardonyx.ops.indexing.slicing import PAD
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis, same_as, scalar
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, rounded_once, widen
-from sardonyx.ops.registry import Trait, op
 
 
 def _inverse(x: Array) -> Array:

@@ -12,9 +12,9 @@ import numpy as np
 
 from sardonyx.ir import dims
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import rounded_once
-from sardonyx.ops.registry import Trait, op
 
 
 def checked_indices(indices: Array, size: int, axis: int) -> Array:

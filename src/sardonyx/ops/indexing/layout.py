@@ -20,9 +20,9 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.ops.conv.conv import CONV
 from sardonyx.ops.conv.conv_transpose import CONV_TRANSPOSE
+from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.pool.pool import max_of_windows, mean_of_windows, pool_windows, pooled_shape
-from sardonyx.ops.registry import op
 from sardonyx.ops.sampling.resize import (
     AxisPlan,
     Interpolation,

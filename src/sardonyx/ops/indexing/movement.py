@@ -15,6 +15,7 @@ from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import (
     InferContext,
     InferOne,
@@ -24,7 +25,6 @@ from sardonyx.ops.infer import (
     normalize_axis,
     scalar,
 )
-from sardonyx.ops.registry import EvalContext, Trait, op
 
 
 def rank_from_length(ctx: InferContext, index: int) -> Shape | None:

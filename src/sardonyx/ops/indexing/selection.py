@@ -10,9 +10,9 @@ import numpy as np
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis
 from sardonyx.ops.precision import widen
-from sardonyx.ops.registry import Trait, op
 
 
 def _order(values: Array, axis: int, largest: bool) -> Array:

@@ -15,8 +15,8 @@ import numpy as np
 from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
-from sardonyx.ops.registry import Trait, op
 
 _FAR: Final = (1 << 31) - 1  # exporters write "to the end" as the largest 32 or 64-bit integer
 _ALL_THE_WAY: Final = ((1 << 31) - 1, (1 << 63) - 1)

@@ -14,12 +14,12 @@ import numpy as np
 
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
+from sardonyx.ops.definition import op
 from sardonyx.ops.elementwise.elementwise_math import gelu_tanh
 from sardonyx.ops.elementwise.special import sigmoid
 from sardonyx.ops.infer import same_as
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.quant.contrib_quant_matmul import unpack_bits
-from sardonyx.ops.registry import op
 from sardonyx.ops.rows.reduce import softmax
 
 _Layer: TypeAlias = tuple[Array, Union[Array, None]]  # weight [out, in] and bias

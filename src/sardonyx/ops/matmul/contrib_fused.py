@@ -16,13 +16,13 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, SparseTensorType
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.conv.conv import CONV, conv_core
+from sardonyx.ops.definition import EvalContext, OpDef, Trait, op
 from sardonyx.ops.elementwise import elementwise_math
 from sardonyx.ops.elementwise.elementwise_math import gelu_exact, gelu_tanh
 from sardonyx.ops.elementwise.special import sigmoid
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, normalize_axis, same_as
 from sardonyx.ops.matmul.matmul import expect_product, gemm_core, infer_gemm, matmul_core, matmul_shape
 from sardonyx.ops.precision import narrow, rounded_once, widen
-from sardonyx.ops.registry import EvalContext, OpDef, Trait, op
 from sardonyx.ops.rows.norm import DROPOUT
 from sardonyx.ops.rows.reduce import softmax
 

@@ -14,9 +14,9 @@ import numpy as np
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
+from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult, broadcast_dims, broadcast_shapes
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
 
 _Size = TypeVar("_Size", int, Dim)
 

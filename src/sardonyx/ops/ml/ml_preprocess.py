@@ -15,9 +15,9 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.types import MapType, SequenceType, TensorType
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.ml.ml_scores import DOMAIN, labels_of, row_count, rows_of
-from sardonyx.ops.registry import EvalContext, Trait, op
 
 Array = NDArray[Any]
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sardonyx import dtypes
 from sardonyx.ir.types import TensorType
+from sardonyx.ops.definition import EvalContext, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.ml.ml_forest import AGGREGATES, MEMBER, MODES, Forest, build_forest
 from sardonyx.ops.ml.ml_scores import (
@@ -27,7 +28,6 @@ from sardonyx.ops.ml.ml_scores import (
     transform,
     two_columns,
 )
-from sardonyx.ops.registry import EvalContext, op
 
 Array = NDArray[Any]
 Ints = Sequence[int]

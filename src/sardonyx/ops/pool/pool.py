@@ -16,9 +16,9 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
 from sardonyx.ops.conv.windows import Windows, expect_windows, output_spatial, pad_pairs, per_axis, windows
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import EvalContext, Trait, op
 
 
 def pool_windows(

@@ -16,13 +16,13 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.conv.conv import conv_attributes, conv_shape
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.elementwise.special import sigmoid
 from sardonyx.ops.indexing.contrib_layout import channels_back, channels_first, infer_channels_last
 from sardonyx.ops.infer import InferContext, InferResult, broadcast_inputs, normalize_axis, same_as
 from sardonyx.ops.pool.pool import mean_of_windows, pool_windows, pooled_shape
 from sardonyx.ops.quant.quant import QLINEAR_CONV as STANDARD_QLINEAR_CONV
 from sardonyx.ops.quant.quant import dequantize, quantize
-from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.rows.reduce import softmax
 
 

@@ -17,13 +17,13 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.indexing.indexing import checked_indices
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul.matmul import integer_matmul, matmul_core, matmul_shape
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.quant.quant import dynamic_parameters, matmul_integer, quantize, saturate_to
-from sardonyx.ops.registry import Trait, op
 
 UNPACKED_BYTES: Final = 8 << 20  # of weights held as float32 at once
 

@@ -10,12 +10,12 @@ import numpy as np
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.attention.contrib_attention import MICROSOFT, attend_projected, infer_packed_attention
+from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import widen
 from sardonyx.ops.quant.contrib_quant import real
 from sardonyx.ops.quant.contrib_quant_matmul import scaled_product
 from sardonyx.ops.quant.quant import dynamic_parameters, quantize
-from sardonyx.ops.registry import op
 from sardonyx.ops.rnn.rnn import LSTM, infer_recurrent, lstm_core
 from sardonyx.ops.rows.contrib_norm import checked_rows, infer_embedding, mask_lengths, normalized_embedding
 

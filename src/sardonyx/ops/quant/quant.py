@@ -21,9 +21,9 @@ from sardonyx.dtypes import DType
 from sardonyx.ir.dims import ceildiv, product
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.conv.conv import CONV, conv_core, convolved_shape, expect_channels
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.matmul.matmul import expect_product, integer_matmul
-from sardonyx.ops.registry import Trait, op
 
 Array = NDArray[Any]
 

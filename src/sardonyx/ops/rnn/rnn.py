@@ -16,10 +16,10 @@ import numpy as np
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, format_shape
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, merge_shapes
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import Trait, op
 
 Activation = Callable[[Array], Array]
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]  # projected inputs, states -> states; the first is the hidden one

@@ -15,10 +15,10 @@ from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.elementwise.special import sigmoid
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis, same_as
 from sardonyx.ops.precision import narrow, rounded_once, widen
-from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.rows.norm import expect_scales, standardize, stash_dtype
 
 _STATISTICS: Final = np.dtype(np.float32)

@@ -6,9 +6,9 @@ import numpy as np
 
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import Trait, op
 
 
 def _likelihood_loss(

@@ -15,9 +15,9 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape, TensorType
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult, normalize_axis, same_as
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import EvalContext, Trait, op
 
 
 def _mean(x: Array, axes: tuple[int, ...]) -> Array:

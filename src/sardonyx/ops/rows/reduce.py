@@ -14,10 +14,10 @@ import numpy as np
 
 from sardonyx.ir.dims import product
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.elementwise.elementwise import truncated_division
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import rounded_once, widen
-from sardonyx.ops.registry import Trait, op
 
 Axes: TypeAlias = tuple[int, ...]
 Reducer: TypeAlias = Callable[[Array, Axes], Any]  # always keeps the reduced dimensions

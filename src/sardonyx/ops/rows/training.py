@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult
-from sardonyx.ops.registry import op
 
 Array = NDArray[Any]
 

@@ -11,10 +11,10 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
 from sardonyx.ops.conv.conv_transpose import CONV_TRANSPOSE
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.pool.pool import pool_windows, pooled_shape
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.sampling.sampling import GRID_SAMPLE
 
 

@@ -17,10 +17,10 @@ import numpy as np
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import Shape
+from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import op
 
 BLOCK_BYTES: Final = 1 << 20  # of results blended at once
 _ZERO: Final = np.float32(0)

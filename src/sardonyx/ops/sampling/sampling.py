@@ -13,10 +13,10 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import format_shape
 from sardonyx.ops.conv.conv import check_conv
 from sardonyx.ops.conv.windows import windows
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.sampling.resize import cubic_kernel
 
 _FARTHEST = 2.0**30  # coordinates are cut to this before they become integers

@@ -12,9 +12,9 @@ from sardonyx import dtypes
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import Trait, op
 
 
 def _as_complex(x: Array) -> Array:

@@ -8,10 +8,10 @@ import numpy as np
 
 from sardonyx.ir import dims
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
-from sardonyx.ops.registry import Trait, op
 from sardonyx.ops.sampling.image_formats import DamagedImage, decode
 
 

@@ -14,9 +14,9 @@ from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.ops.attention.contrib_attention import MICROSOFT
+from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.interruption import stop_if_asked
-from sardonyx.ops.registry import op
 from sardonyx.ops.text.re2 import compile_re2
 
 _START, _END = "\x02", "\x03"

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.ir.dims import dim_max
+from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, same_as
-from sardonyx.ops.registry import EvalContext, Trait, op
 from sardonyx.ops.text.re2 import compile_re2
 
 Array = NDArray[Any]

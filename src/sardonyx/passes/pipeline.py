@@ -27,6 +27,7 @@ from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
+from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
 from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
 from sardonyx.passes.fuse_norms import FuseLayerNorm, FuseRmsNorm
@@ -46,6 +47,9 @@ from sardonyx.passes.size_contract import SizeContract
 from sardonyx.target.target import Target
 
 FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
+KEEP_QDQ_KEY: Final = "session.disable_quant_qdq"  # "1": what is quantized and dequantized again is computed in floats
+
+QDQ_PASSES: Final = "QDQSelectorActionTransformer"  # ONNX Runtime's name for all passes that make integers of such pairs
 
 _PREPARE: Final[tuple[Optimization, ...]] = (
     FoldShapeValues(),  # sets the types all others rely on; they keep them up to date
@@ -77,6 +81,8 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),  # what the folding left behind
 )
 _FUSE: Final[tuple[Optimization, ...]] = (
+    FormMatMulIntegerToFloat(),
+    FormIntegerMatMul(),  # before the patterns of float products
     FuseLayerNorm(),  # before FuseRmsNorm, which is a part of it
     FuseRmsNorm(),
     FuseGelu(),
@@ -173,7 +179,10 @@ def stages_for(options: CompileOptions, target: Target | None = None) -> tuple[S
             break
         if target is None and not stage.portable:
             continue
-        chosen = [each for each in stage.passes if not options.disabled_optimizers.intersection((each.name, *each.ort_names))]
+        disabled = options.disabled_optimizers
+        if options.config.get(KEEP_QDQ_KEY) == "1":
+            disabled = disabled | {QDQ_PASSES}
+        chosen = [each for each in stage.passes if not disabled.intersection((each.name, *each.ort_names))]
         stages.append(replace(stage, passes=tuple(_configured(each, options, target) for each in chosen)))
     return tuple(stages)
 

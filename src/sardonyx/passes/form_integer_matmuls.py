@@ -1,13 +1,13 @@
 """Products of quantized matrices in integers.
 
-    MatMul(DequantizeLinear(a: u8), DequantizeLinear(b: i8))       =>   com.microsoft::MatMulIntegerToFloat(a, b, scales, zero points)
-    Gemm(DequantizeLinear(a), DequantizeLinear(b), bias)           =>   com.microsoft::QGemm(a, ..., b, ..., bias as i32)
-    Mul(Cast(MatMulInteger(a, b)), Mul(a_scale, b_scale))          =>   com.microsoft::MatMulIntegerToFloat(a, b, scales, zero points)
+    MatMul(DequantizeLinear(a: u8), DequantizeLinear(b: i8))   =>   com.microsoft::MatMulIntegerToFloat(a, b, scales, zero points)
+    Gemm(DequantizeLinear(a), DequantizeLinear(b), bias)       =>   com.microsoft::QGemm(a, ..., b, ..., bias as i32)
+    Mul(Cast(MatMulInteger(a, b)), Mul(a_scale, b_scale))      =>   com.microsoft::MatMulIntegerToFloat(a, b, scales, zero points)
 
 The sums are exact, where those of the floats are rounded: results differ by their rounding. Scales of weights may be one for each
 column. A bias that was quantized with the product of both scales stays in integers; any other is added to the result. A
-QuantizeLinear behind the product, as all elementwise nodes, is part of its kernel. Refuses: 16-bit integers, scales for rows, Gemm
-with a factor.
+QuantizeLinear behind the product, as all elementwise nodes, is part of its kernel. Refuses: 16-bit integers, scales for rows,
+Gemm with a factor.
 """
 
 from __future__ import annotations

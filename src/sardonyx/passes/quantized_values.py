@@ -80,4 +80,4 @@ def same_parameters(g: Rewriter, first: Quantization, second: Quantization) -> b
     scales = [g.number(each.scale) for each in (first, second)]
     zeros = [0.0 if each.zero_point is None else g.number(each.zero_point) for each in (first, second)]
     sound = scales[0] is not None and np.finfo(np.float32).tiny <= scales[0] < np.finfo(np.float32).max / 512
-    return sound and scales[0] == scales[1] and zeros[0] is not None and zeros[0] == zeros[1]
+    return bool(sound and scales[0] == scales[1] and zeros[0] is not None and zeros[0] == zeros[1])

@@ -21,6 +21,7 @@ from sardonyx.target.target import Target
 
 _HIGHEST_BITS: Final = -0x7F7F7F80  # 0x80 in every byte of an i32
 _ONES: Final = 0x01010101
+_SHORT: Final = 20  # operations up to which an epilogue is written out for every tile height
 _WIDTHS: Final = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
 
 
@@ -112,6 +113,7 @@ class _Int8MatMulEmitter(MatMulEmitter):
     def __init__(self, kernel: Int8MatMulKernel, function: FunctionBuilder, target: Target) -> None:
         self.int8 = kernel
         super().__init__(kernel, function, target)
+        self.short = kernel.epilogue.operations <= _SHORT
         self.products = QuadProducts(self.e, target)
         self.flips = kernel.a_type != sign_of_a(target)
         self.quads = function.let(f"lshr i64 {self.depth}, 2", "i")
@@ -119,10 +121,40 @@ class _Int8MatMulEmitter(MatMulEmitter):
 
     def take_a(self, a: Loaded) -> None:
         self.a_type = "u8"
-        self.a, (*batch, row) = _without_segments(a, self.int8.segments)
-        self.a_batch, self.a_row, self.a_depth = batch, row, "1"
-        self.segments = a.several("segments")
-        self.segment_strides = a.tensor("a").strides[len(batch) + 1 :]
+        self.a, strides = a.tensor("a")
+        self.segments, self.line = a.several("segments"), a.several("line")
+        batch = self.int8.batch
+        self.a_batch, self.a_row, self.a_depth = strides[:batch], strides[batch], "1"
+        self.segment_strides = strides[batch + 1 : batch + 1 + len(self.segments)]
+        self.line_stride = strides[-1]
+        self.column = "0"  # where the first row of a tile stands in its line
+
+    def first_row(self, batch: list[str], row: str) -> str:
+        if not self.line:
+            return super().first_row(batch, row)
+        f = self.f
+        line = f.let(f"udiv i64 {row}, {self.line[0]}", "i")
+        self.column = f.sub(row, f.mul(line, self.line[0]))
+        offset = f.add(self.offset_of(batch, self.a_batch, line, self.line_stride), f.mul(self.column, self.a_row))
+        return f.element(self.a, "i8", offset)
+
+    def row_pointers(self, height: int, actual: str, a: str, exact: bool) -> tuple[list[tuple[int, str]], list[str]]:
+        if not self.line:
+            return super().row_pointers(height, actual, a, exact)
+        f = self.f
+        jump = f.sub(self.line_stride, f.mul(f.sub(self.line[0], 1), self.a_row))
+        starts, pointer, column = [a], a, self.column
+        for row in range(1, height):
+            following = f.add(column, 1)
+            ends = f.let(f"icmp eq i64 {following}, {self.line[0]}", "c")
+            column = f.let(f"select i1 {ends}, i64 0, i64 {following}", "i")
+            step = f.let(f"select i1 {ends}, i64 {jump}, i64 {self.a_row}", "i")
+            if not exact:  # rows beyond the last repeat it
+                inside = f.let(f"icmp slt i64 {row}, {actual}", "c")
+                step = f.let(f"select i1 {inside}, i64 {step}, i64 0", "i")
+            pointer = f.element(pointer, "i8", step)
+            starts.append(pointer)
+        return [(row, "0") for row in range(height)], starts
 
     def accumulate(self, tile: TileLoop, moving: list[str], sums: list[str]) -> list[str]:
         return self._segments(tile, 0, moving, sums)[1]
@@ -184,11 +216,6 @@ class _Int8MatMulEmitter(MatMulEmitter):
 
     def multiply(self, a: tuple[str, ...], b: tuple[str, ...], total: str) -> str:
         return self.products.add(total, a, b)
-
-
-def _without_segments(a: Loaded, segments: int) -> tuple[str, list[str]]:
-    base, strides = a.tensor("a")
-    return base, strides[: len(strides) - segments]
 
 
 class _QuadPackEmitter:

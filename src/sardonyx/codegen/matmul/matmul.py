@@ -120,12 +120,12 @@ class MatMulEmitter:
         column = f.mul(strip, self.strip)
         count = f.sub(self.columns, column)
 
-        a = f.element(self.a, memory_type(self.a_type), self._dot(batch, self.a_batch, row, self.a_row))
+        a = self.first_row(batch, row)
         b_start = f.mul(strip, self.b_stride) if self.k.b == "packed" else column
-        b = f.element(self.b, memory_type(self.k.b_type), self._dot(batch, self.b_batch, b_start, "1"))
+        b = f.element(self.b, memory_type(self.k.b_type), self.offset_of(batch, self.b_batch, b_start, "1"))
         pointers = []
         for number, operand in enumerate(self.k.epilogue.operands):
-            offset = self._dot(batch, self.batch_strides[number], row, self.row_strides[number])
+            offset = self.offset_of(batch, self.batch_strides[number], row, self.row_strides[number])
             offset = f.add(offset, f.mul(column, self.column_strides[number]))
             pointers.append(f.element(self.bases[number], memory_type(operand.type), offset))
 
@@ -144,6 +144,10 @@ class MatMulEmitter:
             f.branch(following)
         f.label(following)
         f.end(unit)
+
+    def first_row(self, batch: list[str], row: str) -> str:
+        """Where a row of A begins."""
+        return self.f.element(self.a, memory_type(self.a_type), self.offset_of(batch, self.a_batch, row, self.a_row))
 
     @property
     def _exact(self) -> bool:
@@ -171,7 +175,8 @@ class MatMulEmitter:
             rest = f.let(f"udiv i64 {rest}, {size}", "i")
         return [rest, *reversed(indices)], within
 
-    def _dot(self, batch: list[str], strides: list[str], row: str, row_stride: str) -> str:
+    def offset_of(self, batch: list[str], strides: list[str], row: str, row_stride: str) -> str:
+        """How many elements on a row of a matrix begins."""
         offset = self.f.mul(row, row_stride)
         for index, stride in zip(batch, strides):
             offset = self.f.add(offset, self.f.mul(index, stride))
@@ -237,7 +242,7 @@ class MatMulEmitter:
         masks = None
         if count is not None:
             masks = [self.e.mask_below(f.sub(count, number * self.lanes)) for number in range(vectors)]
-        offsets, starts = self._row_pointers(height, actual, a, exact)
+        offsets, starts = self.row_pointers(height, actual, a, exact)
         sums = [constant(self.k.type, 0, self.lanes)] * (size * sets)
         sums = self.accumulate(TileLoop(size, sets, unroll, offsets, masks), [b, *starts], sums)
         add = "fadd" if self.k.type in FLOATS else "add"
@@ -269,7 +274,7 @@ class MatMulEmitter:
             done = stop
         return moving, sums
 
-    def _row_pointers(self, height: int, actual: str, a: str, exact: bool) -> tuple[list[tuple[int, str]], list[str]]:
+    def row_pointers(self, height: int, actual: str, a: str, exact: bool) -> tuple[list[tuple[int, str]], list[str]]:
         """For each row of the tile which pointer reaches it, and how many bytes on; and those pointers."""
         f = self.f
         if not exact:  # rows beyond the last repeat it: their sums are not stored

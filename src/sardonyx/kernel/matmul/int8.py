@@ -7,7 +7,8 @@ one instruction multiplies and adds up where the machine has one (`Target.has_in
     B    packed: strips one after the other, each [segments][quads][strip][4]; bytes beyond the depth or the columns are 0
 
 The depth may be divided into segments (`segments` axes): each is consecutive in A, with a stride from one to the next, as the
-rows of a window in an image are. Segments of B are filled up to whole quads.
+rows of a window in an image are. Segments of B are filled up to whole quads. The rows of A may lie in lines (`lines`): so many
+one after the other, then a jump to the next line, as the windows of an image do.
 
 Machines multiply bytes of certain signs: those of B are signed, those of A have the sign that `sign_of_a` tells. A byte of the
 other sign is taken with its highest bit flipped, that is 128 more or less than it is; zero points move along (`offset_of_a`,
@@ -71,6 +72,7 @@ class Int8MatMulKernel(MatMulKernel):
     a_type: Byte
     segments: int = 0  # axes of them
     ragged: bool = True  # the depth of a segment may end inside a quad
+    lines: bool = False  # the rows of A lie in lines of some length
 
     def __post_init__(self) -> None:
         MatMulKernel.__post_init__(self)
@@ -80,7 +82,7 @@ class Int8MatMulKernel(MatMulKernel):
     @property
     def text(self) -> str:
         """What the key is made of."""
-        return f"int8|{self.a_type}|{self.segments}|{self.ragged}|{super().text}"
+        return f"int8|{self.a_type}|{self.segments}|{self.ragged}|{self.lines}|{super().text}"
 
     @property
     def arguments(self) -> Arguments:
@@ -92,7 +94,8 @@ class Int8MatMulKernel(MatMulKernel):
             number("depth"),  # bytes of a segment
             number("group"),  # blocks in a group
             numbers("segments", self.segments),
-            tensor("a", self.batch + 1 + self.segments),  # strides: batch axes, row, segments
+            numbers("line", int(self.lines)),  # rows in a line
+            tensor("a", self.batch + 1 + self.segments + int(self.lines)),  # strides: batch axes, row, segments, line
             tensor("b", self.batch + 1),  # strides, in quads: batch axes, strip
             tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
         )

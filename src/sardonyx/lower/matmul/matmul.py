@@ -225,6 +225,7 @@ class Product:
         self.constant = is_fixed(b)
         self.vectors = strip_vectors(self.columns, kind, ctx.target)
         self.strip = self.vectors * vector_lanes(kind, ctx.target)
+        self.fixed = 1  # axes, counted from the last, that are not joined with others
 
     def lower(self) -> None:
         """Choose a way and write its steps."""
@@ -258,7 +259,7 @@ class Product:
         Vectors as wide as a cache line take several lines of a row at once; a small B is in the cache anyway.
         """
         size = self.columns * self.depth
-        return self.ctx.target.vector_bits >= _LINE_BITS or (isinstance(size, int) and self.bytes(size) < _PACK_BYTES)
+        return self.ctx.target.vector_bits >= _LINE_BITS or (isinstance(size, int) and size * BITS[self.kind] // 8 < _PACK_BYTES)
 
     def _either(self, least: int, otherwise: Callable[[Dim], None]) -> None:
         """Pack B if it has at least so many rows of A to serve; else do something else.
@@ -271,7 +272,7 @@ class Product:
         if many != 1:
             otherwise(1 - many)
 
-    def bytes(self, elements: int) -> int:
+    def bytes(self, elements: int) -> Dim:
         """Memory of some elements of A."""
         return elements * BITS[self.kind] // 8
 
@@ -333,7 +334,7 @@ class Product:
         ctx, a = self.ctx, self.summable_a()
         a_strides = (*broadcast_strides(View(a.buffer, a.shape[:-1], a.strides[:-1]), self.shape[:-1]), 0)
         b_strides = (*broadcast_strides(b.view, self.shape[:-2]), 0, 0)
-        sizes, operand_strides = merge_axes(self.shape, [a_strides, b_strides, *self.operand_strides], 1)
+        sizes, operand_strides = merge_axes(self.shape, [a_strides, b_strides, *self.operand_strides], self.fixed)
         if len(sizes) < 2 or operand_strides[1][-2] != 0:  # the axis of rows has size 1 and was dropped
             sizes.insert(len(sizes) - 1, 1)
             for own in operand_strides:

@@ -33,7 +33,7 @@ from sardonyx.kernel.matmul.int8 import (
 from sardonyx.kernel.matmul.matmul import heights, strip_vectors, vector_lanes
 from sardonyx.kernel.matmul.pack import Order
 from sardonyx.lower.derived import is_fixed, numbers
-from sardonyx.lower.epilogue import OperandNumber, group_epilogue
+from sardonyx.lower.epilogue import GroupEpilogue, OperandNumber, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext
@@ -92,16 +92,46 @@ def sum_of_distances(matrices: Array, zero_point: Array | None) -> Array:
     return np.asarray(sums.astype(np.int32))
 
 
-@transform("times_negated", 1)
-def times_negated(sums: Array, zero_point: int) -> Array:
-    """What a zero point of A takes away from every column."""
-    return (-zero_point * sums.astype(np.int64)).astype(np.int32)
+@transform("terms_of_columns", 1)
+def terms_of_columns(sums: Array, bias: Array | None, zero_point: int) -> Array:
+    """What a zero point of A takes away from every column, and a bias that is added."""
+    terms = -zero_point * sums.astype(np.int64)
+    return np.asarray((terms if bias is None else terms + bias).astype(np.int32))
 
 
 # The product
 
 
-class _Int8Product(Product):
+@dataclass(frozen=True)
+class RowLayout:
+    """How the rows of A lie: their depth in segments (sizes and strides), and the rows in lines (length and stride)."""
+
+    segments: tuple[tuple[Dim, Dim], ...] = ()
+    line: tuple[Dim, Dim] | None = None
+    is_filled: bool = False  # behind a segment there are bytes to read, so that it may be filled up to whole quads
+
+
+class Int8Product(Product):
+    """A product of bytes on its way to steps. B is packed; its view has the batch axes and sizes only."""
+
+    def __init__(
+        self,
+        ctx: LowerContext,
+        group: Group,
+        a: View,
+        b: View,
+        epilogue: GroupEpilogue,
+        shape: list[Dim],
+        operand_strides: list[list[Dim]],
+        layout: RowLayout = RowLayout(),  # noqa: B008  (immutable)
+    ) -> None:
+        super().__init__(ctx, group, a, b, epilogue, shape, operand_strides, "i32")
+        self.layout = layout
+        if layout.line is not None:
+            self.fixed = 2
+        if layout.is_filled:
+            self.depth = ceildiv(self.depth, QUAD) * QUAD
+
     def tile_kernel(self, b: Columns, a: View, batch: int, rows: Dim, whole: bool, epilogue: Epilogue) -> Int8MatMulKernel:
         most = tallest_tile(self.ctx.target, b.vectors)
         return Int8MatMulKernel(
@@ -112,42 +142,146 @@ class _Int8Product(Product):
             heights=heights(rows, most),
             whole=whole,
             ragged=not isinstance(self.depth, int) or self.depth % QUAD != 0,
+            segments=len(self.layout.segments),
+            lines=self.layout.line is not None,
             epilogue=epilogue,
         )
 
     def a_arguments(self, a: View, strides: Sequence[Dim]) -> dict[str, Any]:
-        return {"a": (a.address, strides), "segments": ()}
+        segments, line = self.layout.segments, self.layout.line
+        further = [stride for _, stride in segments] + ([] if line is None else [line[1]])
+        sizes = [size for size, _ in segments]
+        return {"a": (a.address, (*strides, *further)), "segments": sizes, "line": [] if line is None else [line[0]]}
 
-    def bytes(self, elements: int) -> int:
-        return elements
+    @property
+    def whole_depth(self) -> Dim:
+        """Bytes of all segments."""
+        return product([self.depth, *(size for size, _ in self.layout.segments)])
+
+    def bytes(self, elements: int) -> Dim:
+        return elements * product([size for size, _ in self.layout.segments])
 
     def summable_a(self) -> View:
         return self.a
 
     def work(self, operations: int) -> Dim:
-        slots = dim_max(self.rows, 4) * product([*self.shape[:-2], self.columns]) * self.depth
+        slots = dim_max(self.rows, 4) * product([*self.shape[:-2], self.columns]) * self.whole_depth
         return cost.int8_matmul(slots, product(self.shape), operations, self.ctx.target)
 
 
 def integer_product(ctx: LowerContext, group: Group, a: Quantized, b: Quantized, rule: ResultRule) -> None:
     """The steps of a product of bytes; `rule` makes the root's results of the sum of products of distances."""
     assert group.shape is not None
-    terms = _Terms(ctx, group, a, b)
+    terms = _MatrixTerms(ctx, group, a, b)
     epilogue = group_epilogue(ctx, group, lambda operand: rule(operand, terms.sum(operand)))
     if not epilogue.stores:
         return
     first, second, shape, strides = as_matrices(terms.a, terms.b, epilogue, group.shape)
-    made = _Int8Product(ctx, group, first, second, epilogue, shape, strides, "i32")
+    made = Int8Product(ctx, group, first, second, epilogue, shape, strides)
     made.check()
     made.tiles(terms.columns, 1)
 
 
-class _Terms:
-    """The operands of a product as its kernel wants them, and what zero points take away."""
+class Terms:
+    """What zero points take away from sums of products, and a bias that is added."""
+
+    def __init__(self, ctx: LowerContext, group: Group, a: Quantized, b: Quantized, bias: Value | None = None) -> None:
+        self.ctx, self.group = ctx, group
+        self.left, self.right, self.bias = a, b, bias
+        self.depth: Dim = 0  # how many products a sum has
+
+    # What a product or a convolution has to tell
+
+    def constant_sums(self, zero_point: View | None) -> View | None:
+        """For each column of a constant B the sum of distances to its zero point; None if they are not known."""
+        raise NotImplementedError
+
+    def computed_sums(self) -> View:
+        """For each column of B as it is packed its sum."""
+        raise NotImplementedError
+
+    def row_sums(self) -> View:
+        """For each row of A its sum, as it broadcasts to the result."""
+        raise NotImplementedError
+
+    def row(self, view: View) -> View:
+        """A number for each row, as it broadcasts to the result."""
+        raise NotImplementedError
+
+    def column(self, view: View) -> View:
+        """A number for each column of each matrix, as it broadcasts to the result."""
+        raise NotImplementedError
+
+    # What is made of it
+
+    def sum(self, operand: OperandNumber) -> Expr:
+        """The sum of products of distances to the zero points, and the bias."""
+        total = accumulator("i32")
+        target = self.ctx.target
+        a_zero = self._zero_point(self.left.zero_point, offset_of_a(self.left.type, target))
+        b_zero = self._zero_point(self.right.zero_point, offset_of_b(self.right.type))
+        zero_point = self.right.zero_point
+        known = self.constant_sums(self.ctx.view(zero_point) if isinstance(zero_point, Value) else zero_point)
+        bias = None if self.bias is None else self.ctx.view(self.bias)
+        if known is not None and isinstance(a_zero, int) and (bias is None or is_fixed(bias)):
+            if a_zero != 0 or bias is not None:
+                shape = numbers(known.shape)
+                made = self.ctx.packed(terms_of_columns, (known, bias), a_zero, dtype=dtypes.INT32, shape=shape)
+                total = total + load(operand(self.column(made)), "i32")
+        else:
+            if a_zero != 0:
+                columns = self._columns(operand, b_zero) if known is None else load(operand(self.column(known)), "i32")
+                total = total - columns * self._loaded(operand, a_zero, self.row)
+            if bias is not None:
+                total = total + load(operand(self.column(bias)), "i32")
+        if b_zero != 0:
+            rows = load(operand(self.row_sums()), "i32") + self._times_depth(operand, offset_of_a(self.left.type, target))
+            total = total - rows * self._loaded(operand, b_zero, self.column)
+        return total
+
+    def _zero_point(self, value: Value | View | None, offset: int) -> int | tuple[View, int]:
+        """The number, if it is known and the same everywhere; else where it lies and what is to be added to it."""
+        if value is None:
+            return offset
+        if isinstance(value, View):
+            return value, offset
+        data = self.ctx.constant_data(value)
+        if data is not None and data.size:
+            elements = data.numpy().reshape(-1)
+            if (elements == elements[0]).all():
+                return int(elements[0]) + offset
+        return self.ctx.view(value), offset
+
+    def _loaded(self, operand: OperandNumber, zero: int | tuple[View, int], placed: Callable[[View], View]) -> Expr:
+        if isinstance(zero, int):
+            return const(zero, "i32")
+        view, offset = zero
+        single = set(view.shape) <= {1}
+        number = operand(View(view.buffer, (), (), view.offset) if single else placed(view))
+        return load(number, view.buffer.dtype.name).cast("i32") + const(offset, "i32")
+
+    def _times_depth(self, operand: OperandNumber, number: int) -> Expr:
+        if isinstance(self.depth, int) or number == 0:
+            return const(number * self.depth if isinstance(self.depth, int) else 0, "i32")
+        sizes = self.ctx.sizes([self.depth], "depth")
+        return load(operand(View(sizes.buffer, (), ())), "i64").cast("i32") * const(number, "i32")
+
+    def _columns(self, operand: OperandNumber, b_zero: int | tuple[View, int]) -> Expr:
+        """The sums of distances of B's columns, when they are not known beforehand."""
+        sums = self.constant_sums(None)
+        if sums is not None:  # of B as it is in the model
+            b_zero = self._zero_point(self.right.zero_point, 0)
+        columns = load(operand(self.column(self.computed_sums() if sums is None else sums)), "i32")
+        if b_zero == 0:
+            return columns
+        return columns - self._times_depth(operand, 1) * self._loaded(operand, b_zero, self.column)
+
+
+class _MatrixTerms(Terms):
+    """The operands of a matrix product as its kernel wants them."""
 
     def __init__(self, ctx: LowerContext, group: Group, a: Quantized, b: Quantized) -> None:
-        self.ctx, self.group = ctx, group
-        self.left, self.right = a, b
+        super().__init__(ctx, group, a, b)
         self.a, self.b = a.view, b.view
         if not is_unit(self.a, -1):
             self.a = ctx.copy(self.a, ctx.scratch(self.a.buffer.dtype, self.a.shape, "rows"), "copy")
@@ -201,80 +335,25 @@ class _Terms:
         )
         return View(target.buffer, target.shape[:-3], target.strides[:-3], 0)
 
-    # What is added to the sums
+    # What zero points need
 
-    def sum(self, operand: OperandNumber) -> Expr:
-        """The sum of products of distances to the zero points."""
-        total = accumulator("i32")
-        target = self.ctx.target
-        a_zero = self._zero_point(self.left.zero_point, offset_of_a(self.left.type, target))
-        b_zero = self._zero_point(self.right.zero_point, offset_of_b(self.right.type))
-        if a_zero != 0:
-            total = total - self._of_columns(operand, a_zero, b_zero)
-        if b_zero != 0:
-            rows = load(operand(self._row_sums()), "i32") + self._times_depth(operand, offset_of_a(self.left.type, target))
-            total = total - rows * self._loaded(operand, b_zero, self._column)
-        return total
+    def constant_sums(self, zero_point: View | None) -> View | None:
+        if not self.is_constant or (zero_point is not None and not is_fixed(zero_point)):
+            return None
+        shape = numbers((*self.matrix.shape[:-2], self.matrix.shape[-1]))
+        return self.ctx.packed(sum_of_distances, (self.matrix, zero_point), dtype=dtypes.INT32, shape=shape)
 
-    def _zero_point(self, value: Value | View | None, offset: int) -> int | tuple[View, int]:
-        """The number, if it is known and the same everywhere; else where it lies and what is to be added to it."""
-        if value is None:
-            return offset
-        if isinstance(value, View):
-            return value, offset
-        data = self.ctx.constant_data(value)
-        if data is not None and data.size:
-            elements = data.numpy().reshape(-1)
-            if (elements == elements[0]).all():
-                return int(elements[0]) + offset
-        return self.ctx.view(value), offset
+    def computed_sums(self) -> View:
+        sums = self.packed_sums
+        return View(sums.buffer, (*sums.shape[:-1], self.matrix.shape[-1]), sums.strides)
 
-    def _loaded(self, operand: OperandNumber, zero: int | tuple[View, int], placed: Callable[[View], View]) -> Expr:
-        if isinstance(zero, int):
-            return const(zero, "i32")
-        view, offset = zero
-        single = set(view.shape) <= {1}
-        number = operand(View(view.buffer, (), (), view.offset) if single else placed(view))
-        return load(number, view.buffer.dtype.name).cast("i32") + const(offset, "i32")
-
-    def _times_depth(self, operand: OperandNumber, number: int) -> Expr:
-        if isinstance(self.depth, int) or number == 0:
-            return const(number * self.depth if isinstance(self.depth, int) else 0, "i32")
-        sizes = self.ctx.sizes([self.depth], "depth")
-        return load(operand(View(sizes.buffer, (), ())), "i64").cast("i32") * const(number, "i32")
-
-    def _of_columns(self, operand: OperandNumber, a_zero: int | tuple[View, int], b_zero: int | tuple[View, int]) -> Expr:
-        """A's zero point times the sums of distances of B's columns."""
-        ctx, zero = self.ctx, self.right.zero_point
-        if isinstance(zero, Value):
-            zero = ctx.view(zero)
-        if self.is_constant and (zero is None or is_fixed(zero)):
-            shape = numbers((*self.matrix.shape[:-2], self.matrix.shape[-1]))
-            sums = ctx.packed(sum_of_distances, (self.matrix, zero), dtype=dtypes.INT32, shape=shape)
-            if isinstance(a_zero, int):
-                made = ctx.packed(times_negated, (sums,), a_zero, dtype=dtypes.INT32, shape=shape)
-                return -load(operand(self._column(made)), "i32")
-            return load(operand(self._column(sums)), "i32") * self._loaded(operand, a_zero, self._row)
-        if self.is_constant:
-            shape = numbers((*self.matrix.shape[:-2], self.matrix.shape[-1]))
-            sums = ctx.packed(sum_of_distances, (self.matrix, None), dtype=dtypes.INT32, shape=shape)
-            b_zero = self._zero_point(zero, 0)
-        else:
-            sums = View(self.packed_sums.buffer, (*self.packed_sums.shape[:-1], self.matrix.shape[-1]), self.packed_sums.strides)
-        columns = load(operand(self._column(sums)), "i32")
-        if b_zero != 0:
-            columns = columns - self._times_depth(operand, 1) * self._loaded(operand, b_zero, self._column)
-        return columns * self._loaded(operand, a_zero, self._row)
-
-    def _row_sums(self) -> View:
+    def row_sums(self) -> View:
         """A step that adds up the rows of A."""
         a = self.a
         sums = self.ctx.scratch(dtypes.INT32, a.shape[:-1], "sums of rows")
         along = View(sums.buffer, a.shape, (*sums.strides, 0))
         types = [a.buffer.dtype.name, "i32"]
         total = reduced("sum", load(0, types[0]).cast("i32"), 1)
-        label = f"sums of rows for {self.group.label}"
-        nodes = tuple(node.label for node in self.group.nodes)
         self.ctx.step(
             loop_step(
                 a.shape,
@@ -282,22 +361,20 @@ class _Terms:
                 types,
                 (),
                 target=self.ctx.target,
-                label=label,
-                nodes=nodes,
+                label=f"sums of rows for {self.group.label}",
+                nodes=tuple(node.label for node in self.group.nodes),
                 results=[(1, total)],
                 reduce="inner",
             )
         )
-        return self._row(sums)
+        return self.row(sums)
 
-    def _row(self, view: View) -> View:
-        """A number for each row, as it broadcasts to the result; a vector has one row, without an axis."""
-        if len(self.left.view.shape) == 1:
+    def row(self, view: View) -> View:
+        if len(self.left.view.shape) == 1:  # a vector has one row, without an axis
             return View(view.buffer, (), (), view.offset)
         return view if len(self.right.view.shape) == 1 else with_axes(view, [len(view.shape)])
 
-    def _column(self, view: View) -> View:
-        """A number for each column of each matrix, as it broadcasts to the result."""
+    def column(self, view: View) -> View:
         if len(self.right.view.shape) == 1:
             return View(view.buffer, (), (), view.offset)
         if len(view.shape) == 1 or len(self.left.view.shape) == 1:

@@ -41,6 +41,8 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "pool.pool.PoolKernel": "pool.pool.emit_pool",
     "pool.pool.MaxPlacesKernel": "pool.max_places.emit_max_places",
     "matmul.dot.DotKernel": "matmul.dot.emit_dot_kernel",
+    "quant.block_product.BlockProductKernel": "quant.block_product.emit_block_product",
+    "quant.block_product.QuantizeRowsKernel": "quant.quantize_rows.emit_quantize_rows",
     "conv.conv.ConvKernel": "conv.conv.emit_conv",
     "conv.window.WindowKernel": "conv.conv_window.emit_window",
     "conv.window.NarrowKernel": "conv.conv_narrow.emit_narrow",

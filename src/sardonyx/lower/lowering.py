@@ -78,7 +78,7 @@ class LowerContext:
         self._inputs = set(self.inputs)
         self._outputs = set(outputs)
         self._packed: dict[Derived, View] = {}
-        self._contiguous: dict[tuple[Value, Region], View] = {}
+        self._made: dict[tuple[tuple[Value, str], Region], list[View]] = {}
         self._region: Region | None = None  # where steps belong that are not made for the group's own nodes
         self._kept: set[Value] = set()  # results of the sides of Ifs
         self.switches: list[tuple[Group, View]] = []  # Ifs, and where their conditions lie
@@ -239,13 +239,20 @@ class LowerContext:
         view = self.view(value)
         if view.is_contiguous:
             return view
+
+        def copied() -> list[View]:
+            return [self.copy(view, self.scratch(view.buffer.dtype, view.shape, value.name), "copy")]
+
+        return self.once((value, "contiguous"), copied)[0]
+
+    def once(self, key: tuple[Value, str], make: Callable[[], list[View]]) -> list[View]:
+        """What the steps of `make` write, from a value; made where it is first asked for and by whoever asks for the same."""
         region = self.region
-        for depth in range(len(region) + 1):  # a copy made on one side does not exist for the other
-            found = self._contiguous.get((value, region[:depth]))
+        for depth in range(len(region) + 1):  # what was made on one side does not exist for the other
+            found = self._made.get((key, region[:depth]))
             if found is not None:
                 return found
-        made = self.copy(view, self.scratch(view.buffer.dtype, view.shape, value.name), "copy")
-        self._contiguous[value, region] = made
+        made = self._made[key, region] = make()
         return made
 
     def straight(self, value: Value) -> View:
@@ -300,7 +307,7 @@ class LowerContext:
     def _growing(self) -> tuple[list[Any] | dict[Any, Any], ...]:
         made = self.lowered
         lists = (made.steps, made.groups, made.regions, made.checks, made.equalities, made.faults)
-        return (*lists, self._views, self._contiguous)
+        return (*lists, self._views, self._made)
 
     def _check_operands(self, step: KernelStep) -> None:
         """Note the sizes of operands that a loop relies on."""

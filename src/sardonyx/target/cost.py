@@ -39,6 +39,16 @@ def int8_matmul(slots: Dim, results: Dim, operations: int, target: Target) -> Di
     return slots * (5 if target.has_int8_dot else 18) // 1000 + results * operations * 25 // 1000
 
 
+def block_product(rows: Dim, weights: Dim, bits: int) -> Dim:
+    """Products of quantized rows with weights in blocks: at least what it takes to bring the weights from memory."""
+    return weights * (bits * 5 + rows * 5) // 1000
+
+
+def quantized_rows(elements: Dim) -> Dim:
+    """Rows of floats as integers in blocks."""
+    return elements // 4
+
+
 def dot(products: Dim, *, double: bool) -> Dim:
     """Sums along the depth."""
     return products * (100 if double else 50) // 1000

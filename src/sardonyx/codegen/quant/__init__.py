@@ -1,0 +1,1 @@
+"""Quantized numbers: how the kernels are emitted."""

@@ -1,0 +1,224 @@
+"""Products with weights in blocks -> LLVM (see `kernel.quant.block_product` for how everything lies).
+
+    for tile in begin .. end:               (batch, strip, row block by division and remainder)
+      switch on its height:
+        for each block:
+          integers: for each word of the strip's lanes, for each group of bits in it:
+            shift and mask the weights; for each row: broadcast its activations, multiply and add
+          floats: for each row: sum += float(integers) * (scale of the weights * scale of the row), and the offsets
+        sums to a tile on the stack
+      epilogue, row by row
+
+The order of summation is that of the blocks, for tiles of any height.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sardonyx.codegen.arguments import Loaded, MemRef
+from sardonyx.codegen.epilogue import EpilogueEmitter
+from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.matmul import multiply_add
+from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords
+from sardonyx.codegen.vector import VectorEmitter, constant, memory_type
+from sardonyx.kernel.quant.block_product import WORD, BlockProductKernel
+from sardonyx.target.target import Target
+
+_WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
+
+
+def emit_block_product(kernel: BlockProductKernel, name: str, target: Target) -> FunctionBuilder:
+    """The function of a product with weights in blocks."""
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
+    _BlockProductEmitter(kernel, function, target).emit()
+    return function
+
+
+class _BlockProductEmitter:
+    def __init__(self, kernel: BlockProductKernel, function: FunctionBuilder, target: Target) -> None:
+        self.k, self.f, self.target = kernel, function, target
+        f, self.lanes = function, target.lanes
+        self.e = VectorEmitter(f, self.lanes)
+        self.integers, self.floats = self.e.type("i32"), self.e.type("f32")
+        a = Loaded(f, kernel.arguments)
+        self.batch, self.rows, self.columns, self.blocks = a.several("batch"), a["rows"], a["columns"], a["blocks"]
+        self.row_tensors = [a.tensor(name) for name in ("levels", "scales", "corrections")]
+        self.weights, self.weight_scales, self.offsets = a["weights"], a["weight_scales"], a["offsets"]
+        self.operands: list[tuple[MemRef, str]] = []
+        for operand, tensor in zip(kernel.epilogue.operands, a.tensors("operands")):
+            self.operands.append((tensor, {"unit": "1", "zero": "0"}.get(operand.inner, tensor.strides[-1])))
+        self.tile = f.let(f"alloca [{kernel.heights[-1] * self.lanes} x float], align 64", "tile")
+        self.level_bytes = kernel.level_bits // 8
+
+    def emit(self) -> None:
+        f, k = self.f, self.k
+        row_blocks = self._at_least_one(f.let(f"udiv i64 {f.add(self.rows, k.rows - 1)}, {k.rows}", "i"))
+        strips = self._at_least_one(f.let(f"udiv i64 {f.add(self.columns, self.lanes - 1)}, {self.lanes}", "i"))
+        base = f.let(f"udiv i64 {self.rows}, {row_blocks}", "i")
+        higher = f.let(f"urem i64 {self.rows}, {row_blocks}", "i")
+        strip_bytes = f.mul(self.blocks, k.words * self.lanes * 4)
+        scale_bytes = f.mul(self.blocks, self.lanes * 4)
+
+        unit = f.loop("%begin", "%end")
+        block, rest = self._divided(unit.index, row_blocks)
+        strip, rest = self._divided(rest, strips)
+        indices: list[str] = []
+        for size in reversed(self.batch[1:]):
+            index, rest = self._divided(rest, size)
+            indices.insert(0, index)
+        if self.batch:
+            indices.insert(0, rest)
+        row = f.add(f.mul(block, base), f.min(block, higher))
+        is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
+        height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
+        column = f.mul(strip, self.lanes)
+        weights = f.element(self.weights, "i8", f.mul(strip, strip_bytes))
+        scales = f.element(self.weight_scales, "i8", f.mul(strip, scale_bytes))
+        offsets = f.element(self.offsets, "i8", f.mul(strip, scale_bytes)) if k.has_offsets else ""
+
+        summed = f.fresh("summed")
+        names = {each: f.fresh(f"rows{each}_") for each in k.heights}
+        cases = [
+            f"i64 {each}, label {names[next(higher_ for higher_ in k.heights if higher_ >= each)]}"
+            for each in range(1, k.heights[-1])
+        ]
+        f.line(f"switch i64 {height}, label {names[k.heights[-1]]} [ {' '.join(cases)} ]")
+        for each, name in names.items():
+            f.label(name)
+            self._tile(each, self._row_pointers(each, indices, row, height), weights, scales, offsets)
+            f.branch(summed)
+        f.label(summed)
+        self._store(indices, row, height, column)
+        f.end(unit)
+
+    def _at_least_one(self, parts: str) -> str:
+        """A result without elements has no tiles, and nothing may be divided by their number."""
+        none = self.f.let(f"icmp eq i64 {parts}, 0", "c")
+        return self.f.let(f"select i1 {none}, i64 1, i64 {parts}", "i")
+
+    def _divided(self, number: str, by: str) -> tuple[str, str]:
+        return self.f.let(f"urem i64 {number}, {by}", "i"), self.f.let(f"udiv i64 {number}, {by}", "i")
+
+    def _offset(self, indices: list[str], row: str, strides: list[str]) -> str:
+        offset = "0"
+        for index, stride in zip([*indices, row], strides):
+            offset = self.f.add(offset, self.f.mul(index, stride))
+        return offset
+
+    def _row_pointers(self, height: int, indices: list[str], row: str, actual: str) -> list[list[str]]:
+        """Levels, scales and corrections of each row of a tile; beyond the last row that exists it is repeated."""
+        f = self.f
+        kinds = (f"i{self.k.level_bits}", "float", "float" if self.k.has_offsets else "i32")
+        last = f.sub(actual, 1)
+        exact = height == 1 or height - 1 in self.k.heights or height == self.k.heights[0]
+        found = []
+        for number in range(height):
+            at = f.add(row, number if exact else f.min(number, last))
+            found.append(
+                [
+                    f.element(base, kind, self._offset(indices, at, strides))
+                    for (base, strides), kind in zip(self.row_tensors, kinds)
+                ]
+            )
+        return found
+
+    # One tile
+
+    def _tile(self, height: int, rows: list[list[str]], weights: str, scales: str, offsets: str) -> None:
+        f, k, lanes = self.f, self.k, self.lanes
+        zero = constant("f32", 0.0, lanes)
+        block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * height)
+        at = f.element(weights, "i8", f.mul(block.index, k.words * lanes * 4))
+        levels = [f.element(row[0], "i8", f.mul(block.index, k.block * self.level_bytes)) for row in rows]
+        if k.has_offsets:
+            integers = [constant("i32", 0, lanes)] * height
+        else:
+            integers = [self._scalar(f.element(row[2], "i32", block.index), "i32") for row in rows]
+        words = k.words
+        if words > _WORDS_AT_ONCE:
+            inner = f.loop(0, words, _WORDS_AT_ONCE, [(self.integers, value) for value in integers])
+            here = f.element(at, "i8", f.mul(inner.index, lanes * 4))
+            beside = [f.element(each, "i8", f.mul(inner.index, WORD // k.bits * self.level_bytes)) for each in levels]
+            integers = f.end(inner, self._words(here, beside, inner.carry, _WORDS_AT_ONCE))
+        else:
+            integers = self._words(at, levels, integers, words)
+        place = f.mul(block.index, lanes)
+        scale = self.e.load(f.element(scales, "float", place), "f32")
+        offset = self.e.load(f.element(offsets, "float", place), "f32") if k.has_offsets else ""
+        sums = []
+        for row, before, value in zip(rows, block.carry, integers):
+            own = self._scalar(f.element(row[1], "float", block.index), "f32")
+            both = f.let(f"fmul {self.floats} {scale}, {own}")
+            total = multiply_add(self.e, f.let(f"sitofp {self.integers} {value} to {self.floats}"), both, before, "f32")
+            if k.has_offsets:
+                correction = self._scalar(f.element(row[2], "float", block.index), "f32")
+                total = multiply_add(self.e, offset, correction, total, "f32")
+            sums.append(total)
+        for number, total in enumerate(f.end(block, sums)):
+            self.e.store(f.element(self.tile, "float", number * lanes), total, "f32")
+
+    def _scalar(self, pointer: str, kind: str) -> str:
+        return self.e.load_scalar(pointer, kind)
+
+    def _words(self, weights: str, levels: list[str], totals: list[str], words: int) -> list[str]:
+        """Some words of a block, with the activations of each row that belong to them."""
+        f, k = self.f, self.k
+        for word in range(words):
+            packed = self.e.load(f.element(weights, "i8", word * self.lanes * 4), "i32")
+            first = word * (WORD // k.bits)
+            for four in range(8 // k.bits):
+                start = (first + 4 * four) * self.level_bytes
+                if k.level_bits == 8:
+                    part = self._masked(packed, four * k.bits, 0x01010101)
+                    totals = [
+                        dot_bytes(self.e, total, part, self._scalar(f.element(each, "i8", start), "i32"))
+                        for total, each in zip(totals, levels)
+                    ]
+                    continue
+                for half in range(2):
+                    part = self._masked(packed, four * k.bits + 8 * half, 0x00010001)
+                    totals = [
+                        dot_halfwords(
+                            self.e, total, part, self._scalar(f.element(each, "i8", start + 4 * half), "i32"), self.target
+                        )
+                        for total, each in zip(totals, levels)
+                    ]
+        return totals
+
+    def _masked(self, packed: str, shift: int, ones: int) -> str:
+        """A weight in each byte or halfword, out of words whose weights begin `shift` bits up."""
+        f, mask = self.f, ((1 << self.k.bits) - 1) * ones
+        if mask == 0xFFFFFFFF:
+            return packed
+        moved = f.let(f"lshr {self.integers} {packed}, {constant('i32', shift, self.lanes)}") if shift else packed
+        return f.let(f"and {self.integers} {moved}, {constant('i32', mask, self.lanes)}")
+
+    # What becomes of the sums
+
+    def _store(self, indices: list[str], row: str, height: str, column: str) -> None:
+        f, k = self.f, self.k
+        epilogue = EpilogueEmitter(k.epilogue, f, self.lanes, self.target)
+        strides = [stride for _, stride in self.operands]
+        starts = [
+            f.element(tensor.base, memory_type(operand.type), self._offset(indices, row, tensor.strides[:-1]))
+            for (tensor, _), operand in zip(self.operands, k.epilogue.operands)
+        ]
+        count = f.sub(self.columns, column)
+        is_full = f.let(f"icmp sge i64 {count}, {self.lanes}", "c")
+        full, ragged, stored = f.fresh("full"), f.fresh("ragged"), f.fresh("stored")
+        f.branch_if(is_full, full, ragged)
+        for label, limit in ((full, None), (ragged, count)):
+            f.label(label)
+            line = f.loop(0, height, 1, [("ptr", self.tile), *(("ptr", start) for start in starts)])
+            tile, pointers = line.carry[0], line.carry[1:]
+            known = epilogue.uniform(pointers)
+            epilogue.vector(self.e.load(tile, "f32"), "f32", pointers, strides, column, known=known, count=limit)
+            following = [
+                f.element(pointer, memory_type(operand.type), tensor.strides[-2])
+                for pointer, operand, (tensor, _) in zip(pointers, k.epilogue.operands, self.operands)
+            ]
+            f.end(line, [f.element(tile, "float", self.lanes), *following])
+            f.branch(stored)
+        f.label(stored)

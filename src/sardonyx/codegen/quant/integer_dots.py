@@ -1,0 +1,37 @@
+"""Sums of products of small integers in lanes of 32 bits: the machine's instructions for them, or what does the same."""
+
+from __future__ import annotations
+
+from sardonyx.codegen.vector import VectorEmitter, constant
+from sardonyx.target.target import Target
+
+
+def dot_bytes(e: VectorEmitter, total: str, unsigned: str, signed: str) -> str:
+    """total + the four products of the bytes of each lane, where the machine has it (`has_byte_dots`). All are vectors of i32."""
+    width = e.lanes * 32
+    kind, bytes_ = e.type("i32"), f"<{4 * e.lanes} x i8>"
+    operands = [(bytes_, e.f.let(f"bitcast {kind} {value} to {bytes_}")) for value in (unsigned, signed)]
+    return e.f.call(kind, f"llvm.x86.avx512.vpdpbusd.{width}", (kind, total), *operands)
+
+
+def dot_halfwords(e: VectorEmitter, total: str, a: str, b: str, target: Target) -> str:
+    """total + the two products of the signed halfwords of each lane. All are vectors of i32."""
+    f, width, kind, halves = e.f, e.lanes * 32, e.type("i32"), f"<{2 * e.lanes} x i16>"
+    if target.architecture != "x86_64":
+        return _dot_halfwords_by_shifts(e, total, a, b)
+    operands = [(halves, f.let(f"bitcast {kind} {value} to {halves}")) for value in (a, b)]
+    if target.has_int8_dot:
+        return f.call(kind, f"llvm.x86.avx512.vpdpwssd.{width}", (kind, total), *operands)
+    name = {512: "llvm.x86.avx512.pmaddw.d.512", 256: "llvm.x86.avx2.pmadd.wd", 128: "llvm.x86.sse2.pmadd.wd"}[width]
+    return f.let(f"add {kind} {total}, {f.call(kind, name, *operands)}")
+
+
+def _dot_halfwords_by_shifts(e: VectorEmitter, total: str, a: str, b: str) -> str:
+    f, kind, sixteen = e.f, e.type("i32"), constant("i32", 16, e.lanes)
+    for shift in (True, False):
+        low_or_high = []
+        for value in (a, b):
+            moved = f.let(f"shl {kind} {value}, {sixteen}") if shift else value
+            low_or_high.append(f.let(f"ashr {kind} {moved}, {sixteen}"))
+        total = f.let(f"add {kind} {total}, {f.let(f'mul {kind} {low_or_high[0]}, {low_or_high[1]}')}")
+    return total

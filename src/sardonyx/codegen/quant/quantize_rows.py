@@ -1,0 +1,85 @@
+"""Rows of floats -> integers in blocks (see `kernel.quant.block_product.QuantizeRowsKernel`).
+
+for block in begin .. end:              (row, block by division and remainder)
+  largest magnitude; what is no number makes the scale NaN
+  levels = round(x * largest level / magnitude), their sum
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
+from sardonyx.kernel.quant.block_product import HALFWORDS, QuantizeRowsKernel
+from sardonyx.target.target import Target
+
+_LEAST: Final = 2.0**-100  # a block of smaller numbers is a block of zeros: dividing by them would overflow
+
+
+def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) -> FunctionBuilder:
+    """The function that quantizes rows."""
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
+    lanes = min(target.lanes, kernel.block)
+    e = VectorEmitter(f, lanes)
+    floats, integers = e.type("f32"), e.type("i32")
+    a = Loaded(f, kernel.arguments)
+    columns, blocks = a["columns"], a["blocks"]
+    source, (row_stride,) = a.tensor("source")
+    most = 127.0 if kernel.level_bits == 8 else 32767.0
+
+    unit = f.loop("%begin", "%end")
+    row = f.let(f"udiv i64 {unit.index}, {blocks}", "i")
+    column = f.mul(f.let(f"urem i64 {unit.index}, {blocks}", "i"), kernel.block)
+    count = f.sub(columns, column)
+    x = f.element(source, memory_type(kernel.type), f.add(f.mul(row, row_stride), column))
+
+    vectors = []
+    for start in range(0, kernel.block, lanes):
+        mask = e.mask_below(f.sub(count, start))
+        value = e.load(f.element(x, memory_type(kernel.type), start), kernel.type, mask)
+        vectors.append(convert(e, value, kernel.type, "f32"))
+    largest, nothing = constant("f32", 0.0, lanes), constant("f32", 0.0, lanes)
+    for value in vectors:
+        magnitude = f.call(floats, f"llvm.fabs.v{lanes}f32", (floats, value))
+        above = f.let(f"fcmp ogt {floats} {magnitude}, {largest}")
+        largest = e.choose(above, magnitude, largest, "f32")
+        nothing = f.let(f"fadd {floats} {nothing}, {f.let(f'fsub {floats} {value}, {value}')}")  # 0, or NaN
+    peak = f.call("float", f"llvm.vector.reduce.fmax.v{lanes}f32", (floats, largest))
+    least = constant("f32", _LEAST, 1)
+    small = f.let(f"fcmp olt float {peak}, {least}")
+    peak = f.let(f"select i1 {small}, float {least}, float {peak}")
+    infinite = f.let(f"fcmp oeq float {peak}, {constant('f32', float('inf'), 1)}")
+    inverse = f.let(f"fdiv float {constant('f32', most, 1)}, {peak}")
+    inverse = f.let(f"select i1 {infinite}, float 0.0, float {inverse}")
+    f.declarations.add(f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {floats})")
+    missing = f.let(f"call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32(float 0.0, {floats} {nothing})")
+    highest = constant("f32", most, 1)
+    scale = f.let(f"fadd float {f.let(f'fdiv float {peak}, {highest}')}, {missing}")
+    factor = e.splat(inverse, "float")
+
+    total = constant("i32", 0, lanes)
+    level = f"i{kernel.level_bits}"
+    target_levels = f.element(a["levels"], level, f.mul(unit.index, kernel.block))
+    for number, value in enumerate(vectors):
+        scaled = f.let(f"fmul {floats} {value}, {factor}")
+        rounded = f.call(floats, f"llvm.roundeven.v{lanes}f32", (floats, scaled))
+        whole = convert(e, rounded, "f32", "i32")
+        total = f.let(f"add {integers} {total}, {whole}")
+        if kernel.level_bits == 16:
+            order = ", ".join(f"i32 {lane - lane % 4 + HALFWORDS[lane % 4]}" for lane in range(lanes))
+            whole = f.let(f"shufflevector {integers} {whole}, {integers} poison, <{lanes} x i32> <{order}>")
+        narrow = f.let(f"trunc {integers} {whole} to <{lanes} x {level}>")
+        f.line(f"store <{lanes} x {level}> {narrow}, ptr {f.element(target_levels, level, number * lanes)}, align 1")
+    summed = f.call("i32", f"llvm.vector.reduce.add.v{lanes}i32", (integers, total))
+    f.line(f"store float {scale}, ptr {f.element(a['scales'], 'float', unit.index)}, align 4")
+    correction = f.element(a["corrections"], "i32", unit.index)
+    if kernel.middle:
+        f.line(f"store i32 {f.let(f'mul i32 {summed}, {-kernel.middle}')}, ptr {correction}, align 4")
+    else:
+        product = f.let(f"fmul float {f.let(f'sitofp i32 {summed} to float')}, {f.let(f'fneg float {scale}')}")
+        f.line(f"store float {product}, ptr {correction}, align 4")
+    f.end(unit)
+    return f

@@ -1,0 +1,147 @@
+"""Products with weights of 2, 4 or 8 bits that have a scale for each block of a row, as MatMulNBits has them.
+
+    result[i, n] = sum over blocks of scale[n, block] * sum over k in block of a[i, k] * (weight[n, k] - zero_point[n, block])
+
+The activations are quantized first (`QuantizeRowsKernel`): each block of a row to integers of 8 or 16 bits with a scale of
+its own. The products are then sums of integers, which are exact; only at the end of a block they become floats. Eight bits are
+what accuracy level 4 allows; sixteen lose about 2e-5 of the largest activation of a block.
+
+A lane is a column. A word of 32 bits has 32 / bits weights of one column, in an order that needs no shuffling: byte j of a word
+holds the weights 4t + j for t = 0, 1, ..., the first in its lowest bits. So shifting and masking gives four weights in four bytes
+beside four activations of 8 bits (dot products of bytes), or two in halfwords beside two activations of 16 bits (dot products of
+halfwords), whose order is 0, 2, 1, 3 for that reason.
+
+    weights   [strip][block][word][lane] u32
+    scales    [strip][block][lane] f32
+    offsets   [strip][block][lane] f32: scale times zero point, where the model gives zero points
+
+Without zero points in the model they are in the middle of the range, and `corrections` of the rows start the sums of integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from sardonyx.forks import cached_property
+from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
+from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.target.target import Target
+
+LevelBits: TypeAlias = Literal[8, 16]
+
+WORD: Final = 32  # bits
+HALFWORDS: Final = (0, 2, 1, 3)  # which of four activations stands where, if they have 16 bits
+_MANY_REGISTERS: Final = 32
+_TALLEST: Final = {16: 4, 32: 12}  # rows of a tile by vector registers: each takes one sum of integers and one of floats
+_ROUNDED: Final = (1, 2, 4, 8)  # heights of tiles that are made if the number of rows is not known; and the tallest
+
+
+def has_byte_dots(target: Target) -> bool:
+    """Whether the machine multiplies unsigned by signed bytes and adds four products up without saturating."""
+    return target.has_int8_dot and target.architecture == "x86_64"
+
+
+def tallest(target: Target) -> int:
+    """The most rows of a tile."""
+    return _TALLEST[32 if target.registers >= _MANY_REGISTERS else 16]
+
+
+def heights(rows: Dim, most: int) -> tuple[int, ...]:
+    """The heights of tiles that there is code for; a tile of another height is computed by the next higher one."""
+    if not isinstance(rows, int):
+        return (*(height for height in _ROUNDED if height < most), most)
+    blocks = max(-(-rows // most), 1)
+    return tuple(sorted({max(rows // blocks, 1), max(-(-rows // blocks), 1)}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeRowsKernel:
+    """Rows of floats -> integers in blocks: levels, a scale for each block, and a correction for zero points.
+
+    The correction of a block is -middle * the sum of its levels, an integer; or, if `middle` is 0, -scale * that sum, a float.
+    Blocks reach beyond the row with zeros. A block with infinities or NaN has NaN for its scale.
+
+    The parallel range counts blocks.
+    """
+
+    type: str  # of the rows
+    level_bits: LevelBits
+    block: int
+    middle: int
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"quantize_rows|{self.type}|{self.level_bits}|{self.block}|{self.middle}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with. The results have no gaps."""
+        return Arguments(
+            number("columns"),
+            number("blocks"),  # of a row
+            tensor("source", 1),  # stride: row
+            address("levels"),
+            address("scales"),
+            address("corrections"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockProductKernel:
+    """All that decides the code of a product with weights in blocks. The parallel range counts tiles, strip by strip."""
+
+    bits: int  # of a weight
+    block: int  # weights that share a scale
+    level_bits: LevelBits  # of an activation
+    has_offsets: bool
+    batch: int  # axes
+    rows: int  # of the tallest tile
+    heights: tuple[int, ...]  # of tiles that there is code for, ascending
+    epilogue: Epilogue
+
+    def __post_init__(self) -> None:
+        if self.bits not in (2, 4, 8) or self.block % 16:
+            raise ValueError(f"weights of {self.bits} bits in blocks of {self.block}")
+        if not self.heights or self.heights[-1] > self.rows:
+            raise ValueError(f"tiles of heights {self.heights} in blocks of at most {self.rows} rows")
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        heights_ = ",".join(map(str, self.heights))
+        return (
+            f"block_product|{self.bits}|{self.block}|{self.level_bits}|{self.has_offsets}|{self.batch}|{self.rows}|{heights_}"
+            f"|{self.epilogue.key}"
+        )
+
+    @property
+    def words(self) -> int:
+        """Words of a column's block."""
+        return self.block * self.bits // WORD
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        rows = self.batch + 1  # strides: batch axes, row
+        return Arguments(
+            numbers("batch", self.batch),
+            number("rows"),
+            number("columns"),
+            number("blocks"),
+            tensor("levels", rows),
+            tensor("scales", rows),
+            tensor("corrections", rows),
+            address("weights"),
+            address("weight_scales"),
+            address("offsets"),
+            tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
+        )
+
+
+def units(kernel: BlockProductKernel, batch: Sequence[Dim], rows: Dim, columns: Dim, target: Target) -> Dim:
+    """How many tiles the result has."""
+    return product([*batch, ceildiv(columns, target.lanes), ceildiv(rows, kernel.rows)])

@@ -1,0 +1,52 @@
+"""Weights of 2, 4 or 8 bits in the order kernels read them (see `kernel.quant.block_product`). Packed in blocks of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.ir.tensor import Array
+from sardonyx.ops.quant.contrib_quant_matmul import unpack_bits
+from sardonyx.program.constants import Cut, transform
+
+
+def _row_cuts(rows: Array, *parameters: object) -> list[Cut]:
+    """A strip of rows makes a strip of lanes."""
+    lanes = parameters[-1]
+    assert isinstance(lanes, int)
+    return [Cut(0, 0, lanes)]
+
+
+def _strips(rows: Array, lanes: int) -> Array:
+    """[rows, ...] as [strips, lanes, ...], zeros beyond the rows."""
+    missing = -len(rows) % lanes
+    if missing:
+        rows = np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+    return rows.reshape(-1, lanes, *rows.shape[1:])
+
+
+@transform("pack_block_weights", 1, _row_cuts)
+def pack_block_weights(weights: Array, bits: int, lanes: int) -> Array:
+    """[rows, blocks, bytes] as words [strips, blocks, words, lanes]."""
+    rows, blocks, width = weights.shape
+    fields = weights if bits == 8 else unpack_bits(weights, bits)
+    parts = 8 // bits
+    fours = fields.reshape(rows, blocks, width // 4, parts, 4)
+    words = fours[..., 0, :].copy()
+    for part in range(1, parts):
+        words |= fours[..., part, :] << np.uint8(part * bits)
+    made = words.view("<u4").reshape(rows, blocks, width // 4)
+    return np.ascontiguousarray(_strips(made, lanes).transpose(0, 2, 3, 1))
+
+
+@transform("pack_block_scales", 1, _row_cuts)
+def pack_block_scales(scales: Array, lanes: int) -> Array:
+    """[rows, blocks] as float32 [strips, blocks, lanes]."""
+    return np.ascontiguousarray(_strips(scales.astype(np.float32), lanes).transpose(0, 2, 1))
+
+
+@transform("pack_block_offsets", 1)
+def pack_block_offsets(points: Array, scales: Array, bits: int, lanes: int) -> Array:
+    """Zero points times scales as float32 [strips, blocks, lanes]; the points are packed like weights if they are bytes."""
+    blocks = scales.shape[1]
+    levels = unpack_bits(points, bits)[:, :blocks] if points.dtype == np.uint8 else points
+    return np.ascontiguousarray(_strips(levels.astype(np.float32) * scales.astype(np.float32), lanes).transpose(0, 2, 1))

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from conv_support import assert_blocked_agrees, blocked, compiled, model, numbers
 from native_support import assert_native_agrees, run_native
+from sardonyx.compile.assemble import library
 from sardonyx.kernel.conv.window import NarrowKernel
 from sardonyx.lower.conv.conv_task import choose_tile
 from sardonyx.ops.conv.conv import conv_core
@@ -113,7 +114,9 @@ def test_kernels_read_only_what_is_theirs(x: tuple[int, ...], w: tuple[int, ...]
 def test_few_outputs_are_sums_over_lanes(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any], named: bool) -> None:
     content, feeds = Layer(x, w, True, attrs, named).parts()
     program = assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
-    assert any(isinstance(step.kernel, NarrowKernel) for step in program.plan.steps)
+    # Three or four channels fill little of a vector of 16 lanes, but half of one of 8.
+    few = 2 * w[0] <= library(None).target.lanes // 2
+    assert any(isinstance(step.kernel, NarrowKernel) for step in program.plan.steps) is few
 
 
 def test_an_empty_batch_gives_an_empty_result() -> None:

@@ -25,4 +25,4 @@ def test_estimates_are_nanoseconds_of_numbers_or_of_sizes() -> None:
     assert cost.loop(1000, 40, 8) == 1000
     assert cost.conv(8000, described(16)) == 100
     assert cost.conv(8000, described(4)) == 400  # a machine without fused multiplication takes longer
-    assert str(cost.places(symbol("N"))) == str(symbol("N") * 2)
+    assert str(cost.nonzero_indices(symbol("N"))) == str(symbol("N") * 2)

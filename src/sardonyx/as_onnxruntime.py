@@ -136,9 +136,9 @@ def install_as_onnxruntime() -> None:
         return
     real = sys.modules.get(_NAME)
     if real is not None:
-        place = getattr(real, "__file__", None) or "an unknown place"
+        location = getattr(real, "__file__", None) or "an unknown place"
         raise RuntimeError(
-            f"onnxruntime {getattr(real, '__version__', '')} is already imported from {place}: "
+            f"onnxruntime {getattr(real, '__version__', '')} is already imported from {location}: "
             "call sardonyx.install_as_onnxruntime() before anything imports onnxruntime"
         )
     sys.meta_path.insert(0, _Finder())

@@ -15,7 +15,7 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.ir.dims import Dim, evaluate
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.indexing import compact, indexing, transpose
-from sardonyx.kernel.indexing.compact import CountKernel, PlacesKernel, StartsKernel
+from sardonyx.kernel.indexing.compact import CountKernel, NonzeroIndicesKernel, StartsKernel
 from sardonyx.kernel.indexing.indexing import IndexKernel
 from sardonyx.kernel.indexing.transpose import TransposeKernel
 from sardonyx.kernel.indexing.write import WriteKernel
@@ -195,7 +195,7 @@ def test_places_stay_inside(lanes: int, shape: tuple[int, ...], share: float) ->
     assert total[0] == expected.shape[1]
     target = guarded(np.zeros_like(expected))
     arguments = [*shape, source.size, source, starts, target, expected.shape[1], 1]
-    run(PlacesKernel(type="f32", axes=len(shape)), arguments, chunks, lanes, pieces=2)
+    run(NonzeroIndicesKernel(type="f32", axes=len(shape)), arguments, chunks, lanes, pieces=2)
     np.testing.assert_array_equal(target, expected)
 
 

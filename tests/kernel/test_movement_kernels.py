@@ -9,7 +9,7 @@ import pytest
 
 from sardonyx.ir.dims import evaluate, symbol
 from sardonyx.kernel.indexing import indexing, transpose
-from sardonyx.kernel.indexing.compact import CountKernel, PlacesKernel
+from sardonyx.kernel.indexing.compact import CountKernel, NonzeroIndicesKernel
 from sardonyx.kernel.indexing.indexing import IndexKernel
 from sardonyx.kernel.indexing.transpose import TransposeKernel
 from sardonyx.kernel.indexing.write import WriteKernel
@@ -40,7 +40,7 @@ KERNELS = [
     TopKKernel(type="f32", largest=True, outer=1, unit=True),
     SortKernel(type="f32", largest=True, outer=1),
     CountKernel(type="f32"),
-    PlacesKernel(type="f32", axes=2),
+    NonzeroIndicesKernel(type="f32", axes=2),
     ResampleKernel(source="f32", target="f32", compute="f32", taps=2, outer=1, rows=True),
 ]
 OTHER: dict[Any, Any] = {"f32": "f64", "i32": "i16", "i64": "i32", "gather": "scatter", "add": "mul", "": "add"}

@@ -161,7 +161,7 @@ def test_gemm_of_bytes(
     sizes: tuple[int, int, int],
     constant: bool,
     columnwise: bool,
-    turned: bool,
+    transposed: bool,
     bias: str,
     out: Any,
     target: str,
@@ -171,17 +171,17 @@ def test_gemm_of_bytes(
     each = columns if columnwise else 1
     shape = (columns,) if bias == "column" else (rows, columns)
     inputs = {
-        "a": integers(rng, types[0], (depth, rows) if turned else (rows, depth), False),
+        "a": integers(rng, types[0], (depth, rows) if transposed else (rows, depth), False),
         "as": np.array(0.013, np.float32),
         "az": integers(rng, types[0], (), False),
-        "b": integers(rng, types[1], (columns, depth) if turned else (depth, columns), False),
+        "b": integers(rng, types[1], (columns, depth) if transposed else (depth, columns), False),
         "bs": (rng.random(each) * 0.1 + 1e-5).astype(np.float32),
         "bz": integers(rng, types[1], (each,), False),
         "c": None if bias == "none" else rng.integers(-9999, 9999, shape).astype(np.int32),
         "ys": None if out is None else np.array(0.5, np.float32),
         "yz": None if out is None else integers(rng, out, (), False),
     }
-    attrs = {"transA": int(turned), "transB": int(turned), "alpha": 0.75 if turned else 1.0}
+    attrs = {"transA": int(transposed), "transB": int(transposed), "alpha": 0.75 if transposed else 1.0}
     fixed = set(inputs) - {"a"} if constant else set()
     made, feeds = build("QGemm", inputs, fixed, out or np.float32, "com.microsoft", **attrs)
     assert_native_agrees(made, feeds, target=target, rtol=1e-6)

@@ -173,7 +173,7 @@ def test_symbolic_and_numeric_geometry_agree(
         places = np.arange(view.out[0]) * stride + np.arange(kernel)[:, None] * dilation - view.begin[0]
         expected = np.where((places >= 0) & (places < size), places + 1, -1)
         np.testing.assert_array_equal(view.view(padded), expected)
-        for (index,), at in view.places():
+        for (index,), at in view.taps():
             np.testing.assert_array_equal(padded[at], expected[index])
 
 

@@ -70,7 +70,7 @@ def _check_recursion(model: Model) -> Iterator[Problem]:
         yield Problem("error", f"function {function_text(circle[0])}", text)
 
 
-def _check_definitions(graph: Graph, place: str) -> Iterator[Problem]:
+def _check_definitions(graph: Graph, location: str) -> Iterator[Problem]:
     """Values nobody defines, nodes out of order and circles, in a graph and its subgraphs."""
     defined: set[Value] = set()
     early: list[str] = []
@@ -97,9 +97,9 @@ def _check_definitions(graph: Graph, place: str) -> Iterator[Problem]:
         cycle = find_cycle(graph)
         if cycle:
             chain = ", ".join(node.label for node in cycle[:_SHOWN])
-            yield Problem("error", place, f"the graph is not acyclic: {len(cycle)} nodes wait for each other: {chain}")
+            yield Problem("error", location, f"the graph is not acyclic: {len(cycle)} nodes wait for each other: {chain}")
         else:
-            yield Problem("warning", place, f"the nodes are out of order: {_listed(early)} before it is made")
+            yield Problem("warning", location, f"the nodes are out of order: {_listed(early)} before it is made")
 
 
 def _listed(names: list[str]) -> str:
@@ -276,5 +276,5 @@ def _check_initializers(graph: Graph) -> Iterator[Problem]:
         unused = [name for name, value in each.initializers.items() if value not in used]
         if unused:
             verb = "initializer is" if len(unused) == 1 else "initializers are"
-            place = f"graph {each.name}" if each is not graph and each.name else ""
-            yield Problem("info", place, f"{len(unused)} {verb} never used: {_listed(unused)}")
+            location = f"graph {each.name}" if each is not graph and each.name else ""
+            yield Problem("info", location, f"{len(unused)} {verb} never used: {_listed(unused)}")

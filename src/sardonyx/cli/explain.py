@@ -14,7 +14,7 @@ from sardonyx.cli.feeds import parse_shape
 from sardonyx.cli.progress import Progress
 from sardonyx.cli.tables import byte_size, columns, counted, cut, duration, terminal_width
 
-PLACES = {"kernel": "in kernels", "host": "in Python", "view": "as views of their inputs", "known": "known before a run"}
+PLACEMENTS = {"kernel": "in kernels", "host": "in Python", "view": "as views of their inputs", "known": "known before a run"}
 SHOWN_BUFFERS = 12
 TIMELINE = 64  # characters
 HEIGHT = 6  # lines of the picture of live memory
@@ -58,7 +58,7 @@ def _lines(explanation: sardonyx.Explanation) -> Iterator[str]:
     yield from _pass_lines(explanation)
     yield from ("", "nodes:")
     rows = [
-        (node.label, _place(node.placement, node.steps), node.kernel, ", ".join(node.passes), node.reason)
+        (node.label, _placement_text(node.placement, node.steps), node.kernel, ", ".join(node.passes), node.reason)
         for node in explanation.nodes
     ]
     yield from columns(rows, header=("node", "step", "kernel", "made or changed by", "note"), fit=True) if rows else ("  none",)
@@ -91,7 +91,7 @@ def _lines(explanation: sardonyx.Explanation) -> Iterator[str]:
 
 def _summary_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
     placed: Counter[str] = Counter(node.placement for node in explanation.nodes)
-    where = ", ".join(f"{placed[place]} {text}" for place, text in PLACES.items() if placed[place])
+    where = ", ".join(f"{placed[placement]} {text}" for placement, text in PLACEMENTS.items() if placed[placement])
     kernels = len(explanation.steps) - explanation.host_steps
     yield f"{explanation.name}: {counted(len(explanation.nodes), 'node')}{f' ({where})' if where else ''}"
     yield f"{counted(kernels, 'kernel step')}, {counted(explanation.host_steps, 'host step')}"
@@ -113,7 +113,7 @@ def _pass_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
             yield from (cut(f"    left as it is: {reason}", terminal_width()) for reason in each.reasons)
 
 
-def _place(placement: str, steps: Sequence[int]) -> str:
+def _placement_text(placement: str, steps: Sequence[int]) -> str:
     if not steps:
         return {"view": "view", "known": "known"}.get(placement, "")
     return str(steps[0]) if len(steps) == 1 else f"{steps[0]}-{steps[-1]}"

@@ -139,12 +139,12 @@ class Accumulator:
 
     def _merge_extreme(self, a: list[str], b: list[str]) -> list[str]:
         """Two states into one: the more extreme value; of equal ones the first (or last) position."""
-        f, masks, places = self.e.f, self.e.type("bool"), self.e.type("i64")
+        f, masks, index_type = self.e.f, self.e.type("bool"), self.e.type("i64")
         b_better, a_better = self._beats(b[0], a[0]), self._beats(a[0], b[0])
         tie = f.let(f"xor {masks} {f.let(f'or {masks} {b_better}, {a_better}')}, {constant('bool', True, self.e.lanes)}")
-        a_empty = f.let(f"icmp eq {places} {a[1]}, {self.initial[1]}")
-        b_full = f.let(f"icmp ne {places} {b[1]}, {self.initial[1]}")
-        order = f.let(f"icmp {'sgt' if self.kind.endswith('_last') else 'slt'} {places} {b[1]}, {a[1]}")
+        a_empty = f.let(f"icmp eq {index_type} {a[1]}, {self.initial[1]}")
+        b_full = f.let(f"icmp ne {index_type} {b[1]}, {self.initial[1]}")
+        order = f.let(f"icmp {'sgt' if self.kind.endswith('_last') else 'slt'} {index_type} {b[1]}, {a[1]}")
         by_order = f.let(f"and {masks} {tie}, {order}")
         wins = f.let(f"or {masks} {f.let(f'or {masks} {b_better}, {by_order}')}, {a_empty}")
         wins = f.let(f"and {masks} {wins}, {b_full}")

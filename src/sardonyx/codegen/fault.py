@@ -17,9 +17,9 @@ def report(f: FunctionBuilder, record: str, code: str, position: str, found: str
     taken = f.let(f"cmpxchg ptr {record}, i64 0, i64 1 acquire monotonic, align 8")
     f.branch_if(f.let(f"extractvalue {{ i64, i1 }} {taken}, 1"), locked, wait)
     f.label(locked)
-    places = [f.element(record, "i64", number) for number in range(5)]
-    old_code = f.let(f"load i64, ptr {places[1]}, align 8")
-    old_position = f.let(f"load i64, ptr {places[2]}, align 8")
+    entries = [f.element(record, "i64", number) for number in range(5)]
+    old_code = f.let(f"load i64, ptr {entries[1]}, align 8")
+    old_position = f.let(f"load i64, ptr {entries[2]}, align 8")
     none = f.let(f"icmp eq i64 {old_code}, 0")
     earlier = f.let(f"icmp slt i64 {code}, {old_code}")
     same = f.let(f"icmp eq i64 {code}, {old_code}")
@@ -28,8 +28,8 @@ def report(f: FunctionBuilder, record: str, code: str, position: str, found: str
     unlock = f.fresh("unlock")
     f.branch_if(f.let(f"or i1 {none}, {first}"), write, unlock)
     f.label(write)
-    for place, value in zip(places[1:], (code, position, found, limit)):
-        f.line(f"store i64 {value}, ptr {place}, align 8")
+    for entry, value in zip(entries[1:], (code, position, found, limit)):
+        f.line(f"store i64 {value}, ptr {entry}, align 8")
     f.branch(unlock)
     f.label(unlock)
     f.line(f"store atomic i64 0, ptr {record} release, align 8")

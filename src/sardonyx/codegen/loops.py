@@ -121,8 +121,10 @@ class _LoopEmitter:
             count = f.let(f"select i1 {least}, i64 {f.sub(stop, start)}, i64 0", "i")
             whole = f.add(start, f.let(f"and i64 {count}, {-together}", "i"))
             block = f.loop(start, whole, together)
-            places = [f.add(block.index, number) for number in range(together)]
-            self._rows([_Row(self._moved(pointers, axis, place), [*indices, place]) for place in places], "0", self.sizes[-1])
+            positions = [f.add(block.index, number) for number in range(together)]
+            self._rows(
+                [_Row(self._moved(pointers, axis, position), [*indices, position]) for position in positions], "0", self.sizes[-1]
+            )
             f.end(block)
             start = whole
         row = f.loop(start, stop)
@@ -216,9 +218,9 @@ class _LoopEmitter:
 
     def _store_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
         def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
-            for places in _portions([(row, i) for i in positions for row in rows], found):
-                known = self._read_places(found.roots, places, mask, count)
-                for (row, i), made in zip(places, self.e.emit_together(found.values, known)):
+            for vectors in _portions([(row, i) for i in positions for row in rows], found):
+                known = self._read_vectors(found.roots, vectors, mask, count)
+                for (row, i), made in zip(vectors, self.e.emit_together(found.values, known)):
                     for operand, value in zip(found.stores, made):
                         self._write(operand, value, row.pointers, i, mask, count)
             return []
@@ -234,10 +236,10 @@ class _LoopEmitter:
         def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
             following: list[str] = []
             products, needed = _needed(found, accumulators, rows[0].known)
-            for places in _portions([(row, i) for i in positions for row in rows], found):
-                knowns = self._read_places(found.roots, places, mask, count)
+            for vectors in _portions([(row, i) for i in positions for row in rows], found):
+                knowns = self._read_vectors(found.roots, vectors, mask, count)
                 self.e.emit_together(needed, knowns)
-                for (row, i), known in zip(places, knowns):
+                for (row, i), known in zip(vectors, knowns):
                     for acc, value, product in zip(accumulators, found.values, products):
                         state = carried[len(following) : len(following) + len(acc.types)]
                         if product:
@@ -265,11 +267,11 @@ class _LoopEmitter:
         inside = rows
 
         def read(row: int, positions: list[str], mask: str | None, count: str | None, *, sample: bool = False) -> list[str]:
-            places = [(inside[row], i) for i in positions]
+            vectors = [(inside[row], i) for i in positions]
             roots, stash = ([value], []) if sample else (found.roots, found.stash)
-            knowns = self._read_places(roots, places, mask, count)
+            knowns = self._read_vectors(roots, vectors, mask, count)
             self.e.emit_together(roots, knowns)
-            for (at, i), known in zip(places, knowns):
+            for (at, i), known in zip(vectors, knowns):
                 for operand, kept in stash:
                     self._write(operand, known[kept], at.pointers, i, mask, count)
             return [known[value] for known in knowns]
@@ -388,13 +390,13 @@ class _LoopEmitter:
                 known[node] = row.indices[self._axis(node)]
         return known
 
-    def _read_places(
-        self, values: list[Expr], places: Sequence[tuple[_Row, str]], mask: str | None, count: str | None
+    def _read_vectors(
+        self, values: list[Expr], vectors: Sequence[tuple[_Row, str]], mask: str | None, count: str | None
     ) -> list[dict[Expr, str]]:
         """What is known at some places after loading; rows that lie in the same memory are read once."""
         knowns = []
         shared: dict[str, dict[Expr, str]] = {}
-        for row, i in places:
+        for row, i in vectors:
             known = {**row.known, **shared.get(i, {})}
             self._read(values, known, row.pointers, i, mask, count)
             shared[i] = {
@@ -446,8 +448,8 @@ class _LoopEmitter:
                 elif node.op == "size":
                     shared[node] = self.e.splat(self.sizes[self._axis(node)], "i64")
                 elif node.op == "index" and self._axis(node) <= axis:
-                    place = row if self._axis(node) == axis else indices[self._axis(node)]
-                    shared[node] = self.e.splat(place, "i64")
+                    position = row if self._axis(node) == axis else indices[self._axis(node)]
+                    shared[node] = self.e.splat(position, "i64")
             made = [{**shared, **results} for results in reduced]
             for known, i in zip(made, positions):
                 self._read(values, known, moved, i, mask, count)
@@ -501,10 +503,10 @@ class _LoopEmitter:
         return result
 
 
-def _portions(places: list[tuple[_Row, str]], found: Walk) -> list[list[tuple[_Row, str]]]:
+def _portions(vectors: list[tuple[_Row, str]], found: Walk) -> list[list[tuple[_Row, str]]]:
     """The places whose instructions are mixed, so that one does not wait for the other: as many as the registers hold."""
-    most = len(places) if _operations(found) <= _LIGHT else _MIXED
-    return [places[start : start + most] for start in range(0, len(places), most)]
+    most = len(vectors) if _operations(found) <= _LIGHT else _MIXED
+    return [vectors[start : start + most] for start in range(0, len(vectors), most)]
 
 
 def _needed(found: Walk, accumulators: list[Accumulator], known: Iterable[Expr]) -> tuple[list[bool], list[Expr]]:

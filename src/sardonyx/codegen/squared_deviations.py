@@ -126,11 +126,11 @@ class SquaredDeviationsWalk:
         result: list[str] = []
         for number, (row, centre) in enumerate(zip(rows, centres)):
             state = states[number * _STATES : (number + 1) * _STATES]
-            for place, value in enumerate(self.read(row, positions, mask, count)):
+            for order, value in enumerate(self.read(row, positions, mask, count)):
                 distance = f.let(f"fsub {self.vector} {value}, {centre}")
                 if mask is not None:
                     distance = self.e.choose(mask, distance, self._constant(0), self.kind)
-                chain = place % _CHAINS
+                chain = order % _CHAINS
                 state[chain] = f.let(f"fadd {self.vector} {state[chain]}, {distance}")
                 state[_CHAINS + chain] = self._multiply_add(distance, distance, state[_CHAINS + chain])
             result += state

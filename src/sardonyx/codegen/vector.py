@@ -79,14 +79,14 @@ class VectorEmitter:
         """The values of expressions; `known` holds what exists already (loads, indices, reductions) and gets what is made."""
         return self.emit_together(roots, [known])[0]
 
-    def emit_together(self, roots: Iterable[Expr], places: Sequence[dict[Expr, str]]) -> list[list[str]]:
+    def emit_together(self, roots: Iterable[Expr], positions: Sequence[dict[Expr, str]]) -> list[list[str]]:
         """The values of expressions at several places that know the same nodes, operation by operation.
 
         Most operations wait for the one before them at their place; place by place they would fill the machine's queues waiting.
         """
         roots = list(roots)
         stack = list(reversed(roots))
-        first = places[0]
+        first = positions[0]
         while stack:
             node = stack[-1]
             missing = [arg for arg in node.args if arg not in first] if node not in first else []
@@ -95,9 +95,9 @@ class VectorEmitter:
                 continue
             stack.pop()
             if node not in first:
-                for known in places:
+                for known in positions:
                     known[node] = self._node(node, [known[arg] for arg in node.args])
-        return [[known[root] for root in roots] for known in places]
+        return [[known[root] for root in roots] for known in positions]
 
     def _node(self, node: Expr, args: list[str]) -> str:
         if node.op == "const":

@@ -184,8 +184,8 @@ class NativeModel:
         kernels = library(self._settings.cache_folder, self._settings.target)
         steps = self.main.plan.steps
         objects = {step.kernel.key: kernels.object_of(step.kernel) for step in steps}
-        places = {key: number for number, key in enumerate(objects)}
-        numbers = [places[step.kernel.key] for step in steps]
+        position_of = {key: number for number, key in enumerate(objects)}
+        numbers = [position_of[step.kernel.key] for step in steps]
         return ProgramCode(self.main.program.core.image, list(objects.values()), numbers, kernels.driver_object())
 
     def shrink(self) -> None:

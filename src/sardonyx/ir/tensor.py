@@ -71,11 +71,11 @@ class Tensor:
         A range of an unchanged file, how it was made of such, or else the number of this object.
         """
         if not self._identity:
-            place = None if self.dtype is dtypes.STRING else mapped_range(np.frombuffer(self.raw(), np.uint8))
-            if place is None or place[0].identity is None:
+            location = None if self.dtype is dtypes.STRING else mapped_range(np.frombuffer(self.raw(), np.uint8))
+            if location is None or location[0].identity is None:
                 self._identity = f"{OBJECT}{next(_serial_numbers)}"
             else:
-                mapping, offset, length = place
+                mapping, offset, length = location
                 self._identity = f"file:{mapping.identity}+{offset}+{length}"
         return self._identity
 
@@ -160,9 +160,9 @@ def origin_of(computation: str, sources: Iterable[Tensor | None], parameters: Se
 
 def release_range(array: Array) -> None:
     """Tell the system that the part of a mapped file behind an array is not needed in memory now; it is read again on use."""
-    place = mapped_range(array)
-    if place is not None:
-        place[0].release_pages(*place[1:])
+    location = mapped_range(array)
+    if location is not None:
+        location[0].release_pages(*location[1:])
 
 
 def release_pages(tensors: Iterable[Tensor]) -> None:

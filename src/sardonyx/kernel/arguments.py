@@ -2,7 +2,7 @@
 
     @property
     def arguments(self) -> Arguments:
-        return Arguments(numbers("outer", self.outer), number("rows"), tensor("source", self.outer + 1), address("places"))
+        return Arguments(numbers("outer", self.outer), number("rows"), tensor("source", self.outer + 1), address("indices"))
 
 A specification declares its record once. Lowering makes the array of it by name, emitters load it by name
 (`codegen.arguments`); where an entry stands, nobody else knows. Entries are 64-bit numbers (sizes, strides in elements) and

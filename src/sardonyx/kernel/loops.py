@@ -128,9 +128,9 @@ class LoopKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}{':same' * operand.same_rows}" for operand in self.operands)
-        places = f"{[to for to, _ in self.stores]}{[to for to, _ in self.results]}{[to for to, _ in self.stash]}"
+        targets = f"{[to for to, _ in self.stores]}{[to for to, _ in self.results]}{[to for to, _ in self.stash]}"
         text = canonical([*self.roots, *(value for _, value in self.stash)])
-        return f"loop|{self.axes}|{self.reduce}|{operands}|{places}|{text}"
+        return f"loop|{self.axes}|{self.reduce}|{operands}|{targets}|{text}"
 
     @cached_property
     def traffic(self) -> list[tuple[frozenset[int], frozenset[int]]]:

@@ -103,15 +103,15 @@ class _Placement:
                 continue
             if along != normalize_axis(attribute_values(split).get("axis") or 0, len(whole.shape)):
                 continue
-            place = self._ctx.part(target, along, first, whole.shape[along])
-            if whole.shape == place.shape and self._may_lie(whole, place):
-                self._place(whole, place)
+            destination = self._ctx.part(target, along, first, whole.shape[along])
+            if whole.shape == destination.shape and self._may_lie(whole, destination):
+                self._place(whole, destination)
 
-    def _may_lie(self, value: Value, place: View) -> bool:
+    def _may_lie(self, value: Value, destination: View) -> bool:
         """Whether all readers of a value can use it there without a copy."""
-        if place.is_contiguous or len(value.uses) == 1:
+        if destination.is_contiguous or len(value.uses) == 1:
             return True
-        inner = View(place.buffer, place.shape[1:], place.strides[1:])
+        inner = View(destination.buffer, destination.shape[1:], destination.strides[1:])
         return inner.is_contiguous and all(self._reads_batches(node) for node in value.consumers)
 
     def _reads_batches(self, node: Node) -> bool:
@@ -126,25 +126,25 @@ class _Placement:
 
     def _reshape(self, node: Node) -> None:
         result, value = node.outputs[0], node.inputs[0]
-        place = self._wishes.get(result)
-        if place is None and self._ctx.is_output(result) and self._sizes_are_fed(result):
-            place = self._ctx.output(result)
-        if place is None or value is None or not is_native(value):
+        destination = self._wishes.get(result)
+        if destination is None and self._ctx.is_output(result) and self._sizes_are_fed(result):
+            destination = self._ctx.output(result)
+        if destination is None or value is None or not is_native(value):
             return
-        found = reshaped(place, self._ctx.shape(value))
+        found = reshaped(destination, self._ctx.shape(value))
         if found is not None and (found.is_contiguous or len(value.uses) == 1):
             self._place(value, found)
 
-    def _place(self, value: Value, place: View) -> None:
+    def _place(self, value: Value, destination: View) -> None:
         """Let a value's kernel write there, if it can; a view passes the place on."""
         ctx, producer = self._ctx, value.producer
         group = None if producer is None else self._grouping.group_of.get(producer)
         if group is None or producer is None or value in self._wishes or ctx.has_view(value) or ctx.is_output(value):
             return
         if group.kind == "view" and Trait.VIEW in traits(producer):
-            self._wishes[value] = place
+            self._wishes[value] = destination
         elif group.kind == "loop" or (group.kind == "template" and group.root is not None and _writes_anywhere(group.root)):
-            ctx.set_view(value, place)
+            ctx.set_view(value, destination)
 
     def _sizes_are_fed(self, value: Value) -> bool:
         """Whether the memory can be there before the first step: no size depends on what a host step finds."""

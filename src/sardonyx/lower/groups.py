@@ -179,7 +179,7 @@ def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> N
     group.nodes[:0] = before.nodes
     for node in before.nodes:
         group_of[node] = group
-    del groups[next(place for place in range(len(groups) - 1, -1, -1) if groups[place] is before)]  # one of the last
+    del groups[next(index for index in range(len(groups) - 1, -1, -1) if groups[index] is before)]  # one of the last
 
 
 def _outermost(node: Node, among: Node) -> Node:

@@ -70,7 +70,7 @@ def reshaped(view: View, shape: Sequence[Dim]) -> View | None:
             stop += int(old_is_less or not new_is_less)  # where neither shows, both may go on
             end += int(new_is_less or not old_is_less)
         run = old[before:stop]
-        if any(stride != run[place + 1][1] * run[place + 1][0] for place, (_, stride) in enumerate(run[:-1])):
+        if any(stride != run[index + 1][1] * run[index + 1][0] for index, (_, stride) in enumerate(run[:-1])):
             return None
         strides += [stride * run[-1][1] for stride in row_major(new[after:end])]
         before, after = stop, end

@@ -62,7 +62,7 @@ def _per_channel(factor: Array, rank: int, axis: int, channels: int) -> Array | 
     if factor.ndim > rank:
         return None
     shape = (1,) * (rank - factor.ndim) + factor.shape
-    if any(size != 1 for place, size in enumerate(shape) if place != axis) or shape[axis] not in (1, channels):
+    if any(size != 1 for dimension, size in enumerate(shape) if dimension != axis) or shape[axis] not in (1, channels):
         return None
     return np.broadcast_to(np.asarray(factor, np.float64).reshape(-1), (channels,))
 
@@ -209,8 +209,8 @@ class _FoldOperand(_FoldAfter):
     """A binary operator with a product on one side and a constant on the other."""
 
     def match(self, g: Rewriter, node: Node) -> _Affine | Reject | None:
-        for place, other in ((0, 1), (1, 0)):
-            product, factor = _product_before(g, node.inputs[place]), g.array(node.inputs[other])
+        for position, other in ((0, 1), (1, 0)):
+            product, factor = _product_before(g, node.inputs[position]), g.array(node.inputs[other])
             if product is not None and factor is not None:
                 break
         else:

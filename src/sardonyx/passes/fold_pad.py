@@ -106,6 +106,6 @@ def literal_pads(g: Rewriter, pad: Node, rank: int) -> tuple[tuple[int, ...], tu
     if len(pads) != 2 * len(axes) or len(set(axes)) != len(axes):
         return None
     before, after = [0] * rank, [0] * rank
-    for place, axis in enumerate(axes):
-        before[axis], after[axis] = pads[place], pads[len(axes) + place]
+    for index, axis in enumerate(axes):
+        before[axis], after[axis] = pads[index], pads[len(axes) + index]
     return tuple(before), tuple(after)

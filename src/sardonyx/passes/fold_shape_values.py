@@ -125,22 +125,22 @@ def literal_shape(given: Sequence[Dim], wanted: Known | Sequence[Dim], allowzero
     turns out to be zero means that of the input, and no literal says the same.
     """
     target: list[int] = []
-    open_places = 0
-    for place, dim in enumerate(np.asarray(wanted, dtype=object).reshape(-1)):
-        copied = place < len(given) and given[place] == dim
+    inferred_dims = 0
+    for index, dim in enumerate(np.asarray(wanted, dtype=object).reshape(-1)):
+        copied = index < len(given) and given[index] == dim
         if isinstance(dim, int) and dim == 0 and not allowzero:
             target.append(0)  # copies already
         elif isinstance(dim, int) and dim != 0:
             target.append(dim)
-            open_places += dim == -1
+            inferred_dims += dim == -1
         elif copied:
             target.append(0)
         else:
             target.append(-1)
-            open_places += 1
-    if open_places > 1:
+            inferred_dims += 1
+    if inferred_dims > 1:
         return Reject("more than one size is computed: a literal shape has room for one")
-    if open_places and any(size == 0 for size in target) and not _has_open_place(wanted):
+    if inferred_dims and any(size == 0 for size in target) and not _has_inferred_dim(wanted):
         return Reject("a size is computed and another one may be zero: the shape would not be unique")
     if not allowzero and may_mean_another(given, wanted):
         return Reject("a size may turn out to be zero, which means the size of the input")
@@ -150,10 +150,10 @@ def literal_shape(given: Sequence[Dim], wanted: Known | Sequence[Dim], allowzero
 def may_mean_another(given: Sequence[Dim], wanted: Known | Sequence[Dim]) -> bool:
     """Whether a computed size of a Reshape's target could be zero, which stands for another size of the input."""
     return any(
-        not isinstance(dim, int) and not is_nonnegative(dim - 1) and (place >= len(given) or given[place] != dim)
-        for place, dim in enumerate(np.asarray(wanted, dtype=object).reshape(-1))
+        not isinstance(dim, int) and not is_nonnegative(dim - 1) and (index >= len(given) or given[index] != dim)
+        for index, dim in enumerate(np.asarray(wanted, dtype=object).reshape(-1))
     )
 
 
-def _has_open_place(wanted: Known | Sequence[Dim]) -> bool:
+def _has_inferred_dim(wanted: Known | Sequence[Dim]) -> bool:
     return any(isinstance(dim, int) and dim == -1 for dim in np.asarray(wanted, dtype=object).reshape(-1))

@@ -70,23 +70,23 @@ class AbsorbTransposesInGemm(Rule[tuple[int, ...]]):
     roots: ClassVar[frozenset[str]] = frozenset(("Gemm",))
 
     def match(self, g: Rewriter, node: Node) -> tuple[int, ...] | Reject | None:
-        places = []
-        for place in (0, 1):
-            value = node.inputs[place]
+        positions = []
+        for position in (0, 1):
+            value = node.inputs[position]
             if value is not None and value.producer is not None and permutation(value.producer) == (1, 0):
-                places.append(place)
-        return tuple(places) or None
+                positions.append(position)
+        return tuple(positions) or None
 
     def rewrite(self, g: Rewriter, found: tuple[int, ...], facts: Any) -> None:
         node = g.anchor
         inputs = list(node.inputs)
         changes = {}
-        for place in found:
-            transposed = inputs[place]
+        for position in found:
+            transposed = inputs[position]
             assert transposed is not None
             assert transposed.producer is not None
-            inputs[place] = transposed.producer.inputs[0]
-            name = ("transA", "transB")[place]
+            inputs[position] = transposed.producer.inputs[0]
+            name = ("transA", "transB")[position]
             changes[name] = int(not node.attr(name, 0))
         g.replace(node.outputs[0], g.clone(node, inputs, **changes)[0])
 
@@ -114,16 +114,16 @@ class FormFusedMatMul(Rule[_Product]):
         if a is None or b is None or dtype_of(a) not in _FLOATS or min(len(a.shape or ()), len(b.shape or ())) < 2:
             return None
         found = _Product(node, [a, b])
-        for place in (0, 1):
-            self._look_before(g, found, place)
+        for position in (0, 1):
+            self._look_before(g, found, position)
         self._look_after(g, found)
         return found if found.alpha != 1.0 or any(found.swapped) else None
 
     @staticmethod
-    def _look_before(g: Rewriter, found: _Product, place: int) -> None:
+    def _look_before(g: Rewriter, found: _Product, position: int) -> None:
         """Step over one Transpose and any number of scalings that serve this product only."""
         while True:
-            value = found.inputs[place]
+            value = found.inputs[position]
             maker = value.producer
             if maker is None or not g.is_private(value) or not is_standard(maker):
                 return
@@ -133,14 +133,14 @@ class FormFusedMatMul(Rule[_Product]):
                 swap = (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2)
                 if len(perm) < 2 or perm != swap:
                     return
-                found.swapped[place] ^= 1
-                found.inputs[place] = source
+                found.swapped[position] ^= 1
+                found.inputs[position] = source
                 continue
             factor = _scaling(g, maker, value)
             if factor is None:
                 return
             found.alpha *= factor[0]
-            found.inputs[place] = factor[1]
+            found.inputs[position] = factor[1]
 
     @staticmethod
     def _look_after(g: Rewriter, found: _Product) -> None:

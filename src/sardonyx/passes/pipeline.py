@@ -256,20 +256,20 @@ def run_stage(stage: Stage, model: Model, check: bool) -> Iterator[PassReport]:
     present, counted_at = _operators(model), 0
     for number in range(stage.rounds):
         before = changes
-        for place, each in enumerate(stage.passes):
-            if seen.get(place) == changes:
+        for index, each in enumerate(stage.passes):
+            if seen.get(index) == changes:
                 continue
             if isinstance(each, Rule):
                 if counted_at != changes:
                     present, counted_at = _operators(model), changes
                 if each.roots.isdisjoint(present):  # the graph has nothing it could begin with
-                    seen[place] = changes
+                    seen[index] = changes
                     yield PassReport(each.name, stage.level, number, 0, (), 0.0)
                     continue
             report = _run(each, model, stage.level, number, check)
             changes += report.changes
             if not report.changes:
-                seen[place] = changes
+                seen[index] = changes
             yield report
         if changes == before:
             break

@@ -186,13 +186,13 @@ def _apply(g: Rewriter, graph: Graph, plan: _Plan, regions: set[Value]) -> int:
 def _transposed(g: Rewriter, node: Node, step: _Step, base: dict[Value, Value]) -> list[Value]:
     """The node computed on the values before their Transposes."""
     inputs: list[Value | None] = []
-    for place, value in enumerate(node.inputs):
-        if place in step.inputs:
-            inputs.append(g.constant(step.inputs[place], "transposed" if value is None else value.name))
+    for position, value in enumerate(node.inputs):
+        if position in step.inputs:
+            inputs.append(g.constant(step.inputs[position], "transposed" if value is None else value.name))
         else:
             inputs.append(None if value is None else base.get(value, value))
-    for place in range(len(inputs), max(step.inputs, default=-1) + 1):
-        inputs.append(g.constant(step.inputs[place], "transposed") if place in step.inputs else None)
+    for position in range(len(inputs), max(step.inputs, default=-1) + 1):
+        inputs.append(g.constant(step.inputs[position], "transposed") if position in step.inputs else None)
     return g.clone(node, inputs, **step.attrs)
 
 
@@ -224,14 +224,14 @@ def _elementwise(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | N
     if shape is None or len(shape) != len(perm):
         return None
     constants: dict[int, Any] = {}
-    for place, value in enumerate(node.inputs):
+    for position, value in enumerate(node.inputs):
         if value is None or value in perms:
             if value is not None and value.shape != shape and not _broadcasts(value.shape, shape):
                 return None
             continue
         transposed = _transposed_constant(g, value, perm)
         if transposed is not None:
-            constants[place] = transposed
+            constants[position] = transposed
         elif value.shape is None or any(dim != 1 for dim in value.shape) or len(value.shape) > len(perm):
             return None
     return _Step((perm,), constants)
@@ -264,14 +264,14 @@ def _concat(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm]) -> _S
     perm = next(iter(found))
     axis = _axis(node.attr("axis", 1), perm)
     constants: dict[int, Any] = {}
-    for place, value in enumerate(node.inputs):
+    for position, value in enumerate(node.inputs):
         if value is None:
             return None
         if value not in perms:
             transposed = _transposed_constant(g, value, perm)
             if transposed is None or len(value.shape or ()) != len(perm):
                 return None
-            constants[place] = transposed
+            constants[position] = transposed
     return None if axis is None else _Step((perm,), constants, {"axis": axis})
 
 
@@ -318,12 +318,12 @@ def _reduction(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm]) ->
 
 
 def _arg(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm]) -> _Step | None:
-    place = node.attr("axis", 0)
-    axis = _axis(place, perm)
+    old_axis = node.attr("axis", 0)
+    axis = _axis(old_axis, perm)
     if axis is None:
         return None
     keeps = bool(node.attr("keepdims", 1))
-    return _Step((perm if keeps else _without(perm, [place % len(perm)]),), {}, {"axis": axis})
+    return _Step((perm if keeps else _without(perm, [old_axis % len(perm)]),), {}, {"axis": axis})
 
 
 def _slice(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm]) -> _Step | None:
@@ -359,14 +359,14 @@ def _resize(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm]) -> _S
         return None
     back = list(inverse(perm))
     constants: dict[int, Any] = {}
-    for place in (2, 3):
-        value = node.inputs[place] if len(node.inputs) > place else None
+    for position in (2, 3):
+        value = node.inputs[position] if len(node.inputs) > position else None
         data = g.array(value)
         if value is None or (data is not None and data.size == 0):
             continue
         if data is None or data.shape != (len(perm),):
             return None
-        constants[place] = data[back]
+        constants[position] = data[back]
     return _Step((perm,), constants)
 
 

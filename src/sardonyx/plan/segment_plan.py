@@ -13,8 +13,8 @@ from sardonyx.plan.native import NativePlan
 from sardonyx.program.segments import (
     CONSTANT,
     OMITTED,
-    PLACE,
     VALUE,
+    VIEW,
     BoundView,
     CallOutput,
     CallSegment,
@@ -98,7 +98,7 @@ class _Numbering:
     def _numbers(self, dims: Sequence[Dim]) -> tuple[int, ...]:
         return tuple(self._dims[dim] for dim in dims)
 
-    def _place(self, view: View) -> BoundView:
+    def _bound_view(self, view: View) -> BoundView:
         buffer, number = view.buffer, self._buffers[view.buffer]
         shape, strides, offset = self._numbers(view.shape), self._numbers(view.strides), self._dims[view.offset]
         is_constant = buffer.storage is Storage.CONSTANT
@@ -109,7 +109,9 @@ class _Numbering:
             return SegmentOperand(OMITTED)
         if value in self._held:
             return SegmentOperand(VALUE, self._held[value])
-        return SegmentOperand(CONSTANT, self._constant(value)) if view is None else SegmentOperand(PLACE, -1, self._place(view))
+        return (
+            SegmentOperand(CONSTANT, self._constant(value)) if view is None else SegmentOperand(VIEW, -1, self._bound_view(view))
+        )
 
     def _segment(self, segment: native.NativeSegment | HostNodeStep | SizeStep) -> Segment:
         if isinstance(segment, native.NativeSegment):

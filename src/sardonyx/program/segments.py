@@ -21,7 +21,7 @@ import numpy as np
 from sardonyx.program.image import ProgramImage
 from sardonyx.program.sizes import NUMBER, SYMBOL, SizeTable
 
-OMITTED, VALUE, PLACE, CONSTANT = range(4)  # kinds of operands; files hold them
+OMITTED, VALUE, VIEW, CONSTANT = range(4)  # kinds of operands; files hold them
 
 
 class BoundView(NamedTuple):
@@ -41,7 +41,7 @@ class SegmentOperand(NamedTuple):
 
     kind: int
     number: int = -1  # of the value or constant
-    place: BoundView | None = None
+    view: BoundView | None = None
 
 
 class Sizes(NamedTuple):
@@ -244,8 +244,8 @@ class BoundSegments:
                 for operand in (*segment.inputs, *segment.captured):
                     if operand.kind == VALUE:
                         last[operand.number] = position
-                    elif operand.place is not None and operand.place.buffer in buffers:
-                        last[buffers[operand.place.buffer]] = position
+                    elif operand.view is not None and operand.view.buffer in buffers:
+                        last[buffers[operand.view.buffer]] = position
                 for value, buffer, _ in segment.outputs:
                     if value >= 0:
                         last[value] = position

@@ -17,13 +17,13 @@ _CODES: Final = {name: code for code, name in enumerate(OPERATIONS)}
 def size_table(dims: Sequence[Dim], symbols: Sequence[str]) -> SizeTable:
     """The table for some sizes over some symbols."""
     rows = _Rows()
-    places = {name: place for place, name in enumerate(symbols)}
+    positions = {name: position for position, name in enumerate(symbols)}
     made: dict[object, int] = {}
     for atom in atoms_of(dims):
         if atom.function:
             made[atom] = rows.row(_CODES[atom.function], *(rows.polynomial(arg, made) for arg in atom.args))
         else:
-            made[atom] = rows.row(SYMBOL, places[atom.text], 0)
+            made[atom] = rows.row(SYMBOL, positions[atom.text], 0)
     results = [rows.polynomial(dim, made) for dim in dims]
     return SizeTable(list(rows.numbers), results, len(symbols))
 

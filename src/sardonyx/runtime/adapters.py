@@ -47,15 +47,15 @@ class _Table:
 
     def integer(self, index: int) -> int:
         """A scalar field; 0 if it is absent."""
-        place = self._field(index)
-        return 0 if place is None else self._number("<i", place)
+        offset = self._field(index)
+        return 0 if offset is None else self._number("<i", offset)
 
     def vector(self, index: int, width: int) -> memoryview:
         """The elements of a vector or string field; empty if it is absent."""
-        place = self._field(index)
-        if place is None:
+        offset = self._field(index)
+        if offset is None:
             return self._buffer[:0]
-        start = place + self._number("<I", place)
+        start = offset + self._number("<I", offset)
         length = self._number("<I", start) * width
         if start + 4 + length > len(self._buffer):
             raise errors.InvalidProtobuf(f"the adapter file ends inside the {length} bytes at {start + 4}")
@@ -63,13 +63,13 @@ class _Table:
 
     def tables(self, index: int) -> list[_Table]:
         """The tables of a vector of tables."""
-        place = self._field(index)
-        if place is None:
+        offset = self._field(index)
+        if offset is None:
             return []
-        start = place + self._number("<I", place)
+        start = offset + self._number("<I", offset)
         count = len(self.vector(index, 4)) // 4
-        places = [start + 4 + 4 * position for position in range(count)]
-        return [_Table(self._buffer, each + self._number("<I", each)) for each in places]
+        offsets = [start + 4 + 4 * position for position in range(count)]
+        return [_Table(self._buffer, each + self._number("<I", each)) for each in offsets]
 
 
 class _Writer:
@@ -91,12 +91,12 @@ class _Writer:
         self.data += struct.pack("<i", position - vtable) + bytes(4 * fields)
         return position
 
-    def refer(self, place: int, target: int) -> None:
-        struct.pack_into("<I", self.data, place, target - place)
+    def refer(self, offset: int, target: int) -> None:
+        struct.pack_into("<I", self.data, offset, target - offset)
 
-    def vector(self, place: int, content: bytes | memoryview, count: int, boundary: int, terminator: bytes = b"") -> None:
+    def vector(self, offset: int, content: bytes | memoryview, count: int, boundary: int, terminator: bytes = b"") -> None:
         start = self.align(boundary, ahead=4)
-        self.refer(place, start)
+        self.refer(offset, start)
         self.data += struct.pack("<I", count)
         self.data += content
         self.data += terminator
@@ -141,12 +141,12 @@ class AdapterFormat:
         struct.pack_into("<iii", writer.data, root + 4, _FORMAT_VERSION, self._adapter_version, self._model_version)
         count = len(self._parameters)
         writer.vector(root + 16, bytes(4 * count), count, 4)
-        places = [len(writer.data) - 4 * count + 4 * index for index in range(count)]
-        for place, (name, value) in zip(places, self._parameters.items()):
+        offsets = [len(writer.data) - 4 * count + 4 * index for index in range(count)]
+        for offset, (name, value) in zip(offsets, self._parameters.items()):
             array = value.numpy()
             constant = from_numpy(array, name)
             table = writer.table(_PARAMETER_FIELDS)
-            writer.refer(place, table)
+            writer.refer(offset, table)
             text = name.encode("utf-8", "surrogateescape")
             writer.vector(table + 4, text, len(text), 4, b"\0")
             writer.vector(table + 8, struct.pack(f"<{array.ndim}q", *array.shape), array.ndim, 8)

@@ -114,8 +114,10 @@ class NativeLoop:
         first = self._first_output = len(image.inputs)  # inputs and outputs are numbered in one series
         self._types = [(len(port.dims), port.numpy_type) for port in image.inputs]
         self._result_types = [(port.dims, port.numpy_type) for port in image.outputs]
-        places = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
-        entries = [(slot, places[buffer], offset) for slot, buffer, offset in image.address_slots.tolist() if buffer in places]
+        positions = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
+        entries = [
+            (slot, positions[buffer], offset) for slot, buffer, offset in image.address_slots.tolist() if buffer in positions
+        ]
         self._offset_dims = [offset for _, _, offset in entries]
         self._entries = [(slot, position) for slot, position, _ in entries]
         self._condition_at = NO_CONDITION

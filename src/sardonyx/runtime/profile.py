@@ -63,9 +63,9 @@ class Profiler:
     def _record(self, category: str, name: str, start: int, end: int, args: dict[str, Any]) -> None:
         if self._finished:
             return
-        place = f'"pid" :{self._pid},"tid" :{threading.get_native_id()}'
+        identifiers = f'"pid" :{self._pid},"tid" :{threading.get_native_id()}'
         when = f'"dur" :{(end - start) // 1000},"ts" :{(start - self.start_ns) // 1000}'
-        text = f'{{"cat" : "{category}",{place},{when},"ph" : "X","name" :{json.dumps(name)},"args" : {json.dumps(args)}}}'
+        text = f'{{"cat" : "{category}",{identifiers},{when},"ph" : "X","name" :{json.dumps(name)},"args" : {json.dumps(args)}}}'
         self._lines.append(text)
 
     def finish(self) -> str:

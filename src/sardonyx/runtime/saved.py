@@ -120,7 +120,7 @@ def programs(folder: str) -> CacheFolder:
 
 
 def save(
-    place: CacheEntry,
+    entry: CacheEntry,
     record: Record,
     arrays: Mapping[int, Array],
     keys: Mapping[int, str] | None = None,
@@ -132,12 +132,12 @@ def save(
     """
     from sardonyx.formats.program.write import write  # lazy: a start from a saved program writes nothing
 
-    name, key = place.name(specialisation)
+    name, key = entry.name(specialisation)
     try:
         pieces = write(key, record, arrays, keys)
     except OverflowError:  # sizes no machine has: the program is made anew every time
         return
-    files = programs(place.folder)
+    files = programs(entry.folder)
     files.keep(name, *pieces)
     files.make_room()
 
@@ -147,13 +147,13 @@ def is_small_enough(arrays: Mapping[int, Array]) -> bool:
     return sum(array.nbytes for array in arrays.values()) <= _LARGEST
 
 
-def read(place: CacheEntry, specialisation: SpecialisationKey | None = None) -> ProgramFile | None:
+def read(entry: CacheEntry, specialisation: SpecialisationKey | None = None) -> ProgramFile | None:
     """A saved program, or that for one specialisation; None if there is none, it is damaged, or was made of other files than
     there are now.
 
     Its constants share the mapped file's memory.
     """
-    saved, (name, key) = programs(place.folder), place.name(specialisation)
+    saved, (name, key) = programs(entry.folder), entry.name(specialisation)
     found = saved.open(name)
     if found is None:
         return None
@@ -167,7 +167,7 @@ def read(place: CacheEntry, specialisation: SpecialisationKey | None = None) -> 
         return None
     finally:
         os.close(descriptor)
-    if file.key != key or file.references or not place.has(file.files):
+    if file.key != key or file.references or not entry.has(file.files):
         return None
     saved.mark_used(name)
     for number, known in file.keys.items():
@@ -337,19 +337,19 @@ class LoadedProgram:
 
 
 def open_saved(
-    place: CacheEntry, workers: int, spinning: bool, open_full: Callable[[], Any]
+    entry: CacheEntry, workers: int, spinning: bool, open_full: Callable[[], Any]
 ) -> SavedModel | SavedSpecialisations | None:
     """The model saved at a place; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
-    file = None if place.is_new or place.key is None else read(place)
+    file = None if entry.is_new or entry.key is None else read(entry)
     if file is None:
         return None
-    place.origin.keep()
+    entry.origin.keep()
     if file.program is not None:
         program = _loaded(file, workers, spinning)
         return None if program is None else SavedModel(file, program, open_full)
 
     def load_specialisation(specialisation: SpecialisationKey) -> LoadedProgram | None:
-        found = read(place, specialisation)
+        found = read(entry, specialisation)
         return None if found is None else _loaded(found, workers, spinning)
 
     return SavedSpecialisations(file, load_specialisation, open_full)

@@ -289,9 +289,9 @@ class SegmentRunner:
             return None
         if kind == CONSTANT:
             return self._constant(operand.number)
-        assert operand.place is not None
-        array = self._array(context, operand.place)
-        if not operand.place.is_constant:
+        assert operand.view is not None
+        array = self._array(context, operand.view)
+        if not operand.view.is_constant:
             lent.append(array)
         return array
 
@@ -305,17 +305,17 @@ class SegmentRunner:
                 raise SizeConflict(f"{segment.axes.label!r}: {self._name(dim)} is {size}")
         return found
 
-    def _array(self, context: RunMemory, place: BoundView) -> Array:
+    def _array(self, context: RunMemory, view: BoundView) -> Array:
         """What lies in a view, as an array that shares its memory."""
-        sizes, width = context.sizes, place.dtype.itemsize
-        shape = [sizes[dim] for dim in place.shape]
-        if place.is_constant:
-            memory = self.core.constants[place.buffer].reshape(-1).view(np.uint8)  # not every type tells others what lies there
+        sizes, width = context.sizes, view.dtype.itemsize
+        shape = [sizes[dim] for dim in view.shape]
+        if view.is_constant:
+            memory = self.core.constants[view.buffer].reshape(-1).view(np.uint8)  # not every type tells others what lies there
         else:
-            memory = _memory_at(int(context.bases[place.buffer]), max(sizes[place.size], width), _READ)
-        strides = [sizes[dim] * width for dim in place.strides]
-        offset = sizes[place.offset] * width if 0 not in shape else 0  # an empty part may begin behind the end
-        made = np.ndarray(shape, place.dtype, memory, offset, strides)
+            memory = _memory_at(int(context.bases[view.buffer]), max(sizes[view.size], width), _READ)
+        strides = [sizes[dim] * width for dim in view.strides]
+        offset = sizes[view.offset] * width if 0 not in shape else 0  # an empty part may begin behind the end
+        made = np.ndarray(shape, view.dtype, memory, offset, strides)
         made.flags.writeable = False
         return made
 

@@ -156,8 +156,8 @@ class SparseTensor:
     @classmethod
     def from_dense(cls, array: Array) -> SparseTensor:
         """The non-zero elements of an array, in COO form with flat indices."""
-        places = np.flatnonzero(array)
-        return cls._of(array.shape, _read_only(array.reshape(-1)[places]), SparseCooView(_read_only(places)))
+        indices = np.flatnonzero(array)
+        return cls._of(array.shape, _read_only(array.reshape(-1)[indices]), SparseCooView(_read_only(indices)))
 
     def to_dense(self) -> Array:
         """The whole tensor, zeros included."""
@@ -165,11 +165,11 @@ class SparseTensor:
         result: Array = np.full(self._shape, empty, dtype=self._values.dtype)
         view = self._view
         if isinstance(view, SparseCooView):
-            places = view.indices()
-            if places.ndim == 2:
-                result[tuple(places.T)] = self._values
+            indices = view.indices()
+            if indices.ndim == 2:
+                result[tuple(indices.T)] = self._values
             else:
-                result.reshape(-1)[places] = self._values
+                result.reshape(-1)[indices] = self._values
         elif isinstance(view, SparseCsrView):
             result[np.repeat(np.arange(self._shape[0]), np.diff(view.outer())), view.inner()] = self._values
         else:

@@ -42,11 +42,11 @@ _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_i
 _DENOTATION: Final = "onnx.denotation."
 
 
-def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, place: saved.CacheEntry | None) -> Opened:
-    """Read and compile the model; `place` is where its program may be saved."""
+def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None) -> Opened:
+    """Read and compile the model; `entry` is where its program may be saved."""
     profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
-    if place is not None:
-        place.find_key()
+    if entry is not None:
+        entry.find_key()
     folder = options.config_entries.get(EXTERNAL_FOLDER_KEY) or opening.folder
     with _span(profiler, "model_loading_uri" if isinstance(opening.source, str) else "model_loading_array"):
         replaced = options.replaced_initializers
@@ -90,7 +90,7 @@ def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
 
 
 def _save(
-    place: saved.CacheEntry, program: CompiledModel, description: ModelDescription, looked_at: Mapping[str, FileIdentity | None]
+    entry: saved.CacheEntry, program: CompiledModel, description: ModelDescription, looked_at: Mapping[str, FileIdentity | None]
 ) -> None:
     """Keep a compiled program for the next session of this model, or those of its specialisations as they come to be compiled.
 
@@ -100,14 +100,14 @@ def _save(
         return
     code = program.saved_program()
     arrays = {} if code is None else program.main.program.constants
-    files = place.files(looked_at) if saved.is_small_enough(arrays) else None
+    files = entry.files(looked_at) if saved.is_small_enough(arrays) else None
     if files is None:
         return
     plain = to_plain((program.inputs, program.outputs, program.overridable_initializers), description)
     deciding = program.deciding_inputs if code is None else ()
     keys = {} if code is None else constant_keys(program.main.plan)
-    saved.save(place, Record(code, program.node_count, deciding, plain, files), arrays, keys)
-    place.origin.keep()
+    saved.save(entry, Record(code, program.node_count, deciding, plain, files), arrays, keys)
+    entry.origin.keep()
     if code is not None:
         return
     node_count = program.node_count  # not the program: it would refer to itself, and keep its memory when it is dropped
@@ -117,7 +117,7 @@ def _save(
         if code is not None and saved.is_small_enough(special.main.program.constants):
             main = special.main.program
             saved.save(
-                place, Record(code, node_count, files=files), main.constants, constant_keys(special.main.plan), specialisation
+                entry, Record(code, node_count, files=files), main.constants, constant_keys(special.main.plan), specialisation
             )
 
     program.on_specialisation = save_specialisation

@@ -148,8 +148,8 @@ class ModelCompiler:
         for name, tensor in dense_initializers(model):
             if tensor.dtype is dtypes.STRING or id(tensor) in locations:
                 continue
-            place = tensor.external
-            info = None if place is None else OrtExternalInitializerInfo(place.location, place.offset, place.length)
+            external = tensor.external
+            info = None if external is None else OrtExternalInitializerInfo(external.location, external.offset, external.length)
             found = self._ask(name, OrtValue.of(tensor.numpy()), info)
             if found is not None:
                 inside = os.path.relpath(found.filepath, folder) if os.path.isabs(found.filepath) else found.filepath

@@ -86,8 +86,8 @@ class Opening:
         chosen = {name: wanted[name] for name in wanted if name in usable}
         chosen.setdefault(CPU_PROVIDER, {})
         with importing:
-            place = self._saved_place(options, chosen)
-            opened = self._open_saved(place, options, chosen) if place is not None and use_saved else None
+            entry = self._saved_entry(options, chosen)
+            opened = self._open_saved(entry, options, chosen) if entry is not None and use_saved else None
         if opened is None:
             opened = self._open_fully(options, chosen, place)
         self._log(opened)
@@ -112,7 +112,7 @@ class Opening:
         if self.options.load_cancelled:
             raise errors.ModelLoadCanceled("loading the model was canceled due to user request.")
 
-    def _saved_place(self, options: SessionOptions, providers: ProviderSettings) -> saved.CacheEntry | None:
+    def _saved_entry(self, options: SessionOptions, providers: ProviderSettings) -> saved.CacheEntry | None:
         """Where the saved program of this model and these options is; None if it may not be saved, or not be used."""
         folder = environment().cache_folder
         plain = not (options.enable_profiling or options.optimized_model_filepath or options.replaced_initializers)
@@ -123,10 +123,10 @@ class Opening:
         settings = f"{options.identity()}|{sorted(self.disabled_optimizers)}|{sorted(providers.items())}"
         return saved.CacheEntry(folder, self.source, self.data_folder(options), settings)
 
-    def _open_saved(self, place: saved.CacheEntry, options: SessionOptions, providers: ProviderSettings) -> Opened | None:
+    def _open_saved(self, entry: saved.CacheEntry, options: SessionOptions, providers: ProviderSettings) -> Opened | None:
         spinning = options.config_entries.get(_SPINNING, "1") != "0"
         workers = options.thread_counts()[0] or usable_cores()
-        program = saved.open_saved(place, workers, spinning, lambda: self.open(providers, strict=False, use_saved=False).program)
+        program = saved.open_saved(entry, workers, spinning, lambda: self.open(providers, strict=False, use_saved=False).program)
         if program is None:
             return None
         return Opened(options, providers, program, lambda: program.described[1])

@@ -104,7 +104,7 @@ def pool(results: Dim, operations: Dim) -> Dim:
     return results * operations * 60 // 1000
 
 
-def max_places(results: Dim, taps: int) -> Dim:
+def max_indices(results: Dim, taps: int) -> Dim:
     """The largest of a window, and its place."""
     return results * (10 + 2 * taps)
 
@@ -139,7 +139,7 @@ def starts(counts: Dim) -> Dim:
     return counts * 2
 
 
-def places(elements: Dim) -> Dim:
+def nonzero_indices(elements: Dim) -> Dim:
     """The places of elements that are not zero."""
     return elements * 2
 

@@ -72,7 +72,7 @@ class _AttentionEmitter:
         self.q, self.key, self.v, self.o = a.tensor("q"), a.tensor("k"), a.tensor("v"), a.tensor("o")
         self.operands = a.tensors("operands")
         self.lengths = a["lengths"] if kernel.lengths else ""
-        self.places = a["places"] if kernel.placed else ""
+        self.first_positions = a["first_positions"] if kernel.has_first_positions else ""
         double = f.let(f"bitcast i64 {scale} to double")
         single = double if kernel.type == "f64" else f.let(f"fptrunc double {double} to float")
         self.scale = self.e.splat(single, self.element)
@@ -125,7 +125,7 @@ class _AttentionEmitter:
             self._at(moving, memory_type(operand.type), entry, head, first)
             for moving, operand in zip(self.operands, self.k.operands)
         ]
-        place = _Block(
+        own = _Block(
             first,
             rows,
             shift,
@@ -136,7 +136,7 @@ class _AttentionEmitter:
             self._at(self.o, self.element, entry, head, first),
             operands,
         )
-        self._attend(place)
+        self._attend(own)
         f.end(unit)
 
     def _length(self, entry: str) -> tuple[str, str]:
@@ -146,8 +146,8 @@ class _AttentionEmitter:
         length = stored if kind == "i64" else f.let(f"sext {kind} {stored} to i64")
         length = f.add(length, self.k.more)
         limit = self._max(f.min(length, self.keys), 0)
-        if self.places:
-            return limit, f.let(f"load i64, ptr {f.element(self.places, 'i64', entry)}, align 8")
+        if self.first_positions:
+            return limit, f.let(f"load i64, ptr {f.element(self.first_positions, 'i64', entry)}, align 8")
         return limit, f.sub(length, self.queries)
 
     def _attend(self, block: _Block) -> None:
@@ -155,7 +155,7 @@ class _AttentionEmitter:
         start, stop = "0", block.limit
         if k.banded:  # parts of the keys that no query of the block sees are left out
             low = f.add(block.first, block.shift)
-            if self.places:
+            if self.first_positions:
                 low = f.min(low, f.sub(block.limit, 1))
             low = f.sub(low, self.left)
             start = f.mul(f.let(f"udiv i64 {self._max(low, 0)}, {KEYS}", "i"), KEYS)
@@ -210,7 +210,7 @@ class _AttentionEmitter:
         parts, least, larger = self._parts(block.rows, 6)
         tile = f.loop(0, parts)
         row, height = self._part(tile.index, least, larger)
-        place = TileArguments(
+        tile_arguments = TileArguments(
             f.element(self.scores, self.element, f.add(f.mul(row, KEYS), strip.index)),
             str(KEYS * self.bytes),
             f.element(block.q, self.element, f.mul(row, self.q.strides[2])),
@@ -219,7 +219,7 @@ class _AttentionEmitter:
             self.depth,
         )
         shape = MatmulTile(self.k.type, self.lanes, 1, width, 1, self.strip)
-        self.tiles.call_any(shape, height, self.k.heights, place)
+        self.tiles.call_any(shape, height, self.k.heights, tile_arguments)
         f.end(tile)
         f.end(strip)
 
@@ -370,10 +370,10 @@ class _AttentionEmitter:
             if operand.inner == "zero":
                 known[load(position, operand.type)] = self.e.load_scalar(at, operand.type)
         if self.k.banded:
-            place = f.add(number, block.shift)
-            if self.places:
-                place = f.min(place, f.sub(block.limit, 1))
-            low, high = f.sub(place, self.left), f.add(place, self.right)
+            of_query = f.add(number, block.shift)
+            if self.first_positions:
+                of_query = f.min(of_query, f.sub(block.limit, 1))
+            low, high = f.sub(of_query, self.left), f.add(of_query, self.right)
             for name, bound in (("low", low), ("high", high)):
                 held = self._max(f.min(bound, 0x7FFFFFFF), -0x7FFFFFFF)
                 known[Expr(name, "i32")] = self.e.splat(f.let(f"trunc i64 {held} to i32"), "i32")
@@ -401,9 +401,9 @@ class _AttentionEmitter:
                 known[node] = self.e.load_strided(pointer, stride, operand.type, left)
         (value,) = self.e.emit([k.score], known)
         if k.banded:
-            masks, places = self.e.type("bool"), f"<{self.lanes} x i32>"
-            after = f.let(f"icmp sge {places} {known[key()]}, {known[Expr('low', 'i32')]}")
-            before = f.let(f"icmp sle {places} {known[key()]}, {known[Expr('high', 'i32')]}")
+            masks, keys = self.e.type("bool"), f"<{self.lanes} x i32>"
+            after = f.let(f"icmp sge {keys} {known[key()]}, {known[Expr('low', 'i32')]}")
+            before = f.let(f"icmp sle {keys} {known[key()]}, {known[Expr('high', 'i32')]}")
             seen = f.let(f"and {masks} {after}, {before}")
             value = self.e.choose(seen, value, constant(k.type, float("-inf"), self.lanes), k.type)
         return value
@@ -434,7 +434,7 @@ class _AttentionEmitter:
         parts, least, larger = self._parts(block.rows, 6)
         tile = f.loop(0, parts)
         row, height = self._part(tile.index, least, larger)
-        place = TileArguments(
+        tile_arguments = TileArguments(
             f.element(block.o, self.element, f.add(f.mul(row, self.o.strides[2]), column.index)),
             f.mul(self.o.strides[2], self.bytes),
             f.element(self.scores, self.element, f.mul(row, KEYS)),
@@ -446,7 +446,7 @@ class _AttentionEmitter:
         more = [] if left is None else [("i64", left)]
         factors = [("ptr", f.element(base, self.element, row)) for base in (self.old, self.new)]
         shape = MatmulTile(self.k.type, self.lanes, 1, width, ragged=left is not None, joined=True)
-        self.tiles.call_any(shape, height, self.k.heights, place, *more, ("i1", is_first), *factors)
+        self.tiles.call_any(shape, height, self.k.heights, tile_arguments, *more, ("i1", is_first), *factors)
         f.end(tile)
         f.end(column)
 

@@ -94,7 +94,7 @@ class _ConvEmitter:
         first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"])
         first_row = f.sub(f.mul(row, a["row_stride"]), a["top"])
         begin = f.mul(chunk, a["chunk"])
-        place = _UnitPosition(
+        position = _UnitPosition(
             image,
             f.add(f.mul(group, a["blocks"]), f.mul(number, k.vectors)),
             plane,
@@ -109,63 +109,63 @@ class _ConvEmitter:
             f.min(f.add(begin, a["chunk"]), a["columns"]),
         )
         if self.last is self.whole:
-            self._chunk(self.whole, place)
+            self._chunk(self.whole, position)
         else:
             whole, part, after = f.fresh("whole"), f.fresh("part"), f.fresh("after")
             is_last = f.let(f"icmp eq i64 {f.add(number, 1)}, {a['sets']}", "c")
             f.branch_if(is_last, part, whole)
             for label, channels in ((whole, self.whole), (part, self.last)):
                 f.label(label)
-                self._chunk(channels, place)
+                self._chunk(channels, position)
                 f.branch(after)
             f.label(after)
         units.end()
 
-    def _chunk(self, channels: _Set, place: _UnitPosition) -> None:
+    def _chunk(self, channels: _Set, position: _UnitPosition) -> None:
         """Whole tiles, then what is left of the row."""
         f, k = self.f, self.k
-        count = f.sub(place.end, place.begin)
+        count = f.sub(position.end, position.begin)
         whole = f.let(f"sdiv i64 {count}, {k.pixels}", "i")
-        edge = f.add(place.begin, f.mul(whole, k.pixels))
-        loop = f.loop(place.begin, edge, k.pixels)
+        edge = f.add(position.begin, f.mul(whole, k.pixels))
+        loop = f.loop(position.begin, edge, k.pixels)
         if k.borders:
             inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
             f.branch_if(self._is_inside(loop.index, k.pixels), inner, outer)
             f.label(inner)
-            self._tile(channels, k.pixels, place, loop.index, checked=False, count=None)
+            self._tile(channels, k.pixels, position, loop.index, checked=False, count=None)
             f.branch(after)
             f.label(outer)
-            self._tile(channels, k.pixels, place, loop.index, checked=True, count=None)
+            self._tile(channels, k.pixels, position, loop.index, checked=True, count=None)
             f.branch(after)
             f.label(after)
         else:
-            self._tile(channels, k.pixels, place, loop.index, checked=False, count=None)
+            self._tile(channels, k.pixels, position, loop.index, checked=False, count=None)
         f.end(loop)
         if k.last_pixels == 0:
             return
         some, done = f.fresh("some"), f.fresh("done")
-        left = f.sub(place.end, edge)
+        left = f.sub(position.end, edge)
         f.branch_if(f.let(f"icmp sgt i64 {left}, 0", "c"), some, done)
         f.label(some)
         if k.last_pixels is None:
-            self._rest(channels, place, edge, left)
+            self._rest(channels, position, edge, left)
         else:
-            self._tile(channels, k.last_pixels, place, edge, checked=k.borders, count=None)
+            self._tile(channels, k.last_pixels, position, edge, checked=k.borders, count=None)
         f.branch(done)
         f.label(done)
 
-    def _rest(self, channels: _Set, place: _UnitPosition, column: str, left: str) -> None:
+    def _rest(self, channels: _Set, position: _UnitPosition, column: str, left: str) -> None:
         """What is left of a row whose length is not known: half a tile if that is enough, or a whole one."""
         f, k = self.f, self.k
         half = k.pixels // 2
         if not half:
-            self._tile(channels, k.pixels, place, column, checked=not k.roomy, count=left)
+            self._tile(channels, k.pixels, position, column, checked=not k.roomy, count=left)
             return
         few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
         f.branch_if(f.let(f"icmp sle i64 {left}, {half}", "c"), few, many)
         for label, pixels in ((few, half), (many, k.pixels)):
             f.label(label)
-            self._tile(channels, pixels, place, column, checked=not k.roomy, count=left)
+            self._tile(channels, pixels, position, column, checked=not k.roomy, count=left)
             f.branch(after)
         f.label(after)
 
@@ -179,9 +179,11 @@ class _ConvEmitter:
         ends = f.let(f"icmp slt i64 {last}, {a['width']}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
-    def _tile(self, channels: _Set, pixels: int, place: _UnitPosition, column: str, *, checked: bool, count: str | None) -> None:
+    def _tile(
+        self, channels: _Set, pixels: int, position: _UnitPosition, column: str, *, checked: bool, count: str | None
+    ) -> None:
         f, a, k, vectors = self.f, self.a, self.k, channels.vectors
-        bias = f.element(a["bias"], "float", f.mul(place.block, k.block))
+        bias = f.element(a["bias"], "float", f.mul(position.block, k.block))
         start = [
             f.let(f"load {channels.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)
         ]
@@ -191,12 +193,12 @@ class _ConvEmitter:
         first = f.sub(f.mul(column, k.stride), a["left"])
         taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
         iteration_weights = f.mul(taps, k.run * channels.width)
-        sums = self._iterations(channels, pixels, place, first, "0", a["iterations"], k.run, iteration_weights, sums, checked)
+        sums = self._iterations(channels, pixels, position, first, "0", a["iterations"], k.run, iteration_weights, sums, checked)
         if k.run_tail:
             sums = self._iterations(
                 channels,
                 pixels,
-                place,
+                position,
                 first,
                 a["iterations"],
                 f.add(a["iterations"], 1),
@@ -209,7 +211,7 @@ class _ConvEmitter:
         tile = [sums[v * pixels : (v + 1) * pixels] for v in range(vectors)]
 
         def pointers(v: int) -> list[str]:
-            return self.operands.at(place.image, f.add(place.block, v), place.plane, place.row, column)
+            return self.operands.at(position.image, f.add(position.block, v), position.plane, position.row, column)
 
         channels.tiles.store(tile, pointers, self.operands.columns, count)
 
@@ -224,7 +226,7 @@ class _ConvEmitter:
         self,
         channels: _Set,
         pixels: int,
-        place: _UnitPosition,
+        position: _UnitPosition,
         first: str,
         begin: str,
         end: str,
@@ -238,14 +240,14 @@ class _ConvEmitter:
         row_weights = f.mul(a["kernel_columns"], run * channels.width)
         plane_weights = f.mul(a["kernel_rows"], row_weights)
         iteration = f.loop(begin, end, carry=[(vector, value) for value in sums])
-        image = f.element(place.source, "float", f.mul(iteration.index, a["x_iteration"]))
-        weights = f.element(place.weights, "float", f.mul(iteration.index, iteration_weights))
-        deep = f.loop(*place.planes, carry=[(vector, value) for value in iteration.carry])
-        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
+        image = f.element(position.source, "float", f.mul(iteration.index, a["x_iteration"]))
+        weights = f.element(position.weights, "float", f.mul(iteration.index, iteration_weights))
+        deep = f.loop(*position.planes, carry=[(vector, value) for value in iteration.carry])
+        at = f.mul(f.add(position.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
         plane = f.element(image, "float", at)
         plane_taps = f.element(weights, "float", f.mul(deep.index, plane_weights))
-        high = f.loop(*place.rows, carry=[(vector, value) for value in deep.carry])
-        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
+        high = f.loop(*position.rows, carry=[(vector, value) for value in deep.carry])
+        at = f.mul(f.add(position.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
         source = f.element(plane, "float", at)
         row = f.element(plane_taps, "float", f.mul(high.index, row_weights))
         wide = f.loop(0, a["kernel_columns"], carry=[(vector, value) for value in high.carry])
@@ -257,7 +259,7 @@ class _ConvEmitter:
             base = f.element(source, "float", f.mul(at, k.column))
             x = [f.element(base, "float", p * k.stride * k.column) for p in range(pixels)]
         if k.ahead and run == k.run:
-            self._fetch_ahead(taps, place, first, run * channels.width // _LINE)
+            self._fetch_ahead(taps, position, first, run * channels.width // _LINE)
         values = list(wide.carry)
         for step in range(run):
             w = [
@@ -276,12 +278,12 @@ class _ConvEmitter:
                     )  # fmt: skip
         return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
 
-    def _fetch_ahead(self, taps: str, place: _UnitPosition, first: str, lines: int) -> None:
+    def _fetch_ahead(self, taps: str, position: _UnitPosition, first: str, lines: int) -> None:
         """Fetch some lines of the next set's weights: other lines in every tile, so that all are there when it begins."""
         f, a, k = self.f, self.a, self.k
         f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         tile = f.let(f"sdiv i64 {f.add(first, a['left'])}, {k.pixels * k.stride}", "i")
-        number = f.mul(f.add(f.mul(place.row, _ROW_TILES), tile), k.ahead)
+        number = f.mul(f.add(f.mul(position.row, _ROW_TILES), tile), k.ahead)
         following = f.element(taps, "float", a["w_set"])
         for line in range(k.ahead):
             at = f.let(f"urem i64 {f.add(number, line)}, {lines}", "i")

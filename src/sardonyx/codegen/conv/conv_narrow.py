@@ -25,14 +25,14 @@ def emit_narrow(kernel: NarrowKernel, name: str, target: Target) -> FunctionBuil
 
 
 class _NarrowEmitter(RowEmitter[NarrowKernel]):
-    def _tile(self, pixels: int, place: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
+    def _tile(self, pixels: int, position: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
         f, a, k = self.f, self.a, self.k
         sums = ["zeroinitializer"] * (k.outputs * pixels)
-        sums = self._blocks(pixels, place, column, within, "0", a["blocks"], sums, None)
+        sums = self._blocks(pixels, position, column, within, "0", a["blocks"], sums, None)
         if k.tail:
             # The lanes past the last channel may hold anything, infinities too: they must not be multiplied at all.
             mask = f"<{', '.join(f'i1 {int(lane < k.tail)}' for lane in range(k.block))}>"
-            sums = self._blocks(pixels, place, column, within, a["blocks"], f.add(a["blocks"], 1), sums, mask)
+            sums = self._blocks(pixels, position, column, within, a["blocks"], f.add(a["blocks"], 1), sums, mask)
         bias = self.e.load(a["bias"], "f32")
         results = []
         for p in range(pixels):
@@ -41,7 +41,7 @@ class _NarrowEmitter(RowEmitter[NarrowKernel]):
                 total = self._total(sums[output * pixels + p])
                 result = f.let(f"insertelement {self.vector} {result}, float {total}, i32 {output}")
             results.append(f.let(f"fadd {self.vector} {result}, {bias}"))
-        self._store(results, place, column, count)
+        self._store(results, position, column, count)
 
     def _total(self, lanes: str) -> str:
         """The sum of all lanes."""
@@ -52,7 +52,7 @@ class _NarrowEmitter(RowEmitter[NarrowKernel]):
     def _blocks(
         self,
         pixels: int,
-        place: UnitPosition,
+        position: UnitPosition,
         column: str,
         within: Inside | None,
         begin: str,
@@ -64,12 +64,12 @@ class _NarrowEmitter(RowEmitter[NarrowKernel]):
         f, a, k = self.f, self.a, self.k
         first = f.sub(f.mul(column, k.stride), a["left"])
         block = f.loop(begin, end, carry=[(self.vector, value) for value in sums])
-        image = f.element(place.source, "float", f.mul(block.index, a["x_block"]))
-        deep = f.loop(*place.planes, carry=[(self.vector, value) for value in block.carry])
-        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
+        image = f.element(position.source, "float", f.mul(block.index, a["x_block"]))
+        deep = f.loop(*position.planes, carry=[(self.vector, value) for value in block.carry])
+        at = f.mul(f.add(position.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
         plane = f.element(image, "float", at)
-        high = f.loop(*place.rows, carry=[(self.vector, value) for value in deep.carry])
-        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
+        high = f.loop(*position.rows, carry=[(self.vector, value) for value in deep.carry])
+        at = f.mul(f.add(position.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
         base = f.element(f.element(plane, "float", at), "float", f.mul(first, k.block))
         number = f.add(f.mul(f.add(f.mul(block.index, a["kernel_planes"]), deep.index), a["kernel_rows"]), high.index)
         weights = f.element(a["w"], "float", f.mul(number, k.taps * k.outputs * k.block))

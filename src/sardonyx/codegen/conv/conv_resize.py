@@ -37,7 +37,8 @@ class _ResizeEmitter:
         row, block, image = units.indices
         source = f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"])))
         lines = [
-            f.element(source, "float", f.mul(place, a["x_row"])) for place in self._places("row_places", row, self._factor(0))
+            f.element(source, "float", f.mul(index, a["x_row"]))
+            for index in self._source_indices("row_indices", row, self._factor(0))
         ]
         shares = self._shares("row_shares", row)
         whole = f.mul(f.let(f"sdiv i64 {a['columns']}, {_PIXELS}", "i"), _PIXELS)
@@ -55,7 +56,7 @@ class _ResizeEmitter:
     def _factor(self, axis: int) -> int:
         return self.k.factors[axis] if self.k.factors is not None else 0
 
-    def _places(self, table: str, index: str, factor: int) -> list[str]:
+    def _source_indices(self, table: str, index: str, factor: int) -> list[str]:
         """The input rows or columns an output row or column is made of."""
         f = self.f
         if self.k.factors is not None:
@@ -74,11 +75,11 @@ class _ResizeEmitter:
 
     def _pixel(self, lines: list[str], shares: list[str], column: str) -> str:
         f, k = self.f, self.k
-        places = self._places("column_places", column, self._factor(1))
+        indices = self._source_indices("column_indices", column, self._factor(1))
         columns = self._shares("column_shares", column)
         blended = []
         for line in lines:
-            taken = [self.e.load(f.element(line, "float", f.mul(place, k.block)), "f32") for place in places]
+            taken = [self.e.load(f.element(line, "float", f.mul(index, k.block)), "f32") for index in indices]
             blended.append(self._blend(taken, columns) if k.blend else taken[0])
         return self._blend(blended, shares) if k.blend else blended[0]
 

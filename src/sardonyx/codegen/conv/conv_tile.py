@@ -31,12 +31,12 @@ class Operands:
         """How they move from pixel to pixel."""
         return [strides[-1] for strides in self.strides]
 
-    def at(self, *place: str) -> list[str]:
+    def at(self, *indices: str) -> list[str]:
         """Their addresses at an image, block, plane, row and column."""
         found = []
         for base, kind, strides in zip(self.bases, self.types, self.strides):
             offset = "0"
-            for index, stride in zip(place, strides):
+            for index, stride in zip(indices, strides):
                 offset = self.f.add(offset, self.f.mul(index, stride))
             found.append(self.f.element(base, kind, offset))
         return found

@@ -57,7 +57,7 @@ def row_tiles(row: Row, pixels: int, taps: int, stride: int, dilation: int) -> l
 
     def run(start: int, count: int, own: int) -> TileRun:
         columns = {(p, tap): (start + p) * stride - row.left + tap * dilation for p in range(own) for tap in range(taps)}
-        return TileRun(start, count, own, frozenset(place for place, at in columns.items() if 0 <= at < row.width))
+        return TileRun(start, count, own, frozenset(position for position, at in columns.items() if 0 <= at < row.width))
 
     ordered = sorted(edges)
     runs = [run(first * pixels, end - first, pixels) for first, end in pairwise(ordered)]
@@ -100,7 +100,7 @@ class RowEmitter(Generic[K]):
         row, plane, image, block = units.indices
         first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"])
         first_row = f.sub(f.mul(row, a["row_stride"]), a["top"])
-        place = UnitPosition(
+        position = UnitPosition(
             image,
             block,
             plane,
@@ -112,22 +112,22 @@ class RowEmitter(Generic[K]):
             f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(block, a["x_block"]))),
         )
         if k.row is not None:
-            self._known_row(k.row, place)
+            self._known_row(k.row, position)
         else:
-            self._any_row(place)
+            self._any_row(position)
         units.end()
 
-    def _known_row(self, row: Row, place: UnitPosition) -> None:
+    def _known_row(self, row: Row, position: UnitPosition) -> None:
         k = self.k
         for run in row_tiles(row, k.pixels, k.taps, k.stride, k.dilation):
             if run.count == 1:
-                self._tile(run.pixels, place, str(run.start), run.inside, None)
+                self._tile(run.pixels, position, str(run.start), run.inside, None)
             else:
                 loop = self.f.loop(run.start, run.start + run.count * k.pixels, k.pixels)
-                self._tile(run.pixels, place, loop.index, run.inside, None)
+                self._tile(run.pixels, position, loop.index, run.inside, None)
                 self.f.end(loop)
 
-    def _any_row(self, place: UnitPosition) -> None:
+    def _any_row(self, position: UnitPosition) -> None:
         f, a, k = self.f, self.a, self.k
         loop = f.loop(0, a["columns"], k.pixels)
         first = f.sub(f.mul(loop.index, k.stride), a["left"])
@@ -144,15 +144,15 @@ class RowEmitter(Generic[K]):
         f.branch_if(within, inner, outer)
         f.label(inner)
         everything = frozenset((p, tap) for p in range(k.pixels) for tap in range(k.taps))
-        self._tile(k.pixels, place, loop.index, everything, None)
+        self._tile(k.pixels, position, loop.index, everything, None)
         f.branch(after)
         f.label(outer)
-        self._tile(k.pixels, place, loop.index, None, f.min(left, k.pixels))
+        self._tile(k.pixels, position, loop.index, None, f.min(left, k.pixels))
         f.branch(after)
         f.label(after)
         f.end(loop)
 
-    def _tile(self, pixels: int, place: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
+    def _tile(self, pixels: int, position: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
         """A tile; without `within`, every pixel is looked at when the code runs. With `count`, only so many pixels exist."""
         raise NotImplementedError
 
@@ -166,29 +166,29 @@ class RowEmitter(Generic[K]):
                     meetings.setdefault(p * k.stride + tap * k.dilation, []).append((p, tap))
         return dict(sorted(meetings.items()))
 
-    def _store(self, sums: list[str], place: UnitPosition, column: str, count: str | None) -> None:
+    def _store(self, sums: list[str], position: UnitPosition, column: str, count: str | None) -> None:
         def pointers(v: int) -> list[str]:
-            return self.operands.at(place.image, place.block, place.plane, place.row, column)
+            return self.operands.at(position.image, position.block, position.plane, position.row, column)
 
         self.tiles.store([sums], pointers, self.operands.columns, count)
 
 
 class _WindowEmitter(RowEmitter[WindowKernel]):
-    def _tile(self, pixels: int, place: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
+    def _tile(self, pixels: int, position: UnitPosition, column: str, within: Inside | None, count: str | None) -> None:
         f, a, k = self.f, self.a, self.k
         if k.kind == "depthwise":
-            at = f.element(a["bias"], "float", f.mul(place.block, k.block))
+            at = f.element(a["bias"], "float", f.mul(position.block, k.block))
             start = f.let(f"load {self.vector}, ptr {at}, align 4", "b")
         else:
             start = constant("f32", float("-inf") if k.kind == "max" else 0.0, k.block)
         first = f.sub(f.mul(column, k.stride), a["left"])
-        deep = f.loop(*place.planes, carry=[(self.vector, start)] * pixels)
-        at = f.mul(f.add(place.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
-        plane = f.element(place.source, "float", at)
-        high = f.loop(*place.rows, carry=[(self.vector, value) for value in deep.carry])
-        at = f.mul(f.add(place.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
+        deep = f.loop(*position.planes, carry=[(self.vector, start)] * pixels)
+        at = f.mul(f.add(position.first_plane, f.mul(deep.index, a["plane_dilation"])), a["x_plane"])
+        plane = f.element(position.source, "float", at)
+        high = f.loop(*position.rows, carry=[(self.vector, value) for value in deep.carry])
+        at = f.mul(f.add(position.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
         source = f.element(plane, "float", at)
-        combine = self._combine(place, deep.index, high.index)
+        combine = self._combine(position, deep.index, high.index)
         base = f.element(source, "float", f.mul(first, k.block))
         sums = list(high.carry)
         for offset, meeting in self._meetings(pixels, within).items():
@@ -203,10 +203,10 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
             combine(x, meeting, sums)
         sums = f.end(deep, f.end(high, sums))
         if k.kind == "average":
-            sums = self._means(sums, place, column, within)
-        self._store(sums, place, column, count)
+            sums = self._means(sums, position, column, within)
+        self._store(sums, position, column, count)
 
-    def _combine(self, place: UnitPosition, plane: str, row: str) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
+    def _combine(self, position: UnitPosition, plane: str, row: str) -> Callable[[str, list[tuple[int, int]], list[str]], None]:
         """What a loaded column does to the sums of the pixels it belongs to."""
         f, a, k = self.f, self.a, self.k
         if k.kind == "average":
@@ -229,7 +229,7 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
             return largest
         window = f.mul(f.add(f.mul(plane, a["kernel_rows"]), row), k.taps * k.group * k.block)
         all_taps = f.mul(f.mul(a["kernel_planes"], a["kernel_rows"]), k.taps * k.group * k.block)
-        base = f.element(a["w"], "float", f.add(f.mul(place.block, all_taps), window))
+        base = f.element(a["w"], "float", f.add(f.mul(position.block, all_taps), window))
         w = [
             f.let(f"load {self.vector}, ptr {f.element(base, 'float', number * k.block)}, align 4", "w")
             for number in range(k.taps * k.group)
@@ -249,11 +249,11 @@ class _WindowEmitter(RowEmitter[WindowKernel]):
 
         return multiply
 
-    def _means(self, sums: list[str], place: UnitPosition, column: str, within: Inside | None) -> list[str]:
+    def _means(self, sums: list[str], position: UnitPosition, column: str, within: Inside | None) -> list[str]:
         f, a, k = self.f, self.a, self.k
-        planes, rows = place.planes, place.rows
+        planes, rows = position.planes, position.rows
         if k.padded:
-            front, top = f.add(place.first_plane, a["front"]), f.add(place.first_row, a["top"])
+            front, top = f.add(position.first_plane, a["front"]), f.add(position.first_row, a["top"])
             planes = inside(f, front, a["plane_dilation"], a["padded_depth"], a["kernel_planes"])
             rows = inside(f, top, a["row_dilation"], a["padded_height"], a["kernel_rows"])
         above = f.mul(f.sub(planes[1], planes[0]), f.sub(rows[1], rows[0]))

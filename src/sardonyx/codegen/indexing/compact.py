@@ -11,7 +11,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.expr import BITS
-from sardonyx.kernel.indexing.compact import CHUNK, CountKernel, PlacesKernel, StartsKernel
+from sardonyx.kernel.indexing.compact import CHUNK, CountKernel, NonzeroIndicesKernel, StartsKernel
 from sardonyx.target.target import Target
 
 
@@ -65,22 +65,22 @@ def emit_starts_kernel(kernel: StartsKernel, name: str, target: Target) -> Funct
     return f
 
 
-def emit_places_kernel(kernel: PlacesKernel, name: str, target: Target) -> FunctionBuilder:
+def emit_nonzero_indices_kernel(kernel: NonzeroIndicesKernel, name: str, target: Target) -> FunctionBuilder:
     """The function that writes coordinates."""
     f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     sizes, elements, source, starts = a.several("sizes"), a["elements"], a["source"], a["starts"]
-    places, strides = a.tensor("target")
+    indices, strides = a.tensor("target")
     collected = f.let(f"alloca [{CHUNK} x i64], align 64", "collected")
     unit = f.loop("%begin", "%end")
     first, stop = _chunk(f, unit.index, elements)
     count = _collect(f, kernel.type, source, first, stop, collected)
     start, stop = (
-        f.let(f"load i64, ptr {f.element(starts, 'i64', place)}, align 8") for place in (unit.index, f.add(unit.index, 1))
+        f.let(f"load i64, ptr {f.element(starts, 'i64', index)}, align 8") for index in (unit.index, f.add(unit.index, 1))
     )
     room = f.sub(stop, start)
     count = f.min(count, room)
-    rows = [f.element(places, "i64", f.mul(strides[0], axis)) for axis in range(kernel.axes)]
+    rows = [f.element(indices, "i64", f.mul(strides[0], axis)) for axis in range(kernel.axes)]
     if kernel.axes == 1:
         each = f.loop(0, count)
         position = f.let(f"load i64, ptr {f.element(collected, 'i64', each.index)}, align 8")

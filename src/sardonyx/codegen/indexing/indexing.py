@@ -62,10 +62,10 @@ class _IndexEmitter:
             rest = f.let(f"udiv i64 {rest}, {pieces}", "i")
         offsets = ["0"] * (2 + k.indices)  # of near, far and the indices
         for axis in range(decoded - 1, -1, -1):
-            place = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.sizes[axis]}", "i")
+            index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.sizes[axis]}", "i")
             if axis:
                 rest = f.let(f"udiv i64 {rest}, {self.sizes[axis]}", "i")
-            offsets = self._moved(offsets, axis, place)
+            offsets = self._moved(offsets, axis, index)
         if k.chunked:
             self._chunk(offsets, start, stop)
         else:
@@ -73,12 +73,12 @@ class _IndexEmitter:
             for axis in range(k.parallel, k.axes):
                 loops.append(f.loop(0, self.sizes[axis]))
                 offsets = self._moved(offsets, axis, loops[-1].index)
-            self._place(offsets, start, f.sub(stop, start))
+            self._element(offsets, start, f.sub(stop, start))
             for loop in reversed(loops):
                 f.end(loop)
         f.end(unit)
 
-    def _place(self, offsets: list[str], start: str, count: str) -> None:
+    def _element(self, offsets: list[str], start: str, count: str) -> None:
         """Check the indices of one place and move what is there."""
         f, k = self.f, self.k
         skip = f.fresh("skip")
@@ -118,18 +118,18 @@ class _IndexEmitter:
         f.branch(done)
         f.label(slow)
         each = f.loop(block.index, f.add(block.index, _TOGETHER))
-        self._place(self._moved(offsets, axis, each.index), "0", "1")
+        self._element(self._moved(offsets, axis, each.index), "0", "1")
         f.end(each)
         f.branch(done)
         f.label(done)
         f.end(block)
         rest = f.loop(whole, stop)
-        self._place(self._moved(offsets, axis, rest.index), "0", "1")
+        self._element(self._moved(offsets, axis, rest.index), "0", "1")
         f.end(rest)
 
-    def _moved(self, offsets: list[str], axis: int, place: str) -> list[str]:
+    def _moved(self, offsets: list[str], axis: int, index: str) -> list[str]:
         strides = [self.near_strides[axis], self.far_strides[axis], *(strides[axis] for strides in self.index_strides)]
-        return [self.f.add(offset, self.f.mul(place, stride)) for offset, stride in zip(offsets, strides)]
+        return [self.f.add(offset, self.f.mul(index, stride)) for offset, stride in zip(offsets, strides)]
 
     def _checked(self, number: int, offset: str, skip: str) -> str:
         """An index counted from the front; a bad one is reported and its place skipped."""

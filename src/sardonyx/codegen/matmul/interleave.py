@@ -18,13 +18,13 @@ def interleaved(e: VectorEmitter, columns: list[str], kind: str) -> list[str]:
     count = len(columns)
     results = []
     for number in range(count):
-        places = [divmod(number * lanes + lane, count) for lane in range(lanes)]  # (row, column) of each lane
+        positions = [divmod(number * lanes + lane, count) for lane in range(lanes)]  # (row, column) of each lane
         value = columns[0]
         ready = 0
         for column in range(1, count):
             # Lanes of earlier columns are in place from the second iteration on.
             picks = []
-            for lane, (row, wanted) in enumerate(places):
+            for lane, (row, wanted) in enumerate(positions):
                 mine = lane if ready else row
                 picks.append(f"i32 {lanes + row if wanted == column else mine if wanted < column else 'poison'}")
             value = f.let(f"shufflevector {vector} {value}, {vector} {columns[column]}, <{lanes} x i32> <{', '.join(picks)}>")
@@ -60,14 +60,14 @@ def emit_interleave_kernel(kernel: InterleaveKernel, name: str, target: Target) 
     whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-lanes}", "i"))
     block = f.loop(start, whole, lanes)
     loaded = [e.load(f.element(column, element, block.index), kernel.type) for column in columns]
-    place = f.element(to, element, f.mul(block.index, kernel.count))
+    pointer = f.element(to, element, f.mul(block.index, kernel.count))
     for number, value in enumerate(interleaved(e, loaded, kernel.type)):
-        e.store(f.element(place, element, number * lanes), value, kernel.type)
+        e.store(f.element(pointer, element, number * lanes), value, kernel.type)
     f.end(block)
     row = f.loop(whole, stop)
-    place = f.element(to, element, f.mul(row.index, kernel.count))
+    pointer = f.element(to, element, f.mul(row.index, kernel.count))
     for number, column in enumerate(columns):
-        one.store(f.element(place, element, number), one.load(f.element(column, element, row.index), kernel.type), kernel.type)
+        one.store(f.element(pointer, element, number), one.load(f.element(column, element, row.index), kernel.type), kernel.type)
     f.end(row)
     f.end(unit)
     return f

@@ -78,10 +78,10 @@ class _PackEmitter:
         target = f.element(self.target, self.type, f.mul(f.mul(above, self.depth), self.strip))
         for number in range(self.k.vectors):
             column = f.add(f.mul(strip, self.strip), number * self.lanes)
-            place = f.element(target, self.type, number * self.lanes)
+            pointer = f.element(target, self.type, number * self.lanes)
             if self.k.order == "columns":
                 source = f.element(self.source, self.source_type, f.add(offset, column))
-                self._copy(source, place, start, stop, f.sub(self.columns, column))
+                self._copy(source, pointer, start, stop, f.sub(self.columns, column))
                 continue
             column = f.min(column, f.sub(self.columns, 1))  # beyond the matrix its last column is repeated
             count = f.sub(self.columns, column)
@@ -89,15 +89,15 @@ class _PackEmitter:
             whole = start
             if self.k.order == "depth":
                 whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-self.lanes}", "i"))
-                self._transpose(source, place, start, whole, count)
-            self._gather(source, place, whole, stop, count)
+                self._transpose(source, pointer, start, whole, count)
+            self._gather(source, pointer, whole, stop, count)
         f.end(unit)
 
-    def _put(self, place: str, row: str, value: str) -> None:
-        at = self.f.element(place, self.type, self.f.mul(row, self.strip))
+    def _put(self, pointer: str, row: str, value: str) -> None:
+        at = self.f.element(pointer, self.type, self.f.mul(row, self.strip))
         self.e.store(at, convert(self.e, value, self.k.source, self.k.type), self.k.type)
 
-    def _copy(self, source: str, place: str, start: str, stop: str, count: str) -> None:
+    def _copy(self, source: str, pointer: str, start: str, stop: str, count: str) -> None:
         f = self.f
         full, ragged, done = f.fresh("full"), f.fresh("ragged"), f.fresh("copied")
         f.branch_if(f.let(f"icmp sge i64 {count}, {self.lanes}", "c"), full, ragged)
@@ -106,12 +106,12 @@ class _PackEmitter:
             masked = None if mask is None else self.e.mask_below(mask)
             row = f.loop(start, stop)
             at = f.element(source, self.source_type, f.mul(row.index, self.depth_stride))
-            self._put(place, row.index, self.e.load(at, self.k.source, masked))
+            self._put(pointer, row.index, self.e.load(at, self.k.source, masked))
             f.end(row)
             f.branch(done)
         f.label(done)
 
-    def _transpose(self, source: str, place: str, start: str, stop: str, count: str) -> None:
+    def _transpose(self, source: str, pointer: str, start: str, stop: str, count: str) -> None:
         f = self.f
         last = f.sub(count, 1)
         columns = [
@@ -120,12 +120,12 @@ class _PackEmitter:
         block = f.loop(start, stop, self.lanes)
         loaded = [self.e.load(f.element(column, self.source_type, block.index), self.k.source) for column in columns]
         for number, value in enumerate(transpose(self.e, loaded, self.k.source)):
-            self._put(place, f.add(block.index, number), value)
+            self._put(pointer, f.add(block.index, number), value)
         f.end(block)
 
-    def _gather(self, source: str, place: str, start: str, stop: str, count: str) -> None:
+    def _gather(self, source: str, pointer: str, start: str, stop: str, count: str) -> None:
         f = self.f
         row = f.loop(start, stop)
         at = f.element(source, self.source_type, f.mul(row.index, self.depth_stride))
-        self._put(place, row.index, self.e.load_strided(at, self.column_stride, self.k.source, count))
+        self._put(pointer, row.index, self.e.load_strided(at, self.column_stride, self.k.source, count))
         f.end(row)

@@ -69,16 +69,25 @@ class Tiles:
         self.f = function
         self._made: set[MatmulTile] = set()
 
-    def call(self, tile: MatmulTile, place: TileArguments, *more: tuple[str, str]) -> None:
+    def call(self, tile: MatmulTile, arguments: TileArguments, *more: tuple[str, str]) -> None:
         """Compute one tile; `more` are the further arguments of ragged and joined tiles, with their types."""
         if tile not in self._made:
             self._made.add(tile)
             self.f.companions.append(_TileEmitter(tile).function)
-        values = (place.c, place.c_row, place.a, place.a_row, place.b, place.b_step, place.b_strip, place.depth)
+        values = (
+            arguments.c,
+            arguments.c_row,
+            arguments.a,
+            arguments.a_row,
+            arguments.b,
+            arguments.b_step,
+            arguments.b_strip,
+            arguments.depth,
+        )
         given = [f"{kind} {value}" for (_, kind), value in zip(_PARAMETERS, values)] + [f"{kind} {value}" for kind, value in more]
         self.f.line(f"call void @{tile.name}({', '.join(given)})")
 
-    def call_any(self, tile: MatmulTile, height: str, heights: range, place: TileArguments, *more: tuple[str, str]) -> None:
+    def call_any(self, tile: MatmulTile, height: str, heights: range, arguments: TileArguments, *more: tuple[str, str]) -> None:
         """Compute a tile of a height that is known only at run time."""
         f = self.f
         done = f.fresh("tiled")
@@ -87,7 +96,7 @@ class Tiles:
         f.line(f"switch i64 {height}, label {names[heights[-1]]} [ {cases} ]")
         for rows, name in names.items():
             f.label(name)
-            self.call(replace(tile, rows=rows), place, *more)
+            self.call(replace(tile, rows=rows), arguments, *more)
             f.branch(done)
         f.label(done)
 
@@ -148,8 +157,8 @@ class _TileEmitter:
             at = f.element(starts[row // _ROWS_A_POINTER], "i8", steps[row % _ROWS_A_POINTER])
             value = self.e.load_scalar(f.element(at, self.element, k), tile.type)
             for column, weight in enumerate(weights):
-                place = row * self.columns + column
-                made[place] = f.call(self.kind, name, (self.kind, value), (self.kind, weight), (self.kind, sums[place]))
+                index = row * self.columns + column
+                made[index] = f.call(self.kind, name, (self.kind, value), (self.kind, weight), (self.kind, sums[index]))
         return made
 
     def _row(self, row: int) -> str:

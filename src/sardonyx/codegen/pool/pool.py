@@ -119,7 +119,7 @@ class _PoolEmitter:
             f.branch_if(f.let(f"and i1 {begins}, {ends}", "c"), inner, border)
             for name, masked in ((inner, False), (border, True)):
                 f.label(name)
-                mask = self._inside(self._places(column), self.a["width"]) if masked else None
+                mask = self._inside(self._positions(column), self.a["width"]) if masked else None
                 total = self._window(x, column, mask) if is_complete else self._part(x, column, mask, planes, rows)
                 self.e.store(f.element(self.row, self.element, piece.index), total, k.type)
                 f.branch(combined)
@@ -155,16 +155,16 @@ class _PoolEmitter:
         value = convert(self.e, value, k.source, k.type)
         return value if mask is None else self.e.choose(mask, value, self.nothing, k.type)
 
-    def _places(self, first: str, step: int = 1) -> str:
+    def _positions(self, first: str, step: int = 1) -> str:
         """first, first + step, ... as 32-bit numbers."""
         lanes = ", ".join(f"i32 {lane * step}" for lane in range(self.lanes))
         start = self.e.splat(self.f.let(f"trunc i64 {first} to i32"), "i32")
         return self.f.let(f"add <{self.lanes} x i32> {start}, <{lanes}>")
 
-    def _inside(self, places: str, size: str) -> str:
+    def _inside(self, positions: str, size: str) -> str:
         """Which places lie in 0 .. size."""
         limit = self.e.splat(self.f.let(f"trunc i64 {size} to i32"), "i32")
-        return self.f.let(f"icmp ult <{self.lanes} x i32> {places}, {limit}", "m")
+        return self.f.let(f"icmp ult <{self.lanes} x i32> {positions}, {limit}", "m")
 
     # Columns of the windows
 
@@ -207,10 +207,10 @@ class _PoolEmitter:
         numbers = f"<{self.lanes} x i32>"
         shift, size = (self.a["left"], self.a["padded_width"]) if k.padded else ("0", self.a["width"])
         loop = f.loop(0, f.sub(stop, start), self.lanes)
-        places = self._places(f.add(f.add(first, shift), f.mul(loop.index, k.stride[2])), k.stride[2])
+        positions = self._positions(f.add(f.add(first, shift), f.mul(loop.index, k.stride[2])), k.stride[2])
         counts = "zeroinitializer"
         for tap in range(k.kernel[2]):
-            seen = self._inside(f.let(f"add {numbers} {places}, {constant('i32', tap * k.dilation[2], self.lanes)}"), size)
+            seen = self._inside(f.let(f"add {numbers} {positions}, {constant('i32', tap * k.dilation[2], self.lanes)}"), size)
             counts = f.let(f"add {numbers} {counts}, {f.let(f'zext <{self.lanes} x i1> {seen} to {numbers}')}")
         self.e.store(
             f.element(self.counts, self.element, loop.index), f.let(f"sitofp {numbers} {counts} to {self.vector}"), k.type

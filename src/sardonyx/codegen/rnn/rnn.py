@@ -156,7 +156,7 @@ class _RecurrentEmitter:
                 loaded = self.e.load(f.element(given.base, self.outer, offset), self.k.outside, mask)
                 value = convert(self.e, loaded, self.k.outside, self.k.type)
             plane = planes[0 if slot == 0 else slot + 1]
-            self.e.store(self._place(plane, row.index, column), value, self.k.type)
+            self.e.store(self._pointer(plane, row.index, column), value, self.k.type)
         f.end(block)
         f.end(row)
 
@@ -184,13 +184,13 @@ class _RecurrentEmitter:
         count = f.sub(self.hidden, column)
         for plane, wanted in zip(slots, self.final):
             if wanted is not None:
-                value = self.e.load(self._place(plane, row.index, column), self.k.type)
+                value = self.e.load(self._pointer(plane, row.index, column), self.k.type)
                 offset = f.add(f.add(f.mul(direction, wanted.strides[0]), f.mul(row.index, wanted.strides[1])), column)
                 self._store_outside(f.element(wanted.base, self.outer, offset), value, count)
         f.end(block)
         f.end(row)
 
-    def _place(self, plane: str, row: str, column: str) -> str:
+    def _pointer(self, plane: str, row: str, column: str) -> str:
         return self.f.element(plane, self.element, self.f.add(self.f.mul(row, self.width), column))
 
     def _store_outside(self, pointer: str, value: str, count: str) -> None:
@@ -267,7 +267,7 @@ class _RecurrentEmitter:
         columns = one.gates * self.lanes
         tile = MatmulTile(self.k.type, self.lanes, 1, one.gates, count, columns)
         row_bytes = f.mul(self.width, self.bytes)
-        place = TileArguments(
+        arguments = TileArguments(
             self.tile,
             str(columns * count * self.bytes),
             "",
@@ -278,7 +278,7 @@ class _RecurrentEmitter:
         )
         if most == 1:
             at = f.element(source, "i8", f.mul(step.first, row_bytes))
-            self.tiles.call(tile, replace(place, a=at))
+            self.tiles.call(tile, replace(arguments, a=at))
             self._gates(one, step, planes, step.first, "1", block, count)
             return
         tiles = self._max(f.let(f"udiv i64 {f.add(step.rows, most - 1)}, {most}", "i"), 1)
@@ -289,7 +289,7 @@ class _RecurrentEmitter:
         more = f.let(f"icmp slt i64 {loop.index}, {higher}", "c")
         height = f.add(least, f.let(f"zext i1 {more} to i64", "i"))
         at = f.element(source, "i8", f.mul(row, row_bytes))
-        self.tiles.call_any(tile, height, range(1, most + 1), replace(place, a=at))
+        self.tiles.call_any(tile, height, range(1, most + 1), replace(arguments, a=at))
         self._gates(one, step, planes, row, height, block, count)
         f.end(loop)
 
@@ -313,7 +313,7 @@ class _RecurrentEmitter:
         made = self.e.emit(roots, known)
         for (slot, _), value in zip(one.stores, made):
             plane = step.written if slot == 0 else planes[slot + 1]
-            self.e.store(self._place(plane, index, column), value, self.k.type)
+            self.e.store(self._pointer(plane, index, column), value, self.k.type)
         if one.output is not None and self.result is not None:
             by_time, by_direction, by_row = self.result.strides
             offset = f.add(f.mul(time, by_time), f.mul(step.direction, by_direction))
@@ -359,7 +359,7 @@ class _RecurrentEmitter:
                 known[node] = self.e.load(f.element(inputs, self.element, node.param * self.lanes), kind)
             elif node.op == "state":
                 plane = step.read if node.param == 0 else planes[node.param + 1]
-                known[node] = self.e.load(self._place(plane, row, column), kind)
+                known[node] = self.e.load(self._pointer(plane, row, column), kind)
             elif node.op == "vector":
                 known[node] = self.e.load(f.element(self.vectors[node.param], self.element, weights), kind)
             elif node.op == "running":

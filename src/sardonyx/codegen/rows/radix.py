@@ -39,25 +39,25 @@ class Words:
     def __init__(self, function: FunctionBuilder, key_bits: int, entries: int = 1 << _BYTE) -> None:
         self.f = function
         self.key_bits = key_bits
-        self.place_bits = 32 if key_bits <= 32 else 64
-        self.type = f"i{2 * self.place_bits}"
+        self.index_bits = 32 if key_bits <= 32 else 64
+        self.type = f"i{2 * self.index_bits}"
         self._counts = function.let(f"alloca [{entries} x i64], align 64", "counts")
 
-    def made(self, key: str, place: str) -> str:
+    def made(self, key: str, index: str) -> str:
         """A word."""
         f = self.f
-        high = f.let(f"shl {self.type} {self._widened(key, f'i{self.key_bits}', self.type)}, {self.place_bits}")
-        return f.let(f"or {self.type} {high}, {self._widened(place, 'i64', self.type)}")
+        high = f.let(f"shl {self.type} {self._widened(key, f'i{self.key_bits}', self.type)}, {self.index_bits}")
+        return f.let(f"or {self.type} {high}, {self._widened(index, 'i64', self.type)}")
 
     def key_of(self, word: str) -> str:
         """The key of a word, as 64 bits."""
-        high = self.f.let(f"lshr {self.type} {word}, {self.place_bits}")
+        high = self.f.let(f"lshr {self.type} {word}, {self.index_bits}")
         return high if self.type == "i64" else self.f.let(f"trunc {self.type} {high} to i64")
 
-    def place_of(self, word: str) -> str:
+    def index_of(self, word: str) -> str:
         """The place of a word."""
         low = word if self.type == "i64" else self.f.let(f"trunc {self.type} {word} to i64")
-        return low if self.place_bits == 64 else self.f.let(f"and i64 {low}, {(1 << self.place_bits) - 1}")
+        return low if self.index_bits == 64 else self.f.let(f"and i64 {low}, {(1 << self.index_bits) - 1}")
 
     def load(self, words: str, index: str) -> str:
         return self.f.let(f"load {self.type}, ptr {self.f.element(words, self.type, index)}, align 8")
@@ -132,7 +132,7 @@ class Words:
         walk = f.loop(0, count)
         word = self.load(source, walk.index)
         at = self.counter(self._digit(word, shift))
-        place = f.let(f"load i64, ptr {at}, align 8")
-        self.store(target, place, word)
-        f.line(f"store i64 {f.add(place, 1)}, ptr {at}, align 8")
+        index = f.let(f"load i64, ptr {at}, align 8")
+        self.store(target, index, word)
+        f.line(f"store i64 {f.add(index, 1)}, ptr {at}, align 8")
         f.end(walk)

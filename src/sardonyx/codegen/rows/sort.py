@@ -39,7 +39,7 @@ class _SortEmitter:
         a = Loaded(f, kernel.arguments)
         self.outer, self.length, self.wanted = a.several("outer"), a["length"], a["wanted"]
         self.sides: list[tuple[str, list[str], str]] = []
-        for base, (*strides, along) in (a.tensor("rows"), a.tensor("values"), a.tensor("places")):
+        for base, (*strides, along) in (a.tensor("rows"), a.tensor("values"), a.tensor("indices")):
             self.sides.append((base, strides, along))
         words, (size,) = a.tensor("scratch")
         self.scratch = f.own_part(words, "i64", size)
@@ -50,11 +50,11 @@ class _SortEmitter:
         words = self.scratch
         spare = f.element(words, self.words.type, self.length)
         row = f.loop("%begin", "%end")
-        source, values, places = self._row(row.index)
+        source, values, indices = self._row(row.index)
         self.words.zero(1 << self.leading)
         self._build(source, words)
         count = self._kept(words)
-        self._results(source, values, places, self.words.sorted(words, spare, count))
+        self._results(source, values, indices, self.words.sorted(words, spare, count))
         f.end(row)
 
     def _row(self, row: str) -> list[str]:
@@ -104,12 +104,12 @@ class _SortEmitter:
         f.label(after)
         return f.let(f"phi i64 [ {self.length}, %{before} ], [ {left}, %{last} ]")
 
-    def _results(self, source: str, values: str, places: str, words: str) -> None:
+    def _results(self, source: str, values: str, indices: str, words: str) -> None:
         f, one, kind = self.f, VectorEmitter(self.f, 1), self.k.type
         element, axis_strides = memory_type(kind), [side[2] for side in self.sides]
         each = f.loop(0, self.wanted)
-        place = self.words.place_of(self.words.load(words, each.index))
-        f.line(f"store i64 {place}, ptr {f.element(places, 'i64', f.mul(each.index, axis_strides[2]))}, align 8")
-        value = one.load(f.element(source, element, f.mul(place, axis_strides[0])), kind)
+        index = self.words.index_of(self.words.load(words, each.index))
+        f.line(f"store i64 {index}, ptr {f.element(indices, 'i64', f.mul(each.index, axis_strides[2]))}, align 8")
+        value = one.load(f.element(source, element, f.mul(index, axis_strides[0])), kind)
         one.store(f.element(values, element, f.mul(each.index, axis_strides[1])), value, kind)
         f.end(each)

@@ -34,7 +34,7 @@ def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> FunctionB
     a = Loaded(f, kernel.arguments)
     outer, length, wanted = a.several("outer"), a["length"], a["wanted"]
     sides = []
-    for base, (*strides, along) in (a.tensor("rows"), a.tensor("values"), a.tensor("places")):
+    for base, (*strides, along) in (a.tensor("rows"), a.tensor("values"), a.tensor("indices")):
         sides.append((base, strides, along))
     comes_first = _better(kernel)
 
@@ -51,14 +51,14 @@ def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> FunctionB
             rest = f.let(f"udiv i64 {rest}, {outer[axis]}", "i")
         offsets = [f.add(offset, f.mul(index, side[1][axis])) for offset, side in zip(offsets, sides)]
     kinds = (element, element, "i64")
-    row, values, places = (f.element(side[0], one_kind, offset) for side, one_kind, offset in zip(sides, kinds, offsets))
+    row, values, indices = (f.element(side[0], one_kind, offset) for side, one_kind, offset in zip(sides, kinds, offsets))
     axis_strides = [side[2] for side in sides]
 
     def value_at(position: str) -> str:
         return f.element(values, element, f.mul(position, axis_strides[1]))
 
-    def place_at(position: str) -> str:
-        return f.element(places, "i64", f.mul(position, axis_strides[2]))
+    def index_at(position: str) -> str:
+        return f.element(indices, "i64", f.mul(position, axis_strides[2]))
 
     def offer(index: str) -> None:
         """Put an element among the best, if it is one of them."""
@@ -69,24 +69,24 @@ def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> FunctionB
         f.branch_if(better(one, value, one.load(value_at(last), kind)), insert, skip)
         f.label(insert)
         start = f.min(index, last)
-        head, look, shift, place = (f.fresh(hint) for hint in ("head", "look", "shift", "place"))
+        head, look, shift, put = (f.fresh(hint) for hint in ("head", "look", "shift", "place"))
         f.branch(head)
         f.label(head)
         position, above = f.fresh("i"), f.fresh("i")
         f.line(f"{position} = phi i64 [ {start}, {insert} ], [ {above}, {shift} ]")
-        f.branch_if(f.let(f"icmp sgt i64 {position}, 0", "c"), look, place)
+        f.branch_if(f.let(f"icmp sgt i64 {position}, 0", "c"), look, put)
         f.label(look)
         f.line(f"{above} = sub i64 {position}, 1")
         previous = one.load(value_at(above), kind)
-        f.branch_if(better(one, value, previous), shift, place)
+        f.branch_if(better(one, value, previous), shift, put)
         f.label(shift)
         one.store(value_at(position), previous, kind)
-        moved = f.let(f"load i64, ptr {place_at(above)}, align 8")
-        f.line(f"store i64 {moved}, ptr {place_at(position)}, align 8")
+        moved = f.let(f"load i64, ptr {index_at(above)}, align 8")
+        f.line(f"store i64 {moved}, ptr {index_at(position)}, align 8")
         f.branch(head)
-        f.label(place)
+        f.label(put)
         one.store(value_at(position), value, kind)
-        f.line(f"store i64 {index}, ptr {place_at(position)}, align 8")
+        f.line(f"store i64 {index}, ptr {index_at(position)}, align 8")
         f.branch(skip)
         f.label(skip)
 

@@ -26,7 +26,7 @@ class _ResampleEmitter:
         self.outer, self.points, self.inner = a.several("outer"), a["points"], a["inner"]
         self.source, (*self.source_outer, self.source_stride) = a.tensor("source")
         self.target, (*self.target_outer, self.target_stride) = a.tensor("target")
-        self.places, self.weights = a["places"], a["weights"]
+        self.indices, self.weights = a["indices"], a["weights"]
 
     def emit(self) -> None:
         f, k = self.f, self.k
@@ -61,9 +61,9 @@ class _ResampleEmitter:
         taps = []
         for tap in range(k.taps):
             position = f.add(first, tap)
-            place = f.let(f"load i64, ptr {f.element(self.places, 'i64', position)}, align 8")
+            index = f.let(f"load i64, ptr {f.element(self.indices, 'i64', position)}, align 8")
             weight = VectorEmitter(f, 1).load(f.element(self.weights, memory_type(k.compute), position), k.compute)
-            taps.append((f.element(source, memory_type(k.source), f.mul(place, self.source_stride)), weight))
+            taps.append((f.element(source, memory_type(k.source), f.mul(index, self.source_stride)), weight))
         return taps
 
     def _row(self, source: str, target: str, point: str) -> None:

@@ -16,7 +16,7 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
     f = FunctionBuilder(name, KERNEL_PARAMETERS)
     a = Loaded(f, kernel.arguments)
     channels, points, elements, image_stride = a["channels"], a["points"], a["elements"], a["image_stride"]
-    source, places, result = a["source"], a["places"], a["target"]
+    source, indices, result = a["source"], a["indices"], a["target"]
     weights = a["weights"] if kernel.weighted else ""
     chunks = f.let(f"udiv i64 {f.add(points, CHUNK - 1)}, {CHUNK}", "i")
     lanes = target.lanes_of(64)  # places are 64 bits wide
@@ -37,7 +37,7 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
         total = ""
         for tap in range(kernel.taps):
             at_tap = f.add(f.add(tables, f.mul(points, tap)), loop.index)
-            value = _gathered(e, pixels, e.load(f.element(places, "i64", at_tap), "i64"), kernel.source)
+            value = _gathered(e, pixels, e.load(f.element(indices, "i64", at_tap), "i64"), kernel.source)
             if not kernel.weighted:
                 total = value
                 continue
@@ -51,22 +51,22 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
     return f
 
 
-def _gathered(e: VectorEmitter, base: str, places: str, kind: str) -> str:
+def _gathered(e: VectorEmitter, base: str, indices: str, kind: str) -> str:
     """The elements at some places, 0 for those below zero."""
     f, element, lanes = e.f, memory_type(kind), e.lanes
     align = max(BITS[kind] // 8, 1)
     if lanes > 1:
-        inside = f.let(f"icmp sge <{lanes} x i64> {places}, zeroinitializer", "m")
-        pointers = f.let(f"getelementptr {element}, ptr {base}, <{lanes} x i64> {places}", "p")
+        inside = f.let(f"icmp sge <{lanes} x i64> {indices}, zeroinitializer", "m")
+        pointers = f.let(f"getelementptr {element}, ptr {base}, <{lanes} x i64> {indices}", "p")
         memory = f"<{lanes} x {element}>"
         name = f"llvm.masked.gather.{intrinsic_suffix(kind, lanes)}.v{lanes}p0"
         f.declarations.add(f"declare {memory} @{name}(<{lanes} x ptr>, <{lanes} x i1>, {memory})")
         given = f"<{lanes} x ptr> align {align} {pointers}, <{lanes} x i1> {inside}, {memory} zeroinitializer"
         return f.let(f"call {memory} @{name}({given})")
     found, there, after = f.block, f.fresh("there"), f.fresh("after")
-    f.branch_if(f.let(f"icmp sge i64 {places}, 0", "c"), there, after)
+    f.branch_if(f.let(f"icmp sge i64 {indices}, 0", "c"), there, after)
     f.label(there)
-    value = f.let(f"load {element}, ptr {f.element(base, element, places)}, align {align}")
+    value = f.let(f"load {element}, ptr {f.element(base, element, indices)}, align {align}")
     f.branch(after)
     f.label(after)
     zero = "0.0" if element in ("half", "float", "double") else "0"

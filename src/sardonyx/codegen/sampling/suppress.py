@@ -44,7 +44,7 @@ def _corners(kernel: SuppressKernel) -> list[Expr]:
 def _overlap() -> Expr:
     """Whether the boxes of loads 0 to 4 and 5 to 9 (corners, area) overlap by more than load 10."""
     a, b = ([load(first + number, "f32") for number in range(FIELDS)] for first in (0, FIELDS))
-    low, high = ([of(a[place + at], b[place + at]) for place in (0, 1)] for of, at in ((maximum, 0), (minimum, 2)))
+    low, high = ([of(a[coordinate + at], b[coordinate + at]) for coordinate in (0, 1)] for of, at in ((maximum, 0), (minimum, 2)))
     shared = (high[0] - low[0]) * (high[1] - low[1])
     union = a[4] + b[4] - shared
     touching = (high[0] > low[0]) & (high[1] > low[1])
@@ -89,7 +89,7 @@ class _SuppressEmitter:
         before = f.block
         f.branch_if(f.let(f"icmp slt i64 {each.carry[0]}, {self.most}", "c"), look, after)
         f.label(look)
-        more = self._looked_at(self.words.place_of(self.words.load(ordered, each.index)), boxes, fields, each.carry[0], chosen)
+        more = self._looked_at(self.words.index_of(self.words.load(ordered, each.index)), boxes, fields, each.carry[0], chosen)
         last = f.block
         f.branch(after)
         f.label(after)
@@ -147,10 +147,10 @@ class _SuppressEmitter:
         above = f.let(f"fcmp ogt float {f.let(f'load float, ptr {pointer}, align 4')}, {self.least}", "c")
         return f.add(count, f.let(f"zext i1 {above} to i64"))
 
-    def _looked_at(self, place: str, boxes: str, fields: list[str], chosen_count: str, chosen: str) -> str:
+    def _looked_at(self, candidate: str, boxes: str, fields: list[str], chosen_count: str, chosen: str) -> str:
         """Compare a box with those chosen before; how many are chosen then."""
         f = self.f
-        at = f.element(boxes, "float", f.mul(place, 4))
+        at = f.element(boxes, "float", f.mul(candidate, 4))
         known = {load(number, "f32"): self.one.load(f.element(at, "float", number), "f32") for number in range(4)}
         box = self.one.emit(_corners(self.k), known)
         mine = {load(number, "f32"): self.wide.splat(value, "float") for number, value in enumerate(box)}
@@ -179,7 +179,7 @@ class _SuppressEmitter:
         f.label(choose)
         for field, value in zip(fields, box):
             self.one.store(f.element(field, "float", chosen_count), value, "f32")
-        f.line(f"store i64 {place}, ptr {f.element(chosen, 'i64', chosen_count)}, align 8")
+        f.line(f"store i64 {candidate}, ptr {f.element(chosen, 'i64', chosen_count)}, align 8")
         more = f.add(chosen_count, 1)
         f.branch(done)
         f.label(done)

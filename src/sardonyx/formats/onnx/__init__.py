@@ -115,7 +115,7 @@ def _read(
     except WireError as error:
         meaning, remedy = recognise(opened)
         stranger = "not an ONNX file: " if meaning or not schema.can_begin(message, opened.buf[0]) else ""
-        text = f"{opened.name}: {stranger}{error.text} ({ctx.place(error.offset)})"
+        text = f"{opened.name}: {stranger}{error.text} ({ctx.location(error.offset)})"
         raise InvalidProtobuf(f"{text}; this looks like {meaning}" if meaning else text, hint=remedy) from None
 
 

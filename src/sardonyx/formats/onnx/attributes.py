@@ -102,32 +102,32 @@ def _rare_field(ctx: ReadContext, reader: Any, found: dict[AttrKind, Any], tag: 
 
 def _make(ctx: ReadContext, name: str, declared: int, found: dict[AttrKind, Any], ref: str, doc: str, pos: int) -> Attr | None:
     if not name:
-        ctx.problem(f"{ctx.place(pos - 1)}: an attribute without a name")
+        ctx.problem(f"{ctx.location(pos - 1)}: an attribute without a name")
         return None
     if declared == 0:  # files older than IR version 2 do not say
         if len(found) != 1:
-            ctx.problem(f"{ctx.place(pos - 1)}: attribute {name!r} does not say its type and has {_listing(found)}")
+            ctx.problem(f"{ctx.location(pos - 1)}: attribute {name!r} does not say its type and has {_listing(found)}")
             return None
         kind = next(iter(found))
     elif declared in _KINDS:
         kind = _KINDS[declared]
     else:
-        ctx.problem(f"{ctx.place(pos - 1)}: attribute {name!r} has type {declared}, which does not exist")
+        ctx.problem(f"{ctx.location(pos - 1)}: attribute {name!r} has type {declared}, which does not exist")
         return None
     if ref:
         return Attr(name, kind, None, ref, doc)
     value = found.get(kind)
     if value is None:
         if found and kind not in found:
-            ctx.problem(f"{ctx.place(pos - 1)}: attribute {name!r} says it is {kind.name}, but has {_listing(found)}")
+            ctx.problem(f"{ctx.location(pos - 1)}: attribute {name!r} says it is {kind.name}, but has {_listing(found)}")
             return None
         if kind in _LISTS:
             return Attr(name, kind, (), "", doc)
         if kind not in _DEFAULTS:
             if kind not in found:  # otherwise the problem is noted where it was read
-                ctx.problem(f"{ctx.place(pos - 1)}: attribute {name!r} says it is {kind.name}, but has no value")
+                ctx.problem(f"{ctx.location(pos - 1)}: attribute {name!r} says it is {kind.name}, but has no value")
             elif kind is AttrKind.TYPE_PROTO:
-                ctx.problem(f"{ctx.place(pos - 1)}: attribute {name!r} is a type without an element type")
+                ctx.problem(f"{ctx.location(pos - 1)}: attribute {name!r} is a type without an element type")
             return None
         value = _DEFAULTS[kind]
     return Attr(name, kind, tuple(value) if kind in _LISTS else value, "", doc)

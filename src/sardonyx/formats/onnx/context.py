@@ -36,11 +36,11 @@ class ReadContext(ProblemList):
         """A graph without nodes and outputs is a problem if its node does anything; so many of them are one in any case."""
         self.empty_subgraphs += 1
         if self.empty_subgraphs > MAX_PROBLEMS:
-            self.problems.append(f"{self.place(offset)}: more than {MAX_PROBLEMS} empty subgraphs")
+            self.problems.append(f"{self.location(offset)}: more than {MAX_PROBLEMS} empty subgraphs")
             self.tolerant = False
             self.raise_problems()
 
-    def place(self, offset: int) -> str:
+    def location(self, offset: int) -> str:
         """Where a byte is, for messages: the path of fields and the offset."""
         path = schema.locate(self.buf, self.root, offset)
         return f"{path}, byte {offset}" if path else f"byte {offset}"

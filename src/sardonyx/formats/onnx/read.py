@@ -119,7 +119,7 @@ class _Reader:
             else:
                 schema.check_skipped("OperatorSetId", tag, stop - 1)
         if version < (0 if domain else 1):  # makers of domains of their own count from 0, too
-            self._ctx.problem(f"{self._ctx.place(pos - 1)}: version {version} of domain {domain!r} does not exist")
+            self._ctx.problem(f"{self._ctx.location(pos - 1)}: version {version} of domain {domain!r} does not exist")
         imports[domain] = max(version, imports.get(domain, 0))
 
     def graph(self, pos: int, end: int, depth: int) -> GraphRecord:
@@ -149,7 +149,7 @@ class _Reader:
             elif tag == _GRAPH.sparse_initializer:
                 constant, record = read_sparse(ctx, start, stop)
                 if record is not None and not record.name:
-                    ctx.problem(f"{ctx.place(start - 1)}: a sparse initializer without a name")
+                    ctx.problem(f"{ctx.location(start - 1)}: a sparse initializer without a name")
                 elif constant is None and record is not None:
                     ctx.refused.add(record.name)
                 elif constant is not None and record is not None:
@@ -169,13 +169,13 @@ class _Reader:
         if info.name:
             into.append(info)
         else:
-            self._ctx.problem(f"{self._ctx.place(pos - 1)}: a graph {role} without a name")
+            self._ctx.problem(f"{self._ctx.location(pos - 1)}: a graph {role} without a name")
 
     def _initializer(self, pos: int, end: int, graph: GraphRecord) -> None:
         record = read_record(self._ctx, pos, end)
         tensor = make_tensor(self._ctx, record)
         if not record.name:
-            self._ctx.problem(f"{self._ctx.place(pos - 1)}: an initializer without a name")
+            self._ctx.problem(f"{self._ctx.location(pos - 1)}: an initializer without a name")
         elif tensor is None:
             self._ctx.refused.add(record.name)
         else:
@@ -231,15 +231,15 @@ class _Reader:
         if devices:
             node.metadata[DEVICE_CONFIGURATIONS] = base64.b64encode(devices).decode()
         if not node.op_type:
-            ctx.problem(f"{ctx.place(pos - 1)}: a node without an operator (op_type)")
+            ctx.problem(f"{ctx.location(pos - 1)}: a node without an operator (op_type)")
         elif not node.inputs and not node.outputs:
-            ctx.note(f"{ctx.place(pos - 1)}: {node.label} has neither inputs nor outputs, it is left out")
+            ctx.note(f"{ctx.location(pos - 1)}: {node.label} has neither inputs nor outputs, it is left out")
             return None
         elif len(node.outputs) > _MAX_LEFT_OUT and node.outputs.count("") > _MAX_LEFT_OUT:
-            ctx.problem(f"{ctx.place(pos - 1)}: {node.label} leaves out more than {_MAX_LEFT_OUT} outputs")
+            ctx.problem(f"{ctx.location(pos - 1)}: {node.label} leaves out more than {_MAX_LEFT_OUT} outputs")
             del node.outputs[_MAX_LEFT_OUT:]
         elif len({attr.name for attr in node.attrs}) < len(node.attrs):
-            ctx.problem(f"{ctx.place(pos - 1)}: {node.label} has two attributes of one name")
+            ctx.problem(f"{ctx.location(pos - 1)}: {node.label} has two attributes of one name")
         if node.has_subgraphs:
             self._check_subgraphs(node, pos)
         return node
@@ -248,7 +248,7 @@ class _Reader:
         for attr in node.attrs:
             graphs = (attr.value,) if attr.kind is AttrKind.GRAPH else attr.value if attr.kind is AttrKind.GRAPHS else ()
             if any(isinstance(graph, GraphRecord) and not graph.nodes and not graph.outputs for graph in graphs):
-                self._ctx.problem(f"{self._ctx.place(pos - 1)}: {node.label}: {attr.name} is an empty subgraph")
+                self._ctx.problem(f"{self._ctx.location(pos - 1)}: {node.label}: {attr.name} is an empty subgraph")
 
     def _function(self, pos: int, end: int) -> FunctionRecord:
         ctx, buf = self._ctx, self._ctx.buf
@@ -286,5 +286,5 @@ class _Reader:
             else:
                 schema.check_skipped("Function", tag, stop - 1)
         if not function.name:
-            ctx.problem(f"{ctx.place(pos - 1)}: a function without a name")
+            ctx.problem(f"{ctx.location(pos - 1)}: a function without a name")
         return function

@@ -49,7 +49,7 @@ def save_model(
         _check_name(external_data, path)
         if alignment < 1:
             raise InvalidArgument(f"alignment is {alignment}, expected 1 or more")
-        placed = _place(model, external_data, external_threshold, alignment)
+        placed = _assign_locations(model, external_data, external_threshold, alignment)
     message = _checked(write_model(model, lambda tensor: placed[id(tensor)][0] if id(tensor) in placed else externalise(tensor)))
     if external_data is not None and placed:
         # The data comes first: a model must never be seen without it.
@@ -77,7 +77,7 @@ def _graphs(model: Model) -> Iterator[Graph]:
             yield from node.subgraphs()
 
 
-def _place(model: Model, location: str, threshold: int, alignment: int) -> dict[int, tuple[ExternalLocation, Tensor]]:
+def _assign_locations(model: Model, location: str, threshold: int, alignment: int) -> dict[int, tuple[ExternalLocation, Tensor]]:
     """Where each large initializer comes to lie; one that is used twice is written once."""
     placed: dict[int, tuple[ExternalLocation, Tensor]] = {}
     end = 0

@@ -219,7 +219,7 @@ def read_sparse(ctx: ReadContext, pos: int, end: int) -> tuple[SparseConstant | 
         else:
             schema.check_skipped("SparseTensor", tag, stop - 1)
     if values is None or indices is None:
-        ctx.problem(f"sparse tensor ({ctx.place(pos - 1)}): its {'values' if values is None else 'indices'} are missing")
+        ctx.problem(f"sparse tensor ({ctx.location(pos - 1)}): its {'values' if values is None else 'indices'} are missing")
         return None, values
     value_tensor, index_tensor = make_tensor(ctx, values), make_tensor(ctx, indices)
     if value_tensor is None or index_tensor is None:
@@ -227,7 +227,7 @@ def read_sparse(ctx: ReadContext, pos: int, end: int) -> tuple[SparseConstant | 
     try:
         check_sparse(value_tensor, index_tensor, dims)
     except Unfit as unfit:
-        ctx.problem(f"sparse tensor {values.name!r} ({ctx.place(pos - 1)}): {unfit}")
+        ctx.problem(f"sparse tensor {values.name!r} ({ctx.location(pos - 1)}): {unfit}")
         return None, values
     return SparseConstant(value_tensor, index_tensor, tuple(dims)), values
 
@@ -238,7 +238,7 @@ def make_tensor(ctx: ReadContext, record: TensorRecord) -> Tensor | None:
         return _make(ctx, record)
     except (Unfit, Refused) as unfit:
         text = f"External data path validation failed: {unfit}" if isinstance(unfit, Refused) else str(unfit)
-        ctx.problem(f"tensor {record.name!r} ({ctx.place(record.offset - 1)}): {text}")
+        ctx.problem(f"tensor {record.name!r} ({ctx.location(record.offset - 1)}): {text}")
         return None
 
 

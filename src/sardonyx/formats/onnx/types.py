@@ -127,7 +127,7 @@ class TypeReader:
             else:
                 schema.check_skipped("MapType", tag, stop - 1)
         if key is not None and key not in _MAP_KEYS:
-            self._ctx.problem(f"{self._ctx.place(pos)}: the keys of a map are {key.name}, expected integers or str")
+            self._ctx.problem(f"{self._ctx.location(pos)}: the keys of a map are {key.name}, expected integers or str")
             return None
         return None if key is None or value is None else MapType(key, value)
 
@@ -138,7 +138,7 @@ class TypeReader:
         try:
             return dtypes.from_onnx(code)
         except ValueError as error:
-            self._ctx.problem(f"{self._ctx.place(offset - 1)}: {error}")
+            self._ctx.problem(f"{self._ctx.location(offset - 1)}: {error}")
             return None
 
     def _tensor(self, pos: int, end: int, depth: int) -> tuple[DType | None, Shape | None]:

@@ -104,7 +104,7 @@ def _map(ctx: ReadContext, pos: int, end: int, depth: int) -> dict[Any, Any]:
             schema.check_skipped("Map", tag, stop - 1)
     keys: list[Any] = list(strings) if key_type == dtypes.STRING.onnx else list(numbers)
     if len(keys) != len(values):
-        ctx.problem(f"a map ({ctx.place(pos - 1)}) has {len(keys)} keys and {len(values)} values")
+        ctx.problem(f"a map ({ctx.location(pos - 1)}) has {len(keys)} keys and {len(values)} values")
         return {}
     return dict(zip(keys, values))
 

@@ -259,8 +259,8 @@ def write_tensor(tensor: Tensor, name: str, external: ExternalLocation | None = 
     out.integer(2, tensor.dtype.onnx)
     out.text(8, name)
     if external is not None:
-        place = {"location": external.location, "offset": str(external.offset), "length": str(external.length)}
-        _entries(out, 13, place)
+        location = {"location": external.location, "offset": str(external.offset), "length": str(external.length)}
+        _entries(out, 13, location)
         out.integer(14, _EXTERNAL)
     elif tensor.dtype is dtypes.STRING:
         for text in tensor.numpy().flat:

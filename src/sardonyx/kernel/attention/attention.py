@@ -10,7 +10,7 @@
 query and key) and of the places `query()` and `key()`; minus infinity takes a key out. A row without any key gives zeros.
 Keys are also left out by numbers, and then never read: a query at place p sees keys from p - left to p + right, and only as many
 as there are for its batch entry. Its place is its number plus `offset`; if batch entries have lengths of their own, queries are
-the last ones of each, or stand where `places` say (those behind the end count as the last).
+the last ones of each, or stand where `first_positions` say (those behind the end count as the last).
 
 K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. Query heads share key heads
 in groups.
@@ -58,7 +58,7 @@ class AttentionKernel:
     banded: bool  # queries see only some keys, by their numbers
     lengths: str  # type of the lengths, "" if there are none
     more: int  # what is added to a length
-    placed: bool  # the place of each batch entry's first query is given
+    has_first_positions: bool  # the position of each batch entry's first query is given
     queries: int | None  # how many, if known
     columns: int | None  # of V, if known
     keys: int | None  # how many take part in every block of queries, if known
@@ -67,7 +67,7 @@ class AttentionKernel:
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
-        keys = (self.banded, self.lengths, self.more, self.placed, self.keys)
+        keys = (self.banded, self.lengths, self.more, self.has_first_positions, self.keys)
         fields = (self.type, self.packed, operands, *keys, self.heights, self.columns)
         return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
 
@@ -99,7 +99,7 @@ class AttentionKernel:
             tensor("o", 3),  # batch entry, head, query
             tensors("operands", len(self.operands), 4),  # batch entry, head, query, key
             *([address("lengths")] if self.lengths else []),
-            *([address("places")] if self.placed else []),
+            *([address("first_positions")] if self.has_first_positions else []),
         )
 
 

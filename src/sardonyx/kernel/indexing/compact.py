@@ -55,7 +55,7 @@ class StartsKernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacesKernel:
+class NonzeroIndicesKernel:
     """Writes the coordinates of elements that are not zero, one row for each axis."""
 
     type: str

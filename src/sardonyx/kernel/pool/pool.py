@@ -69,7 +69,7 @@ class PoolKernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaxPlacesKernel:
+class MaxIndicesKernel:
     """What decides the code of maxima with their places."""
 
     source: str
@@ -91,5 +91,5 @@ class MaxPlacesKernel:
             numbers("numbering", 3),  # how far places on neighbouring planes, rows and columns are apart, as they are numbered
             tensor("x", 5),
             address("values"),
-            address("places"),
+            address("indices"),
         )

@@ -39,7 +39,7 @@ class SortKernel:
         return BITS[self.type]
 
     @property
-    def place_bits(self) -> int:
+    def index_bits(self) -> int:
         """How many bits of a word hold the place."""
         return 32 if self.bits <= 32 else 64
 
@@ -53,13 +53,13 @@ class SortKernel:
             number("wanted"),
             tensor("rows", strides),
             tensor("values", strides),
-            tensor("places", strides),
+            tensor("indices", strides),
             tensor("scratch", 1),  # two rows of words for each worker; the stride leads from one worker's to the next's
         )
 
     def scratch(self, length: Dim) -> Dim:
         """How many 64-bit numbers of scratch memory a worker needs."""
-        return length * 2 * (self.place_bits // 32)
+        return length * 2 * (self.index_bits // 32)
 
 
 def units(outer: Sequence[Dim]) -> Dim:

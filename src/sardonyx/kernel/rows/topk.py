@@ -42,7 +42,7 @@ class TopKKernel:
             number("wanted"),
             tensor("rows", strides),
             tensor("values", strides),
-            tensor("places", strides),
+            tensor("indices", strides),
         )
 
 

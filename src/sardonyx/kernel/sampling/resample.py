@@ -42,7 +42,7 @@ class ResampleKernel:
             number("inner"),
             tensor("source", self.outer + 1),  # strides: outer axes, along the axis
             tensor("target", self.outer + 1),
-            address("places"),  # i64
+            address("indices"),  # i64
             address("weights"),
         )
 

@@ -12,7 +12,7 @@ from sardonyx.kernel.epilogue import Epilogue
 
 # For every output row and column, which input row or column it is made of: one i64, or for a blend two, and as many float32
 # shares.
-TABLES: Final = ("row_places", "row_shares", "column_places", "column_shares")
+TABLES: Final = ("row_indices", "row_shares", "column_indices", "column_shares")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ class SampleKernel:
             number("elements"),  # of one channel of the source
             number("image_stride"),  # in channels
             address("source"),
-            address("places"),  # i64
+            address("indices"),  # i64
             *([address("weights")] if self.weighted else []),
             address("target"),
         )

@@ -50,7 +50,7 @@ class Attend:
     right: int = NO_LIMIT
     lengths: View | None = None
     more: int = 0
-    places: View | None = None  # with lengths: where the first query of each batch entry stands (i64)
+    first_positions: View | None = None  # with lengths: where the first query of each batch entry stands (i64)
 
 
 def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
@@ -94,14 +94,16 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         banded=given.banded,
         lengths="" if given.lengths is None else given.lengths.buffer.dtype.name,
         more=given.more,
-        placed=given.places is not None,
+        has_first_positions=given.first_positions is not None,
         queries=queries if isinstance(queries, int) else None,
         columns=v.shape[3] if isinstance(v.shape[3], int) else None,
         keys=keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
     )
     (bits,) = struct.unpack("<q", struct.pack("<d", given.scale))
     grouped = floordiv(heads, dim_max(key_heads, 1))
-    extra = {name: view for name, view in (("lengths", given.lengths), ("places", given.places)) if view is not None}
+    extra = {
+        name: view for name, view in (("lengths", given.lengths), ("first_positions", given.first_positions)) if view is not None
+    }
     arguments = kernel.arguments.entries(
         batch=batch,
         heads=heads,

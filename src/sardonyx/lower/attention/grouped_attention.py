@@ -94,7 +94,7 @@ class _Grouped:
     def lower(self) -> None:
         """Places, rotation, cache, attention."""
         ctx = self.ctx
-        places = self._places()
+        first_positions = self._first_positions()
         if input_at(self.node, 3) is None:  # then everything is a prompt
             total = ctx.elements(self._input(_TOTAL))
             ctx.check_equal(self.queries, total[0] if total else self.queries)
@@ -103,18 +103,18 @@ class _Grouped:
             positions = index_tensor(
                 ctx,
                 (self.batch, self.queries),
-                [View(places.buffer, (self.batch, 1), (1, 0), places.offset)],
+                [View(first_positions.buffer, (self.batch, 1), (1, 0), first_positions.offset)],
                 load(0, "i64") + index(1),
                 "positions",
             )
             angles = angles_at(ctx, self.group, (self._input(_COS), self._input(_SIN)), positions)
             q, k = (self._rotated(view, *angles) for view in (q, k))
-        keys = self._cached(input_at(self.node, 3), k, self.outputs[1], places)
-        values = self._cached(input_at(self.node, 4), self.v, self.outputs[2], places)
+        keys = self._cached(input_at(self.node, 3), k, self.outputs[1], first_positions)
+        values = self._cached(input_at(self.node, 4), self.v, self.outputs[2], first_positions)
         if self.outputs[0] is not None:
-            self._attend(q, keys, values, places)
+            self._attend(q, keys, values, first_positions)
 
-    def _places(self) -> View:
+    def _first_positions(self) -> View:
         """Where the first query of each batch entry stands: behind its past, or at the start of a prompt."""
         ctx = self.ctx
         total = ctx.contiguous(self._input(_TOTAL))
@@ -129,15 +129,20 @@ class _Grouped:
         length, whole = (load(number, view.buffer.dtype.name).cast("i64") for number, view in enumerate(views[:2]))
         queries, held, room = (load(number, "i64") for number in (2, 3, 4))
         behind = length + 1 - queries
-        place = select(whole.eq(queries), const(0, "i64"), behind)
-        wrong = (length < 0) | (length >= room) | (place < 0) | ((place > held) & (queries > 0))  # nothing new needs no place
-        places = index_tensor(ctx, (self.batch,), views, select(wrong, const(FAR_AWAY, "i64"), place), "places")
+        position = select(whole.eq(queries), const(0, "i64"), behind)
+        # Where nothing is new, nothing is stored: any position will do.
+        wrong = (length < 0) | (length >= room) | (position < 0) | ((position > held) & (queries > 0))
+        first_positions = index_tensor(
+            ctx, (self.batch,), views, select(wrong, const(FAR_AWAY, "i64"), position), "first_positions"
+        )
         # Where there is nothing to append, nobody else would look at the places.
         nothing = ctx.scratch(dtypes.INT8, (self.batch,), "nothing")
         one = ctx.literal(np.zeros(1, np.int8))
-        looked_at = index_tensor(ctx, (self.batch,), [places], select(load(0, "i64").eq(FAR_AWAY), load(0, "i64"), 0), "check")
+        looked_at = index_tensor(
+            ctx, (self.batch,), [first_positions], select(load(0, "i64").eq(FAR_AWAY), load(0, "i64"), 0), "check"
+        )
         take(ctx, one, 0, looked_at, nothing, self._fault(), "check")
-        return places
+        return first_positions
 
     def _fault(self) -> tuple[Address, int]:
         return self.ctx.fault(self.node, "seqlens_k does not fit the new positions, the past and the room the cache has")
@@ -149,7 +154,7 @@ class _Grouped:
         rotate(self.ctx, self.group, view, cos, sin, target, interleaved=bool(self.attrs.get("rotary_interleaved")))
         return target
 
-    def _cached(self, past: Value | None, new: View, present: Value | None, places: View) -> View:
+    def _cached(self, past: Value | None, new: View, present: Value | None, first_positions: View) -> View:
         """All keys (or values) so far: those of the past, the new ones behind them, then zeros."""
         ctx = self.ctx
         if past is None:
@@ -162,7 +167,7 @@ class _Grouped:
             ctx.check_equal(before.shape[axis], new.shape[axis])
         shape: tuple[Dim, ...] = (*new.shape[:2], ctx.shape(self.node.outputs[1])[2], new.shape[3])
         target = ctx.output(present) if present is not None else ctx.scratch(new.buffer.dtype, shape, "present")
-        start = View(places.buffer, (self.batch, 1, 1, 1), (1, 0, 0, 0), places.offset)
+        start = View(first_positions.buffer, (self.batch, 1, 1, 1), (1, 0, 0, 0), first_positions.offset)
         kept = select(index(2) < load(1, "i64"), load(0, "f32"), const(0.0, "f32"))
         part = ctx.part(target, 2, 0, held)
         indexed_loop(ctx, part.shape, [before, start], part, kept, "past")
@@ -173,17 +178,17 @@ class _Grouped:
         rows = index_tensor(
             ctx,
             (self.batch, self.queries),
-            [View(places.buffer, (self.batch, 1), (1, 0), places.offset)],
+            [View(first_positions.buffer, (self.batch, 1), (1, 0), first_positions.offset)],
             load(0, "i64") + index(1),
             "rows",
         )
-        place = IndexOperand(rows, (rows.strides[0], 0, 1, 0), shape[2], target.strides[2])
+        index_operand = IndexOperand(rows, (rows.strides[0], 0, 1, 0), shape[2], target.strides[2])
         fault = self._fault()
         far = (target, (target.strides[0], target.strides[1], 0, target.strides[3]))
-        index_step(ctx, "scatter", new.shape, (new, new.strides), far, [place], fault, label="append")
+        index_step(ctx, "scatter", new.shape, (new, new.strides), far, [index_operand], fault, label="append")
         return target
 
-    def _attend(self, q: View, keys: View, values: View, places: View) -> None:
+    def _attend(self, q: View, keys: View, values: View, first_positions: View) -> None:
         ctx, attrs = self.ctx, self.attrs
         size = q.shape[3]
         assert isinstance(size, int)
@@ -198,7 +203,7 @@ class _Grouped:
             banded=bool(attrs.get("causal")),
             lengths=self.lengths,
             more=1,
-            places=places,
+            first_positions=first_positions,
         )
         if attrs.get("causal"):
             given.right = 0

@@ -60,7 +60,7 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
             plans.insert(0, AxisPlan(0, 1, 1, np.float32(1), np.float32(0), np.float32(1)))
         how = Interpolation(attrs["mode"], attrs["coordinate_transformation_mode"], attrs["nearest_mode"])
         made = [known_table(ctx, plan, how, dtypes.FLOAT32, group.label) for plan in plans]  # of rows, then of columns
-        tables = [view for table in made for view in (table.places, table.weights or tables[0])]
+        tables = [view for table in made for view in (table.indices, table.weights or tables[0])]
     inner = [own[-1] for own in operand_strides]
     kernel = ResizeKernel(block=block, blend=blend, factors=factors, epilogue=epilogue.for_kernel(inner))  # type: ignore[arg-type]
     batch, blocks = group.shape[:2]

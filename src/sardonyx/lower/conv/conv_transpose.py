@@ -89,14 +89,14 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     block = int(attrs["block"])
     for phase in combinations(*(range(step) for step in strides)):
         axes = [_phase(*each) for each in zip(phase, begin, strides, kernel)]
-        places = tuple(chosen for chosen, _ in axes)
-        shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in places))
-        part = ctx.packed(conv_weights.transposed_phase, (full,), groups, places, dtype=dtypes.FLOAT32, shape=shape)
+        taps = tuple(chosen for chosen, _ in axes)
+        shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in taps))
+        part = ctx.packed(conv_weights.transposed_phase, (full,), groups, taps, dtype=dtypes.FLOAT32, shape=shape)
         weights = Weights(part, bias, groups, outputs, inputs // groups)
         geometry = Geometry(
             size,
             tuple(ceildiv(length - at, step) for length, at, step in zip(out, phase, strides)),
-            tuple(len(chosen) for chosen in places),
+            tuple(len(chosen) for chosen in taps),
             (1,) * SPATIAL,
             (1,) * SPATIAL,
             tuple(before for _, before in axes),
@@ -117,5 +117,5 @@ def _phase(phase: int, begin: int, step: int, kernel: int) -> tuple[tuple[int, .
     input (that - k) / step.
     """
     full = phase + begin
-    places = tuple(range(full % step, kernel, step))[::-1]
-    return places, len(places) - 1 - full // step
+    taps = tuple(range(full % step, kernel, step))[::-1]
+    return taps, len(taps) - 1 - full // step

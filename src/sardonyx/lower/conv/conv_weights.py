@@ -113,11 +113,11 @@ def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
 
 
 @transform("conv_transpose_phase", 1)
-def transposed_phase(w: Array, groups: int, places: tuple[tuple[int, ...], ...]) -> Array:
+def transposed_phase(w: Array, groups: int, kept_taps: tuple[tuple[int, ...], ...]) -> Array:
     """The kernels [O, I, ...] of one phase of a transposed convolution with weights [I, O / groups, ...]: the given places."""
     inputs, outputs = w.shape[:2]
     part = w
-    for axis, chosen in enumerate(places, 2):
+    for axis, chosen in enumerate(kept_taps, 2):
         part = part.take(np.array(chosen, np.int64), axis=axis)
     grouped = part.reshape(groups, inputs // groups, outputs, *part.shape[2:]).swapaxes(1, 2)
     return np.ascontiguousarray(grouped).reshape(groups * outputs, inputs // groups, *part.shape[2:])

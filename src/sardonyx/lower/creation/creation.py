@@ -104,7 +104,7 @@ def one_hot(ctx: LowerContext, group: Group) -> None:
     assert values is not None
     both = ctx.contiguous(values)
     ctx.check_equal(product(list(both.shape)), 2)
-    off, on = (View(both.buffer, (), (), both.offset + place) for place in (0, 1))
+    off, on = (View(both.buffer, (), (), both.offset + number) for number in (0, 1))
     wanted = load(0, indices.buffer.dtype.name).cast("i64")
     depth = ctx.sizes([shape[axis]], "depth")
     wanted = select(wanted < 0, wanted + load(3, "i64"), wanted)

@@ -10,7 +10,7 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Node
-from sardonyx.kernel.indexing.compact import CountKernel, PlacesKernel, StartsKernel, chunks
+from sardonyx.kernel.indexing.compact import CountKernel, NonzeroIndicesKernel, StartsKernel, chunks
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.indexing import given, take
 from sardonyx.lower.indexing.movement import root_of
@@ -71,11 +71,11 @@ def count_nonzero(ctx: LowerContext, source: View, label: str) -> Counted:
     return Counted(source, starts, total)
 
 
-def write_places(ctx: LowerContext, counted: Counted, target: View, label: str) -> None:
+def write_nonzero_indices(ctx: LowerContext, counted: Counted, target: View, label: str) -> None:
     """target[axis, k] := the coordinate of the k-th element that is not zero; its size was bound before."""
     source = counted.source
     elements = element_count(source.shape)
-    kernel = PlacesKernel(type=source.buffer.dtype.name, axes=len(source.shape))
+    kernel = NonzeroIndicesKernel(type=source.buffer.dtype.name, axes=len(source.shape))
     ctx.step(
         KernelStep(
             kernel,
@@ -87,7 +87,7 @@ def write_places(ctx: LowerContext, counted: Counted, target: View, label: str) 
                 target=(target.address, target.strides),
             ),
             chunks(elements),
-            cost.places(elements),
+            cost.nonzero_indices(elements),
             (source.buffer, counted.starts.buffer),
             (target.buffer,),
             label,
@@ -104,7 +104,7 @@ def non_zero(ctx: LowerContext, group: Group) -> None:
     ctx.bind_sizes(counted.total, ctx.shape(output)[1:], node)
     target = ctx.output(output)
     if ctx.shape(value):  # a scalar has no coordinates
-        write_places(ctx, counted, target, group.label)
+        write_nonzero_indices(ctx, counted, target, group.label)
 
 
 @template("Compress", data_dependent_sizes=True)
@@ -118,9 +118,9 @@ def compress(ctx: LowerContext, group: Group) -> None:
         assert source is not None
     else:
         axis, source = normalize_axis(axis, len(ctx.shape(value))), ctx.view(value)
-    places = _chosen(ctx, node, ctx.shape(output)[axis])
+    indices = _chosen(ctx, node, ctx.shape(output)[axis])
     fault = ctx.fault(node, "condition selects element {found}, but there are {limit}")
-    take(ctx, source, axis, places, ctx.output(output), fault, group.label)
+    take(ctx, source, axis, indices, ctx.output(output), fault, group.label)
 
 
 def _chosen(ctx: LowerContext, node: Node, count: Dim) -> View:
@@ -134,8 +134,8 @@ def _chosen(ctx: LowerContext, node: Node, count: Dim) -> View:
     assert flat is not None
     counted = count_nonzero(ctx, flat, node.op_type)
     ctx.bind_sizes(counted.total, (count,), node)
-    places = ctx.scratch(dtypes.INT64, (1, count), "chosen")
-    write_places(ctx, counted, places, node.op_type)
-    chosen = reshaped(places, (count,))
+    indices = ctx.scratch(dtypes.INT64, (1, count), "chosen")
+    write_nonzero_indices(ctx, counted, indices, node.op_type)
+    chosen = reshaped(indices, (count,))
     assert chosen is not None
     return chosen

@@ -44,7 +44,7 @@ def index_step(
     sizes: Sequence[Dim],
     near: tuple[View, Sequence[Dim]],
     far: tuple[View, Sequence[Dim]],
-    places: Sequence[IndexOperand],
+    index_operands: Sequence[IndexOperand],
     fault: tuple[Address, int],
     *,
     label: str,
@@ -57,9 +57,11 @@ def index_step(
     The `ordered` axes are those on which different places may meet in one element of `far`. Where nothing is moved, no kernel
     looks at the indices: NumPy does, since wrong ones are errors there, too, unless they are our own (`trusted`).
     """
-    if places and not trusted and not any(0 in place.view.shape for place in places):
-        ctx.check_not_empty(size for axis, size in enumerate(sizes) if all(place.strides[axis] == 0 for place in places))
-    strides = [tuple(near[1]), tuple(far[1]), *(place.strides for place in places)]
+    if index_operands and not trusted and not any(0 in index_operand.view.shape for index_operand in index_operands):
+        ctx.check_not_empty(
+            size for axis, size in enumerate(sizes) if all(index_operand.strides[axis] == 0 for index_operand in index_operands)
+        )
+    strides = [tuple(near[1]), tuple(far[1]), *(index_operand.strides for index_operand in index_operands)]
     free = [axis for axis in range(len(sizes)) if axis not in ordered]
     parallel, merged = merge_axes([sizes[axis] for axis in free], [[one[axis] for axis in free] for one in strides])
     if parallel == [1]:
@@ -79,18 +81,18 @@ def index_step(
         in_order, order_strides = [], [[] for _ in strides]
     element = near[0].buffer.dtype.name
     kind = element if combine else OF_WIDTH[BITS[element]]
-    index_type = places[0].view.buffer.dtype.name if places else "i64"
+    index_type = index_operands[0].view.buffer.dtype.name if index_operands else "i64"
     kernel = IndexKernel(
         direction=direction,
         type=kind,
         index=index_type,
-        indices=len(places),
+        indices=len(index_operands),
         parallel=len(parallel),
         ordered=len(in_order),
         rows=row is not None,
         combine=combine,
         inner=tuple(inner_stride(own[-1]) for own in merged) if parallel else (),
-        unit_strides=tuple(place.stride == 1 for place in places),
+        unit_strides=tuple(index_operand.stride == 1 for index_operand in index_operands),
     )
     width = BITS[kind] // 8
     all_sizes = [*parallel, *in_order, *row_size]
@@ -101,9 +103,12 @@ def index_step(
         **({"row": row_size[0]} if row_size else {}),
         near=(Address(near[0].buffer, near[0].offset * width), all_strides[0]),
         far=(Address(far[0].buffer, far[0].offset * width), all_strides[1]),
-        limits=[place.limit for place in places],
-        strides=[place.stride for place in places],
-        index=[(Address(place.view.buffer, place.view.offset * index_width), own) for place, own in zip(places, all_strides[2:])],
+        limits=[index_operand.limit for index_operand in index_operands],
+        strides=[index_operand.stride for index_operand in index_operands],
+        index=[
+            (Address(index_operand.view.buffer, index_operand.view.offset * index_width), own)
+            for index_operand, own in zip(index_operands, all_strides[2:])
+        ],
         record=fault[0],
         code=fault[1],
     )
@@ -114,7 +119,11 @@ def index_step(
             arguments,
             units(kernel, all_sizes),
             cost.index(product(all_sizes), width, rows=row is not None),
-            (source.buffer, *(place.view.buffer for place in places), *((target.buffer,) if combine else ())),
+            (
+                source.buffer,
+                *(index_operand.view.buffer for index_operand in index_operands),
+                *((target.buffer,) if combine else ()),
+            ),
             (target.buffer,),
             label,
             (label,),
@@ -132,7 +141,7 @@ def _longest_axis(sizes: Sequence[Dim]) -> int:
 def _row_axis(merged: Sequence[Sequence[Dim]]) -> int | None:
     """An axis along which both sides are consecutive and all indices stay."""
     for axis, (near, far) in enumerate(zip(merged[0], merged[1])):
-        if near == 1 and far == 1 and all(place[axis] == 0 for place in merged[2:]):
+        if near == 1 and far == 1 and all(own[axis] == 0 for own in merged[2:]):
             return axis
     return None
 
@@ -152,9 +161,11 @@ def take(
     rank = len(indices.shape)
     sizes = (*source.shape[:axis], *indices.shape, *source.shape[axis + 1 :])
     far = (*source.strides[:axis], *((0,) * rank), *source.strides[axis + 1 :])
-    places = (*((0,) * axis), *indices.strides, *((0,) * (len(source.shape) - axis - 1)))
-    place = IndexOperand(indices, places, source.shape[axis], source.strides[axis])
-    index_step(ctx, "gather", sizes, (target, target.strides), (source, far), [place], fault, label=label, trusted=trusted)
+    index_strides = (*((0,) * axis), *indices.strides, *((0,) * (len(source.shape) - axis - 1)))
+    index_operand = IndexOperand(indices, index_strides, source.shape[axis], source.strides[axis])
+    index_step(
+        ctx, "gather", sizes, (target, target.strides), (source, far), [index_operand], fault, label=label, trusted=trusted
+    )
 
 
 def given(node: Node, position: int) -> Value:
@@ -213,8 +224,8 @@ def _elements_fit(node: Node) -> str:
     if len(data.shape) != len(indices.shape):
         return "data and indices have different ranks"
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(data.shape))
-    for place, (size, asked) in enumerate(zip(data.shape, indices.shape)):
-        if place != axis and isinstance(size, int) and isinstance(asked, int) and asked > size:
+    for dimension, (size, asked) in enumerate(zip(data.shape, indices.shape)):
+        if dimension != axis and isinstance(size, int) and isinstance(asked, int) and asked > size:
             return "indices are larger than the data"
     return "" if len(node.inputs) < 3 or _same_rank(indices, node.inputs[2]) else "updates and indices have different ranks"
 
@@ -224,8 +235,8 @@ def _same_rank(value: Value, other: Value | None) -> bool:
 
 
 def _check_inside(ctx: LowerContext, data: Value, indices: Value, axis: int) -> None:
-    for place, (size, asked) in enumerate(zip(ctx.shape(data), ctx.shape(indices))):
-        if place != axis:
+    for dimension, (size, asked) in enumerate(zip(ctx.shape(data), ctx.shape(indices))):
+        if dimension != axis:
             ctx.check_equal(dim_min(size, asked), asked)
 
 
@@ -240,11 +251,11 @@ def gather_elements(ctx: LowerContext, group: Group) -> None:
     data, indices = given(node, 0), given(node, 1)
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
     _check_inside(ctx, data, indices, axis)
-    source, places, target = ctx.view(data), ctx.view(indices), ctx.output(node.outputs[0])
-    place = IndexOperand(places, places.strides, source.shape[axis], source.strides[axis])
+    source, positions, target = ctx.view(data), ctx.view(indices), ctx.output(node.outputs[0])
+    index_operand = IndexOperand(positions, positions.strides, source.shape[axis], source.strides[axis])
     far = (source, _along(source.strides, axis))
     fault = _out_of_range(ctx, node, axis)
-    index_step(ctx, "gather", places.shape, (target, target.strides), far, [place], fault, label=group.label)
+    index_step(ctx, "gather", positions.shape, (target, target.strides), far, [index_operand], fault, label=group.label)
 
 
 def _depth_known(node: Node) -> str:
@@ -257,7 +268,7 @@ def _depth_known(node: Node) -> str:
     return "" if depth + batch <= len(data.shape) and batch < len(indices.shape) else "more indices than axes"
 
 
-def _nd_places(far: View, indices: View, batch: int, rest: int) -> list[IndexOperand]:
+def _nd_index_operands(far: View, indices: View, batch: int, rest: int) -> list[IndexOperand]:
     """A place for each column of an index tensor, over [batch and index dims..., rest...]."""
     depth = indices.shape[-1]
     assert isinstance(depth, int)
@@ -286,12 +297,12 @@ def gather_nd(ctx: LowerContext, group: Group) -> None:
     depth = indices.shape[-1]
     assert isinstance(depth, int)
     rest = len(source.shape) - batch - depth
-    places = _nd_places(source, indices, batch, rest)
+    index_operands = _nd_index_operands(source, indices, batch, rest)
     middle = len(indices.shape) - 1 - batch
     far = (*source.strides[:batch], *((0,) * middle), *source.strides[batch + depth :])
     sizes = (*indices.shape[:-1], *source.shape[batch + depth :])
     fault = ctx.fault(node, _ND_OUT_OF_RANGE)
-    index_step(ctx, "gather", sizes, (target, target.strides), (source, far), places, fault, label=group.label)
+    index_step(ctx, "gather", sizes, (target, target.strides), (source, far), index_operands, fault, label=group.label)
 
 
 _COMBINE: Final[dict[str, Combine]] = {"add": "add", "mul": "mul", "min": "min", "max": "max"}
@@ -360,15 +371,15 @@ def scatter_elements(ctx: LowerContext, group: Group) -> None:
         ctx.check_equal(size, other)
     combine = _combine_of(ctx, node)
     result = _Scattered(ctx, group, combine)
-    near, places, far = result.updates(updates), ctx.view(indices), result.target
-    place = IndexOperand(places, places.strides, far.shape[axis], far.strides[axis])
+    near, positions, far = result.updates(updates), ctx.view(indices), result.target
+    index_operand = IndexOperand(positions, positions.strides, far.shape[axis], far.strides[axis])
     index_step(
         ctx,
         "scatter",
-        places.shape,
+        positions.shape,
         (near, near.strides),
         (far, _along(far.strides, axis)),
-        [place],
+        [index_operand],
         _out_of_range(ctx, node, axis),
         label=group.label,
         ordered=[axis],
@@ -397,7 +408,7 @@ def scatter_nd(ctx: LowerContext, group: Group) -> None:
         sizes,
         (near, near.strides),
         (far, (*((0,) * lead), *far.strides[depth:])),
-        _nd_places(far, indices, 0, len(far.shape) - depth),
+        _nd_index_operands(far, indices, 0, len(far.shape) - depth),
         ctx.fault(node, _ND_OUT_OF_RANGE),
         label=group.label,
         ordered=range(lead),
@@ -443,7 +454,7 @@ def tensor_scatter(ctx: LowerContext, group: Group) -> None:
         step = select(step < 0, const(FAR_AWAY, "i64"), step)
     steps = index_tensor(ctx, (batch, count), operands, step, "steps")
     inner = [0] * (len(cache.shape) - axis - 1)
-    place = IndexOperand(steps, (steps.strides[0], *([0] * (axis - 1)), 1, *inner), size, far.strides[axis])
+    index_operand = IndexOperand(steps, (steps.strides[0], *([0] * (axis - 1)), 1, *inner), size, far.strides[axis])
     text = f"write_indices plus the steps of the update leave axis {axis} of size {{limit}}"
     near, strides = (update, update.strides), _along(far.strides, axis)
-    index_step(ctx, "scatter", update.shape, near, (far, strides), [place], ctx.fault(node, text), label=group.label)
+    index_step(ctx, "scatter", update.shape, near, (far, strides), [index_operand], ctx.fault(node, text), label=group.label)

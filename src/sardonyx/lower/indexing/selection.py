@@ -35,7 +35,7 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     source = ctx.view(first_input(node))
     attrs = attribute_values(node)
     axis = normalize_axis(attrs.get("axis", -1), len(source.shape))
-    values, places = (ctx.output(value) if value.name else None for value in node.outputs[:2])
+    values, indices = (ctx.output(value) if value.name else None for value in node.outputs[:2])
     shape = ctx.shape(node.outputs[0])
     if node.version >= 10 and ctx.elements(node.inputs[1]) is None:
         asked = ctx.view(given(node, 1))
@@ -44,15 +44,15 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     # Both results are worked with, also if only one is asked for.
     if values is None:
         values = ctx.scratch(source.buffer.dtype, shape, "values")
-    if places is None:
-        places = ctx.scratch(ctx.dtype(node.outputs[1]), shape, "places")
+    if indices is None:
+        indices = ctx.scratch(ctx.dtype(node.outputs[1]), shape, "indices")
     length, wanted = source.shape[axis], shape[axis]
     ctx.check_equal(dim_min(length, wanted), wanted)
-    others = [place for place in range(len(shape)) if place != axis]
-    sides = (source, values, places)
-    sizes, strides = merge_axes([shape[place] for place in others], [[one.strides[place] for place in others] for one in sides])
-    rows_, values_, places_ = ((one.address, (*own, one.strides[axis])) for one, own in zip(sides, strides))
-    shared = {"outer": sizes, "length": length, "wanted": wanted, "rows": rows_, "values": values_, "places": places_}
+    others = [other for other in range(len(shape)) if other != axis]
+    sides = (source, values, indices)
+    sizes, strides = merge_axes([shape[other] for other in others], [[one.strides[other] for other in others] for one in sides])
+    rows_, values_, indices_ = ((one.address, (*own, one.strides[axis])) for one, own in zip(sides, strides))
+    shared = {"outer": sizes, "length": length, "wanted": wanted, "rows": rows_, "values": values_, "indices": indices_}
     largest = node.version < 11 or attrs.get("largest", 1) != 0
     kind = source.buffer.dtype.name
     if isinstance(wanted, int) and wanted <= topk.MOST:
@@ -92,10 +92,10 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
     steps = source.shape[axis]
     if attrs.get("reverse"):
         source, target = (ctx.part(one, axis, steps - 1, steps, -1) for one in (source, target))
-    others = [place for place in range(len(source.shape)) if place != axis]
+    others = [other for other in range(len(source.shape)) if other != axis]
     sides = (source, target)
     sizes, strides = merge_axes(
-        [source.shape[place] for place in others], [[one.strides[place] for place in others] for one in sides]
+        [source.shape[other] for other in others], [[one.strides[other] for other in others] for one in sides]
     )
     inner: Dim = sizes.pop()
     inner_strides = [own.pop() for own in strides]

@@ -48,11 +48,11 @@ def slice_(ctx: LowerContext, node: Node) -> bool:
     if axes is None or steps is None or not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         return False
     for start, end, axis, step in zip(starts, ends, axes, steps):
-        place = normalize_axis(axis, len(source.shape))
-        first = _first(source.shape[place], start, end, step)
+        dimension = normalize_axis(axis, len(source.shape))
+        first = _first(source.shape[dimension], start, end, step)
         if first is None:
             return False
-        source = ctx.part(source, place, first, shape[place], step)
+        source = ctx.part(source, dimension, first, shape[dimension], step)
     ctx.set_view(node.outputs[0], source)
     return True
 
@@ -84,9 +84,9 @@ def pad(ctx: LowerContext, group: Group) -> None:
     assert axes is not None
     before: list[Dim] = [0] * rank
     after: list[Dim] = [0] * rank
-    for place, axis in enumerate(axes):
-        before[normalize_axis(axis, rank)] = pads[place]
-        after[normalize_axis(axis, rank)] = pads[place + len(axes)]
+    for number, axis in enumerate(axes):
+        before[normalize_axis(axis, rank)] = pads[number]
+        after[normalize_axis(axis, rank)] = pads[number + len(axes)]
     padded(ctx, group, before, after, attrs.get("mode") or "constant", _fill(ctx, node, attrs.get("value")))
 
 
@@ -142,26 +142,26 @@ def padded(ctx: LowerContext, group: Group, before: Sequence[Dim], after: Sequen
             if mode == "constant":
                 ctx.copy(expanded(fill, border.shape), border, group.label)
             else:
-                places = _sources(ctx, start, width, front, kept, mode)
+                positions = _sources(ctx, start, width, front, kept, mode)
                 fault = ctx.fault(node, "a border takes element {found} of {limit}")
-                take(ctx, done, axis, places, border, fault, group.label, trusted=True)
+                take(ctx, done, axis, positions, border, fault, group.label, trusted=True)
         done = whole
 
 
 def _sources(ctx: LowerContext, start: Dim, width: Dim, front: Dim, size: Dim, mode: str) -> View:
     """For each place of a border the place of the axis, counted from the first kept element, that it repeats."""
     numbers = ctx.sizes([start - front, size - 1], "border")
-    place = index(0) + load(0, "i64")
+    position = index(0) + load(0, "i64")
     last = load(1, "i64")
     views = [View(numbers.buffer, (1,), (0,), 0), View(numbers.buffer, (1,), (0,), 1)]
-    return index_tensor(ctx, (width,), views, _repeated(place, last, mode), "border")
+    return index_tensor(ctx, (width,), views, _repeated(position, last, mode), "border")
 
 
-def _repeated(place: Expr, last: Expr, mode: str) -> Expr:
+def _repeated(position: Expr, last: Expr, mode: str) -> Expr:
     zero = const(0, "i64")
     if mode == "edge":
-        return minimum(maximum(place, zero), last)
+        return minimum(maximum(position, zero), last)
     period = last + 1 if mode == "wrap" else maximum(last * 2, 1)
-    place = place % period
-    place = select(place < 0, place + period, place)
-    return place if mode == "wrap" else select(last.eq(0), zero, minimum(place, period - place))
+    position = position % period
+    position = select(position < 0, position + period, position)
+    return position if mode == "wrap" else select(last.eq(0), zero, minimum(position, period - position))

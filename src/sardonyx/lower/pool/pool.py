@@ -13,7 +13,7 @@ from sardonyx.ir.dims import Dim, dim_max, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import FLOATS, Expr, const, load, sqrt, unary
-from sardonyx.kernel.pool.pool import POOL_NUMBERS, MaxPlacesKernel, PoolKernel, PoolKind, row_reach
+from sardonyx.kernel.pool.pool import POOL_NUMBERS, MaxIndicesKernel, PoolKernel, PoolKind, row_reach
 from sardonyx.lower.conv.conv_geometry import Geometry, window_geometry
 from sardonyx.lower.elementwise.elementwise import pow_
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
@@ -70,7 +70,7 @@ def pool(ctx: LowerContext, group: Group) -> None:
     for size, expected in zip(group.shape[2:], geometry.out[3 - len(group.shape[2:]) :]):
         ctx.check_equal(size, expected)
     if len(node.outputs) > 1 and node.outputs[1].name:
-        _with_places(ctx, group, node, geometry)
+        _with_indices(ctx, group, node, geometry)
         return
     kind: PoolKind = _KINDS[node.op_type]
     type_ = compute_type(ctx.dtype(source).name)
@@ -152,13 +152,13 @@ def _powers(ctx: LowerContext, group: Group, source: Value, p: float) -> View:
     return target
 
 
-def _with_places(ctx: LowerContext, group: Group, node: Node, geometry: Geometry) -> None:
+def _with_indices(ctx: LowerContext, group: Group, node: Node, geometry: Geometry) -> None:
     """Maxima and where they are; what else is in the group is computed from both afterwards."""
     source = node.inputs[0]
     assert source is not None
-    x, (values, places) = ctx.view(source), (ctx.output(value) for value in node.outputs[:2])
+    x, (values, indices) = ctx.view(source), (ctx.output(value) for value in node.outputs[:2])
     name = x.buffer.dtype.name
-    kernel = MaxPlacesKernel(
+    kernel = MaxIndicesKernel(
         source=name,
         type=compute_type(name),
         kernel=_numbers(geometry.kernel),
@@ -174,11 +174,11 @@ def _with_places(ctx: LowerContext, group: Group, node: Node, geometry: Geometry
         numbering=numbering,
         x=(x.address, _five(x.strides)),
         values=values.address,
-        places=places.address,
+        indices=indices.address,
     )
     rows = product([*x.shape[:2], *geometry.out[:2]])
-    work = cost.max_places(rows * geometry.out[2], geometry.taps)
-    writes = (values.buffer, places.buffer)
+    work = cost.max_indices(rows * geometry.out[2], geometry.taps)
+    writes = (values.buffer, indices.buffer)
     ctx.step(KernelStep(kernel, arguments, rows, work, (x.buffer,), writes, group.label, (node.label,)))
     if group.after:
         lower_loop(ctx, replace(group, kind="loop", root=None, template=None, nodes=group.after))

@@ -59,7 +59,7 @@ def _accepts_integers(node: Node) -> str:
 def matmul_integer(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     a_zero, b_zero = [*node.inputs[2:], None, None][:2]
-    a, b = (Quantized(ctx.view(given(node, place)), zero) for place, zero in ((0, a_zero), (1, b_zero)))
+    a, b = (Quantized(ctx.view(given(node, other)), zero) for other, zero in ((0, a_zero), (1, b_zero)))
     integer_product(ctx, group, a, b, lambda operand, total: {node.outputs[0]: total})
 
 
@@ -78,7 +78,7 @@ def _accepts_quantized(node: Node) -> str:
 def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     output = node.outputs[0]
-    a, b = (Quantized(ctx.view(given(node, place)), node.inputs[place + 2]) for place in (0, 3))
+    a, b = (Quantized(ctx.view(given(node, other)), node.inputs[other + 2]) for other in (0, 3))
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         value = total.cast("f32") * factor(ctx, operand, given(node, 1), given(node, 4), given(node, 6))
@@ -148,7 +148,7 @@ def matmul_integer_to_float(ctx: LowerContext, group: Group) -> None:
     """The product in floats: times both scales, plus a bias."""
     node = root_of(group)
     _, _, a_scale, b_scale, a_zero, b_zero, bias = [*node.inputs, None, None, None][:7]
-    a, b = (Quantized(ctx.view(given(node, place)), zero) for place, zero in ((0, a_zero), (1, b_zero)))
+    a, b = (Quantized(ctx.view(given(node, other)), zero) for other, zero in ((0, a_zero), (1, b_zero)))
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         assert a_scale is not None
@@ -258,7 +258,7 @@ def centred(ctx: LowerContext, group: Group, value: Value, zero_point: Value | N
     """The distances of a tensor's elements to their zero point: one number, or one for each place of an axis."""
     known, origin = ctx.constant_data(value), ctx.constant_data(zero_point)
     rank = len(ctx.shape(value))
-    others = [place for place in range(rank) if place != axis % rank]
+    others = [other for other in range(rank) if other != axis % rank]
     if into is None and known is not None and (zero_point is None or origin is not None):
         sources = (ctx.view(value), None if zero_point is None else ctx.view(zero_point))
         return ctx.packed(_distances, sources, axis, dtype=dtypes.INT32, shape=known.shape)

@@ -443,9 +443,9 @@ class _Layer:
         writes: Sequence[Buffer],
         flops: Dim = 0,
     ) -> None:
-        label, nodes, places = self.group.label, self._labels, (_distinct(reads), _distinct(writes))
+        label, nodes, accesses = self.group.label, self._labels, (_distinct(reads), _distinct(writes))
         entries = kernel.arguments.entries(**arguments)
-        self.ctx.step(KernelStep(kernel, entries, units, work, *places, label, nodes, flops=flops))
+        self.ctx.step(KernelStep(kernel, entries, units, work, *accesses, label, nodes, flops=flops))
 
     def _is_stepwise(self, operations: int) -> bool:
         """Whether workers had better share the hidden units of one sequence, step by step."""

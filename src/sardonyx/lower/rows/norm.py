@@ -62,7 +62,7 @@ def _with_scale(rows: Rows, distance: Expr, factor: Expr, scale: Value | None, b
 
 
 def _statistics(node: Node, first: int, values: Sequence[Expr]) -> dict[Value, Expr]:
-    named = ((_output(node, first + place), value) for place, value in enumerate(values))
+    named = ((_output(node, first + number), value) for number, value in enumerate(values))
     return {output: value for output, value in named if output is not None}
 
 

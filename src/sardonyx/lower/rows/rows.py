@@ -254,11 +254,11 @@ class Rows:
     def _parts(self, stores: list[tuple[int, Expr]], results: list[tuple[int, Expr]]) -> tuple[list[Dim], list[list[Dim]]]:
         """Shape and strides with the reduced axes as the last two. By stages mere reductions are divided between more threads."""
         runs = self._runs(self.views, self.axes)
-        by_place = any(
+        by_index = any(
             node.op == "index" or (node.op == "reduced" and node.param[0].startswith("arg"))
             for node in walk(value for _, value in (*stores, *results))
         )
-        if len(runs) != 2 or not self.inner or not stores or by_place:
+        if len(runs) != 2 or not self.inner or not stores or by_index:
             raise _NotOneAxis
         order = [*([axis] for axis in range(len(self.shape)) if axis not in self.axes), *runs]
         shape = [product([self.shape[axis] for axis in part]) for part in order]
@@ -302,9 +302,9 @@ class Rows:
 
     def _stage(self, kind: str, value: Expr, run: list[int], done: list[int], views: list[View], result: View) -> None:
         numbers = sorted({node.param for node in walk([value]) if node.op == "load"})
-        places = {number: place for place, number in enumerate(numbers)}
+        renumbering = {number: position for position, number in enumerate(numbers)}
         chosen = [views[number] for number in numbers]
-        expression = _renumbered(value, places)
+        expression = _renumbered(value, renumbering)
         kept = [axis for axis in range(len(self.shape)) if axis not in done]
         behind = [axis for axis in kept if axis > run[-1] and self.shape[axis] != 1]
         order = [[axis] for axis in kept if axis not in behind]
@@ -334,14 +334,14 @@ class Rows:
             return
         values = [value for _, value in stores]
         numbers = sorted({node.param for node in walk(values) if node.op == "load"} | {number for number, _ in stores})
-        places = {number: place for place, number in enumerate(numbers)}
+        renumbering = {number: position for position, number in enumerate(numbers)}
         views = [replace(self.views[number], shape=shape) for number in numbers]
         self.ctx.step(
             loop_step(
                 shape,
                 views,
                 [view.buffer.dtype.name for view in views],
-                [(places[number], _renumbered(value, places)) for number, value in stores],
+                [(renumbering[number], _renumbered(value, renumbering)) for number, value in stores],
                 target=self.ctx.target,
                 label=self.group.label,
                 nodes=tuple(node.label for node in self.group.nodes),
@@ -349,10 +349,10 @@ class Rows:
         )
 
 
-def _renumbered(value: Expr, places: dict[int, int]) -> Expr:
+def _renumbered(value: Expr, renumbering: dict[int, int]) -> Expr:
     made: dict[Expr, Expr] = {}
     for node in walk([value]):
-        param = places[node.param] if node.op == "load" else node.param
+        param = renumbering[node.param] if node.op == "load" else node.param
         made[node] = Expr(node.op, node.type, tuple(made[arg] for arg in node.args), param)
     return made[value]
 

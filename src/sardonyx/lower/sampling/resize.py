@@ -237,9 +237,9 @@ def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Mapping[int
             target = ctx.scratch(wide, part, node.op_type)
         if table.weights is None:
             fault = ctx.fault(node, "element {found} of {limit}")
-            take(ctx, current, table.axis, table.places, target, fault, node.op_type, trusted=True)
+            take(ctx, current, table.axis, table.indices, target, fault, node.op_type, trusted=True)
         else:
-            _blend(ctx, node, current, target, table.axis, table.places, table.weights)
+            _blend(ctx, node, current, target, table.axis, table.indices, table.weights)
         current = target
 
 
@@ -250,16 +250,16 @@ def _blended_in(kind: DType) -> DType:
     return dtypes.FLOAT64 if kind.bits > 16 else dtypes.FLOAT32
 
 
-def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int, places: View, factors: View) -> None:
+def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int, indices: View, factors: View) -> None:
     taps = factors.shape[1]
     assert isinstance(taps, int)
     rank = len(source.shape)
-    others = [place for place in range(rank) if place != axis]
+    others = [other for other in range(rank) if other != axis]
     sides = (source, target)
     sizes, strides = merge_axes(
-        [target.shape[place] for place in others], [[one.strides[place] for place in others] for one in sides]
+        [target.shape[other] for other in others], [[one.strides[other] for other in others] for one in sides]
     )
-    row = next((place for place, (read, write) in enumerate(zip(*strides)) if read == 1 == write), None)
+    row = next((other for other, (read, write) in enumerate(zip(*strides)) if read == 1 == write), None)
     inner: Dim = 1
     if row is not None:
         inner = sizes.pop(row)
@@ -277,7 +277,7 @@ def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int,
         inner=inner,
         source=read,
         target=written,
-        places=Address(places.buffer),
+        indices=Address(indices.buffer),
         weights=Address(factors.buffer),
     )
     elements = product([*sizes, points, inner]) * taps
@@ -287,7 +287,7 @@ def _blend(ctx: LowerContext, node: Node, source: View, target: View, axis: int,
             arguments,
             resample.units(kernel, sizes, points),
             cost.resample(elements, rows=row is not None),
-            (source.buffer, places.buffer, factors.buffer),
+            (source.buffer, indices.buffer, factors.buffer),
             (target.buffer,),
             node.op_type,
             (node.label,),

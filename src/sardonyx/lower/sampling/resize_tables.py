@@ -45,7 +45,7 @@ class Table:
 
     axis: int
     out: Dim
-    places: View
+    indices: View
     weights: View | None = None
 
 
@@ -57,8 +57,8 @@ def known_table(ctx: LowerContext, plan: AxisPlan, how: Interpolation, kind: DTy
     if how.mode == "nearest":
         chosen = np.clip(nearest_index(x, how.nearest, plan.scale), 0, plan.size - 1)
         return Table(plan.axis, plan.out, ctx.literal(chosen))
-    places, weights = axis_taps(plan, how, x)
-    return Table(plan.axis, plan.out, ctx.literal(places), ctx.literal(weights.astype(kind.numpy)))
+    indices, weights = axis_taps(plan, how, x)
+    return Table(plan.axis, plan.out, ctx.literal(indices), ctx.literal(weights.astype(kind.numpy)))
 
 
 def is_made_ahead(plan: AxisPlan, how: Interpolation) -> bool:
@@ -76,14 +76,14 @@ def open_table(
 ) -> Table:
     """The table of an axis whose size is known only when the program runs."""
     both = ctx.sizes([size, out], label)
-    views = [View(both.buffer, (), (), place) for place in (0, 1)]
+    views = [View(both.buffer, (), (), entry) for entry in (0, 1)]
     old, new = load(0, "i64"), load(1, "i64")
     factor = const(scale, "f32") if scale is not None else new.cast("f32") / old.cast("f32")
     if how.mode == "nearest":
         x = _coordinate(index(0).cast("f32"), old, new, factor, how.coordinates)
-        places = ctx.scratch(dtypes.INT64, (out,), "places")
-        indexed_loop(ctx, (out,), views, places, clamp(_nearest(x, how.nearest, factor), 0, old - 1), label)
-        return Table(axis, out, places)
+        indices = ctx.scratch(dtypes.INT64, (out,), "indices")
+        indexed_loop(ctx, (out,), views, indices, clamp(_nearest(x, how.nearest, factor), 0, old - 1), label)
+        return Table(axis, out, indices)
     taps = _TAPS[how.mode]
     x = _coordinate(index(1).cast("f32"), old, new, factor, how.coordinates)
     below = unary("floor", x).cast("i64") + (1 - taps // 2)
@@ -94,10 +94,10 @@ def open_table(
         for number in range(1, taps):
             total = total + _weight(below + number, x, old, how)
         weight = weight / total
-    places, weights = ctx.scratch(dtypes.INT64, (out, taps), "places"), ctx.scratch(kind, (out, taps), "weights")
-    for target, value in ((places, clamp(tap, 0, old - 1)), (weights, weight.cast(kind.name))):
+    indices, weights = ctx.scratch(dtypes.INT64, (out, taps), "indices"), ctx.scratch(kind, (out, taps), "weights")
+    for target, value in ((indices, clamp(tap, 0, old - 1)), (weights, weight.cast(kind.name))):
         indexed_loop(ctx, (taps, out), views, transposed(target, (1, 0)), value, label)
-    return Table(axis, out, places, weights)
+    return Table(axis, out, indices, weights)
 
 
 def _coordinate(x: Expr, old: Expr, new: Expr, scale: Expr, mode: str) -> Expr:

@@ -80,7 +80,7 @@ class _Grid:
         bits = _TAP_BITS[self.mode]
         return (index(1) >> (bits * (self.rank - 1 - axis))) & ((1 << bits) - 1)
 
-    def place(self) -> Expr:
+    def position(self) -> Expr:
         """The element of an image's channel, or -1 outside."""
         position: Expr = const(0, "i64")
         inside: Expr | None = None
@@ -149,15 +149,15 @@ def grid_sample(ctx: LowerContext, group: Group) -> None:
     name = points.buffer.dtype.name
     grid = _Grid(rank, compute_type(name), name, _MODES[attrs["mode"]], attrs["padding_mode"], bool(attrs.get("align_corners")))
     # The grid lists coordinates from the last axis to the first.
-    places_of = [
+    coordinates_of = [
         View(points.buffer, (batch, 1, count), (count * rank, 0, rank), points.offset + rank - 1 - axis) for axis in range(rank)
     ]
     sizes = ctx.sizes(spatial, "spatial")
-    views = [*places_of, *(View(sizes.buffer, (), (), axis) for axis in range(rank))]
+    views = [*coordinates_of, *(View(sizes.buffer, (), (), axis) for axis in range(rank))]
     taps = 1 << (_TAP_BITS[grid.mode] * rank)
     shape: tuple[Dim, ...] = (batch, taps, count)
-    tables = [ctx.scratch(dtypes.INT64, shape, "places")]
-    indexed_loop(ctx, shape, views, tables[0], grid.place(), group.label)
+    tables = [ctx.scratch(dtypes.INT64, shape, "indices")]
+    indexed_loop(ctx, shape, views, tables[0], grid.position(), group.label)
     if grid.mode != "nearest":
         tables.append(ctx.scratch(dtypes.from_name(compute_type(image.buffer.dtype.name)), shape, "weights"))
         indexed_loop(ctx, shape, views, tables[1], grid.weight(), group.label)
@@ -182,7 +182,7 @@ def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View
                 elements=element_count(spatial),
                 image_stride=image_stride,
                 source=image.address,
-                **{name: table.address for name, table in zip(("places", "weights"), tables)},
+                **{name: table.address for name, table in zip(("indices", "weights"), tables)},
                 target=target.address,
             ),
             sample.units(batch, channels, count),
@@ -217,15 +217,15 @@ def affine_grid(ctx: LowerContext, group: Group) -> None:
     batch, row, column = theta.strides
     ones = (1,) * rank
     views = [
-        View(theta.buffer, (shape[0], *ones, rank), (batch, *(0,) * rank, row), theta.offset + column * place)
-        for place in range(rank + 1)
+        View(theta.buffer, (shape[0], *ones, rank), (batch, *(0,) * rank, row), theta.offset + column * position)
+        for position in range(rank + 1)
     ]
     views += [View(sizes.buffer, (), (), axis) for axis in range(rank)]
     corners = bool(attribute_values(node).get("align_corners"))
     # The first column of the matrix belongs to the last axis.
-    places = [_normalized(1 + axis, load(rank + 1 + axis, "i64"), corners).cast(wide) for axis in reversed(range(rank))]
-    factors = [load(place, kind).cast(wide) for place in range(rank + 1)]
-    total = _dot(places, factors) + factors[-1]
+    coordinates = [_normalized(1 + axis, load(rank + 1 + axis, "i64"), corners).cast(wide) for axis in reversed(range(rank))]
+    factors = [load(position, kind).cast(wide) for position in range(rank + 1)]
+    total = _dot(coordinates, factors) + factors[-1]
     indexed_loop(ctx, shape, views, target, total, group.label)
 
 
@@ -273,18 +273,18 @@ def roi_align(ctx: LowerContext, group: Group) -> None:
     numbers = _image_numbers(ctx, group, node, images)
     row, column = regions.strides
     # Loads: left, top, right, bottom of a region; its image; images, channels, height, width.
-    views = [View(regions.buffer, (count, 1, 1, 1), (row, 0, 0, 0), regions.offset + column * place) for place in range(4)]
+    views = [View(regions.buffer, (count, 1, 1, 1), (row, 0, 0, 0), regions.offset + column * position) for position in range(4)]
     views.append(View(numbers.buffer, (count, 1, 1, 1), (1, 0, 0, 0)))
-    views += [View(sizes.buffer, (), (), place) for place in range(4)]
+    views += [View(sizes.buffer, (), (), position) for position in range(4)]
     taps = 4 * ratio * ratio
     axes = [_RegionAxis(axis, bins[axis], ratio, attrs) for axis in (0, 1)]
     length = [load(7 + axis, "i64") for axis in (0, 1)]
     first = clamp(load(4, "i64"), 0, load(5, "i64") - 1) * load(6, "i64")  # the channels of the images before
-    place = (first * length[0] + axes[0].place()) * length[1] + axes[1].place()
+    position = (first * length[0] + axes[0].position()) * length[1] + axes[1].position()
     weight = axes[0].weight() * axes[1].weight() * (1.0 / (ratio * ratio))
     tables = []
-    for kind, value in ((dtypes.INT64, place), (dtypes.FLOAT32, weight)):
-        table = ctx.scratch(kind, (count, taps, *bins), "places" if kind is dtypes.INT64 else "weights")
+    for kind, value in ((dtypes.INT64, position), (dtypes.FLOAT32, weight)):
+        table = ctx.scratch(kind, (count, taps, *bins), "indices" if kind is dtypes.INT64 else "weights")
         indexed_loop(ctx, table.shape, views, table, value, group.label)
         flat = reshaped(table, (count, taps, bins[0] * bins[1]))
         assert flat is not None
@@ -333,7 +333,7 @@ class _RegionAxis:
         """Where a sample lies, limited to the image; whether it was inside."""
         half = self.attrs.get("coordinate_transformation_mode") == "half_pixel"
         scale, shift = self.attrs["spatial_scale"], 0.5 if half else 0.0
-        start, end = (load(place, "f32") * scale - shift for place in (1 - self.axis, 3 - self.axis))
+        start, end = (load(position, "f32") * scale - shift for position in (1 - self.axis, 3 - self.axis))
         length = end - start
         if not half:
             length = maximum(length, 1.0)
@@ -344,7 +344,7 @@ class _RegionAxis:
         inside = (point >= -1.0) & (point <= size)
         return clamp(select(inside, point, 0.0), 0.0, size - 1.0), inside
 
-    def place(self) -> Expr:
+    def position(self) -> Expr:
         """The element before or behind a point."""
         low = self._point()[0].cast("i64")
         return select(self._upper, minimum(low + 1, load(7 + self.axis, "i64") - 1), low)

@@ -144,15 +144,15 @@ def _visible(queries: int, keys: int, offset: Array, *, causal: bool, left: int,
     """Which keys a query may see, [offsets, 1, queries, keys]: query i stands at place i + offset. None: all."""
     if not causal and left < 0 and right < 0:
         return None
-    places = np.arange(queries)[:, None] + offset.reshape(-1, 1, 1, 1)
+    positions = np.arange(queries)[:, None] + offset.reshape(-1, 1, 1, 1)
     number = np.arange(keys)
     allowed = np.ones((offset.size, 1, queries, keys), np.bool_)
     if causal:
-        allowed &= number <= places
+        allowed &= number <= positions
     if left >= 0:
-        allowed &= number >= places - left
+        allowed &= number >= positions - left
     if right >= 0:
-        allowed &= number <= places + right
+        allowed &= number <= positions + right
     return allowed
 
 

@@ -88,7 +88,7 @@ def _convolve(x: Array, w: Array, window: Windows, group: int) -> Array:
 
 
 def _pointwise(padded: Array, w: Array, window: Windows, group: int) -> Array:
-    _, everywhere = next(window.places())
+    _, everywhere = next(window.taps())
     taken = padded[everywhere]
     columns = taken.reshape(taken.shape[0], group, -1, prod(window.out))
     kernels = w.reshape(group, w.shape[0] // group, -1)

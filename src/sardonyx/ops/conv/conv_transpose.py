@@ -97,17 +97,17 @@ def _conv_transpose(
     begin, out = _numbers(where.begin), _numbers(where.out)
     if min(out) < 0:
         raise ValueError(f"the result would have the spatial shape {list(out)}: the pads are larger than what the kernels cover")
-    place = Windows(kernel, where.strides, where.dilations, begin, begin, out, x.shape[2:])
-    full = tuple(max(low + size, covered) for low, size, covered in zip(begin, out, place.covered, strict=True))
+    window = Windows(kernel, where.strides, where.dilations, begin, begin, out, x.shape[2:])
+    full = tuple(max(low + size, covered) for low, size, covered in zip(begin, out, window.covered, strict=True))
     per_group = w.shape[1]
     with np.errstate(all="ignore"):
         columns = widen(x).reshape(batch, group, x.shape[1] // group, prod(x.shape[2:]))
         kernels = widen(w).reshape(group, w.shape[0] // group, per_group, *kernel).swapaxes(1, 2)
-        if where.strides == kernel and full == place.covered and max(where.dilations) == 1:
+        if where.strides == kernel and full == window.covered and max(where.dilations) == 1:
             result = _tiled(columns, kernels, x.shape[2:])
         else:
             result = np.zeros((batch, group, per_group, *full), columns.dtype)
-            for index, at in place.places() if columns.size else ():
+            for index, at in window.taps() if columns.size else ():
                 part = np.matmul(kernels[(..., *index)], columns)  # type: ignore[arg-type]
                 result[at] += part.reshape(batch, group, per_group, *x.shape[2:])
         cut: tuple[Any, ...] = (..., *(slice(low, low + size) for low, size in zip(begin, out, strict=True)))
@@ -127,7 +127,7 @@ def _tiled(columns: Array, kernels: Array, spatial: tuple[int, ...]) -> Array:
     tiles = np.matmul(flat, columns).reshape(*columns.shape[:2], kernels.shape[1], *kernel, *spatial)
     result = np.empty((*tiles.shape[:3], *(length * width for length, width in zip(spatial, kernel, strict=True))), columns.dtype)
     for index in np.ndindex(*kernel):
-        at: tuple[Any, ...] = (..., *(slice(place, None, width) for place, width in zip(index, kernel, strict=True)))
+        at: tuple[Any, ...] = (..., *(slice(tap, None, width) for tap, width in zip(index, kernel, strict=True)))
         result[at] = tiles[(slice(None), slice(None), slice(None), *index)]
     return result
 
@@ -190,16 +190,16 @@ def _col2im(
 ) -> Array:
     image, block = [int(size) for size in image_shape], [int(size) for size in block_shape]
     window = windows(image, block, strides=strides, dilations=dilations, pads=pads)
-    places = prod(block)
-    if x.ndim != 3 or x.shape[1] % max(places, 1) or x.shape[2] != prod(window.out):
+    taps = prod(block)
+    if x.ndim != 3 or x.shape[1] % max(taps, 1) or x.shape[2] != prod(window.out):
         raise ValueError(
             f"input of shape {x.shape} does not fit blocks of {block} in an image of {image}: "
-            f"expected (N, C * {places}, {prod(window.out)})"
+            f"expected (N, C * {taps}, {prod(window.out)})"
         )
     full = tuple(low + size + high for low, size, high in zip(window.begin, image, window.end, strict=True))
-    columns = x.reshape(x.shape[0], x.shape[1] // max(places, 1), *block, *window.out)
+    columns = x.reshape(x.shape[0], x.shape[1] // max(taps, 1), *block, *window.out)
     result = np.zeros((*columns.shape[:2], *full), wide_dtype(x.dtype))
-    for index, at in window.places():
+    for index, at in window.taps():
         result[at] += columns[(slice(None), slice(None), *index)]  # type: ignore[arg-type]
     cut: tuple[Any, ...] = (..., *(slice(low, low + size) for low, size in zip(window.begin, image, strict=True)))
     return narrow(np.ascontiguousarray(result[cut]), x.dtype)
@@ -216,10 +216,10 @@ def _infer_col2im(ctx: InferContext) -> InferResult:
     batch = ctx.fresh() if x is None else x[0]
     if x is None or block is None:
         return (batch, ctx.fresh(), *image)
-    places: Dim = 1
+    taps: Dim = 1
     for size in block:
-        places = places * size
-    return (batch, x[1] // places, *image)
+        taps = taps * size
+    return (batch, x[1] // taps, *image)
 
 
 COL2IM = op("Col2Im", eval=_col2im, infer=_infer_col2im, since=18, traits=Trait.REFUSES)

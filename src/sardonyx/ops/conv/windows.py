@@ -157,7 +157,7 @@ class Windows:
             for count, step, width, dilation in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
         )
 
-    def without_empty_places(self) -> Windows:
+    def without_empty_taps(self) -> Windows:
         """The same windows without the places of the kernel at which all of them find padding; one place always stays."""
         kernel, begin = [], []
         for axis, (width, dilation, before) in enumerate(zip(self.kernel, self.dilations, self.begin, strict=True)):
@@ -198,14 +198,14 @@ class Windows:
         )
         return as_strided(padded, padded.shape[:outer] + self.kernel + self.out, strides, writeable=False)
 
-    def places(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
+    def taps(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
         """For each place in the kernel: its index, and the index of the padded input's elements that all windows have there."""
         for index in product(*(range(width) for width in self.kernel)):
-            yield index, (..., *(self.slice_at(axis, place) for axis, place in enumerate(index)))
+            yield index, (..., *(self.slice_at(axis, tap) for axis, tap in enumerate(index)))
 
-    def slice_at(self, axis: int, place: int) -> slice:
+    def slice_at(self, axis: int, tap: int) -> slice:
         """The elements of one padded axis that the windows have at this place of the kernel."""
-        start = place * self.dilations[axis]
+        start = tap * self.dilations[axis]
         return slice(
             start, start + (self.out[axis] - 1) * self.strides[axis] + 1 if self.out[axis] else start, self.strides[axis]
         )

@@ -47,9 +47,9 @@ def _along_axis(data: Array, indices: Array, axis: int) -> tuple[Any, ...]:
     """Positions in `data` for each element of `indices`: its own, except on the axis, where the index says it."""
     if data.ndim != indices.ndim:
         raise ValueError(f"data has rank {data.ndim} but indices have rank {indices.ndim}: the ranks must agree")
-    for place, (size, asked) in enumerate(zip(data.shape, indices.shape, strict=True)):
-        if place != axis and asked > size:
-            raise ValueError(f"indices are {indices.shape}, larger than data {data.shape} on axis {place}")
+    for dimension, (size, asked) in enumerate(zip(data.shape, indices.shape, strict=True)):
+        if dimension != axis and asked > size:
+            raise ValueError(f"indices are {indices.shape}, larger than data {data.shape} on axis {dimension}")
     positions: list[Any] = list(np.ogrid[tuple(slice(size) for size in indices.shape)])
     positions[axis] = checked_indices(indices, data.shape[axis], axis)
     return tuple(positions)
@@ -194,10 +194,10 @@ def _one_hot(indices: Array, depth: Array, values: Array, *, axis: int) -> Array
     count = one_hot_depth(depth)
     wanted = indices.astype(np.int64)
     wanted = np.where(wanted < 0, wanted + count, wanted)
-    place = normalize_axis(axis, indices.ndim + 1)
-    classes = np.arange(count).reshape((-1,) + (1,) * (indices.ndim - place))
+    dimension = normalize_axis(axis, indices.ndim + 1)
+    classes = np.arange(count).reshape((-1,) + (1,) * (indices.ndim - dimension))
     off, on = values.reshape(-1)
-    return np.asarray(np.where(np.expand_dims(wanted, place) == classes, on, off)).astype(values.dtype, copy=False)
+    return np.asarray(np.where(np.expand_dims(wanted, dimension) == classes, on, off)).astype(values.dtype, copy=False)
 
 
 def infer_one_hot(ctx: InferContext) -> InferResult:
@@ -205,28 +205,28 @@ def infer_one_hot(ctx: InferContext) -> InferResult:
     shape = ctx.shape(0)
     if shape is None:
         return None
-    place = normalize_axis(ctx.attr("axis"), len(shape) + 1)
+    dimension = normalize_axis(ctx.attr("axis"), len(shape) + 1)
     ctx.expect_equal(dims.product(ctx.shape(1) or ()), 1)
     ctx.expect_shape(2, 2)
     known = ctx.dims(1)
     constant = ctx.constant(1)
     if constant is not None:
         known = (one_hot_depth(constant),)
-    return (*shape[:place], known[0] if known else ctx.fresh(), *shape[place:])
+    return (*shape[:dimension], known[0] if known else ctx.fresh(), *shape[dimension:])
 
 
 ONE_HOT = op("OneHot", eval=_one_hot, infer=infer_one_hot, since=9, traits=Trait.AHEAD)
 
 
 def _tensor_scatter(cache: Array, update: Array, starts: Array | None = None, *, axis: int, mode: str) -> Array:
-    place = normalize_axis(axis, cache.ndim)
-    if place == 0:
+    dimension = normalize_axis(axis, cache.ndim)
+    if dimension == 0:
         raise ValueError("axis is 0, the batch axis: expected another one")
     if mode not in ("linear", "circular"):
         raise ValueError(f"mode is {mode!r}: expected 'linear' or 'circular'")
-    if update.shape[:place] + update.shape[place + 1 :] != cache.shape[:place] + cache.shape[place + 1 :]:
-        raise ValueError(f"update is {update.shape} but the cache is {cache.shape}: they may differ only on axis {place}")
-    size, count, batch = cache.shape[place], update.shape[place], cache.shape[0]
+    if update.shape[:dimension] + update.shape[dimension + 1 :] != cache.shape[:dimension] + cache.shape[dimension + 1 :]:
+        raise ValueError(f"update is {update.shape} but the cache is {cache.shape}: they may differ only on axis {dimension}")
+    size, count, batch = cache.shape[dimension], update.shape[dimension], cache.shape[0]
     if count > size:
         raise ValueError(f"update has {count} steps, more than the {size} of the cache")
     begin = np.zeros(batch, np.int64) if starts is None else starts.reshape(-1)
@@ -236,18 +236,18 @@ def _tensor_scatter(cache: Array, update: Array, starts: Array | None = None, *,
     if mode == "circular":
         steps = steps % size
     elif ((steps < 0) | (steps >= size)).any():
-        raise IndexError(f"write_indices {begin.tolist()} plus {count} steps leave axis {place} of size {size}")
+        raise IndexError(f"write_indices {begin.tolist()} plus {count} steps leave axis {dimension} of size {size}")
     result = cache.copy()
-    np.moveaxis(result, place, 1)[np.arange(batch)[:, None], steps] = np.moveaxis(update, place, 1)
+    np.moveaxis(result, dimension, 1)[np.arange(batch)[:, None], steps] = np.moveaxis(update, dimension, 1)
     return result
 
 
 def _infer_tensor_scatter(ctx: InferContext) -> InferResult:
     cache, update = ctx.shape(0), ctx.shape(1)
     if cache and update is not None and len(cache) == len(update):
-        place = normalize_axis(ctx.attr("axis"), len(cache))
-        ctx.expect_shape(1, *cache[:place], update[place], *cache[place + 1 :])
-        ctx.expect_at_most(update[place], cache[place])
+        dimension = normalize_axis(ctx.attr("axis"), len(cache))
+        ctx.expect_shape(1, *cache[:dimension], update[dimension], *cache[dimension + 1 :])
+        ctx.expect_at_most(update[dimension], cache[dimension])
         ctx.expect_shape(2, cache[0])
     return cache
 

@@ -241,10 +241,10 @@ def repeats(attrs: Mapping[str, Any]) -> tuple[int, ...] | None:
         if factor != scale or factor < 1 or factor & (factor - 1):  # only then are all coordinates exact
             return None
         plan = AxisPlan(0, 8, 8 * factor, np.float32(scale), np.float32(0), np.float32(1))
-        places = nearest_index(
+        indices = nearest_index(
             source_coordinates(plan, attrs["coordinate_transformation_mode"]), attrs["nearest_mode"], plan.scale
         )
-        if not np.array_equal(np.clip(places, 0, 7), np.arange(8 * factor) // factor):
+        if not np.array_equal(np.clip(indices, 0, 7), np.arange(8 * factor) // factor):
             return None
         factors.append(factor)
     return tuple(factors)

@@ -225,7 +225,7 @@ def _concat(*inputs: Array, axis: int | None) -> Array:
     first = inputs[0].shape
     for position, array in enumerate(inputs):
         if len(array.shape) != len(first) or any(
-            size != other for place, (size, other) in enumerate(zip(array.shape, first, strict=True)) if place != along
+            size != other for dimension, (size, other) in enumerate(zip(array.shape, first, strict=True)) if dimension != along
         ):
             raise ValueError(f"input {position} is {array.shape} but input 0 is {first}: they may differ only on axis {along}")
     return np.concatenate(inputs, axis=along)
@@ -254,8 +254,8 @@ def infer_concat(ctx: InferContext) -> InferResult:
     if merged is None:
         return None
     for shape in known:
-        for place, (size, other) in enumerate(zip(shape, merged)):
-            if place != along:
+        for dimension, (size, other) in enumerate(zip(shape, merged)):
+            if dimension != along:
                 ctx.expect_equal(size, other)
     total: Dim = 0
     for shape in known:

@@ -134,13 +134,13 @@ def infer_unique(ctx: InferContext) -> InferResult:
     """The number of distinct elements depends on the data; one inverse index for each place."""
     shape, axis, count = ctx.shape(0), ctx.attr("axis"), ctx.fresh("unique")
     values: Shape | None = (count,)
-    places: Dim = ctx.fresh()
+    uniques: Dim = ctx.fresh()
     if axis is not None:
         values = None if shape is None else _with_size(shape, normalize_axis(axis, len(shape)), count)
-        places = places if shape is None else shape[normalize_axis(axis, len(shape))]
+        uniques = uniques if shape is None else shape[normalize_axis(axis, len(shape))]
     elif shape is not None:
-        places = product(shape)
-    shapes: list[InferOne] = [values, (count,), (places,), (count,)]
+        uniques = product(shape)
+    shapes: list[InferOne] = [values, (count,), (uniques,), (count,)]
     return shapes[: max(ctx.outputs, 1)]
 
 

@@ -40,8 +40,8 @@ def _slice(
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
             raise ValueError(f"the step on axis {axis} is 0")
-        place = normalize_axis(axis, x.ndim)
-        cuts[place] = python_slice(start, end, step, x.shape[place])
+        dimension = normalize_axis(axis, x.ndim)
+        cuts[dimension] = python_slice(start, end, step, x.shape[dimension])
     return x[tuple(cuts)]
 
 
@@ -117,12 +117,12 @@ def infer_slice(ctx: InferContext) -> InferResult:
             raise ValueError(f"{name} has {len(given)} elements, expected {len(axes)}: one for each axis")
     result = list(shape)
     for index, axis in enumerate(axes):
-        place = normalize_axis(axis, len(shape))
+        dimension = normalize_axis(axis, len(shape))
         known = starts is not None and ends is not None and (steps is not None or not steps_given)
         size = None
         if known:
-            size = sliced_size(shape[place], starts[index], ends[index], 1 if steps is None else steps[index])  # type: ignore[index]
-        result[place] = ctx.fresh() if size is None else size
+            size = sliced_size(shape[dimension], starts[index], ends[index], 1 if steps is None else steps[index])  # type: ignore[index]
+        result[dimension] = ctx.fresh() if size is None else size
     return tuple(result)
 
 
@@ -132,27 +132,27 @@ SLICE = op("Slice", eval=_slice_by_inputs, infer=infer_slice, since=10, traits=T
 
 def _source(size: int, before: int, after: int, mode: str) -> Array:
     """For each place of a padded axis the place its element comes from."""
-    places = np.arange(-before, size + after)
+    positions = np.arange(-before, size + after)
     if mode == "edge":
-        return np.clip(places, 0, size - 1)
+        return np.clip(positions, 0, size - 1)
     if mode == "wrap":
-        return places % size
+        return positions % size
     period = max(2 * (size - 1), 1)
-    places = places % period
-    return np.minimum(places, period - places) if size > 1 else np.zeros_like(places)
+    positions = positions % period
+    return np.minimum(positions, period - positions) if size > 1 else np.zeros_like(positions)
 
 
 def pad(x: Array, pads: Sequence[int], axes: Sequence[int] | None, mode: str, value: Any) -> Array:
     """The array with `pads` (all begins, then all ends) elements added on the axes."""
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise ValueError(f"mode is {mode!r}: expected 'constant', 'reflect', 'edge' or 'wrap'")
-    places = list(range(x.ndim)) if axes is None else [normalize_axis(int(axis), x.ndim) for axis in axes]
-    if len(pads) != 2 * len(places):
-        raise ValueError(f"pads has {len(pads)} elements: expected {2 * len(places)}, a begin and an end for each axis")
+    chosen = list(range(x.ndim)) if axes is None else [normalize_axis(int(axis), x.ndim) for axis in axes]
+    if len(pads) != 2 * len(chosen):
+        raise ValueError(f"pads has {len(pads)} elements: expected {2 * len(chosen)}, a begin and an end for each axis")
     before, after = [0] * x.ndim, [0] * x.ndim
     cuts = [slice(None)] * x.ndim
-    for index, axis in enumerate(places):
-        begin, end = int(pads[index]), int(pads[index + len(places)])
+    for index, axis in enumerate(chosen):
+        begin, end = int(pads[index]), int(pads[index + len(chosen)])
         size = x.shape[axis]
         if size + min(begin, 0) + min(end, 0) < 0:
             raise ValueError(f"pads {begin} and {end} cut more than the {size} elements of axis {axis}")
@@ -197,14 +197,14 @@ def infer_pad(ctx: InferContext) -> InferResult:
     axes = ctx.ints(3) if ctx.has(3) else tuple(range(len(shape)))
     if axes is None:
         return ctx.unknown(len(shape))
-    places = [normalize_axis(axis, len(shape)) for axis in axes]
-    if pads is not None and len(pads) != 2 * len(places):
-        raise ValueError(f"pads has {len(pads)} elements: expected {2 * len(places)}, a begin and an end for each axis")
+    chosen = [normalize_axis(axis, len(shape)) for axis in axes]
+    if pads is not None and len(pads) != 2 * len(chosen):
+        raise ValueError(f"pads has {len(pads)} elements: expected {2 * len(chosen)}, a begin and an end for each axis")
     result = list(shape)
     if ctx.version >= 11 and ctx.has(2):
         ctx.expect_equal(dims.product(ctx.shape(2) or ()), 1)
-    for index, axis in enumerate(places):
-        result[axis] = ctx.fresh() if pads is None else shape[axis] + pads[index] + pads[index + len(places)]
+    for index, axis in enumerate(chosen):
+        result[axis] = ctx.fresh() if pads is None else shape[axis] + pads[index] + pads[index + len(chosen)]
     return tuple(result)
 
 
@@ -219,16 +219,16 @@ PAD = op("Pad", eval=_pad_by_inputs, infer=infer_pad, since=11, traits=Trait.AHE
 
 def _center_crop_pad(x: Array, shape: Array, *, axes: tuple[int, ...] | None) -> Array:
     sizes = [int(size) for size in shape.reshape(-1)]
-    places = list(range(x.ndim)) if axes is None else [normalize_axis(axis, x.ndim) for axis in axes]
-    if len(sizes) != len(places):
-        raise ValueError(f"shape has {len(sizes)} elements: expected {len(places)}")
+    chosen = list(range(x.ndim)) if axes is None else [normalize_axis(axis, x.ndim) for axis in axes]
+    if len(sizes) != len(chosen):
+        raise ValueError(f"shape has {len(sizes)} elements: expected {len(chosen)}")
     begins, ends = [], []
-    for axis, size in zip(places, sizes, strict=True):
+    for axis, size in zip(chosen, sizes, strict=True):
         extra = size - x.shape[axis]
         begin = extra // 2 if extra >= 0 else -(-extra // 2)
         begins.append(begin)
         ends.append(extra - begin)
-    return pad(x, begins + ends, places, "constant", _pad_value(x, None))
+    return pad(x, begins + ends, chosen, "constant", _pad_value(x, None))
 
 
 def infer_center_crop_pad(ctx: InferContext) -> InferResult:
@@ -236,11 +236,11 @@ def infer_center_crop_pad(ctx: InferContext) -> InferResult:
     shape, sizes, axes = ctx.shape(0), ctx.dims(1), ctx.attr("axes")
     if shape is None:
         return sizes if axes is None else None
-    places = list(range(len(shape))) if axes is None else [normalize_axis(axis, len(shape)) for axis in axes]
-    if sizes is not None and len(sizes) != len(places):
-        raise ValueError(f"shape has {len(sizes)} elements, expected {len(places)}: one for each axis")
+    chosen = list(range(len(shape))) if axes is None else [normalize_axis(axis, len(shape)) for axis in axes]
+    if sizes is not None and len(sizes) != len(chosen):
+        raise ValueError(f"shape has {len(sizes)} elements, expected {len(chosen)}: one for each axis")
     result = list(shape)
-    for index, axis in enumerate(places):
+    for index, axis in enumerate(chosen):
         result[axis] = ctx.fresh() if sizes is None else sizes[index]
     return tuple(result)
 

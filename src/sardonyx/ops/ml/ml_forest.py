@@ -45,10 +45,10 @@ class Members:
         """Whether each value is in the set of the same place."""
         if not len(self.keys):
             return np.zeros(wanted.shape, np.bool_)
-        place = np.minimum(np.searchsorted(self.values, wanted), len(self.values) - 1)
-        key = sets * len(self.values) + place
+        index = np.minimum(np.searchsorted(self.values, wanted), len(self.values) - 1)
+        key = sets * len(self.values) + index
         found = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-        return np.asarray((self.values[place] == wanted) & (self.keys[found] == key))
+        return np.asarray((self.values[index] == wanted) & (self.keys[found] == key))
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ class _Positions:
             return np.fromiter(found, np.intp, values.size).reshape(values.shape)
         if not len(self._sorted):
             return np.full(values.shape, -1, np.intp)
-        place = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
-        result = np.where(self._sorted[place] == values, self._order[place], -1)
+        index = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
+        result = np.where(self._sorted[index] == values, self._order[index], -1)
         if self._nan >= 0:
             result = np.where(np.isnan(values), self._nan, result)
         return np.asarray(result, np.intp)

@@ -85,8 +85,8 @@ def _forest_by_ids(
     named |= {"nodes_truenodeids": truenodeids or (), "nodes_falsenodeids": falsenodeids or (), "nodes_values": thresholds}
     _same_lengths(named)
     _same_lengths({"treeids": vote_trees or (), "nodeids": vote_nodes or (), "ids": vote_targets or (), "weights": vote_weights})
-    place = {key: position for position, key in enumerate(zip(trees, nodes, strict=True))}
-    if len(place) < len(modes):
+    position_of = {key: position for position, key in enumerate(zip(trees, nodes, strict=True))}
+    if len(position_of) < len(modes):
         raise ValueError("two nodes of a tree have the same number")
     unknown = sorted({mode for mode in modes if mode not in MODES[:MEMBER] and mode != "LEAF"})
     if unknown:
@@ -95,9 +95,9 @@ def _forest_by_ids(
 
     def children(ids: Ints | None) -> NDArray[np.int64]:
         keys = zip(trees, ids or (), strict=True)
-        return np.array([0 if at_leaf else place.get(key, -1) for at_leaf, key in zip(leaf, keys, strict=True)], np.int64)
+        return np.array([0 if at_leaf else position_of.get(key, -1) for at_leaf, key in zip(leaf, keys, strict=True)], np.int64)
 
-    voters = [place.get(key, -1) for key in zip(vote_trees or (), vote_nodes or (), strict=True)]
+    voters = [position_of.get(key, -1) for key in zip(vote_trees or (), vote_nodes or (), strict=True)]
     if -1 in voters:
         missing_node = (vote_trees or ())[voters.index(-1)], (vote_nodes or ())[voters.index(-1)]
         raise ValueError(f"a weight belongs to node {missing_node[1]} of tree {missing_node[0]}, which does not exist")

@@ -46,9 +46,9 @@ def _fold(padded: Array, window: Windows, combine: Callable[..., Any]) -> Array:
     for axis in range(rank):
         before = (slice(None),) * (padded.ndim - rank + axis)
         total = result[(*before, window.slice_at(axis, 0))]
-        for place in range(1, window.kernel[axis]):
-            part = result[(*before, window.slice_at(axis, place))]
-            total = combine(total, part) if place == 1 else combine(total, part, out=total)
+        for tap in range(1, window.kernel[axis]):
+            part = result[(*before, window.slice_at(axis, tap))]
+            total = combine(total, part) if tap == 1 else combine(total, part, out=total)
         result = total
     return result
 
@@ -58,7 +58,7 @@ def max_of_windows(x: Array, window: Windows) -> Array:
     wide = widen(x)
     lowest = np.iinfo(wide.dtype).min if wide.dtype.kind in "iu" else -np.inf
     with np.errstate(invalid="ignore"):
-        inner = window.without_empty_places()
+        inner = window.without_empty_taps()
         return narrow(np.ascontiguousarray(_fold(inner.pad(wide, lowest), inner, np.maximum)), x.dtype)
 
 
@@ -66,7 +66,7 @@ def mean_of_windows(x: Array, window: Windows, count_include_pad: int | None = 0
     """The mean of every window, in the type of the (floating point) input; what lies past the padding never counts."""
     wide = widen(x)
     with np.errstate(all="ignore"):
-        inner = window.without_empty_places()
+        inner = window.without_empty_taps()
         total = _fold(inner.pad(wide), inner, np.add)
         return narrow(total / window_sizes(window, count_include_pad).astype(wide.dtype), x.dtype)
 
@@ -87,7 +87,7 @@ def window_sizes(window: Windows, count_include_pad: int | None = 0) -> Array:
 
 def _max_with_indices(x: Array, window: Windows, column_major: bool) -> tuple[Array, Array]:
     """The maxima, and where each one stands in the flattened input."""
-    window = window.without_empty_places()
+    window = window.without_empty_taps()
     spatial, wide = window.spatial, widen(x)
     lowest = np.iinfo(wide.dtype).min if wide.dtype.kind in "iu" else -np.inf
     numbers = np.arange(prod(spatial), dtype=np.int64)
@@ -95,7 +95,7 @@ def _max_with_indices(x: Array, window: Windows, column_major: bool) -> tuple[Ar
     padded = window.pad(wide, lowest)
     best = np.full((*x.shape[:2], *window.out), lowest, wide.dtype)
     where = np.full(best.shape, -1, np.int64)
-    for _, at in window.places():
+    for _, at in window.taps():
         value, position = padded[at], positions[at]
         better = (value > best) | ((where < 0) & (position >= 0))
         if wide.dtype.kind == "f":
@@ -266,10 +266,12 @@ def _max_unpool(
     if len(shape) != x.ndim or any(given < least for given, least in zip(shape, pooled, strict=True)):
         raise ValueError(f"output_shape {list(shape)} is smaller than the unpooled shape {list(pooled)}")
     flat = np.zeros(prod(pooled), x.dtype)
-    places = indices.reshape(-1)
-    if places.size and (places.min() < 0 or places.max() >= flat.size):
-        raise IndexError(f"I has values from {places.min()} to {places.max()}, but the unpooled tensor has {flat.size} elements")
-    flat[places] = x.reshape(-1)
+    positions = indices.reshape(-1)
+    if positions.size and (positions.min() < 0 or positions.max() >= flat.size):
+        raise IndexError(
+            f"I has values from {positions.min()} to {positions.max()}, but the unpooled tensor has {flat.size} elements"
+        )
+    flat[positions] = x.reshape(-1)
     if shape == pooled:
         return flat.reshape(pooled)
     # The indices count in the tensor that was pooled; a larger result holds it at its origin.

@@ -39,8 +39,8 @@ def unpack_bits(packed: Array, bits: int, dtype: Any = np.uint8) -> Array:
     """Unsigned numbers of 2, 4 or 8 bits out of the bytes of the last axis, the lowest bits of a byte first."""
     per_byte, mask = _per_byte(bits), np.uint8((1 << bits) - 1)
     result = np.empty((*packed.shape, per_byte), dtype)
-    for place in range(per_byte):
-        result[..., place] = (packed >> np.uint8(bits * place)) & mask
+    for number in range(per_byte):
+        result[..., number] = (packed >> np.uint8(bits * number)) & mask
     return result.reshape(*packed.shape[:-1], packed.shape[-1] * per_byte)
 
 

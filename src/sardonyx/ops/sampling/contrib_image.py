@@ -30,15 +30,15 @@ OLD_GRID_SAMPLE = op(
 )
 
 
-def _sampled_places(first: Array, last: Array, size: int, count: int) -> Array:
+def _sampled_coordinates(first: Array, last: Array, size: int, count: int) -> Array:
     """Where `count` samples of each region lie on an axis of this size; one sample lies in the middle."""
     extent = first.dtype.type(size - 1)
     if count == 1:
         return np.asarray(first.dtype.type(0.5) * (first + last) * extent)[:, None]
     step = (last - first) * extent / first.dtype.type(count - 1)
-    places = first[:, None] * extent + np.arange(count, dtype=first.dtype) * step[:, None]
-    places[:, -1] = last * extent
-    return np.asarray(places)
+    coordinates = first[:, None] * extent + np.arange(count, dtype=first.dtype) * step[:, None]
+    coordinates[:, -1] = last * extent
+    return np.asarray(coordinates)
 
 
 def _crop_and_resize(
@@ -54,22 +54,22 @@ def _crop_and_resize(
     rows, columns = (int(size) for size in crop_size.reshape(-1))
     regions, images = widen(rois), widen(x)
     height, width = x.shape[2:]
-    y = _sampled_places(regions[:, 0], regions[:, 2], height, rows)
-    x_places = _sampled_places(regions[:, 1], regions[:, 3], width, columns)
-    inside = ((y >= 0) & (y <= height - 1))[:, :, None] & ((x_places >= 0) & (x_places <= width - 1))[:, None, :]
-    y, x_places = np.clip(y, 0, height - 1), np.clip(x_places, 0, width - 1)
+    y = _sampled_coordinates(regions[:, 0], regions[:, 2], height, rows)
+    x_coordinates = _sampled_coordinates(regions[:, 1], regions[:, 3], width, columns)
+    inside = ((y >= 0) & (y <= height - 1))[:, :, None] & ((x_coordinates >= 0) & (x_coordinates <= width - 1))[:, None, :]
+    y, x_coordinates = np.clip(y, 0, height - 1), np.clip(x_coordinates, 0, width - 1)
     image = batch_indices.astype(np.int64)[:, None, None]
 
     def taken(row: Array, column: Array) -> Array:
         return images[image, :, row.astype(np.int64)[:, :, None], column.astype(np.int64)[:, None, :]]  # [N, rows, columns, C]
 
     if mode == "nearest":
-        values = taken(np.floor(y + y.dtype.type(0.5)), np.floor(x_places + x_places.dtype.type(0.5)))
+        values = taken(np.floor(y + y.dtype.type(0.5)), np.floor(x_coordinates + x_coordinates.dtype.type(0.5)))
     else:
-        top, left = np.floor(y), np.floor(x_places)
-        down, right = (y - top)[:, :, None, None], (x_places - left)[:, None, :, None]
-        upper = taken(top, left) * (1 - right) + taken(top, np.ceil(x_places)) * right
-        lower = taken(np.ceil(y), left) * (1 - right) + taken(np.ceil(y), np.ceil(x_places)) * right
+        top, left = np.floor(y), np.floor(x_coordinates)
+        down, right = (y - top)[:, :, None, None], (x_coordinates - left)[:, None, :, None]
+        upper = taken(top, left) * (1 - right) + taken(top, np.ceil(x_coordinates)) * right
+        lower = taken(np.ceil(y), left) * (1 - right) + taken(np.ceil(y), np.ceil(x_coordinates)) * right
         values = upper * (1 - down) + lower * down
     result = np.where(inside[..., None], values, images.dtype.type(extrapolation_value))
     return narrow(np.ascontiguousarray(np.moveaxis(result, -1, 1)), x.dtype)
@@ -107,9 +107,9 @@ def _maxpool_with_mask(
     result = np.full((*x.shape[:2], *window.out), lowest, values.dtype)
     for row in product(*(range(width) for width in window.kernel[:-1])):
         counts = np.ones(result.shape, bool)
-        before = tuple(window.slice_at(axis, place) for axis, place in enumerate(row))
-        for place in range(window.kernel[-1]):
-            at: Any = (..., *before, window.slice_at(len(row), place))
+        before = tuple(window.slice_at(axis, tap) for axis, tap in enumerate(row))
+        for tap in range(window.kernel[-1]):
+            at: Any = (..., *before, window.slice_at(len(row), tap))
             counts &= allowed[at]
             np.maximum(result, np.where(counts, values[at], lowest), out=result)
     return narrow(result, x.dtype)

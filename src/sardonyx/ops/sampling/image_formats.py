@@ -194,17 +194,17 @@ def _unfiltered(raw: Array, step: int) -> Array:
 def _predicted(line: bytes, above: bytes, step: int, paeth: bool) -> bytearray:
     """The filters that need the byte just decoded: mean of left and above, or Paeth's choice of three."""
     done = bytearray(len(line))
-    for place, byte in enumerate(line):
-        up = above[place]
-        left = done[place - step] if place >= step else 0
+    for column, byte in enumerate(line):
+        up = above[column]
+        left = done[column - step] if column >= step else 0
         if paeth:
-            corner = above[place - step] if place >= step else 0
+            corner = above[column - step] if column >= step else 0
             guess = left + up - corner
             by_left, by_up, by_corner = abs(guess - left), abs(guess - up), abs(guess - corner)
             near = left if by_left <= by_up and by_left <= by_corner else up if by_up <= by_corner else corner
         else:
             near = (left + up) >> 1
-        done[place] = (byte + near) & 255
+        done[column] = (byte + near) & 255
     return done
 
 

@@ -107,8 +107,8 @@ def _grid_sample(x: Array, grid: Array, *, align_corners: int, mode: str, paddin
         for image in range(x.shape[0]):
             stop_if_asked()
             # The grid lists coordinates from the last axis to the first.
-            places = [_denormalized(points[image, :, rank - 1 - axis], x.shape[2 + axis], corners) for axis in range(rank)]
-            result[image] = sample(wide[image], places, mode=_MODES[mode], padding=padding_mode, align_corners=corners)
+            coordinates = [_denormalized(points[image, :, rank - 1 - axis], x.shape[2 + axis], corners) for axis in range(rank)]
+            result[image] = sample(wide[image], coordinates, mode=_MODES[mode], padding=padding_mode, align_corners=corners)
     return narrow(result.reshape(*x.shape[:2], *grid.shape[1:-1]), x.dtype)
 
 
@@ -138,8 +138,8 @@ def _affine_grid(theta: Array, size: Array, *, align_corners: int) -> Array:
     for length in spatial:
         steps = np.arange(length, dtype=np.float64)
         axes.append(steps * 2 / max(length - 1, 1) - 1 if align_corners else (steps * 2 + 1) / length - 1)
-    places = np.meshgrid(*axes, indexing="ij")
-    homogeneous = np.stack([*places[::-1], np.ones(spatial)], axis=-1).reshape(-1, rank + 1).astype(wide.dtype)
+    coordinates = np.meshgrid(*axes, indexing="ij")
+    homogeneous = np.stack([*coordinates[::-1], np.ones(spatial)], axis=-1).reshape(-1, rank + 1).astype(wide.dtype)
     with np.errstate(all="ignore"):
         grid = np.matmul(homogeneous, wide.swapaxes(1, 2))
     return narrow(grid.reshape(theta.shape[0], *spatial, rank), theta.dtype)
@@ -177,22 +177,22 @@ def _deform_conv(
 ) -> Array:
     check_conv(x.shape, w.shape, group, kernel_shape)
     window = windows(x.shape[2:], w.shape[2:], strides=strides, dilations=dilations, pads=pads)
-    rank, places, positions = len(window.out), prod(window.kernel), prod(window.out)
+    rank, taps, positions = len(window.out), prod(window.kernel), prod(window.out)
     batch, channels = x.shape[:2]
-    if offset.shape != (batch, offset_group * places * rank, *window.out):
-        expected = (batch, offset_group * places * rank, *window.out)
+    if offset.shape != (batch, offset_group * taps * rank, *window.out):
+        expected = (batch, offset_group * taps * rank, *window.out)
         raise ValueError(f"offset has shape {offset.shape}, expected {expected}")
     if channels % offset_group:
         raise ValueError(f"{channels} channels cannot be divided into {offset_group} offset groups")
-    offsets = widen(offset).reshape(batch, offset_group, places, rank, positions)
-    shares = None if mask is None else widen(mask).reshape(batch, offset_group, 1, places * positions)
+    offsets = widen(offset).reshape(batch, offset_group, taps, rank, positions)
+    shares = None if mask is None else widen(mask).reshape(batch, offset_group, 1, taps * positions)
     bases = [
         _bases(window.kernel, window.out, axis, window.strides, window.dilations) - window.begin[axis] for axis in range(rank)
     ]
     images = widen(x).reshape(batch, offset_group, channels // offset_group, *x.shape[2:])
     kernels = widen(w).reshape(group, w.shape[0] // group, prod(w.shape[1:]))
     result = np.empty((batch, group, w.shape[0] // group, positions), images.dtype)
-    columns = np.empty((offset_group, channels // offset_group, places * positions), images.dtype)
+    columns = np.empty((offset_group, channels // offset_group, taps * positions), images.dtype)
     with np.errstate(all="ignore"):
         for image in range(batch):
             for part in range(offset_group):
@@ -216,8 +216,8 @@ def _bases(
         np.arange(kernel[axis], dtype=np.float32).reshape([-1 if i == axis else 1 for i in range(len(kernel))]) * dilations[axis]
     )
     outer = np.arange(out[axis], dtype=np.float32).reshape([-1 if i == axis else 1 for i in range(len(out))]) * strides[axis]
-    places, positions = np.broadcast_to(inner, kernel).reshape(-1, 1), np.broadcast_to(outer, out).reshape(1, -1)
-    return places + positions
+    taps, positions = np.broadcast_to(inner, kernel).reshape(-1, 1), np.broadcast_to(outer, out).reshape(1, -1)
+    return taps + positions
 
 
 def _infer_deform_conv(ctx: InferContext) -> InferResult:

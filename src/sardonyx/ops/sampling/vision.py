@@ -144,18 +144,18 @@ def select_boxes(corners: Array, order: Array, iou_threshold: float, most: int) 
     chosen = np.empty_like(ordered)
     for start in range(0, len(order), _CANDIDATES):
         stop_if_asked()
-        places = np.arange(start, min(start + _CANDIDATES, len(order)))
+        candidates = np.arange(start, min(start + _CANDIDATES, len(order)))
         if selected:
-            lost, _ = _overlapping(ordered[:, places], chosen[:, : len(selected)], threshold)
-            places = np.delete(places, lost)
-        boxes = ordered[:, places]
-        suppressed = np.zeros((len(places), len(places)), np.bool_)
+            lost, _ = _overlapping(ordered[:, candidates], chosen[:, : len(selected)], threshold)
+            candidates = np.delete(candidates, lost)
+        boxes = ordered[:, candidates]
+        suppressed = np.zeros((len(candidates), len(candidates)), np.bool_)
         suppressed[_overlapping(boxes, boxes, threshold)] = True
-        gone = np.zeros(len(places), np.bool_)
-        for position, place in enumerate(places):
+        gone = np.zeros(len(candidates), np.bool_)
+        for position, candidate in enumerate(candidates):
             if not gone[position]:
-                chosen[:, len(selected)] = ordered[:, place]
-                selected.append(int(order[place]))
+                chosen[:, len(selected)] = ordered[:, candidate]
+                selected.append(int(order[candidate]))
                 if len(selected) == most:
                     return selected
                 gone |= suppressed[position]

@@ -159,8 +159,8 @@ def _ngram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> 
         return result
     ngrams = np.lib.stride_tricks.sliding_window_view(input_ids, ngram_size, axis=1)  # [B, places, n]
     suffix = input_ids[:, length - ngram_size + 1 :]
-    sequence, place = np.nonzero((ngrams[:, :, :-1] == suffix[:, None, :]).all(axis=-1))
-    banned = ngrams[sequence, place, -1]
+    sequence, position = np.nonzero((ngrams[:, :, :-1] == suffix[:, None, :]).all(axis=-1))
+    banned = ngrams[sequence, position, -1]
     if banned.size and (banned.min() < 0 or banned.max() >= scores.shape[1]):
         raise ValueError(f"input_ids holds tokens outside 0 to {scores.shape[1] - 1}, the ones scores has")
     result[sequence, banned] = -np.inf
@@ -227,9 +227,9 @@ def _word_conv_embedding(sequence: Array, w: Array, b: Array, c: Array) -> Array
     known = (sequence >= 0) & (sequence < c.shape[0]) & (np.arange(sequence.shape[1]) < reach[:, None])
     characters = np.where(known[..., None], c[np.where(known, sequence, 0)], np.float32(0))
     windows = np.lib.stride_tricks.sliding_window_view(characters, width, axis=1)  # [S, places, E, width]
-    places = np.matmul(windows.swapaxes(-1, -2).reshape(*windows.shape[:2], -1), w.reshape(filters, -1).T) + b
+    scores = np.matmul(windows.swapaxes(-1, -2).reshape(*windows.shape[:2], -1), w.reshape(filters, -1).T) + b
     inside = np.arange(windows.shape[1]) < (reach - width + 1)[:, None]
-    best = np.where(inside[..., None], np.tanh(places), np.float32(-np.inf)).max(axis=1, initial=-np.inf)
+    best = np.where(inside[..., None], np.tanh(scores), np.float32(-np.inf)).max(axis=1, initial=-np.inf)
     return np.where(lengths[:, None] > 0, best, np.float32(0)).astype(np.float32)
 
 

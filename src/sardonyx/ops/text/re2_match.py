@@ -49,12 +49,12 @@ def _kind(char: str) -> int:
 class _State(dict[str, "_State"]):
     """Where all ways have got to; the states that follow, by character, are found out when they are first asked for."""
 
-    __slots__ = ("_automaton", "before", "ends", "matched", "places")
+    __slots__ = ("_automaton", "before", "ends", "matched", "threads")
 
-    def __init__(self, automaton: _Automaton, places: tuple[int, ...], before: int, matched: bool) -> None:
+    def __init__(self, automaton: _Automaton, threads: tuple[int, ...], before: int, matched: bool) -> None:
         super().__init__()
         self._automaton = automaton
-        self.places = places
+        self.threads = threads
         self.before = before  # what was read last
         self.matched = matched  # whether a match ended before the character read last
         self.ends: bool | None = None  # whether one ends here, if the text does
@@ -66,7 +66,7 @@ class _State(dict[str, "_State"]):
     @property
     def is_dead(self) -> bool:
         """Whether no match will end later."""
-        return not self.places
+        return not self.threads
 
 
 class _Automaton:
@@ -86,14 +86,14 @@ class _Automaton:
         """The state before anything is read."""
         return self._state((0,), before if self._asserts else _EDGE, False)
 
-    def _state(self, places: tuple[int, ...], before: int, matched: bool) -> _State:
-        key = (places, before, matched)
+    def _state(self, threads: tuple[int, ...], before: int, matched: bool) -> _State:
+        key = (threads, before, matched)
         found = self._states.get(key)
         if found is None:
             if len(self._states) > _MOST_STATES or self._transitions > _MOST_TRANSITIONS:
                 self._states = {}
                 self._transitions = 0
-            found = self._states[key] = _State(self, places, before, matched)
+            found = self._states[key] = _State(self, threads, before, matched)
         return found
 
     def step(self, state: _State, char: str) -> _State:
@@ -119,7 +119,7 @@ class _Automaton:
         """The places that wait for a character, if `behind` comes next, and whether the end of the program is reached."""
         code, last = self._code, len(self._code)
         sides = (behind, state.before) if self._backwards else (state.before, behind)
-        pending = list(state.places)
+        pending = list(state.threads)
         seen = set(pending)
         waiting: list[int] = []
         while pending:
@@ -187,12 +187,12 @@ class Regex:
         automaton = self._backwards
         found = bytearray(len(text) + 1)
         state, interval = automaton.start(), automaton.between_looks
-        for place in range(len(text), 0, -1):
-            if place % interval == 0:
+        for position in range(len(text), 0, -1):
+            if position % interval == 0:
                 stop_if_asked()
-            state = state[text[place - 1]]
+            state = state[text[position - 1]]
             if state.matched:
-                found[place] = 1
+                found[position] = 1
         found[0] = automaton.ends(state)
         return found
 
@@ -201,12 +201,12 @@ class Regex:
         automaton = self._forwards
         state, interval = automaton.start(_kind(text[start - 1]) if start else _EDGE), automaton.between_looks
         longest = start
-        for place in range(start, len(text)):
-            if place % interval == 0:
+        for position in range(start, len(text)):
+            if position % interval == 0:
                 stop_if_asked()
-            state = state[text[place]]
+            state = state[text[position]]
             if state.matched:
-                longest = place
+                longest = position
             if state.is_dead:
                 return longest
         return len(text) if automaton.ends(state) else longest

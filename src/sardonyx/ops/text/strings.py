@@ -139,22 +139,22 @@ def _build_pool(
         for position in range(length):
             keys, prefix = np.unique(prefix * (len(tokens) + 1) + matrix[:, position], return_inverse=True)
             steps.append(keys)
-        places = np.zeros(len(steps[-1]), np.int64)
-        places[prefix] = columns
-        grams[length] = _Grams(tuple(steps), places)
+        positions = np.zeros(len(steps[-1]), np.int64)
+        positions[prefix] = columns
+        grams[length] = _Grams(tuple(steps), positions)
     return _Pool(tokens, grams, width, by_column)
 
 
 def _count(pool: _Pool, numbers: NDArray[np.int64], length: int, stride: int, counts: NDArray[np.int64]) -> None:
     """Add to `counts` the n-grams of this length in the rows of `numbers` whose tokens are `stride` apart."""
-    places = numbers.shape[1] - (length - 1) * stride
+    positions = numbers.shape[1] - (length - 1) * stride
     grams = pool.grams[length]
-    if places <= 0 or not len(grams.columns):
+    if positions <= 0 or not len(grams.columns):
         return
-    prefix = np.zeros((numbers.shape[0], places), np.int64)
+    prefix = np.zeros((numbers.shape[0], positions), np.int64)
     found = np.ones(prefix.shape, np.bool_)
     for position, keys in enumerate(grams.steps):
-        token = numbers[:, position * stride : position * stride + places]
+        token = numbers[:, position * stride : position * stride + positions]
         wanted = prefix * (len(pool.tokens) + 1) + token
         prefix = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         found &= (keys[prefix] == wanted) & (token > 0)

@@ -18,16 +18,16 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr, load, unary
-from sardonyx.kernel.pool.pool import MaxPlacesKernel
+from sardonyx.kernel.pool.pool import MaxIndicesKernel
 from sardonyx.target.target import Target
 
 _STRAIGHT: Final = 27  # places of a window up to which they are written one by one
 
 
-def emit_max_places(kernel: MaxPlacesKernel, name: str, target: Target) -> FunctionBuilder:
+def emit_max_indices(kernel: MaxIndicesKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of maxima with their places."""
     function = FunctionBuilder(name, KERNEL_PARAMETERS)
-    _MaxPlacesEmitter(kernel, function).emit()
+    _MaxIndicesEmitter(kernel, function).emit()
     return function
 
 
@@ -38,15 +38,15 @@ def _better(kind: str) -> Expr:
     return (value > best) | (unary("isnan", value) & ~unary("isnan", best))
 
 
-class _MaxPlacesEmitter:
-    def __init__(self, kernel: MaxPlacesKernel, function: FunctionBuilder) -> None:
+class _MaxIndicesEmitter:
+    def __init__(self, kernel: MaxIndicesKernel, function: FunctionBuilder) -> None:
         self.k = kernel
         self.f = f = function
         self.e = VectorEmitter(f, 1)
         self.a = Loaded(f, kernel.arguments)
         self.numbering = self.a.several("numbering")
         self.x, self.strides = self.a.tensor("x")
-        self.values, self.places = self.a["values"], self.a["places"]
+        self.values, self.indices = self.a["values"], self.a["indices"]
         kind = kernel.type
         lowest = -float("inf") if kind in FLOATS else -(2 ** (BITS[kind] - 1)) if kind in SIGNED else 0
         self.nothing = constant(kind, lowest, 1)
@@ -69,29 +69,29 @@ class _MaxPlacesEmitter:
         starts = [*first, left]
         ranges = [*limits, inside(f, left, str(k.dilation[2]), a["width"], k.kernel[2])]
         x = f.element(self.x, memory_type(k.source), f.add(f.mul(image, self.strides[0]), f.mul(channel, self.strides[1])))
-        best, place = self._either(x, starts, ranges, taps)
+        best, index = self._either(x, starts, ranges, taps)
         at = f.add(result, column.index)
         self.e.store(f.element(self.values, memory_type(k.source), at), convert(self.e, best, k.type, k.source), k.source)
-        found = f.add(place, f.mul(picture, size))
-        f.line(f"store i64 {found}, ptr {f.element(self.places, 'i64', at)}, align 8")
+        found = f.add(index, f.mul(picture, size))
+        f.line(f"store i64 {found}, ptr {f.element(self.indices, 'i64', at)}, align 8")
         f.end(column)
         units.end()
 
     def _taps(self) -> list[tuple[str, str]]:
-        """How far each place of a window is from its first, in memory and in the numbering; empty if there are many."""
+        """How far each tap of a window is from its first, in memory and in the numbering; empty if there are many."""
         k = self.k
         if k.kernel[0] * k.kernel[1] * k.kernel[2] > _STRAIGHT:
             return []
         taps = []
-        for place in product(*(range(count) for count in k.kernel)):
-            apart = [index * dilation for index, dilation in zip(place, k.dilation)]
+        for tap in product(*(range(count) for count in k.kernel)):
+            apart = [index * dilation for index, dilation in zip(tap, k.dilation)]
             taps.append((self._offset(apart, self.strides[2:]), self._offset(apart, self.numbering)))
         return taps
 
-    def _offset(self, places: Sequence[str | int], strides: Sequence[str]) -> str:
+    def _offset(self, indices: Sequence[str | int], strides: Sequence[str]) -> str:
         total = "0"
-        for place, stride in zip(places, strides):
-            total = self.f.add(total, self.f.mul(place, stride))
+        for index, stride in zip(indices, strides):
+            total = self.f.add(total, self.f.mul(index, stride))
         return total
 
     def _either(self, x: str, starts: list[str], ranges: list[tuple[str, str]], taps: list[tuple[str, str]]) -> tuple[str, str]:
@@ -140,9 +140,9 @@ class _MaxPlacesEmitter:
         loops = []
         for axis, (start, limits) in enumerate(zip(starts, ranges)):
             loops.append(f.loop(*limits, 1, carried))
-            place = f.add(start, f.mul(loops[-1].index, k.dilation[axis]))
-            offset = f.add(offset, f.mul(place, self.strides[2 + axis]))
-            number = f.add(number, f.mul(place, self.numbering[axis]))
+            index = f.add(start, f.mul(loops[-1].index, k.dilation[axis]))
+            offset = f.add(offset, f.mul(index, self.strides[2 + axis]))
+            number = f.add(number, f.mul(index, self.numbering[axis]))
             carried = list(zip((e.type(k.type), "i64"), loops[-1].carry))
         best, where = loops[-1].carry
         value = self._value(x, offset)

@@ -41,7 +41,7 @@ def ratio_chart(results: Mapping[str, Any]) -> str:
     left, right = LABELS, WIDTH - MARGIN
     low, high = math.log(ticks[0]), math.log(ticks[-1])
 
-    def place(ratio: float) -> float:
+    def x_of(ratio: float) -> float:
         return left + (math.log(ratio) - low) / (high - low) * (right - left)
 
     groups = [(group, [row[1:] for row in each]) for group, each in groupby(rows, key=lambda row: row[0])]
@@ -51,7 +51,7 @@ def ratio_chart(results: Mapping[str, Any]) -> str:
         f'<text class="note" x="16" y="46">{escape(_note(results))}</text>',
     ]
     for tick in ticks:
-        x = place(tick)
+        x = x_of(tick)
         parts.append(
             f'<line class="{"one" if tick == 1 else "grid"}" x1="{x:.1f}" x2="{x:.1f}" y1="{HEAD - 6}" y2="{bottom + 2}"/>'
         )
@@ -60,7 +60,7 @@ def ratio_chart(results: Mapping[str, Any]) -> str:
     for number, (_, members) in enumerate(groups):
         y += GAP if number else 0
         for title, ratio in members:
-            parts += _bar(title, ratio, y, place)
+            parts += _bar(title, ratio, y, x_of)
             y += ROW
     height = bottom + FOOT
     body = "\n".join(parts)
@@ -70,8 +70,8 @@ def ratio_chart(results: Mapping[str, Any]) -> str:
     )
 
 
-def _bar(title: str, ratio: float, y: float, place: Any) -> list[str]:
-    one, end = place(1.0), place(ratio)
+def _bar(title: str, ratio: float, y: float, x_of: Any) -> list[str]:
+    one, end = x_of(1.0), x_of(ratio)
     middle = y + ROW / 2
     kind = "faster" if ratio >= 1 else "slower"
     number_at, anchor = (end + 6, "start") if ratio >= 1 else (end - 6, "end")

@@ -57,23 +57,23 @@ def measure(source: str | bytes, sizes: Mapping[str, int], repeat: int) -> list[
 
 
 def _steps(lowered: Lowered, kernels: KernelLibrary, sizes: Mapping[str, int], repeat: int) -> list[Measured]:
-    places: dict[Buffer, Array] = {}
+    arrays: dict[Buffer, Array] = {}
     names = {name for view in lowered.inputs for dim in view.shape for name in symbols_of(dim)}
     if not names >= set(sizes):
         raise SystemExit(f"the model leaves {', '.join(sorted(names)) or 'no size'} open, not {', '.join(set(sizes) - names)}")
     known = {name: sizes.get(name, 1) for name in names}
     random = np.random.default_rng(0)
 
-    def place(buffer: Buffer) -> int:
-        if buffer not in places:
+    def address_of(buffer: Buffer) -> int:
+        if buffer not in arrays:
             dtype, size = buffer.dtype.numpy, evaluate(buffer.size, known)
             if buffer.constant is not None:
-                places[buffer] = WeightStore().array(buffer.constant)
+                arrays[buffer] = WeightStore().array(buffer.constant)
             elif dtype.kind == "f":
-                places[buffer] = random.standard_normal(size).astype(dtype)
+                arrays[buffer] = random.standard_normal(size).astype(dtype)
             else:
-                places[buffer] = np.zeros(size, dtype)
-        return int(places[buffer].ctypes.data)
+                arrays[buffer] = np.zeros(size, dtype)
+        return int(arrays[buffer].ctypes.data)
 
     found: list[Measured] = []
     for step in lowered.steps:
@@ -81,7 +81,7 @@ def _steps(lowered: Lowered, kernels: KernelLibrary, sizes: Mapping[str, int], r
             continue
         try:
             arguments = [
-                place(one.buffer) + evaluate(one.offset, known) if isinstance(one, Address) else evaluate(one, known)
+                address_of(one.buffer) + evaluate(one.offset, known) if isinstance(one, Address) else evaluate(one, known)
                 for one in step.arguments
             ]
             units, estimate = evaluate(step.units, known), evaluate(step.work, known)

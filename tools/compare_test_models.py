@@ -148,8 +148,8 @@ def feeds_to_try(arguments: Sequence[Argument], mentioned: Sequence[int], seed: 
 
     generator = np.random.default_rng(seed)
     names = {dim for each in arguments for dim in each.shape if isinstance(dim, str)}
-    places = {(each.name, axis) for each in arguments for axis, dim in enumerate(each.shape) if dim is None}
-    sizes = sizes_to_try([*sorted(names), *sorted(places)], mentioned, generator)
+    open_axes = {(each.name, axis) for each in arguments for axis, dim in enumerate(each.shape) if dim is None}
+    sizes = sizes_to_try([*sorted(names), *sorted(open_axes)], mentioned, generator)
     for attempt in range(ATTEMPTS):
         chosen = next(sizes)
         shapes = {}
@@ -220,9 +220,9 @@ def difference(actual: Any, expected: Any, least: float = 0.0) -> str:
             wrong = ~((np.abs(ours - theirs) <= allowed) | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
     if not np.any(wrong):
         return ""
-    place = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(wrong)))
-    found, wanted = np.atleast_1d(actual)[place], np.atleast_1d(expected)[place]
-    return f"{int(np.sum(wrong))} of {np.size(wrong)} differ, first at {place}: {found} instead of {wanted}"
+    index = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(wrong)))
+    found, wanted = np.atleast_1d(actual)[index], np.atleast_1d(expected)[index]
+    return f"{int(np.sum(wrong))} of {np.size(wrong)} differ, first at {index}: {found} instead of {wanted}"
 
 
 def _sparse_parts(value: Any) -> list[Any]:
@@ -301,13 +301,13 @@ def is_within_tolerance_of_peers(theirs: Any, actual: Sequence[Any], opinions: S
     for seed in range(3):
         generator = np.random.default_rng(seed)
         others.append(theirs.run(None, {name: _shaken(value, generator) for name, value in feeds.items()}))
-    for place, (one, base) in enumerate(zip(actual, expected)):
+    for index, (one, base) in enumerate(zip(actual, expected)):
         if not (isinstance(base, np.ndarray) and base.dtype.kind in "fiu" and np.shape(one) == base.shape):
             if difference(one, base):
                 return False
             continue
         furthest, count = _distance(one, base)
-        distances = [_distance(other[place], base) for other in others if np.shape(other[place]) == base.shape]
+        distances = [_distance(other[index], base) for other in others if np.shape(other[index]) == base.shape]
         if furthest > max(size for size, _ in distances) or count > 4 * max(number for _, number in distances):
             return False
     return True

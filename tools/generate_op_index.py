@@ -24,7 +24,7 @@ FAMILY_DEPTH = 3  # points in the name of a module in a folder of a family: sard
 
 def index(package: str, defined: Callable[[], set[tuple[str, str, int]]]) -> str:
     """Lines `domain::Name module module`: what every module of a family adds while its own code runs."""
-    places: dict[tuple[str, str], set[str]] = {}
+    families: dict[tuple[str, str], set[str]] = {}
     known = defined()
     if known:
         raise SystemExit(f"operators are defined before any module was looked at: {sorted(known)[:5]}")
@@ -34,14 +34,14 @@ def index(package: str, defined: Callable[[], set[tuple[str, str, int]]]) -> str
         execute(loader, module)  # what it imports first is noted first, as its own
         family = module.__name__.removeprefix(f"sardonyx.{package}.")
         for domain, name, _ in defined() - known:
-            places.setdefault((domain, name), set()).add(family)
+            families.setdefault((domain, name), set()).add(family)
         known.update(defined())
 
     with mock.patch.object(SourceFileLoader, "exec_module", noting):
         for found in pkgutil.walk_packages([str(ROOT / package)], f"sardonyx.{package}."):
             if found.name.count(".") == FAMILY_DEPTH:
                 importlib.import_module(found.name)
-    lines = [f"{domain}::{name} {' '.join(sorted(modules))}" for (domain, name), modules in sorted(places.items())]
+    lines = [f"{domain}::{name} {' '.join(sorted(modules))}" for (domain, name), modules in sorted(families.items())]
     head = "# Which module defines which operator. Written by tools/generate_op_index.py."
     return "\n".join([head, *lines]) + "\n"
 

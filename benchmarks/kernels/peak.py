@@ -73,9 +73,9 @@ def _copy_ir(target: Target) -> str:
     source, destination = f.argument("%args", 0, "ptr"), f.argument("%args", 1, "ptr")
     iteration = f.loop("%begin", "%end", 1)
     block = f.loop(0, f.argument("%args", 2), 4 * target.lanes)
-    places = [f.add(block.index, number * target.lanes) for number in range(4)]
-    for place, loaded in [(place, e.load(f.element(source, "float", place), "f32")) for place in places]:
-        e.store(f.element(destination, "float", place), loaded, "f32")
+    offsets = [f.add(block.index, number * target.lanes) for number in range(4)]
+    for offset, loaded in [(offset, e.load(f.element(source, "float", offset), "f32")) for offset in offsets]:
+        e.store(f.element(destination, "float", offset), loaded, "f32")
     f.end(block)
     f.end(iteration)
     return module(f)

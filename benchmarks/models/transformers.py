@@ -99,8 +99,8 @@ class Bert(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
         """States of all tokens, and one for the whole text."""
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        x = self.norm(self.words(input_ids) + self.positions(places) + self.types(token_type_ids))
+        numbers = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        x = self.norm(self.words(input_ids) + self.positions(numbers) + self.types(token_type_ids))
         mask = (1.0 - attention_mask[:, None, None, :].float()) * MASKED
         for block in self.blocks:
             x, _ = block(x, mask)
@@ -169,8 +169,8 @@ class Gpt2(nn.Module):
     def forward(self, input_ids: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         """Scores of the next word at every place, then keys and values of every layer."""
         before, new = past[0].shape[3], input_ids.shape[1]
-        places = torch.arange(before, before + new, device=input_ids.device)[None]
-        x = self.words(input_ids) + self.positions(places)
+        numbers = torch.arange(before, before + new, device=input_ids.device)[None]
+        x = self.words(input_ids) + self.positions(numbers)
         assert isinstance(self.reachable, Tensor)
         mask = torch.where(self.reachable[None, None, before : before + new, : before + new], 0.0, MASKED)
         presents = []

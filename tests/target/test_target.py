@@ -47,7 +47,7 @@ def test_instructions_are_named_facts(triple: str, features: str, fact: str) -> 
 def test_registers_do_not_follow_from_the_width() -> None:
     assert (NEOVERSE.lanes, NEOVERSE.registers) == (4, 32)
     assert NEOVERSE.has_fma
-    assert not NEOVERSE.has_masked_moves
+    assert not NEOVERSE.has_masked_accesses
 
 
 def test_the_key_names_all_that_code_depends_on() -> None:

@@ -99,7 +99,7 @@ class NativeModel:
         return self.reference.plan
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, if this run can go the short way; None if it needs `run`."""
+        """All outputs, if this run can take the fast path; None if it needs `run`."""
         return self._specialisations.run(feeds) if self._fast is None else self._fast.run(feeds)
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
@@ -147,7 +147,7 @@ class NativeModel:
                 if found is None and len(self._compiled_specialisations) < _MOST_SPECIALISATIONS:
                     found = self._compile_specialisation(specialisation)
         if found is not None and found._short is not None:
-            self._specialisations.put(specialisation, found._short)  # the next run of this specialisation takes the short way
+            self._specialisations.put(specialisation, found._short)  # the next run of this specialisation takes the fast path
         return found
 
     def _compile_specialisation(self, specialisation: SpecialisationKey) -> NativeModel:

@@ -55,16 +55,16 @@ def _widen_graph(graph: Graph, version: int | None) -> int:
     casts: list[Node] = []
     version = max_version(graph) if version is None else version
     for node in list(graph.nodes):
-        places = _places(node)
-        if places is None:
+        positions = _positions(node)
+        if positions is None:
             continue
-        for index in places[0]:
+        for index in positions[0]:
             value = node.inputs[index]
             assert value is not None
             if value not in widened:
                 widened[value] = _wide(graph, node, value, version)
             node.set_input(index, widened[value])
-        for index in places[1]:
+        for index in positions[1]:
             narrow = node.outputs[index]
             assert isinstance(narrow.type, TensorType)
             wide = Value(f"{narrow.name}_f32", TensorType(dtypes.FLOAT32, narrow.type.shape))
@@ -78,7 +78,7 @@ def _widen_graph(graph: Graph, version: int | None) -> int:
     return changes
 
 
-def _places(node: Node) -> tuple[list[int], list[int]] | None:
+def _positions(node: Node) -> tuple[list[int], list[int]] | None:
     """Which inputs and outputs of a node are to be wide; None: it stays as it is."""
     halves = [index for index, value in enumerate(node.inputs) if value is not None and _is_half(value.type)]
     found = signature(node.domain, node.op_type, node.version)

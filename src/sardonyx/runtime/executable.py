@@ -2,7 +2,7 @@
 
 A program all of whose steps are one native segment is run by a single call into native code: no dictionaries, no conversions.
 `run` takes a user's feeds and only checks that nothing changed: plain contiguous arrays of the types and shapes of the last run
-that was checked in full. Anything else is left to the full way (`run` gives None), which hands checked arrays to `run_checked`.
+that was checked in full. Anything else is left to the full path (`run` gives None), which hands checked arrays to `run_checked`.
 The addresses of arrays are read in native code, from the array objects.
 
 Other programs come back to Python between segments (see `program.segments`): for sizes that kernels find out, for nodes that
@@ -97,7 +97,7 @@ class Executable:
         return self.core.constants
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """The outputs, or None if this run needs the full way."""
+        """The outputs, or None if this run needs the full path."""
         expected = self._expected
         if expected is None or len(feeds) != len(expected):
             return self._run_declared(feeds)
@@ -125,10 +125,10 @@ class Executable:
         try:
             return self.run_checked(feeds)
         except (SizeConflict, MemoryError, OverflowError):
-            return None  # the full way says what is wrong
+            return None  # the full path says what is wrong
 
     def run_checked(self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = ()) -> list[Any]:
-        """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the short way.
+        """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the fast path.
 
         `targets` are arrays that outputs are written to, if type and shape are theirs; whoever gives one has made sure that it is
         in C order and shares no memory with feeds or other targets.

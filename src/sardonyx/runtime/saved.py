@@ -294,7 +294,7 @@ class SavedSpecialisations(_SavedModel):
         self._missing: set[SpecialisationKey] = set()
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, if this run can go the short way; None if it needs `run`."""
+        """All outputs, if this run can take the fast path; None if it needs `run`."""
         results = self._specialisations.run(feeds)
         if results is None and self._full is not None:  # it knows specialisations that cannot be saved
             results = self._full.run_fast(feeds)

@@ -1,4 +1,4 @@
-"""One call of a session the full way: feeds checked and converted, options heeded, results presented."""
+"""One call of a session the full path: feeds checked and converted, options heeded, results presented."""
 
 from __future__ import annotations
 

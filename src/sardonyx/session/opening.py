@@ -194,7 +194,7 @@ class Opened:
 
     @cached_property
     def caller(self) -> Caller:
-        """Does what the short way cannot."""
+        """Does what the fast path cannot."""
         with held_off:
             from sardonyx.session.calls import Caller  # lazy: plain runs of a saved program never need it
 
@@ -216,5 +216,5 @@ class Opened:
 
 
 def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:
-    """Stands where a short way to run could be: this run needs the full way."""
+    """Stands where a fast path could be: this run needs the full path."""
     return None

@@ -40,7 +40,7 @@ class Target:
     caches: Caches
     flops_per_ns: int  # float32 operations of one core, about
     has_fma: bool  # a multiplication and an addition in one instruction
-    has_masked_moves: bool  # vectors of any element type are loaded and stored in part
+    has_masked_accesses: bool  # vectors of any element type are loaded and stored in part
     has_broadcast_operands: bool  # arithmetic takes an element in memory for all lanes of an operand
     has_exponent_scaling: bool  # x * 2**n in one instruction (scalef)
     has_faster_half_vectors: bool  # vectors of half the width take about half the time
@@ -91,7 +91,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             caches=caches or Caches(),
             flops_per_ns=80 if wide or fma else 20,  # machines with wide vectors compute them in halves, or at a lower clock
             has_fma="fma" in has,
-            has_masked_moves=wide,
+            has_masked_accesses=wide,
             has_broadcast_operands=wide,
             has_exponent_scaling=wide,
             has_faster_half_vectors=wide,
@@ -113,7 +113,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
         caches=caches or Caches(),
         flops_per_ns=40 if arm else 20,
         has_fma=arm,
-        has_masked_moves=False,
+        has_masked_accesses=False,
         has_broadcast_operands=False,
         has_exponent_scaling=False,
         has_faster_half_vectors=False,

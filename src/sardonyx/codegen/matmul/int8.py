@@ -262,12 +262,12 @@ class _QuadPackEmitter:
             if self.k.order != "columns":
                 last = f.sub(count, 1)
                 columns = [f.element(source, "i8", f.mul(f.min(lane, last), self.column_stride)) for lane in range(self.lanes)]
-            place = f.element(target, "i32", number * self.lanes)
+            pointer = f.element(target, "i32", number * self.lanes)
             total = constant("i32", 0, self.lanes)
             for begin, end, short in (("0", whole, False), (whole, quads, True)):
                 loop = f.loop(begin, end, 1, [(self.kind, total)])
                 value = self._quads(columns, f.mul(loop.index, QUAD), mask, short)
-                self.e.store(f.element(place, "i32", f.mul(loop.index, self.strip)), value, "i32")
+                self.e.store(f.element(pointer, "i32", f.mul(loop.index, self.strip)), value, "i32")
                 (total,) = f.end(loop, [self._sum(loop.carry[0], value)])
             self.e.store(f.element(sums, "i32", number * self.lanes), total, "i32")
         f.end(unit)

@@ -67,17 +67,17 @@ class TableOut:
 
     def layout(self) -> tuple[bytes, int, int, list[tuple[int, str, Any]]]:
         """The vtable, the size of the table, its alignment, and its fields with their places in it."""
-        place, alignment = 4, 4
+        offset, alignment = 4, 4
         slots = [0] * (1 + max((slot for slot, _, _ in self._fields), default=-1))
         placed = []
         for slot, code, value in sorted(self._fields, key=lambda field: -_WIDTHS[field[1]]):
             width = _WIDTHS[code]
             alignment = max(alignment, width)
-            place = -(-place // width) * width
-            slots[slot] = place
-            placed.append((place, code, value))
-            place += width
-        size = -(-place // 4) * 4
+            offset = -(-offset // width) * width
+            slots[slot] = offset
+            placed.append((offset, code, value))
+            offset += width
+        size = -(-offset // 4) * 4
         return struct.pack(f"<HH{len(slots)}H", 4 + 2 * len(slots), size, *slots), size, alignment, placed
 
 
@@ -171,11 +171,11 @@ class _Writer:
         self._head += bytes(size)
         struct.pack_into("<i", self._head, start, start - known)
         inside: list[Any] = []
-        for place, code, value in fields:
+        for offset, code, value in fields:
             if code != _OFFSET:
-                struct.pack_into(f"<{code}", self._head, start + place, value)
+                struct.pack_into(f"<{code}", self._head, start + offset, value)
             else:
-                self._refer(start + place, value, inside)
+                self._refer(start + offset, value, inside)
         return inside
 
     def _refer(self, where: int, target: Any, inside: list[Any]) -> None:

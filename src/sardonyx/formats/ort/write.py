@@ -254,11 +254,11 @@ def _edges(index: Mapping[Node, int], implicit: Mapping[Node, Sequence[Value]]) 
     into: dict[Node, list[tuple[int, int, int]]] = {node: [] for node in index}
     out_of: dict[Node, list[tuple[int, int, int]]] = {node: [] for node in index}
     for node, position in index.items():
-        for place, value in enumerate((*node.inputs, *implicit[node])):
+        for argument, value in enumerate((*node.inputs, *implicit[node])):
             maker = None if value is None else value.producer
             if value is not None and maker is not None and maker in index:
-                into[node].append((index[maker], value.index, place))
-                out_of[maker].append((position, value.index, place))
+                into[node].append((index[maker], value.index, argument))
+                out_of[maker].append((position, value.index, argument))
     tables = []
     for node, position in index.items():
         table = TableOut()

@@ -101,18 +101,18 @@ class Container:
         record, entries = _checked_record(data, version)
         self.contents = -(-(_HEADER.size + len(record)) // ALIGNMENT) * ALIGNMENT
         integers = np.frombuffer(record, _INTEGER, len(record) // 8)
-        places = {}
+        positions = {}
         for number, width, position, rows in entries:
             size = rows * width * 8 if width else rows
             if position + size > len(record) or position % 8 * width or width > _MOST_TABLES:
                 raise FormatError(f"a table of {rows} rows with {width} columns at {position} of {len(record)} bytes")
-            places[number] = (width, position, rows)
-        if len(places) != len(entries):
+            positions[number] = (width, position, rows)
+        if len(positions) != len(entries):
             raise FormatError("a table is there twice")
 
         def table(number: int, width: int) -> Any:
             """A table as an array of its rows, or bytes as they are."""
-            found, position, rows = places.get(number, ("no", 0, 0))
+            found, position, rows = positions.get(number, ("no", 0, 0))
             if found != width:
                 raise FormatError(f"table {number} has {found} columns, expected {width}")
             if not width:

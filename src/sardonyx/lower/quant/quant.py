@@ -164,10 +164,10 @@ def dynamic_steps(ctx: LowerContext, group: Group, x: View, values: View, scale:
     count = element_count(rows)
     low, high = (ctx.scratch(dtypes.FLOAT32, rows, f"{which} of rows") for which in ("least", "largest"))
     along = [View(view.buffer, x.shape, (*view.strides, 0)) for view in (low, high)]
-    limits = [(1 + place, reduced(kind, load(0, "f32"), place)) for place, kind in enumerate(("minnum", "maxnum"))]
+    limits = [(1 + number, reduced(kind, load(0, "f32"), number)) for number, kind in enumerate(("minnum", "maxnum"))]
     step(x.shape, [x, *along], f"range of rows for {group.label}", results=limits, reduce="inner")
 
-    least, largest = (reduced(kind, load(place, "f32"), place) for place, kind in enumerate(("minnum", "maxnum")))
+    least, largest = (reduced(kind, load(number, "f32"), number) for number, kind in enumerate(("minnum", "maxnum")))
     lowest, highest = binary("minr", least, const(0.0, "f32")), binary("maxr", largest, const(0.0, "f32"))
     span = highest - lowest
     factor = select(span > 0.0, span / const(255.0, "f32"), const(1.0, "f32"))

@@ -1,4 +1,4 @@
-"""Circles that no model may have: nodes that wait for their own output, functions that call themselves."""
+"""Cycles that no model may have: nodes that wait for their own output, functions that call themselves."""
 
 from __future__ import annotations
 

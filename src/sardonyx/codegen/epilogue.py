@@ -35,7 +35,7 @@ class EpilogueEmitter:
     def columns(
         self, pointers: Sequence[str], strides: Sequence[str], position: str | int, count: str | None = None
     ) -> dict[Expr, str]:
-        """Operands at a place of the vector axis; worth keeping where several rows read the same."""
+        """Operands at a position of the vector axis; worth keeping where several rows read the same."""
         mask = None if count is None else self.e.mask_below(count)
         known: dict[Expr, str] = {}
         for number in self.epilogue.read:

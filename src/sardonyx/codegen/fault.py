@@ -1,4 +1,4 @@
-"""How kernels report bad data: a record that keeps the first place found bad, in the order of steps and positions.
+"""How kernels report bad data: a record that keeps the first bad element, in the order of steps and positions.
 
 The record is [lock, code, position, found, limit]. Reporting is rare and slow: workers take turns, so that the record does not
 depend on which of them came first.

@@ -30,7 +30,7 @@ class Loop:
 
 
 class FunctionBuilder:
-    """The text of a function in the making."""
+    """Builds the text of one LLVM function: instructions are appended to its current block."""
 
     def __init__(self, name: str, parameters: Sequence[tuple[str, str]], attributes: str = "nounwind", linkage: str = "") -> None:
         self.name = name

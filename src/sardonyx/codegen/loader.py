@@ -1,4 +1,4 @@
-"""Object code -> callable, by the way this system has.
+"""Object code -> callable: ELF objects by our own loader, others by LLVM's.
 
 On Linux objects are linked here (`elf`): that takes a fraction of a millisecond and needs no LLVM, so a program whose kernels are
 cached starts without it. On other systems LLVM loads them, whatever their format.

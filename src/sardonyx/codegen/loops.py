@@ -178,7 +178,7 @@ class _LoopEmitter:
         f.end(unit)
 
     def _decode(self, unit: str, axes: int) -> list[str]:
-        """The index on each of the first `axes` axes of a place counted through them."""
+        """The index on each of the first `axes` axes of a position counted through them."""
         indices: list[str] = []
         rest = unit
         for axis in range(axes - 1, -1, -1):
@@ -393,7 +393,7 @@ class _LoopEmitter:
     def _read_vectors(
         self, values: list[Expr], vectors: Sequence[tuple[_Row, str]], mask: str | None, count: str | None
     ) -> list[dict[Expr, str]]:
-        """What is known at some places after loading; rows that lie in the same memory are read once."""
+        """What is known at some positions after loading; rows that lie in the same memory are read once."""
         knowns = []
         shared: dict[str, dict[Expr, str]] = {}
         for row, i in vectors:
@@ -504,7 +504,7 @@ class _LoopEmitter:
 
 
 def _portions(vectors: list[tuple[_Row, str]], found: Walk) -> list[list[tuple[_Row, str]]]:
-    """The places whose instructions are mixed, so that one does not wait for the other: as many as the registers hold."""
+    """The positions whose instructions are mixed, so that one does not wait for the other: as many as the registers hold."""
     most = len(vectors) if _operations(found) <= _LIGHT else _MIXED
     return [vectors[start : start + most] for start in range(0, len(vectors), most)]
 

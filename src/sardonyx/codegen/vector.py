@@ -80,9 +80,10 @@ class VectorEmitter:
         return self.emit_together(roots, [known])[0]
 
     def emit_together(self, roots: Iterable[Expr], positions: Sequence[dict[Expr, str]]) -> list[list[str]]:
-        """The values of expressions at several places that know the same nodes, operation by operation.
+        """The values of expressions at several positions that know the same nodes, operation by operation.
 
-        Most operations wait for the one before them at their place; place by place they would fill the machine's queues waiting.
+        Most operations wait for the one before them at their position; position by position they would fill the machine's queues
+        waiting.
         """
         roots = list(roots)
         stack = list(reversed(roots))

@@ -1,1 +1,1 @@
-"""The way from a model to a program that runs."""
+"""The pipeline: a model is read, rewritten, lowered, planned and compiled to a program that runs."""

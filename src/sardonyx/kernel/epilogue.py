@@ -20,7 +20,7 @@ from sardonyx.kernel.loops import Operand
 
 
 def accumulator(type: str) -> Expr:
-    """The finished sum at this place of the result."""
+    """The finished sum at this position of the result."""
     return Expr("acc", type)
 
 

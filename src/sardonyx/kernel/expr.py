@@ -1,4 +1,4 @@
-"""Expressions over single elements: what a kernel computes at one place of its iteration space.
+"""Expressions over single elements: what a kernel computes at one point of its iteration space.
 
     x = load(0, "f32")
     y = select(x > 0.0, x, exp(x) - 1.0)
@@ -191,7 +191,7 @@ def const(value: Number, type: str) -> Expr:
 
 
 def load(operand: int, type: str) -> Expr:
-    """The element of an operand at this place."""
+    """The element of an operand at this point."""
     return Expr("load", type, (), operand)
 
 

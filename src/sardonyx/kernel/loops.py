@@ -1,9 +1,9 @@
-"""A loop kernel: expressions evaluated at every place of an iteration space, with reductions along one axis.
+"""A loop kernel: expressions evaluated at every point of an iteration space, with reductions along one axis.
 
     axes      the sizes come as arguments; the last one is the vector axis
     operands  memory read or written; each has a stride (in elements) for every axis, also arguments
-    stores    operand := expression, at every place
-    results   operand := expression of reductions, once per place of the axes that are not reduced
+    stores    operand := expression, at every point
+    results   operand := expression of reductions, once per point of the axes that are not reduced
 
 Without a reduction the kernel is an elementwise loop over all axes. With `reduce="inner"` the vector axis is reduced: a row is
 walked once for every level of reductions that depend on each other, then once for the stores (softmax: max, sum of exp,

@@ -27,7 +27,7 @@ _MOST_BYTES: Final = 1 << 20  # of constants in both
 
 @dataclass(frozen=True)
 class Flattened:
-    """A list of nodes with the sides of Ifs in it."""
+    """The nodes of a graph in order, with the nodes of small Ifs' branches among them."""
 
     nodes: list[Node] = field(default_factory=list)
     regions: dict[Node, Region] = field(default_factory=dict)  # of nodes on a side

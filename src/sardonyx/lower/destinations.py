@@ -3,7 +3,7 @@
     a = Relu(x);  b = Add(x, y);  c = Concat(a, b)      the kernels of a and b write into their parts of c
     h = MatMul(x, w);  out = Reshape(h, s)              the kernel of h writes into the memory of the output
 
-Groups are walked backwards: a result that already has a place (part of another result, memory of an output) hands places on
+Groups are walked backwards: a result that already has a destination (part of another result, memory of an output) hands it on
 to what it is made of.
 """
 

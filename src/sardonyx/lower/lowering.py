@@ -57,7 +57,7 @@ def compute_type(dtype: str) -> str:
 
 
 class LowerContext:
-    """What rules work with."""
+    """What lowering rules work with: views of values, scratch memory, the steps written so far, and checks of sizes."""
 
     def __init__(
         self,
@@ -371,7 +371,7 @@ class LowerContext:
         return sliced(view, axis, start, size, step)
 
     def at(self, view: View, axis: int, index: Dim) -> View:
-        """What lies at one place of an axis, which is checked to be there; the axis is gone."""
+        """What lies at one position of an axis, which is checked to be there; the axis is gone."""
         return without_axes(self.part(view, axis, index, 1), (axis,))
 
     def check_expectations(self, expectations: Iterable[Expectation]) -> None:

@@ -34,7 +34,7 @@ def without_axes(view: View, axes: Sequence[int]) -> View:
 
 
 def with_axes(view: View, axes: Sequence[int]) -> View:
-    """With axes of size 1 at these places of the result."""
+    """With axes of size 1 at these positions of the result."""
     shape, strides = list(view.shape), list(view.strides)
     for axis in sorted(axes):
         shape.insert(axis, 1)

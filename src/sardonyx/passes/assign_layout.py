@@ -33,7 +33,7 @@ from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 
 _LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: they are written out in the code
-_MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every place of its stride
+_MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every phase of its stride
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
 _USUAL: Final = generic("x86-64-v3")  # until somebody says what code is made for
@@ -42,7 +42,7 @@ _POOL_ATTRS: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations",
 
 @dataclass(frozen=True)
 class AssignLayout:
-    """Blocks of as many channels as a vector has lanes."""
+    """Convert convolutions and what lies between them to blocks of as many channels as a vector has lanes."""
 
     target: Target = _USUAL  # the pipeline sets it to what code is made for
     name: ClassVar[str] = "AssignLayout"
@@ -180,7 +180,7 @@ def _pool(region: Region, node: Node) -> None:
     if start is None:
         return
     if len(node.outputs) > 1 and (node.outputs[1].uses or node.outputs[1] in region.graph.outputs):
-        region.refuse(node, "the places of the maxima are wanted")
+        region.refuse(node, "the indices of the maxima are wanted")
         return
     x, shape = start
     if len(shape) > 5:

@@ -176,7 +176,7 @@ def _wide(weights: Array) -> Array:
 
 @dataclass(frozen=True)
 class FoldBatchNorm(_FoldAfter):
-    """A BatchNormalization with literal statistics."""
+    """Fold a BatchNormalization with constant statistics into the product before it."""
 
     name: ClassVar[str] = "FoldBatchNorm"
     ort_names: ClassVar[tuple[str, ...]] = ("ConvBNFusion", "MatmulBNFusion", "MatMulBNFusion")
@@ -230,7 +230,7 @@ class _FoldOperand(_FoldAfter):
 
 @dataclass(frozen=True)
 class FoldScale(_FoldOperand):
-    """Mul, Div by a constant, and Neg."""
+    """Fold a Mul or Div by a constant, or a Neg, into the product before it."""
 
     name: ClassVar[str] = "FoldScale"
     ort_names: ClassVar[tuple[str, ...]] = ("ConvMulFusion",)
@@ -254,7 +254,7 @@ class FoldScale(_FoldOperand):
 
 @dataclass(frozen=True)
 class FoldShift(_FoldOperand):
-    """Add, and Sub either way; not after MatMul, which has no bias."""
+    """Fold an Add of a constant, or a Sub either way, into the bias of the product before it; a MatMul has none."""
 
     name: ClassVar[str] = "FoldShift"
     ort_names: ClassVar[tuple[str, ...]] = ("ConvAddFusion",)
@@ -283,7 +283,7 @@ class _InputScale:
 
 @dataclass(frozen=True)
 class FoldInputScale(Rule[_InputScale]):
-    """A scale of the input channels of a product."""
+    """Fold a scale of the input channels into the weights of the product that reads them."""
 
     name: ClassVar[str] = "FoldInputScale"
     ort_names: ClassVar[tuple[str, ...]] = ()

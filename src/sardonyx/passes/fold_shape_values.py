@@ -120,7 +120,7 @@ def _write_shape(g: Rewriter, node: Node, report: ShapeReport) -> bool | Reject:
 def literal_shape(given: Sequence[Dim], wanted: Known | Sequence[Dim], allowzero: bool = True) -> list[int] | Reject:
     """A shape for Reshape (without allowzero) that means `wanted` for a tensor of shape `given`, whatever the sizes are.
 
-    0 copies the size at the same place, and one size may be left to be computed, if no other size can be zero: otherwise it
+    0 copies the size at the same position, and one size may be left to be computed, if no other size can be zero: otherwise it
     could be anything. An element of `wanted` may be -1; with `allowzero` a 0 in it is an empty dimension. Without, a size that
     turns out to be zero means that of the input, and no literal says the same.
     """

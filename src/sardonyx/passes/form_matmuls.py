@@ -63,7 +63,7 @@ class FormGemm(Rule[_Sum]):
 
 @dataclass(frozen=True)
 class AbsorbTransposesInGemm(Rule[tuple[int, ...]]):
-    """Gemm reads matrices either way."""
+    """Transposes of matrices before a Gemm become its transA and transB."""
 
     name: ClassVar[str] = "AbsorbTransposesInGemm"
     ort_names: ClassVar[tuple[str, ...]] = ("GemmTransposeFusion",)

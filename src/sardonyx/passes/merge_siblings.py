@@ -1,4 +1,4 @@
-"""One product for several of the same input with constant weights.
+"""Merge matrix products of one input with constant weights into one wider product.
 
     q = MatMul(x, wq: f32[64,8]); k = MatMul(x, wk: f32[64,8])    =>   q, k = Split(MatMul(x, [wq, wk]))
 
@@ -22,7 +22,7 @@ from sardonyx.passes.rewriter import Rewriter
 
 @dataclass(frozen=True)
 class MergeSiblings:
-    """Products of one value, side by side."""
+    """Merge products of one value into one, and split its result."""
 
     name: ClassVar[str] = "MergeSiblings"
     ort_names: ClassVar[tuple[str, ...]] = ()

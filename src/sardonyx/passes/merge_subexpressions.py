@@ -1,4 +1,4 @@
-"""Compute equal things once.
+"""Common subexpressions: equal nodes are computed once.
 
     a = Relu(x); b = Relu(x)      =>   readers of b read a
 

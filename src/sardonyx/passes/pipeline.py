@@ -252,7 +252,7 @@ def _operators(model: Model) -> set[str]:
 def run_stage(stage: Stage, model: Model, check: bool) -> Iterator[PassReport]:
     """Run passes in turn until none of them finds anything to do; one that has seen the model as it is does not run again."""
     changes = 0
-    seen: dict[int, int] = {}  # by place in the stage: the number of changes when it last ran and found nothing
+    seen: dict[int, int] = {}  # by position in the stage: the number of changes when it last ran and found nothing
     present, counted_at = _operators(model), 0
     for number in range(stage.rounds):
         before = changes

@@ -54,7 +54,7 @@ class Reject:
 
 
 class Rule(Generic[M]):
-    """A pass that rewrites one place at a time. `roots` names the operators (of ONNX) a pattern can end with."""
+    """A pass that rewrites one match at a time. `roots` names the operators (of ONNX) a pattern can end with."""
 
     name: ClassVar[str]
     ort_names: ClassVar[tuple[str, ...]] = ()

@@ -100,7 +100,7 @@ def owners(shared: Mapping[int, int]) -> dict[int, int]:
 
 
 class Stack:
-    """The order of a plan without its offsets."""
+    """A memory plan without its offsets: which buffers each one lies above, so that it can be laid out anew for other sizes."""
 
     def __init__(self, order: list[tuple[int, tuple[int, ...]]]) -> None:
         self.order = order  # from the bottom up: a buffer, and those it rests on

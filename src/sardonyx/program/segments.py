@@ -37,7 +37,7 @@ class BoundView(NamedTuple):
 
 
 class SegmentOperand(NamedTuple):
-    """What a call reads, or a program gives out: nothing, an entry of the frame, a place, a constant that only Python reads."""
+    """What a call reads or a program returns: nothing, an entry of the frame, a view, a constant that only Python reads."""
 
     kind: int
     number: int = -1  # of the value or constant

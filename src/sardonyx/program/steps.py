@@ -159,7 +159,7 @@ Step: TypeAlias = Union[KernelStep, HostNodeStep, SizeStep]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Bad data a kernel may meet: the node it works for, and a text with places for what was `{found}` and the `{limit}`."""
+    """Bad data a kernel may meet: the node it works for, and a text with fields for what was `{found}` and the `{limit}`."""
 
     node: str
     text: str

@@ -83,7 +83,7 @@ class _Writer:
         return len(self.data)
 
     def table(self, fields: int) -> int:
-        """A table of `fields` four-byte fields, its description in front; the place of the first field is 4 further."""
+        """A table of `fields` four-byte fields, its description in front; the first field is 4 further."""
         self.align(4)
         vtable = len(self.data)
         self.data += struct.pack(f"<HH{fields}H", 4 + 2 * fields, 4 + 4 * fields, *(4 + 4 * index for index in range(fields)))

@@ -115,7 +115,7 @@ class _Plan:
 
 
 class ArenaLayout:
-    """The places of some of a program's buffers, which share an arena."""
+    """Offsets of some of a program's buffers, which share an arena."""
 
     def __init__(self, image: ProgramImage, members: Sequence[int], workers: int = 1) -> None:
         inside = frozenset(members)

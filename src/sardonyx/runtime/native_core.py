@@ -225,7 +225,7 @@ class NativeCore:
             context.table[self._address_slots] = context.bases[self._address_buffers] + context.dims[self._address_offsets]
 
     def raise_fault(self, context: RunMemory) -> None:
-        """Raise what kernels reported in the run before, if anything: of several places the first, on any number of workers."""
+        """Raise what kernels reported in the run before, if anything: the first bad element, on any number of workers."""
         if self.image.faults and context.faults[1]:
             _, code, _, found, limit = context.faults.tolist()
             context.faults[:] = 0

@@ -73,7 +73,7 @@ class _Stack:
     backwards: bool
 
     def at(self, iteration: int) -> int:
-        """The place of the slice an iteration writes."""
+        """The position of the slice an iteration writes."""
         return self.capacity - 1 - iteration if self.backwards else iteration
 
 

@@ -1,4 +1,4 @@
-"""A pool whose workers wait in Python, by locks: for systems whose own ways of waiting nobody has written down yet.
+"""A pool whose workers wait in Python, by locks: for systems without a driver of their own (`codegen.drivers`).
 
 A job is a native function that every worker calls with its number. It begins by opening a lock for each worker, and is over when
 each has opened another one; in between the workers meet at native barriers, as everywhere.

@@ -47,7 +47,7 @@ _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the one
 
 
 class CacheEntry:
-    """Where the program of a model and some settings is saved."""
+    """The entry of the cache for a model and some settings: its key, and the files it depends on."""
 
     def __init__(self, folder: str, source: str | bytes | memoryview, data_folder: str, settings: str) -> None:
         self.folder = folder
@@ -339,7 +339,7 @@ class LoadedProgram:
 def open_saved(
     entry: CacheEntry, workers: int, spinning: bool, open_full: Callable[[], Any]
 ) -> SavedModel | SavedSpecialisations | None:
-    """The model saved at a place; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
+    """The model saved under an entry; None if there is none. `open_full` compiles it, for what the saved programs cannot do."""
     file = None if entry.is_new or entry.key is None else read(entry)
     if file is None:
         return None

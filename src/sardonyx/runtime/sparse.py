@@ -22,7 +22,7 @@ from sardonyx.runtime.devices import OrtDevice, require_cpu
 
 
 class OrtSparseFormat(OrtEnum):
-    """How the places of the values are written down."""
+    """How the indices of the values are stored."""
 
     ORT_SPARSE_UNDEFINED = 0
     ORT_SPARSE_COO = 1
@@ -31,7 +31,7 @@ class OrtSparseFormat(OrtEnum):
 
 
 class SparseCooView:
-    """The places of a COO tensor's values."""
+    """The indices of a COO tensor's values."""
 
     def __init__(self, indices: Array) -> None:
         self._indices = indices
@@ -42,7 +42,7 @@ class SparseCooView:
 
 
 class SparseCsrView:
-    """The places of a CSR tensor's values."""
+    """The indices of a CSR tensor's values."""
 
     def __init__(self, inner: Array, outer: Array) -> None:
         self._inner = inner
@@ -58,7 +58,7 @@ class SparseCsrView:
 
 
 class SparseBlockSparseView:
-    """The places of a block-sparse tensor's blocks."""
+    """The indices of a block-sparse tensor's blocks."""
 
     def __init__(self, indices: Array) -> None:
         self._indices = indices
@@ -184,19 +184,19 @@ class SparseTensor:
         return self._values
 
     def as_coo_view(self) -> SparseCooView:
-        """The places, if this is COO."""
+        """The indices, if this is COO."""
         if not isinstance(self._view, SparseCooView):
             raise RuntimeError("This sparse tensor does not contain COO format")
         return self._view
 
     def as_csrc_view(self) -> SparseCsrView:
-        """The places, if this is CSR."""
+        """The indices, if this is CSR."""
         if not isinstance(self._view, SparseCsrView):
             raise RuntimeError("This sparse tensor does not contain CSR(C) format")
         return self._view
 
     def as_blocksparse_view(self) -> SparseBlockSparseView:
-        """The places, if this consists of blocks."""
+        """The indices, if this consists of blocks."""
         if not isinstance(self._view, SparseBlockSparseView):
             raise RuntimeError("This sparse tensor does not contain BlockSparse format")
         return self._view
@@ -206,7 +206,7 @@ class SparseTensor:
     get_blocksparse_data = as_blocksparse_view
 
     def format(self) -> OrtSparseFormat:
-        """How the places are written down."""
+        """How the indices are written down."""
         if isinstance(self._view, SparseCooView):
             return OrtSparseFormat.ORT_SPARSE_COO
         if isinstance(self._view, SparseCsrView):

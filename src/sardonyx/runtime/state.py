@@ -48,7 +48,7 @@ class _Memory:
 
 
 class StateSet:
-    """The states of one line of runs, by identity."""
+    """The state buffers that a series of runs shares, by identity."""
 
     def __init__(self) -> None:
         self._memories: dict[str, _Memory] = {}

@@ -4,10 +4,10 @@ One store serves every program of the process: those of a session (its bodies, s
 other sessions of the same file. An array is found by the key of its constant (`program.constants`): a hit skips the packing, not
 only the memory. Arrays are read-only; a store does not keep them: an array ends with the last program that uses it.
 
-    shared_store()                  sources are told apart by place in an unchanged file: costs nothing
+    shared_store()                  sources are told apart by file and range, if unchanged: costs nothing
     WeightStore(by_content=True)    also shares equal weights of different files: their bytes are digested once
     WeightStore(keeps=True)         keeps what was made, for sessions to come
-    WeightStore(levels=[folder])    asks other places (a file of packed weights) before it packs, and hands them what it packed
+    WeightStore(levels=[folder])    asks other levels (a file of packed weights) before it packs, and hands them what it packed
 
 Packing is streamed: a large source is packed in blocks, and its pages leave memory behind it. Saved programs hand in the arrays
 of their file (`mapped_file.shared_arrays`), so that compiling the same model for another set of fetched values packs nothing.
@@ -35,13 +35,13 @@ _OBJECT: Final = "object:"  # begins a key that says nothing to another session
 
 
 class Level(Protocol):
-    """A further place for packed arrays, as a file beside the model. Keys are digests of contents, target and transform."""
+    """More storage for packed arrays, as a file beside the model. Keys are digests of contents, target and transform."""
 
     def get(self, key: str) -> Array | None:
         """The array kept under a key; None if there is none, or if it is damaged."""
 
     def put(self, key: str, array: Array) -> None:
-        """Keep an array, if the place takes any."""
+        """Keep an array, if the level takes any."""
 
 
 class WeightStore:

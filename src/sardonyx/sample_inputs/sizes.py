@@ -2,10 +2,10 @@
 
     images: f32[batch,3,height,width]     with a Concat of two strides   ->  batch = 1, height = width = 224
 
-A dimension has a kind, by its name or its place (batch, side of a picture, sequence, past, features, channels), with usual sizes.
-Shape inference over the whole graph with sizes put in says which node refuses them first; then the sizes this node depends on are
-changed until it accepts them, dimensions of one kind together before each alone. Candidates are the usual sizes, the sizes that
-constants of the model have, and small numbers.
+A dimension has a kind, by its name or its position (batch, side of a picture, sequence, past, features, channels), with usual
+sizes. Shape inference over the whole graph with sizes put in says which node refuses them first; then the sizes this node depends
+on are changed until it accepts them, dimensions of one kind together before each alone. Candidates are the usual sizes, the sizes
+that constants of the model have, and small numbers.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def _is_sum(key: str, inputs: Iterable[Value]) -> bool:
 
 
 def _kind(value: Value, dims: Sequence[Dim | None], axis: int, key: str) -> Kind:
-    """What a dimension is, by its name if it has one that says so, else by its place."""
+    """What a dimension is, by its name if it has one that says so, else by its position."""
     if not key.endswith("]"):
         for pattern, kind in _NAMES:
             if re.search(pattern, key.lower()):

@@ -105,7 +105,7 @@ def pool(results: Dim, operations: Dim) -> Dim:
 
 
 def max_indices(results: Dim, taps: int) -> Dim:
-    """The largest of a window, and its place."""
+    """The largest of a window, and its index."""
     return results * (10 + 2 * taps)
 
 
@@ -140,7 +140,7 @@ def starts(counts: Dim) -> Dim:
 
 
 def nonzero_indices(elements: Dim) -> Dim:
-    """The places of elements that are not zero."""
+    """The indices of elements that are not zero."""
     return elements * 2
 
 

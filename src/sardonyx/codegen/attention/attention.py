@@ -45,7 +45,7 @@ class _Block:
 
     first: str  # query
     rows: str
-    shift: str  # from the number of a query to its place
+    shift: str  # from the number of a query to its position
     limit: str  # keys of this batch entry
     q: str
     k: str

@@ -216,7 +216,7 @@ class _ConvEmitter:
         channels.tiles.store(tile, pointers, self.operands.columns, count)
 
     def _joined(self, sums: list[str], count: int, vector: str) -> list[str]:
-        """Small tiles have several sums for each place, so that one product need not wait for the one before."""
+        """Small tiles have several sums for each pixel, so that one product need not wait for the one before."""
         while len(sums) > count:
             half = len(sums) // 2
             sums = [self.f.let(f"fadd {vector} {a}, {b}") for a, b in zip(sums[:half], sums[half:])]

@@ -14,7 +14,7 @@ HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop o
 
 
 class Operands:
-    """The operands of an epilogue over a blocked result: where each lies at a place of it."""
+    """The operands of an epilogue over a blocked result: their addresses at any position of it."""
 
     def __init__(self, epilogue: Epilogue, function: FunctionBuilder, operands: Sequence[MemRef], dense: int | None) -> None:
         """`operands` are the loaded arguments; `dense` is how far stored pixels are apart, if that is known."""
@@ -137,7 +137,7 @@ def maximum(f: FunctionBuilder, a: str, b: str | int) -> str:
 
 
 def inside(f: FunctionBuilder, first: str, dilation: str, size: str, count: str | int) -> tuple[str, str]:
-    """Which of `count` places first, first + dilation, ... lie in 0 .. size: from one number up to another."""
+    """Which of `count` positions first, first + dilation, ... lie in 0 .. size: from one number up to another."""
     less = f.sub(dilation, "1")
     low = maximum(f, f.let(f"sdiv i64 {f.sub(less, first)}, {dilation}", "i"), 0)
     high = f.min(f.let(f"sdiv i64 {f.add(f.sub(size, first), less)}, {dilation}", "i"), count)

@@ -1,7 +1,7 @@
 """Counting and collecting elements that are not zero -> LLVM.
 
-Places of a chunk are collected on the stack without branches: each place is written, but the next one only stays behind it if the
-element is not zero. Coordinates then follow from row to row without divisions.
+Positions of a chunk are collected on the stack without branches: each position is written, but the next one only stays behind it
+if the element is not zero. Coordinates then follow from row to row without divisions.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _store(f: FunctionBuilder, row: str, column: str, stride: str, value: str) -
 
 
 def _collect(f: FunctionBuilder, kind: str, source: str, first: str, stop: str, collected: str) -> str:
-    """Places from `first` to `stop` whose elements are not zero go to the stack; how many there are."""
+    """Positions from `first` to `stop` whose elements are not zero go to the stack; how many there are."""
     each = f.loop(first, stop, 1, [("i64", "0")])
     f.line(f"store i64 {each.index}, ptr {f.element(collected, 'i64', each.carry[0])}, align 8")
     found = _is_set(VectorEmitter(f, 1), f.element(source, memory_type(kind), each.index), kind)
@@ -112,7 +112,7 @@ def _collect(f: FunctionBuilder, kind: str, source: str, first: str, stop: str, 
 def _coordinates(
     f: FunctionBuilder, sizes: list[str], collected: str, count: str, first: str, targets: list[tuple[str, str, str]]
 ) -> None:
-    """Write the coordinates of places in ascending order: `end` is where the row of the last one ends."""
+    """Write the coordinates of positions in ascending order: `end` is where the row of the last one ends."""
     length = sizes[-1]
     rest = f.let(f"udiv i64 {first}, {length}", "i")
     end = f.mul(f.add(rest, 1), length)

@@ -1,4 +1,4 @@
-"""Gathers and scatters -> LLVM: every index is checked before its place is touched."""
+"""Gathers and scatters -> LLVM: every index is checked before it is used."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sardonyx.kernel.expr import BITS, Expr, binary, load
 from sardonyx.kernel.indexing.indexing import CHUNK, ROW_PIECE, IndexKernel
 from sardonyx.target.target import Target
 
-_TOGETHER = 4  # places whose indices are checked at once
-_COLUMN = 1 << 40  # the first index of all places is looked at before the second: how far apart their positions count
+_TOGETHER = 4  # positions whose indices are checked at once
+_COLUMN = 1 << 40  # the first index of all positions is looked at before the second: how far apart their positions count
 
 
 def emit_index_kernel(kernel: IndexKernel, name: str, target: Target) -> FunctionBuilder:
@@ -79,7 +79,7 @@ class _IndexEmitter:
         f.end(unit)
 
     def _element(self, offsets: list[str], start: str, count: str) -> None:
-        """Check the indices of one place and move what is there."""
+        """Check the indices of one position and move what is there."""
         f, k = self.f, self.k
         skip = f.fresh("skip")
         near, far = offsets[0], offsets[1]
@@ -92,7 +92,7 @@ class _IndexEmitter:
         f.label(skip)
 
     def _chunk(self, offsets: list[str], start: str, stop: str) -> None:
-        """Places along the last parallel axis: a few at a time while all their indices are good, one by one otherwise."""
+        """Positions along the last parallel axis: a few at a time while all their indices are good, one by one otherwise."""
         f, axis = self.f, self.k.parallel - 1
         whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-_TOGETHER}", "i"))
         kinds = [self.element, self.element, *(memory_type(self.k.index) for _ in self.index)]
@@ -132,7 +132,7 @@ class _IndexEmitter:
         return [self.f.add(offset, self.f.mul(index, stride)) for offset, stride in zip(offsets, strides)]
 
     def _checked(self, number: int, offset: str, skip: str) -> str:
-        """An index counted from the front; a bad one is reported and its place skipped."""
+        """An index counted from the front; a bad one is reported and its position skipped."""
         f, limit = self.f, self.limits[number]
         found, counted, inside = self._counted(number, f.element(self.index[number], memory_type(self.k.index), offset))
         good, bad = f.fresh("good"), f.fresh("bad")

@@ -3,7 +3,7 @@
 for unit in begin .. end:                      (batch entry, channel, plane, row)
   for column of results:
     for plane, row, column of the window inside the image, in order:
-      keep the value and its place if it is the first one, greater, or NaN where none was before
+      keep the value and its index if it is the first one, greater, or NaN where none was before
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr, load, unary
 from sardonyx.kernel.pool.pool import MaxIndicesKernel
 from sardonyx.target.target import Target
 
-_STRAIGHT: Final = 27  # places of a window up to which they are written one by one
+_STRAIGHT: Final = 27  # taps of a window up to which they are written one by one
 
 
 def emit_max_indices(kernel: MaxIndicesKernel, name: str, target: Target) -> FunctionBuilder:
-    """The function of maxima with their places."""
+    """The function of maxima with their indices."""
     function = FunctionBuilder(name, KERNEL_PARAMETERS)
     _MaxIndicesEmitter(kernel, function).emit()
     return function
@@ -133,7 +133,7 @@ class _MaxIndicesEmitter:
         return convert(self.e, self.e.load(pointer, k.source), k.source, k.type)
 
     def _window(self, x: str, starts: list[str], ranges: list[tuple[str, str]]) -> tuple[str, str]:
-        """The greatest element of a window and its place in the picture; -1 if the window has none."""
+        """The greatest element of a window and its index in the picture; -1 if the window has none."""
         f, e, k = self.f, self.e, self.k
         carried = [(e.type(k.type), self.nothing), ("i64", "-1")]
         offset, number = "0", "0"

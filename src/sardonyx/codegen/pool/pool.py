@@ -78,7 +78,7 @@ class _PoolEmitter:
         return self.f.element(base, kind, offset)
 
     def _down(self, first_plane: str, first_row: str, planes: tuple[str, str], rows: tuple[str, str]) -> str:
-        """How many kernel planes times rows count in a mean, in every lane; with known columns, how many places."""
+        """How many kernel planes times rows count in a mean, in every lane; with known columns, how many positions."""
         f, a, k = self.f, self.a, self.k
         if k.whole:
             return constant(k.type, k.kernel[0] * k.kernel[1] * k.kernel[2], self.lanes)
@@ -162,7 +162,7 @@ class _PoolEmitter:
         return self.f.let(f"add <{self.lanes} x i32> {start}, <{lanes}>")
 
     def _inside(self, positions: str, size: str) -> str:
-        """Which places lie in 0 .. size."""
+        """Which positions lie in 0 .. size."""
         limit = self.e.splat(self.f.let(f"trunc i64 {size} to i32"), "i32")
         return self.f.let(f"icmp ult <{self.lanes} x i32> {positions}, {limit}", "m")
 

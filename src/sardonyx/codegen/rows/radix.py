@@ -1,4 +1,4 @@
-"""Sorting words on the way to LLVM: a word has a key in its upper half and the place it came from in its lower one.
+"""Radix sort of words -> LLVM: a word has a key in its upper half and the index it came from in its lower one.
 
 Words are sorted by one byte of the key after the other, the last byte first; that keeps words with equal keys in their order. A
 byte that is the same in all words costs one look at them.
@@ -55,7 +55,7 @@ class Words:
         return high if self.type == "i64" else self.f.let(f"trunc {self.type} {high} to i64")
 
     def index_of(self, word: str) -> str:
-        """The place of a word."""
+        """The index of a word."""
         low = word if self.type == "i64" else self.f.let(f"trunc {self.type} {word} to i64")
         return low if self.index_bits == 64 else self.f.let(f"and i64 {low}, {(1 << self.index_bits) - 1}")
 

@@ -4,7 +4,7 @@ for row:
   for i in row:        words[i] = key, i;  count the leading bits of the keys
   few wanted:          keep the words whose leading bits are not beyond those of the last one wanted
   sort the words
-  for i in k:          places[i] = place in words[i];  values[i] = row[places[i]]
+  for i in k:          indices[i] = index in words[i];  values[i] = row[indices[i]]
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
     source, indices, result = a["source"], a["indices"], a["target"]
     weights = a["weights"] if kernel.weighted else ""
     chunks = f.let(f"udiv i64 {f.add(points, CHUNK - 1)}, {CHUNK}", "i")
-    lanes = target.lanes_of(64)  # places are 64 bits wide
+    lanes = target.lanes_of(64)  # indices are 64 bits wide
     unit = f.loop("%begin", "%end")
     first = f.mul(f.let(f"urem i64 {unit.index}, {chunks}", "i"), CHUNK)
     plane = f.let(f"udiv i64 {unit.index}, {chunks}", "i")
@@ -52,7 +52,7 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
 
 
 def _gathered(e: VectorEmitter, base: str, indices: str, kind: str) -> str:
-    """The elements at some places, 0 for those below zero."""
+    """The elements at some indices, 0 for those below zero."""
     f, element, lanes = e.f, memory_type(kind), e.lanes
     align = max(BITS[kind] // 8, 1)
     if lanes > 1:

@@ -7,7 +7,7 @@ A message is a row of fields, each a tag (field number * 8 + wire type) and its 
     wire type 2   a length, then that many bytes                        22 02 6f 6b        field 4 = "ok"
     wire type 3   a group up to the matching wire type 4; nobody writes them any more, they are skipped
 
-Reading makes no objects but numbers: `fields` gives the place of each content in the one buffer all messages lie in. Whatever
+Reading makes no objects but numbers: `fields` gives the range of each content in the one buffer all messages lie in. Whatever
 does not fit raises WireError with the offset; `schema.locate` turns the offset into a path of field names.
 """
 

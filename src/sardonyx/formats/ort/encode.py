@@ -66,7 +66,7 @@ class TableOut:
         self._fields.append((slot, _OFFSET, _Raw(content)))
 
     def layout(self) -> tuple[bytes, int, int, list[tuple[int, str, Any]]]:
-        """The vtable, the size of the table, its alignment, and its fields with their places in it."""
+        """The vtable, the size of the table, its alignment, and its fields with their positions in it."""
         offset, alignment = 4, 4
         slots = [0] * (1 + max((slot for slot, _, _ in self._fields), default=-1))
         placed = []

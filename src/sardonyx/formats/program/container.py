@@ -2,7 +2,7 @@
 
     header      magic, version, number of tables, lengths of record and file, checksums of record and header
     record      directory ── tables of 64-bit integers ── texts ── bytes
-    contents    large pieces, aligned, which the record's tables tell the places of
+    contents    large pieces, aligned, which the record's tables tell the positions of
 
 Everything is little-endian, every position counts from the beginning of the part it lies in. A reader gets the tables with all
 their integers within the limits that the schema states, or `FormatError` with the reason; it never reads outside of the file.

@@ -42,7 +42,7 @@ TABLES: Final[Schema] = {
     "states": (47, ("text", "text")),  # for each row of `state`: what it holds, element type
     # Code and constants
     "objects": (50, (COUNT, COUNT)),  # span of the record's bytes
-    # buffer, element type, span of `constant_shapes`, key in a weight store, place among the contents, bytes, checksum
+    # buffer, element type, span of `constant_shapes`, key in a weight store, position among the contents, bytes, checksum
     "constants": (51, ("buffer", "text", COUNT, COUNT, "text", "content?", COUNT, COUNT)),
     "constant_shapes": (52, (COUNT,)),
     # Description of the model (see `description`)

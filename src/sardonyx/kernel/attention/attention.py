@@ -7,10 +7,10 @@
     O := O / (sum of the exponentials)
 
 `score` is an expression of the product (`accumulator`), of operands (masks, biases: loads with a stride for batch entry, head,
-query and key) and of the places `query()` and `key()`; minus infinity takes a key out. A row without any key gives zeros.
-Keys are also left out by numbers, and then never read: a query at place p sees keys from p - left to p + right, and only as many
-as there are for its batch entry. Its place is its number plus `offset`; if batch entries have lengths of their own, queries are
-the last ones of each, or stand where `first_positions` say (those behind the end count as the last).
+query and key) and of the positions `query()` and `key()`; minus infinity takes a key out. A row without any key gives zeros.
+Keys are also left out by numbers, and then never read: a query at position p sees keys from p - left to p + right, and only as
+many as there are for its batch entry. Its position is its number plus `offset`; if batch entries have lengths of their own,
+queries are the last ones of each, or stand where `first_positions` say (those behind the end count as the last).
 
 K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. Query heads share key heads
 in groups.

@@ -36,7 +36,7 @@ def blocked_operands(epilogue: Epilogue) -> Field:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvKernel:
-    """What decides the code of a convolution. `sets` groups of `vectors` blocks make the output channels of one group."""
+    """All that decides the code of a convolution. `sets` groups of `vectors` blocks make the output channels of one group."""
 
     block: int  # lanes: output channels in a vector
     vectors: int

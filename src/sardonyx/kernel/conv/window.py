@@ -1,4 +1,4 @@
-"""Kernels whose lanes stay apart: depthwise and lane-grouped convolution, and pools, over blocked activations.
+"""Depthwise and lane-grouped convolutions, and pools, over blocked activations: kernels that never add up different lanes.
 
 Every output vector is made of the input vectors of its window, lane by lane:
 
@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowKernel:
-    """What decides the code."""
+    """All that decides the code of a depthwise convolution or a pool over blocked activations."""
 
     kind: WindowKind
     block: int

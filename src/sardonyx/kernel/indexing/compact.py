@@ -2,10 +2,10 @@
 
     count    counts[u]  :=  how many elements of chunk u are not zero
     starts   starts[u]  :=  counts[0] + ... + counts[u - 1];    starts[chunks] := total  :=  the sum of all
-    places   target[axis, starts[u] : starts[u + 1]]  :=  where the elements of chunk u that are not zero stand, in order
+    indices   target[axis, starts[u] : starts[u + 1]]  :=  where the elements of chunk u that are not zero stand, in order
 
 The results are in row-major order whatever the number of workers: every chunk knows where its own begin. The target's size is
-known between the second and the third. The elements are an input, which somebody may change in between: `places` writes as many
+known between the second and the third. The elements are an input, which somebody may change in between: the third writes as many
 as were counted, whatever it finds then; what is missing is 0.
 
 The elements lie without gaps. The parallel range counts chunks, for starts it is 1.
@@ -19,7 +19,7 @@ from typing import Final
 from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor
 
-CHUNK: Final = 1024  # elements; their places are collected on the stack
+CHUNK: Final = 1024  # elements; their indices are collected on the stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class CountKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartsKernel:
-    """Adds up counts."""
+    """Prefix sums of the counts: where the elements of each chunk begin in the result."""
 
     @property
     def key(self) -> str:

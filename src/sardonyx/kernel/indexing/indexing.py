@@ -1,12 +1,12 @@
-"""Reading and writing at places that indices name.
+"""Reading and writing at positions that indices name.
 
-    gather    near[p]  :=  far[p + indices(p)]           for every place p
-    scatter   far[p + indices(p)]  :=  near[p]           or combined with what is there, the places in order
+    gather    near[p]  :=  far[p + indices(p)]           for every position p
+    scatter   far[p + indices(p)]  :=  near[p]           or combined with what is there, the positions in order
 
 An index counts along an axis of `far` whose stride is its `stride`; negative ones count from the end. One that is out of range is
-reported as a fault and its place is left out: nothing outside is read or written.
+reported as a fault and its position is left out: nothing outside is read or written.
 
-Axes: `parallel` ones, on which different places never meet in one element of `far`; `ordered` ones, walked in order by
+Axes: `parallel` ones, on which different positions never meet in one element of `far`; `ordered` ones, walked in order by
 one worker; and with `rows` a last axis along which both sides are consecutive and the indices are the same, moved in pieces.
 """
 
@@ -24,7 +24,7 @@ Direction: TypeAlias = Literal["gather", "scatter"]
 Combine: TypeAlias = Literal["", "add", "mul", "min", "max", "and", "or"]
 
 ROW_PIECE = 4096  # elements of a row that make one unit of work
-CHUNK = 1024  # places on the last parallel axis that make one unit, if there are no rows and no ordered axes
+CHUNK = 1024  # positions on the last parallel axis that make one unit, if there are no rows and no ordered axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class IndexKernel:
     direction: Direction
     type: str
     index: str  # type of the indices
-    indices: int  # how many a place has
+    indices: int  # how many a position has
     parallel: int
     ordered: int
     rows: bool

@@ -6,7 +6,7 @@ windows count in a mean is the same for all rows and is found out once for each 
 
 The parallel range counts rows of results.
 
-Maxima whose places are asked for have a kernel of their own: results and places without gaps, windows one by one.
+A max pool whose indices are asked for has a kernel of its own: results and indices without gaps, windows one by one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def row_reach(columns: int, stride: int, dilation: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolKernel:
-    """What decides the code."""
+    """All that decides the code of a pool over images in plain order."""
 
     kind: PoolKind
     source: str  # type of the input
@@ -42,9 +42,9 @@ class PoolKernel:
     # Of planes, rows and columns:
     kernel: tuple[int, int, int]
     stride: tuple[int, int, int]  # from one window to the next
-    dilation: tuple[int, int, int]  # from one place of a window to the next
+    dilation: tuple[int, int, int]  # from one tap to the next
     padded: bool  # average: padding counts
-    whole: bool  # average: all places of all windows count
+    whole: bool  # average: all taps of all windows count
     epilogue: Epilogue
 
     @cached_property
@@ -70,7 +70,7 @@ class PoolKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxIndicesKernel:
-    """What decides the code of maxima with their places."""
+    """All that decides the code of a max pool that also gives the indices of its maxima."""
 
     source: str
     type: str
@@ -88,7 +88,7 @@ class MaxIndicesKernel:
         """What it is called with."""
         return Arguments(
             *map(number, POOL_NUMBERS),
-            numbers("numbering", 3),  # how far places on neighbouring planes, rows and columns are apart, as they are numbered
+            numbers("numbering", 3),  # from one plane, row and column to the next, as indices are counted
             tensor("x", 5),
             address("values"),
             address("indices"),

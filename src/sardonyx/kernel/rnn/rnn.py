@@ -65,7 +65,7 @@ def running() -> Expr:
 
 @dataclass(frozen=True)
 class RecurrentPass:
-    """One pass over the hidden units."""
+    """One pass over the hidden units: a slot times the weights gives the gates, of which expressions are computed and stored."""
 
     source: int  # slot whose product with the weights is taken
     gates: int

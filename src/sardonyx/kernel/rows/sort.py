@@ -1,7 +1,7 @@
 """The first k elements of rows in sorted order, and where they were, for any k.
 
 Every element becomes an unsigned key that compares as the element does (NaN counts as greater than every number, both zeros are
-equal), with its place behind it in one word. If few are wanted, those that the leading bits of the key rule out are dropped. The
+equal), with its index behind it in one word. If few are wanted, those that the leading bits of the key rule out are dropped. The
 rest is sorted by one byte of the key after the other; that keeps equal elements in their order.
 
 The parallel range counts rows.
@@ -17,7 +17,7 @@ from sardonyx.ir.dims import Dim, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 from sardonyx.kernel.expr import BITS
 
-LONGEST: Final = (1 << 32) - 1  # row whose places fit next to a key of 32 bits
+LONGEST: Final = (1 << 32) - 1  # row whose indices fit next to a key of 32 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class SortKernel:
 
     @property
     def index_bits(self) -> int:
-        """How many bits of a word hold the place."""
+        """How many bits of a word hold the index."""
         return 32 if self.bits <= 32 else 64
 
     @property

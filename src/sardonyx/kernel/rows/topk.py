@@ -1,7 +1,7 @@
 """The first k elements of rows in sorted order, and where they were.
 
 A row keeps its best elements so far in the result itself, sorted: an element that is better than the last of them is moved up to
-its place. NaN counts as greater than every number; equal elements stay in their order. In rows without gaps (`unit`) a vector of
+its index. NaN counts as greater than every number; equal elements stay in their order. In rows without gaps (`unit`) a vector of
 elements none of which is better is passed over at once.
 
 The parallel range counts rows.

@@ -1,11 +1,11 @@
 """Weighted sums of a few elements along one axis: one step of a linear or cubic resize.
 
-    target[o..., j, i]  :=  sum over t of weights[j, t] * source[o..., places[j, t], i]
+    target[o..., j, i]  :=  sum over t of weights[j, t] * source[o..., indices[j, t], i]
 
 A weight of zero takes no part, so that an infinity next door does not become NaN. With `rows` the axis i is consecutive on both
 sides and its elements are worked on together; else it has one element.
 
-The parallel range counts points of all outer places with `rows`, outer places without.
+The parallel range counts points of all outer indices with `rows`, outer indices without.
 """
 
 from __future__ import annotations

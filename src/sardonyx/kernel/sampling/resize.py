@@ -17,7 +17,10 @@ TABLES: Final = ("row_indices", "row_shares", "column_indices", "column_shares")
 
 @dataclass(frozen=True, kw_only=True)
 class ResizeKernel:
-    """With `factors` (rows, columns) every pixel is repeated so often and there are no tables."""
+    """All that decides the code of a resize of blocked activations.
+
+    With `factors` (rows, columns) every pixel is repeated so often and there are no tables.
+    """
 
     block: int
     blend: bool

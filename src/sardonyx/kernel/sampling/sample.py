@@ -1,8 +1,8 @@
-"""Weighted sums of elements at any places of images: the second half of a GridSample or RoiAlign.
+"""Weighted sums of elements at any indices of images: the second half of a GridSample or RoiAlign.
 
-    target[n, c, p]  :=  sum over t of weights[n, t, p] * source[n * image_stride + c, places[n, t, p]]
+    target[n, c, p]  :=  sum over t of weights[n, t, p] * source[n * image_stride + c, indices[n, t, p]]
 
-A place below zero lies outside and counts as an element that is 0. Without weights there is one place, whose element is taken as
+An index below zero lies outside and counts as an element that is 0. Without weights there is one index, whose element is taken as
 it is. All tensors lie without gaps.
 
 The parallel range counts chunks of points, of all images and channels.

@@ -92,7 +92,7 @@ class _Grouped:
         return [self.ctx.part(packed, 1, start, count) for start, count in starts]
 
     def lower(self) -> None:
-        """Places, rotation, cache, attention."""
+        """Positions, rotation, cache, attention."""
         ctx = self.ctx
         first_positions = self._first_positions()
         if input_at(self.node, 3) is None:  # then everything is a prompt
@@ -135,7 +135,7 @@ class _Grouped:
         first_positions = index_tensor(
             ctx, (self.batch,), views, select(wrong, const(FAR_AWAY, "i64"), position), "first_positions"
         )
-        # Where there is nothing to append, nobody else would look at the places.
+        # Where there is nothing to append, nobody else would look at the positions.
         nothing = ctx.scratch(dtypes.INT8, (self.batch,), "nothing")
         one = ctx.literal(np.zeros(1, np.int8))
         looked_at = index_tensor(

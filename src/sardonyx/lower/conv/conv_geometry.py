@@ -28,13 +28,13 @@ class Geometry:
 
     @property
     def taps(self) -> int:
-        """How many places a kernel has."""
+        """How many taps a window has."""
         planes, rows, columns = self.kernel
         return planes * rows * columns
 
     @property
     def pointwise(self) -> bool:
-        """Whether every output pixel is made of the input pixel at the same place."""
+        """Whether every output pixel is made of the input pixel at the same position."""
         return self.taps == 1 and set(self.stride) == {1} and set(self.pads_begin) == {0} and self.size == self.out
 
     @property

@@ -95,7 +95,7 @@ def zeros(ctx: LowerContext, block: int) -> View:
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """A blocked result on its way to a step: where its windows lie and what its epilogue reads and stores."""
+    """A result in the blocked layout that a step shall compute: the geometry of its windows, its epilogue and their operands."""
 
     ctx: LowerContext
     group: Group
@@ -120,7 +120,7 @@ class Blocks:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Blocks):
-    """One convolution on its way to a step."""
+    """One convolution to be lowered: its geometry, input, weights and epilogue."""
 
     weights: Weights
     x: View

@@ -1,6 +1,6 @@
 """Transposed convolutions as steps: one convolution for each phase.
 
-With a stride of s, the output pixels whose place leaves the same remainder modulo s meet the same places of the kernel. They are
+With a stride of s, the output pixels whose position leaves the same remainder modulo s meet the same taps of the kernel. They are
 an ordinary convolution with a stride of 1 over part of the kernel, turned around; its results lie s pixels apart.
 
     s = 2, kernel [a b c], no padding:   y[0 2 4 ...] = conv(x, [c a]);   y[1 3 5 ...] = conv(x, [b])
@@ -111,9 +111,9 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
 
 
 def _phase(phase: int, begin: int, step: int, kernel: int) -> tuple[tuple[int, ...], int]:
-    """The places of the kernel, last first, that a phase meets, and the padding before the first of them.
+    """The taps of the kernel, last first, that a phase meets, and the padding before the first of them.
 
-    Output pixel step * q + phase is at step * q + phase + begin of the full result; place k of the kernel reaches it from
+    Output pixel step * q + phase is at step * q + phase + begin of the full result; tap k of the kernel reaches it from
     input (that - k) / step.
     """
     full = phase + begin

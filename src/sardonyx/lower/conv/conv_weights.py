@@ -114,7 +114,7 @@ def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
 
 @transform("conv_transpose_phase", 1)
 def transposed_phase(w: Array, groups: int, kept_taps: tuple[tuple[int, ...], ...]) -> Array:
-    """The kernels [O, I, ...] of one phase of a transposed convolution with weights [I, O / groups, ...]: the given places."""
+    """The kernels [O, I, ...] of one phase of a transposed convolution with weights [I, O / groups, ...]: the given taps."""
     inputs, outputs = w.shape[:2]
     part = w
     for axis, chosen in enumerate(kept_taps, 2):

@@ -41,7 +41,7 @@ def scalar_input(ctx: LowerContext, node: Node, position: int) -> View:
 
 @template("Range", writes_anywhere=True)
 def range_(ctx: LowerContext, group: Group) -> None:
-    """start + place * delta, rounded once."""
+    """start + position * delta, rounded once."""
     node = root_of(group)
     output = node.outputs[0]
     name = ctx.dtype(output).name

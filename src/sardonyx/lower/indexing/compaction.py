@@ -109,7 +109,7 @@ def non_zero(ctx: LowerContext, group: Group) -> None:
 
 @template("Compress", data_dependent_sizes=True)
 def compress(ctx: LowerContext, group: Group) -> None:
-    """The chosen places, then the elements there."""
+    """The chosen positions, then the elements there."""
     node = root_of(group)
     value, output = given(node, 0), node.outputs[0]
     axis = attribute_values(node).get("axis")
@@ -124,7 +124,7 @@ def compress(ctx: LowerContext, group: Group) -> None:
 
 
 def _chosen(ctx: LowerContext, node: Node, count: Dim) -> View:
-    """The places at which the condition of a Compress holds."""
+    """The positions at which the condition of a Compress holds."""
     condition = given(node, 1)
     known = ctx.known.array(condition)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Loops whose expressions use the place they are at (`kernel.expr.index`): axes stay as they are given."""
+"""Loops whose expressions use the position they are at (`kernel.expr.index`): axes stay as they are given."""
 
 from __future__ import annotations
 

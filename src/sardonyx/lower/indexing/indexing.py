@@ -1,4 +1,4 @@
-"""Gather and Scatter operators: steps that move elements to and from places that indices name."""
+"""Gather and Scatter operators: steps that move elements to and from positions that indices name."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.target import cost
 
 _OUT_OF_RANGE: Final = "index {{found}} is out of range for axis {axis} of size {{limit}}: expected {{low}} to {{high}}"
-_SHORT: Final = 16  # places on an axis that are too few to walk along
+_SHORT: Final = 16  # positions on an axis that are too few to walk along
 FAR_AWAY: Final = 1 << 62  # an index no axis has
 
 
 @dataclass(frozen=True)
 class IndexOperand:
-    """One index of every place: where it lies (strides over the axes of the iteration), and which axis it counts."""
+    """A tensor of indices: strides over the axes of the loop, and the axis it indexes, by its size (`limit`) and stride."""
 
     view: View
     strides: tuple[Dim, ...]
@@ -54,7 +54,7 @@ def index_step(
 ) -> None:
     """A gather or scatter over an iteration space; near and far are views with their strides over it.
 
-    The `ordered` axes are those on which different places may meet in one element of `far`. Where nothing is moved, no kernel
+    The `ordered` axes are those on which different positions may meet in one element of `far`. Where nothing is moved, no kernel
     looks at the indices: NumPy does, since wrong ones are errors there, too, unless they are our own (`trusted`).
     """
     if index_operands and not trusted and not any(0 in index_operand.view.shape for index_operand in index_operands):
@@ -264,12 +264,12 @@ def _depth_known(node: Node) -> str:
         return "indices have no dimensions"
     depth, batch = indices.shape[-1], attribute_values(node).get("batch_dims") or 0
     if not isinstance(depth, int):
-        return "how many indices a place has is known only at run time"
+        return "how many indices a position has is known only at run time"
     return "" if depth + batch <= len(data.shape) and batch < len(indices.shape) else "more indices than axes"
 
 
 def _nd_index_operands(far: View, indices: View, batch: int, rest: int) -> list[IndexOperand]:
-    """A place for each column of an index tensor, over [batch and index dims..., rest...]."""
+    """A position for each column of an index tensor, over [batch and index dims..., rest...]."""
     depth = indices.shape[-1]
     assert isinstance(depth, int)
     strides = (*indices.strides[:-1], *((0,) * rest))
@@ -362,7 +362,7 @@ class _Scattered:
 
 @template("ScatterElements", "Scatter", accepts=lambda node: _elements_fit(node) or _known_reduction(node), writes_anywhere=True)
 def scatter_elements(ctx: LowerContext, group: Group) -> None:
-    """Places that differ on another axis never meet, so only the indexed axis is walked in order."""
+    """Positions that differ on another axis never meet, so only the indexed axis is walked in order."""
     node = _root(group)
     data, indices, updates = given(node, 0), given(node, 1), given(node, 2)
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
@@ -390,7 +390,7 @@ def scatter_elements(ctx: LowerContext, group: Group) -> None:
 
 @template("ScatterND", accepts=lambda node: _depth_known(node) or _known_reduction(node), writes_anywhere=True)
 def scatter_nd(ctx: LowerContext, group: Group) -> None:
-    """Updates of whole slices: within a slice places never meet, from slice to slice they may."""
+    """Updates of whole slices: within a slice positions never meet, from slice to slice they may."""
     node = _root(group)
     indices = ctx.view(given(node, 1))
     depth = indices.shape[-1]

@@ -98,7 +98,7 @@ def _accepts_layout(node: Node) -> str:
 
 
 def _write(ctx: LowerContext, value: Value, write: Callable[[View], None]) -> None:
-    """Let `write` fill a value; if its place has gaps inside a channel or block, by way of memory without."""
+    """Let `write` fill a value; if its destination has gaps inside a channel or block, by way of scratch memory."""
     target = ctx.output(value)
     if _gapless(target, slice(2, None)):
         write(target)

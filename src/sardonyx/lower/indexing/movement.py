@@ -59,7 +59,7 @@ def reshape(ctx: LowerContext, node: Node) -> bool:
 
 
 def _check_copied_sizes(ctx: LowerContext, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
-    """A computed size that turns out to be 0 copies the one at its place, which the inferred shape does not know."""
+    """A computed size that turns out to be 0 copies the one at its position, which the inferred shape does not know."""
     for axis, size in enumerate(target):
         if not isinstance(size, int):
             copied = shape[axis] if axis < len(shape) else 1

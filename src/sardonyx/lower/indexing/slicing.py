@@ -149,7 +149,7 @@ def padded(ctx: LowerContext, group: Group, before: Sequence[Dim], after: Sequen
 
 
 def _sources(ctx: LowerContext, start: Dim, width: Dim, front: Dim, size: Dim, mode: str) -> View:
-    """For each place of a border the place of the axis, counted from the first kept element, that it repeats."""
+    """For each position of a border the position of the axis, counted from the first kept element, that it repeats."""
     numbers = ctx.sizes([start - front, size - 1], "border")
     position = index(0) + load(0, "i64")
     last = load(1, "i64")

@@ -195,7 +195,7 @@ def product_into(ctx: LowerContext, group: Group, a: View, b: View, epilogue: Gr
 
 @dataclass(frozen=True)
 class Columns:
-    """B as a kernel reads it."""
+    """The right operand of a product as a kernel reads it: packed into strips of columns, or row by row."""
 
     source: Source
     view: View  # its batch axes only
@@ -205,7 +205,7 @@ class Columns:
 
 
 class Product:
-    """One product on its way to steps: shape is [*batch, rows, columns], `operand_strides` are the epilogue's strides over it."""
+    """One matrix product to be lowered: shape is [*batch, rows, columns], `operand_strides` the epilogue's strides over it."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ def _accepts(node: Node) -> str:
 
 
 def too_large(attrs: Mapping[str, Any], rank: int) -> str:
-    """Why windows are too large for the kernels, which are unrolled over their places and keep a row of them on the stack."""
+    """Why windows are too large for the kernels, which are unrolled over their taps and keep a row of them on the stack."""
     *outer, columns = attrs["kernel_shape"]
     stride, dilation = (per_axis(attrs.get(name), rank, name)[-1] for name in ("strides", "dilations"))
     most = _MOST_COLUMNS if stride <= 2 else _MOST_COLUMNS // 4  # far strides take a load for every lane

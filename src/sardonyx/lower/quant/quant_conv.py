@@ -117,7 +117,7 @@ def _convolve(
         ctx.check_equal(size, expected)
     x = _bordered(ctx, group, image, geometry.pads_begin[SPATIAL - rank :], geometry.pads_end[SPATIAL - rank :])
     pixel = x.strides[2:]
-    # Every window as a column: [batch, groups, channels of a group, places of the window, windows]
+    # Every window as a column: [batch, groups, channels of a group, taps of the window, windows]
     seen = View(
         x.buffer,
         (batch, groups, depth, *window, *out),

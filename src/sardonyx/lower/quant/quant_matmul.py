@@ -245,7 +245,7 @@ def _distance_cuts(elements: Array, origin: Array | None, axis: int) -> list[Cut
 
 @transform("centre_on_zero_point", 1, _distance_cuts)
 def _distances(elements: Array, origin: Array | None, axis: int) -> Array:
-    """The distances of elements to one zero point, or to one for each place of an axis."""
+    """The distances of elements to one zero point, or to one for each position of an axis."""
     if origin is None:
         return elements.astype(np.int32)
     shape = [1] * elements.ndim
@@ -255,7 +255,7 @@ def _distances(elements: Array, origin: Array | None, axis: int) -> Array:
 
 
 def centred(ctx: LowerContext, group: Group, value: Value, zero_point: Value | None, axis: int, into: View | None = None) -> View:
-    """The distances of a tensor's elements to their zero point: one number, or one for each place of an axis."""
+    """The distances of a tensor's elements to their zero point: one number, or one for each position of an axis."""
     known, origin = ctx.constant_data(value), ctx.constant_data(zero_point)
     rank = len(ctx.shape(value))
     others = [other for other in range(rank) if other != axis % rank]

@@ -287,7 +287,7 @@ class _Layer:
         return target
 
     def _fill(self, target: View, strides: tuple[Dim, ...], part: _Part) -> None:
-        """Steps that put weights in their place: whole blocks, then the last one. What fills it up does not matter."""
+        """Steps that pack the weights into blocks of hidden units. What fills up the last block does not matter."""
         whole, rest = divmod(self.hidden, self.lanes)
         count, depth = part.views[0].shape[1], part.views[0].shape[3]
         direction, block, gate, lane, deep = strides

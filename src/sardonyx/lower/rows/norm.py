@@ -160,7 +160,7 @@ def skip_layer_normalization(ctx: LowerContext, group: Group) -> None:
 
 
 def _along(view: View, rank: int, axis: int) -> View:
-    """One value for each place of an axis, over a shape of some rank."""
+    """One value for each position of an axis, over a shape of some rank."""
     shape: list[Dim] = [1] * rank
     strides: list[Dim] = [0] * rank
     shape[axis], strides[axis] = view.shape[0], view.strides[0]

@@ -45,7 +45,7 @@ class _NotOneAxis(Exception):
 
 
 class _NoStages(Exception):
-    """A reduction that gives places of a row cannot be made axis by axis."""
+    """A reduction that gives indices of a row cannot be made axis by axis."""
 
 
 class Rows:

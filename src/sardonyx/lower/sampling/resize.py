@@ -122,7 +122,7 @@ def resize(ctx: LowerContext, node: Node) -> bool:
 
 
 def _stays(asked: _Resize, plan: AxisPlan, size: Dim, out: Dim) -> bool:
-    """Whether every point of an axis is the element at the same place."""
+    """Whether every point of an axis is the element at the same position."""
     if size != out or _scale_of(asked, plan.axis) not in (None, 1.0):
         return False
     if isinstance(size, int):

@@ -41,7 +41,7 @@ _OF_OPEN_SIZES: Final = frozenset(
 
 @dataclass(frozen=True)
 class Table:
-    """One axis to resize: places [out] for the nearest elements, or places and weights, both [out, taps]."""
+    """One axis to resize: indices [out] of the nearest elements, or indices and weights, both [out, taps]."""
 
     axis: int
     out: Dim

@@ -1,7 +1,7 @@
 """GridSample, AffineGrid and RoiAlign; they mean what `ops/sampling/sampling.py` and `ops/sampling/vision.py` say.
 
-A GridSample first writes, for every point of the grid, the places of the elements it is made of and their weights; they are the
-same for all channels. The expressions are those of the definition, operation by operation.
+A GridSample first writes, for every point of the grid, the positions of the elements it is made of and their weights; they are
+the same for all channels. The expressions are those of the definition, operation by operation.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def grid_sample(ctx: LowerContext, group: Group) -> None:
 
 
 def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View], target: View, image_stride: Dim) -> None:
-    """Elements at places [n, taps, points], weighted if weights are given; `image_stride` leads from n to n + 1 in channels."""
+    """Elements at indices [n, taps, points], weighted if weights are given; `image_stride` leads from n to n + 1 in channels."""
     _, channels, *spatial = image.shape
     batch, taps, count = tables[0].shape
     assert isinstance(taps, int)
@@ -205,7 +205,7 @@ def _accepts_theta(node: Node) -> str:
 
 @template("AffineGrid", types={"T1": FLOATS}, accepts=_accepts_theta)
 def affine_grid(ctx: LowerContext, group: Group) -> None:
-    """Coordinates of all places of an image, times a matrix."""
+    """Coordinates of all positions of an image, times a matrix."""
     node = root_of(group)
     theta, target = ctx.view(given(node, 0)), ctx.output(node.outputs[0])
     shape = ctx.shape(node.outputs[0])
@@ -237,7 +237,7 @@ def _dot(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
 
 
 def _normalized(axis: int, length: Expr, corners: bool) -> Expr:
-    """Where a place lies between -1 and 1: those are the centres of the outermost elements, or their borders."""
+    """Where a position lies between -1 and 1: those are the centres of the outermost elements, or their borders."""
     step = index(axis).cast("f64") * 2.0
     if corners:
         return step / select(length > 1, length - 1, 1).cast("f64") - 1.0

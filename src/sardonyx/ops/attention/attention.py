@@ -141,7 +141,7 @@ def _softmax_in(scores: Array, precision: np.dtype[Any] | None) -> Array:
 
 
 def _visible(queries: int, keys: int, offset: Array, *, causal: bool, left: int, right: int) -> Array | None:
-    """Which keys a query may see, [offsets, 1, queries, keys]: query i stands at place i + offset. None: all."""
+    """Which keys a query may see, [offsets, 1, queries, keys]: query i stands at position i + offset. None: all."""
     if not causal and left < 0 and right < 0:
         return None
     positions = np.arange(queries)[:, None] + offset.reshape(-1, 1, 1, 1)
@@ -157,7 +157,7 @@ def _visible(queries: int, keys: int, offset: Array, *, causal: bool, left: int,
 
 
 def _attention_bias(mask: Array | None, allowed: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
-    """A mask (bool or additive, possibly with too few keys) and the allowed places, as one bias with four axes."""
+    """A mask (bool or additive, possibly with too few keys) and the allowed positions, as one bias with four axes."""
     bias: Array | None = None
     lowest = dtype.type(-np.inf)
     if mask is not None:

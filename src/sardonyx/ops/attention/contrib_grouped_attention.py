@@ -209,7 +209,7 @@ def _group_query_attention(
             raise ValueError("do_rotary=1 needs cos_cache and sin_cache")
         positions = before[:, None] + np.arange(length)
         if position_ids is not None:
-            # For a prompt only the first element counts: all entries start at the same place.
+            # For a prompt only the first element counts: all entries start at the same position.
             positions = (
                 position_ids if not prompt else position_ids.reshape(-1)[0] + np.broadcast_to(np.arange(length), (batch, length))
             )

@@ -158,7 +158,7 @@ class Windows:
         )
 
     def without_empty_taps(self) -> Windows:
-        """The same windows without the places of the kernel at which all of them find padding; one place always stays."""
+        """The same windows without the taps of the kernel at which all of them find padding; one tap always stays."""
         kernel, begin = [], []
         for axis, (width, dilation, before) in enumerate(zip(self.kernel, self.dilations, self.begin, strict=True)):
             last_start = max(self.out[axis] - 1, 0) * self.strides[axis]
@@ -199,12 +199,12 @@ class Windows:
         return as_strided(padded, padded.shape[:outer] + self.kernel + self.out, strides, writeable=False)
 
     def taps(self) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
-        """For each place in the kernel: its index, and the index of the padded input's elements that all windows have there."""
+        """For each tap in the kernel: its index, and the index of the padded input's elements that all windows have there."""
         for index in product(*(range(width) for width in self.kernel)):
             yield index, (..., *(self.slice_at(axis, tap) for axis, tap in enumerate(index)))
 
     def slice_at(self, axis: int, tap: int) -> slice:
-        """The elements of one padded axis that the windows have at this place of the kernel."""
+        """The elements of one padded axis that the windows have at this tap of the kernel."""
         start = tap * self.dilations[axis]
         return slice(
             start, start + (self.out[axis] - 1) * self.strides[axis] + 1 if self.out[axis] else start, self.strides[axis]

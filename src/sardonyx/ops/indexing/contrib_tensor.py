@@ -56,7 +56,7 @@ OLD_TRILU = op("Trilu", domain=MICROSOFT, eval=TRILU.eval, infer=TRILU.infer)
 
 
 def _unique(x: Array) -> tuple[Array, Array, Array]:
-    """The distinct elements as they first appear, which of them stands at each place, and how often each one does."""
+    """The distinct elements as they first appear, which of them stands at each position, and how often each one does."""
     values, _, inverse, counts = unique(x, None, False)
     return values, inverse, counts
 

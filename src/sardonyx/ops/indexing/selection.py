@@ -131,7 +131,7 @@ def unique(x: Array, axis: int | None, in_order: bool) -> tuple[Array, Array, Ar
 
 
 def infer_unique(ctx: InferContext) -> InferResult:
-    """The number of distinct elements depends on the data; one inverse index for each place."""
+    """The number of distinct elements depends on the data; one inverse index for each position."""
     shape, axis, count = ctx.shape(0), ctx.attr("axis"), ctx.fresh("unique")
     values: Shape | None = (count,)
     uniques: Dim = ctx.fresh()

@@ -131,7 +131,7 @@ SLICE = op("Slice", eval=_slice_by_inputs, infer=infer_slice, since=10, traits=T
 
 
 def _source(size: int, before: int, after: int, mode: str) -> Array:
-    """For each place of a padded axis the place its element comes from."""
+    """For each position of a padded axis the position its element comes from."""
     positions = np.arange(-before, size + after)
     if mode == "edge":
         return np.clip(positions, 0, size - 1)

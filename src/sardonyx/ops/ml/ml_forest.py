@@ -42,7 +42,7 @@ class Members:
     keys: Ints
 
     def contains(self, sets: Ints, wanted: Array) -> NDArray[np.bool_]:
-        """Whether each value is in the set of the same place."""
+        """Whether each value is in the set of the same position."""
         if not len(self.keys):
             return np.zeros(wanted.shape, np.bool_)
         index = np.minimum(np.searchsorted(self.values, wanted), len(self.values) - 1)

@@ -1,4 +1,4 @@
-"""Values between the elements of an image, at arbitrary places: GridSample, AffineGrid and DeformConv."""
+"""Values between the elements of an image, at arbitrary coordinates: GridSample, AffineGrid and DeformConv."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def _axis_taps(x: Array, mode: str) -> list[tuple[Array, Array | None]]:
 def sample(
     image: Array, coordinates: Sequence[Array], *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
 ) -> Array:
-    """image [C, ...] at the places whose coordinates (one array [P] for each spatial axis) are given: [C, P]."""
+    """image [C, ...] at the points whose coordinates (one array [P] for each spatial axis) are given: [C, P]."""
     spatial = image.shape[1:]
     count = coordinates[0].shape[0]
     result = np.zeros((count, image.shape[0]), image.dtype)
     if 0 in spatial:
         return result.T
-    # With the channels last, what is gathered for one place lies together.
+    # With the channels last, what is gathered for one point lies together.
     pixels = np.ascontiguousarray(image.reshape(image.shape[0], prod(spatial)).T)
     for taps in product(*(_axis_taps(x, mode) for x in coordinates)):
         position = np.zeros(count, np.int64)
@@ -211,7 +211,7 @@ def _deform_conv(
 def _bases(
     kernel: tuple[int, ...], out: tuple[int, ...], axis: int, strides: tuple[int, ...], dilations: tuple[int, ...]
 ) -> Array:
-    """The undeformed coordinate on one axis for each place of the kernel and each output position, [places, positions]."""
+    """The undeformed coordinate on one axis for each tap of the kernel and each output position, [taps, positions]."""
     inner = (
         np.arange(kernel[axis], dtype=np.float32).reshape([-1 if i == axis else 1 for i in range(len(kernel))]) * dilations[axis]
     )

@@ -39,7 +39,7 @@ def _roi_align(
     if images.size and not (images.min() >= 0 and images.max() < x.shape[0]):
         raise IndexError(f"batch_indices has values from {images.min()} to {images.max()}, but X has {x.shape[0]} images")
     result = np.zeros((rois.shape[0], x.shape[1], output_height, output_width), wide.dtype)
-    pixels = np.ascontiguousarray(wide.transpose(0, 2, 3, 1))  # what is gathered for one place lies together
+    pixels = np.ascontiguousarray(wide.transpose(0, 2, 3, 1))  # what is gathered for one position lies together
     with np.errstate(all="ignore"):
         for number, (left, top, right, bottom) in enumerate(corners):
             height, width = bottom - top, right - left

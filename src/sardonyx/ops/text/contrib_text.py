@@ -1,6 +1,6 @@
 """Operators of com.microsoft on text and tokens: Tokenizer, MurmurHash3, NGramRepeatBlock, BifurcationDetector and others.
 
-Regular expressions have the syntax of RE2; of several matches at one place the longest counts.
+Regular expressions have the syntax of RE2; of several matches at one position the longest counts.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _ngram_repeat_block(input_ids: Array, scores: Array, *, ngram_size: int) -> 
     result = scores.copy()
     if ngram_size < 1 or length < ngram_size:
         return result
-    ngrams = np.lib.stride_tricks.sliding_window_view(input_ids, ngram_size, axis=1)  # [B, places, n]
+    ngrams = np.lib.stride_tricks.sliding_window_view(input_ids, ngram_size, axis=1)  # [B, positions, n]
     suffix = input_ids[:, length - ngram_size + 1 :]
     sequence, position = np.nonzero((ngrams[:, :, :-1] == suffix[:, None, :]).all(axis=-1))
     banned = ngrams[sequence, position, -1]
@@ -226,7 +226,7 @@ def _word_conv_embedding(sequence: Array, w: Array, b: Array, c: Array) -> Array
     reach = np.maximum(lengths, width)
     known = (sequence >= 0) & (sequence < c.shape[0]) & (np.arange(sequence.shape[1]) < reach[:, None])
     characters = np.where(known[..., None], c[np.where(known, sequence, 0)], np.float32(0))
-    windows = np.lib.stride_tricks.sliding_window_view(characters, width, axis=1)  # [S, places, E, width]
+    windows = np.lib.stride_tricks.sliding_window_view(characters, width, axis=1)  # [S, positions, E, width]
     scores = np.matmul(windows.swapaxes(-1, -2).reshape(*windows.shape[:2], -1), w.reshape(filters, -1).T) + b
     inside = np.arange(windows.shape[1]) < (reach - width + 1)[:, None]
     best = np.where(inside[..., None], np.tanh(scores), np.float32(-np.inf)).max(axis=1, initial=-np.inf)

@@ -3,11 +3,11 @@
 A pattern is a program of few instructions (`Code`), each a tuple; addresses are relative, so that a piece can be copied:
 
     (CHARS, ranges)     a character in one of these ranges, then the next instruction
-    (HOLDS, assertion)  goes on where an assertion about the place holds, as "at the start of a line"
-    (SPLIT, a, b)       goes on at both places
+    (HOLDS, assertion)  goes on where an assertion about the position holds, as "at the start of a line"
+    (SPLIT, a, b)       goes on at both positions
     (JUMP, a)           goes on there
 
-Its end is the match. All ways through the program are followed at once. The set of places they have reached is a state of an
+Its end is the match. All ways through the program are followed at once. The set of positions they have reached is a state of an
 automaton whose transitions are kept (`_State`), so most characters cost one look into a dictionary. A pattern has few such
 states, but can be made to have very many: the table is emptied when it grows too large.
 """
@@ -25,8 +25,8 @@ Instruction: TypeAlias = tuple[Any, ...]
 Code: TypeAlias = list[Instruction]
 
 CHARS, HOLDS, SPLIT, JUMP = range(4)
-_OTHER, _WORD, _NEWLINE, _EDGE = range(4)  # what is on one side of a place: a character of a kind, or the end of the text
-# Assertions, as functions of what is before a place and behind it
+_OTHER, _WORD, _NEWLINE, _EDGE = range(4)  # what is on one side of a position: a character of a kind, or the end of the text
+# Assertions, as functions of what is before a position and behind it
 HOLDING: Final[dict[str, Callable[[int, int], bool]]] = {
     "text start": lambda before, behind: before == _EDGE,
     "text end": lambda before, behind: behind == _EDGE,
@@ -116,7 +116,7 @@ class _Automaton:
         return state.ends
 
     def _closure(self, state: _State, behind: int) -> tuple[list[int], bool]:
-        """The places that wait for a character, if `behind` comes next, and whether the end of the program is reached."""
+        """The positions that wait for a character, if `behind` comes next, and whether the end of the program is reached."""
         code, last = self._code, len(self._code)
         sides = (behind, state.before) if self._backwards else (state.before, behind)
         pending = list(state.threads)
@@ -173,7 +173,7 @@ class Regex:
         return automaton.ends(state)
 
     def finder(self, text: str) -> Callable[[int], Span | None]:
-        """A function that finds the leftmost match that starts at a place or behind it; of several, the longest."""
+        """A function that finds the leftmost match that starts at a position or behind it; of several, the longest."""
         starts = self._match_starts(text)
 
         def find(at: int) -> Span | None:
@@ -183,7 +183,7 @@ class Regex:
         return find
 
     def _match_starts(self, text: str) -> bytearray:
-        """1 at every place where a match starts."""
+        """1 at every position where a match starts."""
         automaton = self._backwards
         found = bytearray(len(text) + 1)
         state, interval = automaton.start(), automaton.between_looks
@@ -197,7 +197,7 @@ class Regex:
         return found
 
     def _longest_from(self, text: str, start: int) -> int:
-        """The end of the longest match that starts at a place where one does."""
+        """The end of the longest match that starts at a position where one does."""
         automaton = self._forwards
         state, interval = automaton.start(_kind(text[start - 1]) if start else _EDGE), automaton.between_looks
         longest = start

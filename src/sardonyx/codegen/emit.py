@@ -29,7 +29,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "matmul.interleave.InterleaveKernel": "matmul.interleave.emit_interleave_kernel",
     "indexing.compact.CountKernel": "indexing.compact.emit_count_kernel",
     "indexing.compact.StartsKernel": "indexing.compact.emit_starts_kernel",
-    "indexing.compact.PlacesKernel": "indexing.compact.emit_places_kernel",
+    "indexing.compact.NonzeroIndicesKernel": "indexing.compact.emit_nonzero_indices_kernel",
     "indexing.write.WriteKernel": "indexing.write.emit_write_kernel",
     "indexing.switch.SwitchKernel": "indexing.switch.emit_switch_kernel",
     "matmul.matmul.MatMulKernel": "matmul.matmul.emit_matmul_kernel",
@@ -39,7 +39,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "rnn.rnn.RecurrentKernel": "rnn.rnn.emit_recurrent",
     "attention.attention.AttentionKernel": "attention.attention.emit_attention",
     "pool.pool.PoolKernel": "pool.pool.emit_pool",
-    "pool.pool.MaxPlacesKernel": "pool.max_places.emit_max_places",
+    "pool.pool.MaxIndicesKernel": "pool.max_indices.emit_max_indices",
     "matmul.dot.DotKernel": "matmul.dot.emit_dot_kernel",
     "quant.block_product.BlockProductKernel": "quant.block_product.emit_block_product",
     "quant.block_product.QuantizeRowsKernel": "quant.quantize_rows.emit_quantize_rows",
@@ -57,8 +57,8 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
 def emitter(specification: type[Any]) -> Emitter:
     """The function that writes the kernels of a specification."""
     name = f"{specification.__module__}.{specification.__name__}".removeprefix("sardonyx.kernel.")
-    place, _, function = EMITTERS[name].rpartition(".")
-    found: Emitter = getattr(importlib.import_module(f"sardonyx.codegen.{place}"), function)
+    module_name, _, function = EMITTERS[name].rpartition(".")
+    found: Emitter = getattr(importlib.import_module(f"sardonyx.codegen.{module_name}"), function)
     return found
 
 

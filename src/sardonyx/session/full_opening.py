@@ -77,8 +77,8 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
     opening.stop_if_cancelled()
     ports = program.inputs, program.outputs, program.overridable_initializers
     description = ModelDescription.of(ports, declared, written, metadata)
-    if place is not None:
-        _save(place, program, description, looked_at)
+    if entry is not None:
+        _save(entry, program, description, looked_at)
     opened = Opened(options, providers, program, lambda: description, profiler)
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same

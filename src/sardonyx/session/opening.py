@@ -89,16 +89,16 @@ class Opening:
             entry = self._saved_entry(options, chosen)
             opened = self._open_saved(entry, options, chosen) if entry is not None and use_saved else None
         if opened is None:
-            opened = self._open_fully(options, chosen, place)
+            opened = self._open_fully(options, chosen, entry)
         self._log(opened)
         return opened
 
-    def _open_fully(self, options: SessionOptions, providers: ProviderSettings, place: saved.CacheEntry | None) -> Opened:
-        """Open the model itself; `place` is where its program may be saved."""
+    def _open_fully(self, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None) -> Opened:
+        """Open the model itself; `entry` is where its program may be saved."""
         with held_off:
             from sardonyx.session.full_opening import open_fully  # lazy: it brings the whole compiler
 
-            return open_fully(self, options, providers, place)
+            return open_fully(self, options, providers, entry)
 
     def data_folder(self, options: SessionOptions) -> str:
         """Where the model's external data is looked for; "" where there is no such place."""

@@ -144,9 +144,9 @@ class _BlockProductEmitter:
             integers = f.end(inner, self._words(here, beside, inner.carry, _WORDS_AT_ONCE))
         else:
             integers = self._words(at, levels, integers, words)
-        place = f.mul(block.index, lanes)
-        scale = self.e.load(f.element(scales, "float", place), "f32")
-        offset = self.e.load(f.element(offsets, "float", place), "f32") if k.has_offsets else ""
+        position = f.mul(block.index, lanes)
+        scale = self.e.load(f.element(scales, "float", position), "f32")
+        offset = self.e.load(f.element(offsets, "float", position), "f32") if k.has_offsets else ""
         sums = []
         for row, before, value in zip(rows, block.carry, integers):
             own = self._scalar(f.element(row[1], "float", block.index), "f32")

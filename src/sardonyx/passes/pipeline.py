@@ -11,7 +11,7 @@ that other engines know.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +27,7 @@ from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
+from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, LEVEL_KEY, FormBlockProducts
 from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
 from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
@@ -81,6 +82,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),  # what the folding left behind
 )
 _FUSE: Final[tuple[Optimization, ...]] = (
+    FormBlockProducts(),  # before those of integers: activations that are floats stay so
     FormMatMulIntegerToFloat(),
     FormIntegerMatMul(),  # before the patterns of float products
     FuseLayerNorm(),  # before FuseRmsNorm, which is a part of it
@@ -191,12 +193,26 @@ def _configured(pass_: Optimization, options: CompileOptions, target: Target | N
     """The pass with those of its fields set that options or target decide."""
     if isinstance(pass_, AssignLayout) and target is not None:
         return replace(pass_, target=target)
+    if isinstance(pass_, FormBlockProducts):
+        level = _number(options, LEVEL_KEY, str(pass_.level), range(5), "0 to 4")
+        block = _number(
+            options, BLOCK_KEY, "0", (LEAST_WASTE, 0, *BLOCKS), "a power of two from 16 to 256, 0 (32) or -1 (least padding)"
+        )
+        return replace(pass_, level=level, block_size=block)
     limit = options.config.get(FOLDING_LIMIT_KEY)
     if isinstance(pass_, FoldConstants) and limit is not None:
         if not limit.strip().isdigit():
             raise errors.InvalidArgument(f"{FOLDING_LIMIT_KEY} is {limit!r}: expected a number of bytes, 0 for no limit")
         return replace(pass_, limit=int(limit))
     return pass_
+
+
+def _number(options: CompileOptions, key: str, default: str, allowed: Collection[int], text: str) -> int:
+    """A number among the options of a session."""
+    given = options.config.get(key, default).strip()
+    if given.lstrip("-").isdigit() and int(given) in allowed:
+        return int(given)
+    raise errors.InvalidArgument(f"{key} is {given!r}: expected {text}")
 
 
 def run_passes(

@@ -22,7 +22,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.tensor import Array, Tensor, origin_of
+from sardonyx.ir.tensor import Array, Tensor, origin_of, release_pages
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 
@@ -33,6 +33,7 @@ DEFAULT_BLOCK: Final = 32
 LEAST_WASTE: Final = -1  # the block size that pads least
 BLOCKS: Final = (16, 32, 64, 128, 256)
 _WEIGHTS: Final = frozenset((dtypes.INT2, dtypes.UINT2, dtypes.INT4, dtypes.UINT4, dtypes.INT8, dtypes.UINT8))
+_PAIRS_AT_ONCE: Final = 256  # of columns that are transposed: what is read and written stays in the cache
 _SCALES: Final = frozenset((dtypes.FLOAT32, dtypes.FLOAT16))
 
 
@@ -125,7 +126,7 @@ class FormBlockProducts(Rule[_Weights]):
         name = found.tensor.name or "weights"
         weights = _derived(
             "block_rows", (found.tensor,), (block,), dtypes.UINT8, (rows, blocks, block * bits // 8),
-            lambda: _rows(_codes(found.tensor), bits, block, _middle(found.tensor.dtype)),
+            lambda: _rows(found.tensor, block),
         )  # fmt: skip
         scales = _derived(
             "block_scales", (found.scale,), (blocks, rows), found.scale.dtype, (rows * blocks,),
@@ -175,8 +176,14 @@ def _derived(
     what: str, sources: tuple[Tensor | None, ...], parameters: tuple[int, ...], dtype: DType, shape: tuple[int, ...],
     make: Callable[[], Array],
 ) -> Tensor:  # fmt: skip
-    """A constant that is made of others each time somebody wants its data."""
-    return Tensor(dtype, shape, lambda: make().reshape(-1).view(np.uint8).data, origin=origin_of(what, sources, parameters))
+    """A constant that is made of others each time somebody wants its data; their pages leave memory then."""
+
+    def load() -> memoryview:
+        made = make().reshape(-1).view(np.uint8)
+        release_pages(source for source in sources if source is not None)
+        return made.data
+
+    return Tensor(dtype, shape, load, origin=origin_of(what, sources, parameters))
 
 
 def _middle(dtype: DType) -> int:
@@ -202,12 +209,31 @@ def _packed(codes: Array, bits: int) -> Array:
     return packed
 
 
-def _rows(codes: Array, bits: int, block: int, padding: int) -> Array:
+def _rows(weights: Tensor, block: int) -> Array:
     """[K, N] -> [N, blocks, bytes]; what is beyond K multiplies zeros."""
-    depth, columns = codes.shape
-    padded = np.full((columns, -(-depth // block) * block), padding, np.uint8)
-    padded[:, :depth] = codes.T
+    depth, columns = weights.shape
+    bits, middle = weights.dtype.bits, _middle(weights.dtype)
+    length = -(-depth // block) * block
+    if bits == 4 and depth == length and columns % 2 == 0:
+        return _rows_of_pairs(weights, middle).reshape(columns, -1, block // 2)
+    padded = np.full((columns, length), middle, np.uint8)
+    padded[:, :depth] = _codes(weights).T
     return _packed(padded, bits).reshape(columns, -1, block * bits // 8)
+
+
+def _rows_of_pairs(weights: Tensor, middle: int) -> Array:
+    """Two rows by two columns at a time: two bytes of [K, N] have what two bytes of the transposed have."""
+    depth, columns = weights.shape
+    pairs = np.frombuffer(weights.raw(), np.uint8).reshape(depth // 2, 2, columns // 2)
+    even, odd = pairs[:, 0], pairs[:, 1]
+    rows = np.empty((columns // 2, 2, depth // 2), np.uint8)
+    low, high, flipped = np.uint8(0x0F), np.uint8(0xF0), np.uint8(middle * 0x11)
+    for start in range(0, columns // 2, _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        above, below = even[:, part], odd[:, part]
+        rows[part, 0] = (((above & low) | (below << np.uint8(4))) ^ flipped).T
+        rows[part, 1] = (((above >> np.uint8(4)) | (below & high)) ^ flipped).T
+    return rows
 
 
 def _for_blocks(values: Array, blocks: int, columns: int) -> Array:

@@ -28,14 +28,30 @@ def _strips(rows: Array, lanes: int) -> Array:
 def pack_block_weights(weights: Array, bits: int, lanes: int) -> Array:
     """[rows, blocks, bytes] as words [strips, blocks, words, lanes]."""
     rows, blocks, width = weights.shape
-    fields = weights if bits == 8 else unpack_bits(weights, bits)
-    parts = 8 // bits
-    fours = fields.reshape(rows, blocks, width // 4, parts, 4)
-    words = fours[..., 0, :].copy()
-    for part in range(1, parts):
-        words |= fours[..., part, :] << np.uint8(part * bits)
+    words = _in_order_of_bytes(np.ascontiguousarray(weights).reshape(rows, -1, 4), bits)
     made = words.view("<u4").reshape(rows, blocks, width // 4)
-    return np.ascontiguousarray(_strips(made, lanes).transpose(0, 2, 3, 1))
+    return _strips(made, lanes).transpose(0, 2, 3, 1)
+
+
+def _in_order_of_bytes(words: Array, bits: int) -> Array:
+    """Words of four bytes whose weights follow each other -> whose byte j holds the weights j, 4 + j, ..."""
+    if bits == 8:
+        return words
+    made = np.empty_like(words)
+    if bits == 4:
+        low, high, four = np.uint8(0x0F), np.uint8(0xF0), np.uint8(4)
+        for half in range(2):  # two bytes of the result take the low nibbles of two bytes, and their high nibbles
+            first, second = words[..., half], words[..., half + 2]
+            made[..., 2 * half] = (first & low) | (second << four)
+            made[..., 2 * half + 1] = (first >> four) | (second & high)
+        return made
+    mask = np.uint8(3)
+    for place in range(4):
+        shift = np.uint8(2 * place)
+        made[..., place] = (words[..., 0] >> shift) & mask
+        for number in range(1, 4):
+            made[..., place] |= ((words[..., number] >> shift) & mask) << np.uint8(2 * number)
+    return made
 
 
 @transform("pack_block_scales", 1, _row_cuts)

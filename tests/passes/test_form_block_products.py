@@ -114,7 +114,7 @@ def test_the_product_is_onnxruntimes_and_agrees_with_the_definition(case: dict[s
             assert (own.dtype, own.size) == (other.dtype, other.size)
             if own.dtype == np.uint8:
                 rows = [unpack_bits(each.reshape(attrs["N"], -1), attrs["bits"])[:, : lengths[number]] for each in (own, other)]
-                np.testing.assert_array_equal(*rows)
+                np.testing.assert_array_equal(rows[0], rows[1])
             else:
                 np.testing.assert_array_equal(own.reshape(-1), other.reshape(-1))
     a = np.random.default_rng(1).standard_normal((3, case.get("depth", 96))).astype(np.float32)

@@ -46,11 +46,11 @@ def _in_order_of_bytes(words: Array, bits: int) -> Array:
             made[..., 2 * half + 1] = (first >> four) | (second & high)
         return made
     mask = np.uint8(3)
-    for place in range(4):
-        shift = np.uint8(2 * place)
-        made[..., place] = (words[..., 0] >> shift) & mask
+    for field in range(4):
+        shift = np.uint8(2 * field)
+        made[..., field] = (words[..., 0] >> shift) & mask
         for number in range(1, 4):
-            made[..., place] |= ((words[..., number] >> shift) & mask) << np.uint8(2 * number)
+            made[..., field] |= ((words[..., number] >> shift) & mask) << np.uint8(2 * number)
     return made
 
 

@@ -50,7 +50,7 @@ class _MinimalOpening(Opening):
 
     def _open_fully(self, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None) -> Opened:
         _refuse_options(options, providers)
-        model = ort.open_file(self.source, least_version=FIRST_WITH_RESOLVER).model
+        model = ort.load(self.source, least_version=FIRST_WITH_RESOLVER)
         self.stop_if_cancelled()
         assert model.type_arguments is not None, "files since that version have them"
         settle_initializers(model)

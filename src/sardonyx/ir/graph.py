@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from sardonyx.ir.dims import Expectation
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import Shape, TensorType, Type
 from sardonyx.mapped_file import FileIdentity
+
+if TYPE_CHECKING:
+    from sardonyx.ir.saved_optimisation import SavedOptimisation
 
 ONNX_DOMAIN = ""  # "ai.onnx" is the same domain; readers turn it into ""
 UNKNOWN_VERSION = 1 << 30  # of an operator whose domain the model does not import: the newest, as far as anybody can tell
@@ -437,3 +440,4 @@ class Model:
     unread: bytes = b""  # fields of the file that have no place here (training info ...), to be written back as they are
     notes: tuple[str, ...] = ()  # what reading had to put right
     type_arguments: TypeArguments | None = None  # what the file itself says of its operators' types; None: it says nothing
+    saved_optimisations: Sequence[SavedOptimisation] = ()  # rewritings that the file's writer has found, and left for others

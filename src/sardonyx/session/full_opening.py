@@ -25,6 +25,7 @@ from sardonyx.mapped_file import FileIdentity
 from sardonyx.matching.signatures import TableFacts
 from sardonyx.options import EXTERNAL_FOLDER_KEY, LOAD_FORMAT_KEY, SessionOptions
 from sardonyx.passes.expand_functions import ExpandFunctions
+from sardonyx.passes.runtime_optimisations import find_optimisations, replay_optimisations
 from sardonyx.passes.widen_half import WidenHalf
 from sardonyx.plan.native import constant_keys
 from sardonyx.runtime import saved
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from sardonyx.session.opening import CompiledModel, Opening
 
 _EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
+_REPLAY: Final = "session.enable_saved_runtime_optimizations"
+_RECORDING: Final = "optimization.minimal_build_optimizations"
 _SAVE_FORMAT: Final = "session.save_model_format"
 _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
 _DENOTATION: Final = "onnx.denotation."
@@ -57,12 +60,18 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
         apply_model_config(options, model.metadata.get("ort_config", ""))
         if options.enable_profiling and profiler is None:
             profiler = Profiler(options.profile_file_prefix)
+    is_extended = options.graph_optimization_level > GraphOptimizationLevel.ORT_ENABLE_BASIC
+    if is_extended and options.config_entries.get(_REPLAY) == "1":
+        replay_optimisations(model, model.saved_optimisations)
     opening.stop_if_cancelled()
     metadata = ModelMetadata.of(model)
     declared = {value.name: value.type for value in model.graph.outputs}
     written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
     looked_at = model.looked_at
     compile_options = CompileOptions.of(options, providers, opening.disabled_optimizers, model.graph.initializers)
+    if options.optimized_model_filepath and options.config_entries.get(_RECORDING):
+        basic = min(compile_options.optimization_level, GraphOptimizationLevel.ORT_ENABLE_BASIC)
+        compile_options = dataclasses.replace(compile_options, optimization_level=basic)
     named = _dimensions_by_denotation(model.graph, compile_options.free_dimension_denotations)
     if named:
         sizes = {**named, **compile_options.free_dimension_overrides}
@@ -153,12 +162,20 @@ def apply_model_config(options: SessionOptions, text: str) -> None:
         raise errors.Fail(f"the model's metadata entry 'ort_config' cannot be used: {type(error).__name__}: {error}") from error
 
 
-def write_ort(model: Model, path: str) -> None:
-    """Write a model in the ORT format, as ONNX Runtime can run it; the model itself stays as it is."""
-    written = dataclasses.replace(model, graph=Cloner().graph(model.graph))
+def write_ort(model: Model, path: str, recording: str = "") -> None:
+    """Write a model in the ORT format, as ONNX Runtime can run it; the model itself stays as it is.
+
+    `recording` says what becomes of the rewritings that may also be made when the file is loaded: with "save" they are written
+    down for that, with "apply" they are made.
+    """
+    written = dataclasses.replace(model, graph=Cloner().graph(model.graph), opset_imports=dict(model.opset_imports))
     for each in (ExpandFunctions(), WidenHalf()):
         each.run(written)
-    ort.save(written, path, TableFacts(model.type_arguments))
+    found = find_optimisations(written) if recording else []
+    if recording == "apply":
+        replay_optimisations(written, found)
+        found = []
+    ort.save(written, path, TableFacts(model.type_arguments), found)
 
 
 def save_optimized(model: Model, options: SessionOptions) -> None:
@@ -168,7 +185,11 @@ def save_optimized(model: Model, options: SessionOptions) -> None:
     if chosen not in ("ORT", "ONNX"):
         raise errors.InvalidArgument(f"{_SAVE_FORMAT} is {chosen!r}, expected 'ORT' or 'ONNX'")
     if chosen == "ORT":
-        write_ort(model, path)
+        recording = options.config_entries.get(_RECORDING, "")
+        if recording not in ("", "save", "apply"):
+            raise errors.InvalidArgument(f"{_RECORDING} is {recording!r}, expected 'save', 'apply' or ''")
+        is_extended = options.graph_optimization_level > GraphOptimizationLevel.ORT_ENABLE_BASIC
+        write_ort(model, path, recording if is_extended else "")
         return
     external = options.config_entries.get(_EXTERNAL_FILE) or None
     threshold = int(options.config_entries.get(_EXTERNAL_MIN, "1024"))

@@ -7,7 +7,7 @@ provider a node was assigned to, hashes of old versions.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, Final
 
 from sardonyx import dtypes
@@ -23,7 +23,8 @@ from sardonyx.formats.shared.records import DENOTATION, DIM_PARAM, ConstantRecor
 from sardonyx.formats.shared.source import Source
 from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
-from sardonyx.ir.graph import Attr, AttrKind, Model, Node, SparseConstant, TypeArguments
+from sardonyx.ir.graph import Attr, AttrKind, Model, SparseConstant, TypeArguments
+from sardonyx.ir.saved_optimisation import SavedOptimisation
 from sardonyx.ir.tensor import Tensor, from_numpy
 from sardonyx.ir.types import MapType, SequenceType, Shape, TensorType, Type
 
@@ -44,35 +45,7 @@ _NARROW_INDICES: Final = (dtypes.INT8, dtypes.INT16, dtypes.INT32)
 _MAX_LEFT_OUT: Final = 1000  # outputs of a node without a name
 
 
-@dataclass(frozen=True)
-class SavedOptimisation:
-    """How nodes may be replaced when the model is loaded: what an optimiser of ONNX Runtime found, and left for later.
-
-    `nodes` are those that bring inputs, the one it is about, and those that take its outputs; None: an optional one is missing.
-    """
-
-    optimiser: str
-    action: str
-    nodes: tuple[int | None, ...]  # indices of nodes in the file
-    num_inputs: int
-    num_outputs: int
-    num_variadic_inputs: int = 0  # of the last input, if that takes several
-    num_variadic_outputs: int = 0
-    has_variadic_input: bool = False
-    has_variadic_output: bool = False
-    produced: tuple[str, ...] = ()  # identifiers of the operators it makes
-
-
-@dataclass
-class OrtFile:
-    """A model and what its file says beyond the graph."""
-
-    version: int
-    model: Model
-    optimisations: list[tuple[SavedOptimisation, list[Node | None]]] = field(default_factory=list)  # with the nodes themselves
-
-
-def read_file(source: Source, *, least_version: int = 1) -> OrtFile:
+def read_file(source: Source, *, least_version: int = 1) -> Model:
     """The model in an ORT file; Fail if the bytes are none, InvalidGraph with all problems if it makes no sense."""
     view = memoryview(source.buf)
     if bytes(view[IDENTIFIER_AT : IDENTIFIER_AT + 4]) != schema.IDENTIFIER:
@@ -92,18 +65,20 @@ class _Reader:
         self._symbols: dict[str, Dim] = {}
         self._saved: list[tuple[SavedOptimisation, list[NodeRecord | None]]] = []
 
-    def file(self, least_version: int) -> OrtFile:
+    def file(self, least_version: int) -> Model:
         session = self._file.root()
         version = self._version(session, least_version)
         model = session.table(_SESSION.model)
         if model is None:
             raise Fail(f"{self._ctx.name}: Missing Model. Invalid ORT format model.")
         resolver = session.table(_SESSION.kernel_type_str_resolver)
-        found = OrtFile(version, self._model(model))
+        found = self._model(model)
         if version >= schema.FIRST_WITH_RESOLVER:  # those of older versions are about kernels by their hashes
-            found.optimisations = [(saved, [None if each is None else each.linked for each in at]) for saved, at in self._saved]
+            found.saved_optimisations = [
+                replace(saved, nodes=tuple(None if each is None else each.linked for each in at)) for saved, at in self._saved
+            ]
         if resolver is not None:
-            found.model.type_arguments = self._resolver(resolver)
+            found.type_arguments = self._resolver(resolver)
         elif version >= schema.FIRST_WITH_RESOLVER:
             raise Fail(f"{self._ctx.name}: Missing kernel type string resolver. Invalid ORT format model.")
         return found
@@ -179,9 +154,9 @@ class _Reader:
             by_index[index] = node
             graph.nodes.append(node)
         self._check_edges(table, by_index)
-        for saved in self._optimisations(table):
+        for saved, indices in self._optimisations(table):
             # An index of no node belongs to one that the file's writer has already replaced: the record is void.
-            self._saved.append((saved, [None if index is None else by_index.get(index) for index in saved.nodes]))
+            self._saved.append((saved, [None if index == schema.MISSING_NODE else by_index.get(index) for index in indices]))
 
     def _check_edges(self, table: FlatTable, nodes: dict[int, NodeRecord]) -> None:
         """Edges say what the names of inputs and outputs say; a file in which they lead elsewhere was tampered with."""
@@ -380,9 +355,10 @@ class _Reader:
                 return known
         return dims.fresh()
 
-    def _optimisations(self, table: FlatTable) -> list[SavedOptimisation]:
+    def _optimisations(self, table: FlatTable) -> list[tuple[SavedOptimisation, tuple[int, ...]]]:
+        """What the file says may be rewritten, with the indices of the nodes that it is about."""
         saved = table.table(_GRAPH.runtime_optimizations)
-        found: list[SavedOptimisation] = []
+        found: list[tuple[SavedOptimisation, tuple[int, ...]]] = []
         for container in [] if saved is None else saved.tables(_RUNTIME.records):
             for record in container.tables(_CONTAINER.runtime_optimization_records):
                 at = record.table(_RECORD.nodes_to_optimize_indices)
@@ -392,7 +368,7 @@ class _Reader:
                 one = SavedOptimisation(
                     container.text(_CONTAINER.optimizer_name),
                     record.text(_RECORD.action_id),
-                    tuple(None if index == schema.MISSING_NODE else index for index in at.numbers(_INDICES.node_indices, "I")),
+                    (),
                     at.number(_INDICES.num_inputs, "I"),
                     at.number(_INDICES.num_outputs, "I"),
                     at.number(_INDICES.num_variadic_inputs, "I"),
@@ -401,13 +377,13 @@ class _Reader:
                     at.number(_INDICES.has_variadic_output, "?", False),
                     tuple(record.texts(_RECORD.produced_op_ids)),
                 )
-                inputs = one.num_inputs + one.num_variadic_inputs - one.has_variadic_input
-                outputs = one.num_outputs + one.num_variadic_outputs - one.has_variadic_output
-                if len(one.nodes) != inputs + 1 + outputs:
-                    text = f"{one.action} of {one.optimiser} is about {len(one.nodes)} nodes, expected {inputs + 1 + outputs}"
+                indices = at.numbers(_INDICES.node_indices, "I")
+                expected = one.input_count + 1 + one.output_count
+                if len(indices) != expected:
+                    text = f"{one.action} of {one.optimiser} is about {len(indices)} nodes, expected {expected}"
                     self._ctx.problem(f"byte {record.pos}: the saved optimisation {text}")
                     continue
-                found.append(one)
+                found.append((one, indices))
         return found
 
     def _resolver(self, table: FlatTable) -> TypeArguments:

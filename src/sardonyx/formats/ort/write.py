@@ -16,7 +16,6 @@ from sardonyx import dtypes
 from sardonyx.errors import Fail
 from sardonyx.formats.ort import schema
 from sardonyx.formats.ort.encode import TableOut, encode
-from sardonyx.formats.ort.read import SavedOptimisation
 from sardonyx.formats.ort.schema import slots
 from sardonyx.formats.shared.constants import constant_of
 from sardonyx.formats.shared.naming import file_names
@@ -35,6 +34,7 @@ from sardonyx.ir.graph import (
     captured_values,
     walk,
 )
+from sardonyx.ir.saved_optimisation import SavedOptimisation
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import MapType, SequenceType, TensorType, Type
 
@@ -49,9 +49,8 @@ _RECORD, _INDICES = slots("RuntimeOptimizationRecord"), slots("NodesToOptimizeIn
 _RESOLVER, _OPERATOR = slots("KernelTypeStrResolver"), slots("OpIdKernelTypeStrArgsEntry")
 _TYPE_STRING, _ARGUMENT = slots("KernelTypeStrArgsEntry"), slots("ArgTypeAndIndex")
 
+_ALWAYS_IMPORTED: Final = {"com.microsoft": 1}  # what ONNX Runtime makes of saved optimisations is of this domain
 _EDGE_END: Final = struct.Struct("<Iii")
-
-Optimisations = Mapping[Graph, Sequence[tuple[SavedOptimisation, Sequence["Node | None"]]]]
 
 
 class OperatorFacts(Protocol):
@@ -70,12 +69,12 @@ class OperatorFacts(Protocol):
         """Which arguments type constraints are about: for the operators of nodes, and for others by their identifiers."""
 
 
-def model_parts(model: Model, facts: OperatorFacts, optimisations: Optimisations | None = None) -> list[bytes | memoryview]:
+def model_parts(model: Model, facts: OperatorFacts, optimisations: Sequence[SavedOptimisation] = ()) -> list[bytes | memoryview]:
     """The parts of the file of a model."""
-    return _ModelWriter(model, facts, optimisations or {}).parts()
+    return _ModelWriter(model, facts, optimisations).parts()
 
 
-def save_model(model: Model, path: str, facts: OperatorFacts, optimisations: Optimisations | None = None) -> None:
+def save_model(model: Model, path: str, facts: OperatorFacts, optimisations: Sequence[SavedOptimisation] = ()) -> None:
     """Write a model to a file, which appears complete or not at all."""
     parts = model_parts(model, facts, optimisations)
     with replacing(os.fsdecode(path)) as file:
@@ -88,7 +87,7 @@ def operator_identifier(domain: str, name: str, version: int) -> str:
 
 
 class _ModelWriter:
-    def __init__(self, model: Model, facts: OperatorFacts, optimisations: Optimisations) -> None:
+    def __init__(self, model: Model, facts: OperatorFacts, optimisations: Sequence[SavedOptimisation]) -> None:
         if model.functions:
             raise Fail("the model has functions, which the ORT format cannot hold: inline them first")
         self._model = model
@@ -97,7 +96,7 @@ class _ModelWriter:
         self._names = file_names(model.graph)
 
     def parts(self) -> list[bytes | memoryview]:
-        produced = [name for records in self._optimisations.values() for record, _ in records for name in record.produced]
+        produced = [name for record in self._optimisations for name in record.produced]
         nodes = [node for node in walk(self._model.graph) if constant_of(node) is None]
         session = TableOut()
         session.text(_SESSION.ort_version, str(schema.CURRENT_VERSION))
@@ -110,7 +109,7 @@ class _ModelWriter:
         out.number(_MODEL.ir_version, "q", model.ir_version)
         imports = []
         used = {node.domain: node.version for node in walk(model.graph)}  # of which a model need not import all
-        for domain, version in {**used, **model.opset_imports}.items():
+        for domain, version in {**_ALWAYS_IMPORTED, **used, **model.opset_imports}.items():
             entry = TableOut()
             entry.text(_OPSET.domain, domain)
             entry.number(_OPSET.version, "q", version)
@@ -165,7 +164,7 @@ class _ModelWriter:
         out.tables(_GRAPH.node_edges, _edges(index, implicit))
         out.texts(_GRAPH.inputs, [self._name(value) for value in graph.inputs])
         out.texts(_GRAPH.outputs, [self._name(value) for value in graph.outputs])
-        saved = self._optimisations.get(graph)
+        saved = [each for each in self._optimisations if _graph_of(each) is graph]
         if saved:
             out.table(_GRAPH.runtime_optimizations, _runtime_optimizations(saved, index))
         return out
@@ -333,13 +332,15 @@ def _dim(dim: Dim, axis: int, metadata: Mapping[str, str]) -> TableOut:
     return out
 
 
-def _runtime_optimizations(
-    saved: Sequence[tuple[SavedOptimisation, Sequence[Node | None]]], index: Mapping[Node, int]
-) -> TableOut:
+def _graph_of(saved: SavedOptimisation) -> Graph | None:
+    return next((node.graph for node in saved.nodes if node is not None), None)
+
+
+def _runtime_optimizations(saved: Sequence[SavedOptimisation], index: Mapping[Node, int]) -> TableOut:
     by_optimiser: dict[str, list[TableOut]] = {}
-    for record, nodes in saved:
+    for record in saved:
         at = TableOut()
-        numbers = [schema.MISSING_NODE if node is None else index[node] for node in nodes]
+        numbers = [schema.MISSING_NODE if node is None else index[node] for node in record.nodes]
         at.numbers(_INDICES.node_indices, "I", numbers)
         at.number(_INDICES.num_inputs, "I", record.num_inputs)
         at.number(_INDICES.num_outputs, "I", record.num_outputs)

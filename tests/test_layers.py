@@ -45,6 +45,7 @@ LAYERS = {
     "quantization": 12,
     "session": 13,
     "inspection": 13,
+    "conversion": 13,
     "explanation": 13,
     "benchmarking": 13,
     "sample_inputs": 13,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sardonyx import forks as _forks
 
 if TYPE_CHECKING:
-    from sardonyx import backend, benchmarking, capi, datasets, providers
+    from sardonyx import backend, benchmarking, capi, datasets, minimal, providers
     from sardonyx.analysis.problems import Problem
     from sardonyx.as_onnxruntime import install_as_onnxruntime
     from sardonyx.build_info import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         print_debug_info,
         set_seed,
     )
+    from sardonyx.conversion import Conversion, convert_models
     from sardonyx.enums import (
         ExecutionMode,
         ExecutionOrder,
@@ -122,11 +123,11 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     # looking at models and operators
     "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "fitting_inputs",
     "fitting_shapes", "Fitted", "Problem", "ModelSummary",
-    "OperatorInfo", "explain_model", "Explanation", "object_cache", "program_cache",
+    "OperatorInfo", "explain_model", "Explanation", "object_cache", "program_cache", "convert_models", "Conversion",
     # about Sardonyx
     "__version__", "get_version_string", "get_build_info", "print_debug_info", "preload_dlls", "has_collective_ops",
     "set_default_logger_severity", "set_default_logger_verbosity", "set_seed", "enable_telemetry_events",
-    "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets", "benchmarking",
+    "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets", "benchmarking", "minimal",
     # errors; NotImplemented is here, too, but `from sardonyx import *` must not hide Python's own
     "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
     "ModelLoaded", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound", "DeviceReset",
@@ -139,6 +140,7 @@ _MODULES = {
         "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
         "get_device", "get_version_string", "has_collective_ops", "preload_dlls", "print_debug_info", "set_seed",
     ),
+    "conversion": ("Conversion", "convert_models"),
     "enums": ("ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtExecutionProviderDevicePolicy"),
     "errors": (
         "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
@@ -170,7 +172,7 @@ _MODULES = {
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 _SMALL = ("enums", "errors", "options", "session.inference_session")  # what a small program needs; they import no `logging`
-_SUBMODULES = ("backend", "benchmarking", "capi", "datasets", "providers")
+_SUBMODULES = ("backend", "benchmarking", "capi", "datasets", "minimal", "providers")
 
 
 def __getattr__(name: str) -> Any:

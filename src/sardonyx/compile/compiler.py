@@ -68,19 +68,12 @@ def compile_model(
     `on_optimised` sees the model as the passes of the level leave it, made of operators that other engines know; what follows
     serves this machine alone (the blocked layout).
     """
-    InlineFunctions().run(model)
-    settle_initializers(model)
-    free_sequence_elements(model.graph)
-    override_initializers(model.graph, options.initializer_overrides)
-    free_parameters(model.graph, options.parameters)
-    override_dimensions(model.graph, options.free_dimension_overrides)
+    _settle(model, options)
     providers = [make_provider(name, options, BUILT_IN) for name in options.providers]
     if not any(isinstance(provider, HostProvider) for provider in providers):
         providers.append(CpuProvider(options))  # takes what is left
     is_extended = not all(isinstance(provider, HostProvider) for provider in providers)
-    _refuse(check_model(model, infer_shapes(model), is_extended=is_extended))
-    for graph in all_graphs(model):
-        graph.stated_outputs = tuple(value.type for value in graph.outputs)
+    _check(model, is_extended)
     first = providers[0]
     if isinstance(first, HostProvider) and first.takes_all(model.graph):
         return first.program(model, on_optimised)
@@ -93,6 +86,30 @@ def compile_model(
         return _divided(part, providers).program(part, None)
 
     return PartitionedModel(whole, hidden, host.program(model, with_nodes_back(on_optimised)), compile_for)
+
+
+def rewrite_model(model: Model, options: CompileOptions, on_optimised: Callable[[Model], None]) -> None:
+    """Show `on_optimised` the same as `compile_model` does, but compile nothing."""
+    _settle(model, options)
+    _check(model, is_extended=False)
+    optimise(model, options, on_portable=on_optimised)
+
+
+def _settle(model: Model, options: CompileOptions) -> None:
+    """Functions inlined, and what the caller wants otherwise."""
+    InlineFunctions().run(model)
+    settle_initializers(model)
+    free_sequence_elements(model.graph)
+    override_initializers(model.graph, options.initializer_overrides)
+    free_parameters(model.graph, options.parameters)
+    override_dimensions(model.graph, options.free_dimension_overrides)
+
+
+def _check(model: Model, is_extended: bool) -> None:
+    """Infer all types, and refuse a model with errors."""
+    _refuse(check_model(model, infer_shapes(model), is_extended=is_extended))
+    for graph in all_graphs(model):
+        graph.stated_outputs = tuple(value.type for value in graph.outputs)
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

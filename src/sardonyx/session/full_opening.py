@@ -14,34 +14,25 @@ from sardonyx.compile.compiler import compile_model
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
 from sardonyx.enums import ExecutionMode, GraphOptimizationLevel
-from sardonyx.formats import ort
 from sardonyx.formats.loading import load
-from sardonyx.formats.onnx import save
 from sardonyx.formats.program.write import Record
-from sardonyx.ir.clone import Cloner
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
-from sardonyx.matching.signatures import TableFacts
 from sardonyx.options import EXTERNAL_FOLDER_KEY, LOAD_FORMAT_KEY, SessionOptions
-from sardonyx.passes.expand_functions import ExpandFunctions
-from sardonyx.passes.runtime_optimisations import find_optimisations, replay_optimisations
-from sardonyx.passes.widen_half import WidenHalf
+from sardonyx.passes.runtime_optimisations import replay_optimisations
 from sardonyx.plan.native import constant_keys
 from sardonyx.runtime import saved
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, to_plain
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.specialisations import SpecialisationKey
 from sardonyx.session.opening import Opened, ProviderSettings
+from sardonyx.session.saving import RECORDING_KEY, save_optimized
 
 if TYPE_CHECKING:
     from sardonyx.session.opening import CompiledModel, Opening
 
-_EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
 _REPLAY: Final = "session.enable_saved_runtime_optimizations"
-_RECORDING: Final = "optimization.minimal_build_optimizations"
-_SAVE_FORMAT: Final = "session.save_model_format"
-_EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
 _DENOTATION: Final = "onnx.denotation."
 
 
@@ -69,7 +60,7 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
     written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
     looked_at = model.looked_at
     compile_options = CompileOptions.of(options, providers, opening.disabled_optimizers, model.graph.initializers)
-    if options.optimized_model_filepath and options.config_entries.get(_RECORDING):
+    if options.optimized_model_filepath and options.config_entries.get(RECORDING_KEY):
         basic = min(compile_options.optimization_level, GraphOptimizationLevel.ORT_ENABLE_BASIC)
         compile_options = dataclasses.replace(compile_options, optimization_level=basic)
     named = _dimensions_by_denotation(model.graph, compile_options.free_dimension_denotations)
@@ -160,37 +151,3 @@ def apply_model_config(options: SessionOptions, text: str) -> None:
                 options.enable_profiling = bool(value)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise errors.Fail(f"the model's metadata entry 'ort_config' cannot be used: {type(error).__name__}: {error}") from error
-
-
-def write_ort(model: Model, path: str, recording: str = "") -> None:
-    """Write a model in the ORT format, as ONNX Runtime can run it; the model itself stays as it is.
-
-    `recording` says what becomes of the rewritings that may also be made when the file is loaded: with "save" they are written
-    down for that, with "apply" they are made.
-    """
-    written = dataclasses.replace(model, graph=Cloner().graph(model.graph), opset_imports=dict(model.opset_imports))
-    for each in (ExpandFunctions(), WidenHalf()):
-        each.run(written)
-    found = find_optimisations(written) if recording else []
-    if recording == "apply":
-        replay_optimisations(written, found)
-        found = []
-    ort.save(written, path, TableFacts(model.type_arguments), found)
-
-
-def save_optimized(model: Model, options: SessionOptions) -> None:
-    """Write the model as the passes left it to `optimized_model_filepath`."""
-    path = options.optimized_model_filepath
-    chosen = options.config_entries.get(_SAVE_FORMAT) or ("ORT" if path.lower().endswith(".ort") else "ONNX")
-    if chosen not in ("ORT", "ONNX"):
-        raise errors.InvalidArgument(f"{_SAVE_FORMAT} is {chosen!r}, expected 'ORT' or 'ONNX'")
-    if chosen == "ORT":
-        recording = options.config_entries.get(_RECORDING, "")
-        if recording not in ("", "save", "apply"):
-            raise errors.InvalidArgument(f"{_RECORDING} is {recording!r}, expected 'save', 'apply' or ''")
-        is_extended = options.graph_optimization_level > GraphOptimizationLevel.ORT_ENABLE_BASIC
-        write_ort(model, path, recording if is_extended else "")
-        return
-    external = options.config_entries.get(_EXTERNAL_FILE) or None
-    threshold = int(options.config_entries.get(_EXTERNAL_MIN, "1024"))
-    save(model, path, external_data=external, external_threshold=threshold)

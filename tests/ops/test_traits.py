@@ -76,6 +76,7 @@ def test_views_keep_all_elements_in_order(name: str) -> None:
 # Lists that are tables of a pass or of a rule: what it looks for, by name, with something of its own for each.
 TABLES = {
     "passes/remove_no_ops.py:_SAME_SHAPE",
+    "passes/runtime_optimisations.py:_ACTIVATIONS",  # what another engine fuses
     "passes/widen_half.py:_NARROW_KERNELS",  # what another engine has kernels for
     "passes/fold_affine.py:_PRODUCTS",
     "passes/fuse_activations.py:_CUBIC",

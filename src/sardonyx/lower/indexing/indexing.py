@@ -180,7 +180,8 @@ def _root(group: Group) -> Node:
     return group.root
 
 
-def _out_of_range(ctx: LowerContext, node: Node, axis: int) -> tuple[Address, int]:
+def out_of_range(ctx: LowerContext, node: Node, axis: int) -> tuple[Address, int]:
+    """The fault of an index that is not inside an axis."""
     return ctx.fault(node, _OUT_OF_RANGE.format(axis=axis))
 
 
@@ -190,7 +191,7 @@ def gather(ctx: LowerContext, group: Group) -> None:
     data, indices, output = given(node, 0), given(node, 1), node.outputs[0]
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
     if not _gathered_view(ctx, data, indices, output, axis):
-        fault = _out_of_range(ctx, node, axis)
+        fault = out_of_range(ctx, node, axis)
         take(ctx, ctx.view(data), axis, ctx.view(indices), ctx.output(output), fault, group.label)
 
 
@@ -254,7 +255,7 @@ def gather_elements(ctx: LowerContext, group: Group) -> None:
     source, positions, target = ctx.view(data), ctx.view(indices), ctx.output(node.outputs[0])
     index_operand = IndexOperand(positions, positions.strides, source.shape[axis], source.strides[axis])
     far = (source, _along(source.strides, axis))
-    fault = _out_of_range(ctx, node, axis)
+    fault = out_of_range(ctx, node, axis)
     index_step(ctx, "gather", positions.shape, (target, target.strides), far, [index_operand], fault, label=group.label)
 
 
@@ -380,7 +381,7 @@ def scatter_elements(ctx: LowerContext, group: Group) -> None:
         (near, near.strides),
         (far, _along(far.strides, axis)),
         [index_operand],
-        _out_of_range(ctx, node, axis),
+        out_of_range(ctx, node, axis),
         label=group.label,
         ordered=[axis],
         combine=combine,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sardonyx.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from sardonyx.options import DISABLED_OPTIMIZERS_KEY, SessionOptions, environment
 from sardonyx.provider_names import CPU_PROVIDER, usable_providers
+from sardonyx.records import dataclass
 
 
 def _empty() -> Mapping[str, Any]:

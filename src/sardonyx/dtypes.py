@@ -9,11 +9,12 @@ Strings are arrays of dtype object that hold `str`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
+
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

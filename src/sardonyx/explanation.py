@@ -9,7 +9,7 @@ Work and memory depend on the sizes of the inputs; sizes that are not given are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from sardonyx import errors
@@ -29,6 +29,7 @@ from sardonyx.plan.memory import Lifetime, lower_bound, owners, plan_offsets
 from sardonyx.plan.native import NativePlan
 from sardonyx.program.image import PARALLEL_FROM
 from sardonyx.program.steps import Buffer, HostNodeStep, SizeStep, Step, Storage
+from sardonyx.records import dataclass
 from sardonyx.sample_inputs import fitting_shapes
 
 Placement: TypeAlias = Literal["kernel", "view", "host", "known"]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, Union
 
 from sardonyx import dtypes, errors
@@ -32,6 +31,7 @@ from sardonyx.ops import registry, signature
 from sardonyx.ops.registry import OpDef, Trait
 from sardonyx.options import environment
 from sardonyx.passes.assign_layout import has_layout_rule
+from sardonyx.records import dataclass
 from sardonyx.runtime.saved import programs
 
 Source: TypeAlias = Union[str, "os.PathLike[str]", bytes, Model, Any]

@@ -85,6 +85,6 @@ def test_every_specification_is_keyword_only_and_owns_its_record(name: str) -> N
     place, _, class_name = name.rpartition(".")
     specification = getattr(importlib.import_module(f"sardonyx.kernel.{place}"), class_name)
     assert callable(emitter(specification))
-    assert specification.__dataclass_params__.frozen
+    assert specification.__setattr__ is not object.__setattr__  # frozen
     assert all(field.kw_only for field in dataclasses.fields(specification))
     assert isinstance(inspect.getattr_static(specification, "arguments"), property)

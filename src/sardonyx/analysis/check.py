@@ -6,7 +6,6 @@ Used by `sardonyx check` (everything) and when a session opens a model (errors o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 
@@ -17,6 +16,7 @@ from sardonyx.analysis.shapes import ShapeReport, report_shapes
 from sardonyx.ir.graph import UNKNOWN_VERSION, Attr, Function, Graph, Model, Node, Value, walk
 from sardonyx.ops import registry, signature
 from sardonyx.ops.signature import Parameter, Signature
+from sardonyx.records import dataclass
 
 __all__ = ["Problem", "Severity", "check_model", "supported_types"]
 

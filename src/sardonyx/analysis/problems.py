@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from sardonyx.records import dataclass
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 

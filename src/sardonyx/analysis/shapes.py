@@ -11,7 +11,7 @@ inputs, that is reported and the inferred type stands. A model is never refused 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +32,7 @@ from sardonyx.ir.types import Shape, SparseTensorType, TensorType, Type
 from sardonyx.ops import registry
 from sardonyx.ops.infer import InferContext
 from sardonyx.ops.signature import Signature, signature
+from sardonyx.records import dataclass
 
 _DEEPEST: Final = 60  # nested subgraphs and function calls; each level costs several Python frames
 _MOST_VISITS: Final = 200_000  # nodes visited inside subgraphs and functions, which rules may walk several times

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from sardonyx.benchmarking.engines import OURS, Engine, failure_text, open_engine
 from sardonyx.benchmarking.timing import Timing, interleave
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +17,7 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.options import SessionOptions
+from sardonyx.records import dataclass
 from sardonyx.session.inference_session import InferenceSession
 
 OURS: Final = "sardonyx"

@@ -9,12 +9,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
+from sardonyx.records import dataclass
 
 _PATIENCE = 600  # seconds for one process
 

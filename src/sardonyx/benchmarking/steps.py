@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from sardonyx.compile_options import CompileOptions
 from sardonyx.formats.loading import load
 from sardonyx.options import SessionOptions
 from sardonyx.program.steps import HostNodeStep, KernelStep
+from sardonyx.records import dataclass
 from sardonyx.runtime.executor import NodeTiming, RunControl
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from sardonyx.records import dataclass
 
 _PAUSE = 0.003  # seconds between two looks at whether the process is quiet
 _QUIET = 0.2  # share of a core below which it is

@@ -11,7 +11,8 @@ Text is written 35 times faster than llvmlite's objects build it. A loop that do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from sardonyx.records import dataclass
 
 
 @dataclass

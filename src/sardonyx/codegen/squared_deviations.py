@@ -12,12 +12,12 @@ a sample is far from all the rest; but then that sample is most of the sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from sardonyx.codegen.accumulators import Accumulator
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, scalar_type
 from sardonyx.kernel.expr import load, reduced
+from sardonyx.records import dataclass
 
 _SAMPLES = 8  # vectors, evenly along the row, whose mean is the centre; the first one, if there are not as many
 _UNROLL = 4  # vectors of a row worked on at once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from sardonyx.plan.segment_plan import captured_by, captured_inputs, segment_pla
 from sardonyx.program.calls import BodyNode
 from sardonyx.program.steps import KernelStep, Lowered
 from sardonyx.providers.reference import node_step, plain_node
+from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.executor import RunControl, run_body
 from sardonyx.runtime.host_calls import Body, Call, HostCall, LoopCall, ProviderCall

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from sardonyx.formats.loading import load
 from sardonyx.formats.shared.replacing import replacing
 from sardonyx.ir.graph import Model
 from sardonyx.options import SessionOptions
+from sardonyx.records import dataclass
 from sardonyx.session.saving import write_ort
 
 LEVELS: Final = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from sardonyx import dtypes, errors
@@ -19,6 +19,7 @@ from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Model, Node, Value, walk
 from sardonyx.ir.types import SequenceType, TensorType
 from sardonyx.matching.type_strings import KernelTypeStrResolver, split_identifier
+from sardonyx.records import dataclass
 
 ALLOWED_TYPES: Final = "!globally_allowed_types"
 ALL_OPERATORS: Final = "!no_ops_specified_means_all_ops_are_required"

@@ -7,10 +7,11 @@ unless `values` says what stands for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Node, Value
 from sardonyx.ir.types import Type
+from sardonyx.records import dataclass
 
 
 @dataclass

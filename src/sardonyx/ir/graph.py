@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from sardonyx.ir.dims import Expectation
 from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import Shape, TensorType, Type
 from sardonyx.mapped_file import FileIdentity
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.ir.saved_optimisation import SavedOptimisation

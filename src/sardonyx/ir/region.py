@@ -9,10 +9,10 @@ types and shapes of the results follow from it like those of a call. No pass loo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sardonyx.ir.graph import Attr, AttrKind, Function, Node, Value
+from sardonyx.records import dataclass
 
 DOMAIN: Final = "sardonyx"
 REGION: Final = "ProviderRegion"

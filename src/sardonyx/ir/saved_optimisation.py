@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.ir.graph import Node
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

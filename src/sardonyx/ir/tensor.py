@@ -8,7 +8,6 @@ fields that had to be decoded are converted on each call, unless the caller keep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from math import prod
 from typing import Any, Final
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.mapped_file import mapped_range, mapping_of
+from sardonyx.records import dataclass
 
 Array = NDArray[Any]
 

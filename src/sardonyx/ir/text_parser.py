@@ -10,7 +10,7 @@ import binascii
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -25,6 +25,7 @@ from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Model, Node, Spar
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.text_tokens import ElidedTensor, Token, text_error, tokens_of
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from sardonyx.records import dataclass
 
 T = TypeVar("T")
 

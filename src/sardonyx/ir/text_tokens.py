@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sardonyx.dtypes import DType
 from sardonyx.errors import InvalidGraph
 from sardonyx.ir.tensor import Tensor
+from sardonyx.records import dataclass
 
 RESERVED: Final = frozenset((
     "_", "attribute", "base64", "const", "doc", "false", "floordiv", "function", "graph", "inf", "map", "max", "metadata", "min",

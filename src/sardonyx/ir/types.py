@@ -7,11 +7,11 @@ SequenceType(TensorType(INT64, ()))     prints as  seq(i64[])
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim
+from sardonyx.records import dataclass
 
 Shape: TypeAlias = tuple[Dim, ...]  # a missing shape (unknown rank) is None
 

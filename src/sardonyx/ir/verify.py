@@ -7,12 +7,13 @@ types and shapes make sense is the matter of `analysis.check`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Model, Node, SparseConstant, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType
+from sardonyx.records import dataclass
 
 _TYPES: Final = (TensorType, SparseTensorType, SequenceType, OptionalType, MapType)
 _HOLDS: Final[dict[AttrKind, tuple[type, ...]]] = {

@@ -17,8 +17,9 @@ addresses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+from sardonyx.records import dataclass
 
 Kind: TypeAlias = Literal["number", "address", "tensor"]
 

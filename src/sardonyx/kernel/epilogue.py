@@ -12,11 +12,10 @@ other axes is the business of the kernel that has the epilogue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.forks import cached_property
 from sardonyx.kernel.expr import Expr, canonical, walk
 from sardonyx.kernel.loops import Operand
+from sardonyx.records import dataclass
 
 
 def accumulator(type: str) -> Expr:

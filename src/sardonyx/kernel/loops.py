@@ -17,13 +17,14 @@ Arguments: the sizes of the axes, then for each operand its address and its stri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, numbers, tensors
 from sardonyx.kernel.expr import BITS, Expr, canonical, load, walk
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 Inner: TypeAlias = Literal["unit", "zero", "any"]

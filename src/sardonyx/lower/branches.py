@@ -11,13 +11,14 @@ sides needs Python, or holds only for some sizes, stays whole: its sides are pro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias
 
 from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.lower.groups import Region, is_native
+from sardonyx.records import dataclass
 
 Order: TypeAlias = Callable[[Graph], Sequence[Node]]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from sardonyx.ir.dims import Dim
@@ -15,6 +14,7 @@ from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.steps import Buffer, View
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ The reason why a node did not join is kept for `explain`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sardonyx.ir.dims import DimExpr, Expectation, symbols_of
@@ -23,6 +23,7 @@ from sardonyx.ir.types import Shape, TensorType, format_shape
 from sardonyx.lower import registry
 from sardonyx.lower.contracts import expectations
 from sardonyx.lower.registry import Template
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.lower.shape_values import KnownValues

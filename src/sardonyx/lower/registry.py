@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -27,6 +26,7 @@ from sardonyx.kernel.expr import Expr
 from sardonyx.matching.kernels import KernelDef
 from sardonyx.matching.signatures import SIGNATURES
 from sardonyx.ops.index import read_index
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.lower.groups import Group

@@ -10,11 +10,12 @@ Which arguments of a node a type constraint is about is asked of a resolver: for
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
+from sardonyx.records import dataclass
 
 
 class FormalArgument(NamedTuple):

@@ -23,11 +23,12 @@ import enum
 import importlib
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from sardonyx.ops.index import read_index
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.ops.infer import InferContext, InferResult

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -21,6 +20,7 @@ from typing import Any, Final
 from sardonyx import dtypes
 from sardonyx.ir.graph import AttrKind
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from sardonyx.records import dataclass
 
 DOMAINS: Final = (
     "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training",

@@ -13,7 +13,6 @@ says so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Final
 
@@ -29,6 +28,7 @@ from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, rep
 from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.layout_region import STANDARD_VERSION, Region, carried_on, constant_data, image_input, image_output, is_float
 from sardonyx.passes.protocol import PassResult
+from sardonyx.records import dataclass
 from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 

@@ -9,12 +9,12 @@ that: read from outside they are constants, and can be packed once. The carried 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
 from sardonyx.passes.protocol import PassResult
 from sardonyx.passes.rewriter import all_graphs
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

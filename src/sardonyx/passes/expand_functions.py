@@ -10,7 +10,6 @@ for a kernel. Refuses: a GroupNormalization whose input has no known rank.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -19,6 +18,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.protocol import Reject, Rule
 from sardonyx.passes.rewriter import Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 
 def _hard_swish(g: Rewriter, node: Node, attrs: Mapping[str, Any]) -> Value:

@@ -12,7 +12,7 @@ products that are used elsewhere too, large weights that others share (they woul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array, origin_of
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 _PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
 _SHARED: Final = 1 << 16  # bytes of weights that may be copied although others use them

@@ -12,7 +12,6 @@ than what they are made of, as Expand and ConstantOfShape can give: they would g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -27,6 +26,7 @@ from sardonyx.ops import registry
 from sardonyx.ops.registry import EvalContext, OpDef, Trait
 from sardonyx.passes.protocol import PassResult, Reject
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter
+from sardonyx.records import dataclass
 
 LIMIT: Final = 1 << 30  # bytes of one result, as in ONNX Runtime
 _SMALL: Final = 1 << 20  # bytes up to which a result may be larger than what it is made of

@@ -8,13 +8,13 @@ and AveragePool: zero, MaxPool: minus infinity), padded batch or channel axes, n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
 from sardonyx.ir.graph import Node
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, attr_ints
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ wrong and is not relied on by any pass. Elements that are expressions of sizes s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.protocol import PassResult, Reject
 from sardonyx.passes.rewriter import Rewriter, all_graphs
+from sardonyx.records import dataclass
 
 _RESHAPE_FROM: Final = 5  # the opset version since which Reshape takes its shape as an input
 

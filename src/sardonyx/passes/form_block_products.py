@@ -14,7 +14,6 @@ blocks along another axis or of a size that is no power of two from 16 to 256, G
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array, Tensor, origin_of, release_pages
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 LEVEL_KEY: Final = "session.qdq_matmulnbits_accuracy_level"
 BLOCK_KEY: Final = "session.qdq_matmulnbits_block_size"

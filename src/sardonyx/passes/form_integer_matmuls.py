@@ -12,7 +12,6 @@ Gemm with a factor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.quantized_values import Quantization, dequantized
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ Run after FoldConstants and the folding of scales into weights: what is constant
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from typing import Any, ClassVar, Final
 
@@ -19,6 +19,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.merge_transposes import permutation
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 _FLOATS: Final = frozenset((dtypes.FLOAT32, dtypes.FLOAT64, dtypes.FLOAT16, dtypes.BFLOAT16))
 

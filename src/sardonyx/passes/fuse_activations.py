@@ -10,7 +10,6 @@ that broadcast x to another shape.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import pi, sqrt
 from typing import Any, ClassVar, Final
 
@@ -18,6 +17,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.pattern import Match, Pattern, clip, is_close, match, number, one_of, op, product, var
 from sardonyx.passes.protocol import Reject, Rule
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 _X: Final = var("x")
 _SIXTH: Final = 1 / 6

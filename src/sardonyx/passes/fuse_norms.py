@@ -13,7 +13,6 @@ parts that are used elsewhere. Mean and variance in other types (a Cast around t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.pattern import Match, Pattern, match, number, one_of, op, var
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, attr_ints, dtype_of
+from sardonyx.records import dataclass
 
 _X: Final = var("x")
 _D: Final = var("d")

@@ -11,7 +11,7 @@ bodies that do not define an output the caller uses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from sardonyx.analysis.cycles import FunctionKey, find_recursion, function_key, function_text
@@ -22,6 +22,7 @@ from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import ONNX_DOMAIN, Attr, Function, Graph, Model, Node, Value, walk
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.passes.protocol import PassResult
+from sardonyx.records import dataclass
 
 _MOST_NODES: Final = 2_000_000  # a chain of functions that each call the next one twice grows without bound
 _IDENTITY_VERSION: Final = 16  # the first Identity that takes values of every type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from sardonyx.ir.graph import Graph, Node, Value, is_constant, walk
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, to_blocked
+from sardonyx.records import dataclass
 
 STANDARD_VERSION: Final = 13  # of the standard operators made here
 

@@ -8,7 +8,6 @@ rounding or wrapping is part of the result), strings, 8-bit and narrower floats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from sardonyx import dtypes
@@ -16,6 +15,7 @@ from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Node
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 _DIGITS: Final = {dtypes.FLOAT16: 11, dtypes.BFLOAT16: 8, dtypes.FLOAT32: 24, dtypes.FLOAT64: 53}  # whole bits kept exactly
 _WIDER: Final = {

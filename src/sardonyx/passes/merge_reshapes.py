@@ -10,7 +10,6 @@ computed sizes that may be zero, because zero means the size of the input.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.fold_shape_values import literal_shape, may_mean_another
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, attr_ints
+from sardonyx.records import dataclass
 
 
 class _ToReshape(Rule[Value]):

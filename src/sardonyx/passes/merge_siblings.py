@@ -9,7 +9,6 @@ use as well (they would exist twice), products in different graphs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from sardonyx.ir.graph import Graph, Model, Node, Value
 from sardonyx.ir.tensor import Array, origin_of
 from sardonyx.passes.protocol import PassResult, is_standard
 from sardonyx.passes.rewriter import Rewriter
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

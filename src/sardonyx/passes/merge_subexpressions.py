@@ -9,7 +9,6 @@ gives out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from sardonyx import dtypes
@@ -19,6 +18,7 @@ from sardonyx.ops import registry
 from sardonyx.ops.registry import Trait
 from sardonyx.passes.protocol import PassResult
 from sardonyx.passes.rewriter import Rewriter
+from sardonyx.records import dataclass
 
 _LARGEST: Final = 1 << 12  # bytes of a tensor attribute that is compared
 

@@ -8,12 +8,12 @@ The first one may go on serving others: the second reads past it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sardonyx.ir.graph import Node
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, attr_ints
+from sardonyx.records import dataclass
 
 
 def permutation(node: Node) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ a case as a Reject.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import permutations
 from typing import Final
 
@@ -28,6 +28,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.protocol import Reject, is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 _MOST_FACTORS: Final = 5  # of a product; longer ones are no formula anybody knows
 _MOST_NODES: Final = 8

@@ -11,11 +11,11 @@ finds out about a model lives in local variables. Most passes are rules: for eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from sardonyx.ir.graph import ONNX_DOMAIN, Model, Node
 from sardonyx.passes.rewriter import Rewriter, all_graphs
+from sardonyx.records import dataclass
 
 M = TypeVar("M")
 OLDEST: Final = 7  # before, binary operators had attributes for broadcasting; such nodes are left alone

@@ -13,7 +13,7 @@ and one walk finds everything. Runs after FoldConstants, which literal axes come
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ from sardonyx.passes.fold_pad import literal_pads
 from sardonyx.passes.merge_transposes import compose, inverse, permutation
 from sardonyx.passes.protocol import PassResult, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, attr_ints, dtype_of
+from sardonyx.records import dataclass
 
 Perm: TypeAlias = tuple[int, ...]
 _OPEN_SIZE: Final = 32  # what a size that is not known counts as

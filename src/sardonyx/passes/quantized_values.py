@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -11,6 +10,7 @@ from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.protocol import is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 BYTES: Final = frozenset((dtypes.UINT8, dtypes.INT8))
 

@@ -8,7 +8,6 @@ where it cannot be given out under it without the node (it is an input, or given
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from sardonyx import dtypes
@@ -16,6 +15,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.protocol import Reject, Rule
 from sardonyx.passes.rewriter import Rewriter, attr_ints, dtype_of
+from sardonyx.records import dataclass
 
 
 class _Removal(Rule[Value]):

@@ -6,12 +6,12 @@ inputs too. Nodes of subgraphs go by the same rule; the outputs of a subgraph ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from sardonyx.ir.graph import Graph, Model, Value
 from sardonyx.passes.protocol import PassResult
 from sardonyx.passes.rewriter import all_graphs
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ recognisable to MergeSubexpressions. Constants that are inputs or outputs of the
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from sardonyx import dtypes
@@ -17,6 +16,7 @@ from sardonyx.ir.graph import Model, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.passes.protocol import PassResult
 from sardonyx.passes.rewriter import Rewriter
+from sardonyx.records import dataclass
 
 _SHORT: Final = 64  # bytes that are their own digest
 

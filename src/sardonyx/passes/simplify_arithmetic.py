@@ -10,7 +10,6 @@ Runs after FoldConstants. Each refuses when an inner node serves others too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import frexp, isfinite
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ import numpy as np
 from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 
 def _made_by(value: Value | None, op_type: str) -> Node | None:

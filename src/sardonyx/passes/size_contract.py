@@ -13,7 +13,6 @@ known, too, but whether there is a result only their run tells: they are kept (`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from sardonyx.analysis.shapes import ShapeReport
 from sardonyx.ir.dims import Expectation
@@ -21,6 +20,7 @@ from sardonyx.ir.graph import Graph, Model, Node, Value, captured_values, needed
 from sardonyx.ops.infer import NEVER, not_negative
 from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.rewriter import all_graphs
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ subgraphs, operators that the table does not have, or that do not take float32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from sardonyx.ir.types import TensorType, Type
 from sardonyx.ops.signature import signature
 from sardonyx.passes.protocol import PassResult
 from sardonyx.passes.rewriter import all_graphs
+from sardonyx.records import dataclass
 
 _NARROW_KERNELS: Final = frozenset(
     (

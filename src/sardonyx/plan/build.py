@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values
 from sardonyx.ir.types import SparseTensorType, Type
 from sardonyx.plan.plan import OMITTED, Constant, ExecutionPlan, HostStep, Port, schedule
+from sardonyx.records import dataclass
 
 StepMaker = Callable[[Node, Sequence[int], Sequence[int], Mapping[str, ExecutionPlan]], HostStep]
 Order = Callable[[Graph], Sequence[Node]]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Node, Value
 from sardonyx.ir.tensor import Tensor
 from sardonyx.program.calls import LoopSignature, SlicedPort
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

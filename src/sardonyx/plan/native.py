@@ -8,7 +8,7 @@ depends on the sizes of the inputs, or an address. Sizes are computed from the v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from sardonyx import errors
@@ -29,6 +29,7 @@ from sardonyx.program.steps import (
     View,
 )
 from sardonyx.program.symbolic_sizes import size_table
+from sardonyx.records import dataclass
 
 _WRITTEN_FIRST: Final = (Storage.ARENA, Storage.HOST, Storage.OUTPUT, Storage.WORKER)  # what holds nothing when a run begins
 

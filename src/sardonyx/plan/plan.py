@@ -8,11 +8,12 @@ share one plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from sardonyx.ir.region import NodeName
 from sardonyx.ir.types import Type
+from sardonyx.records import dataclass
 
 OMITTED = -1  # the slot of an optional input that is left out, or of an output nobody named
 

@@ -17,7 +17,7 @@ reading it; or a digest of the bytes, which is the same in any file and process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from hashlib import blake2b
 from types import FunctionType
 from typing import Any, Final, NamedTuple, TypeAlias, Union
@@ -26,6 +26,7 @@ import numpy as np
 
 from sardonyx.dtypes import DType
 from sardonyx.ir.tensor import OBJECT, Array, Tensor
+from sardonyx.records import dataclass
 
 
 class Cut(NamedTuple):

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, Union
 
 import numpy as np
 
 from sardonyx.program.image import ProgramImage
 from sardonyx.program.sizes import NUMBER, SYMBOL, SizeTable
+from sardonyx.records import dataclass
 
 OMITTED, VALUE, VIEW, CONSTANT = range(4)  # kinds of operands; files hold them
 

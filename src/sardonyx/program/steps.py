@@ -7,7 +7,7 @@ or expressions, evaluated when the sizes of a run are known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Protocol, TypeAlias, Union
 
@@ -15,6 +15,7 @@ from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.program.constants import Constant
+from sardonyx.records import dataclass
 
 FAULT_ENTRIES = 5  # 64-bit numbers of a fault record: lock, code, position, what was found, what was allowed
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -27,6 +26,7 @@ from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.matching.kernels import TypeResolver
 from sardonyx.matching.signatures import SIGNATURES
 from sardonyx.providers.connected import connected_regions
+from sardonyx.records import dataclass
 
 RegionFunction: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from sardonyx import errors
 from sardonyx.enums import OrtEnum
 from sardonyx.forks import importing
 from sardonyx.provider_names import CPU_PROVIDER
+from sardonyx.records import dataclass
 from sardonyx.target.machine import architecture
 
 _DEVICE_TYPES: Final = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "npu": 3, "cann": 3}

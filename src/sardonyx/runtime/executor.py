@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.ops.interruption import interruptible
 from sardonyx.plan.plan import OMITTED, Constant, ExecutionPlan, HostStep, Port, Schedule, SubgraphRunner, schedule
+from sardonyx.records import dataclass
 
 _TOO_BIG = "array is too big"  # NumPy's words for sizes beyond every memory, in a ValueError
 _SCHEDULES_KEPT = 64  # distinct sets of fetches whose schedules a program remembers

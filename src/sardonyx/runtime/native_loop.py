@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from sardonyx.codegen.blocks import (
     NO_CONDITION,
 )
 from sardonyx.program.calls import LoopSignature, SlicedPort
+from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.native_core import RunMemory, SizeConflict, address_of, new_array

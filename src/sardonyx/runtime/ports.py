@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from sardonyx.formats.program.description import Description
@@ -11,6 +11,7 @@ from sardonyx.ir.dims import Dim, fresh
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.plan.plan import HostStep, Port
+from sardonyx.records import dataclass
 
 NO_VERSION: Final = (1 << 63) - 1  # what ONNX Runtime reports for a model that states no version
 _DIM_PARAM: Final = "onnx.dim_param."

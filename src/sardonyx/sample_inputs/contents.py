@@ -11,7 +11,7 @@ Each input is followed through nodes that move its elements without changing the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.analysis.shapes import ShapeReport
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
+from sardonyx.records import dataclass
 
 _MOVING: Final = {  # operators whose output consists of elements of the input at these positions
     "Cast": (0,), "Identity": (0,), "Unsqueeze": (0,), "Squeeze": (0,), "Reshape": (0,), "Flatten": (0,), "Transpose": (0,),

@@ -14,7 +14,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Model, Value
 from sardonyx.ir.types import OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.passes.inline_functions import InlineFunctions
+from sardonyx.records import dataclass
 from sardonyx.runtime.ports import NodeArg
 from sardonyx.sample_inputs.contents import Content, demanded_contents
 from sardonyx.sample_inputs.random_values import make_up, named_sizes, random_tensor

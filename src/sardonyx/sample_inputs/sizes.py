@@ -14,7 +14,7 @@ import ast
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.analysis.shapes import ShapeReport, report_shapes
@@ -22,6 +22,7 @@ from sardonyx.ir.dims import Dim, symbols_of
 from sardonyx.ir.graph import Model, Node, Value, walk
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType, Type
+from sardonyx.records import dataclass
 from sardonyx.sample_inputs.features import feature_count
 
 Kind: TypeAlias = Literal["batch", "past", "side", "sequence", "channels", "features"]

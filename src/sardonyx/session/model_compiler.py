@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx import dtypes, errors
 from sardonyx.compile.compiler import compile_model
@@ -15,6 +14,7 @@ from sardonyx.formats.onnx import dense_initializers, save, to_bytes
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import ExternalLocation
 from sardonyx.options import SessionOptions
+from sardonyx.records import dataclass
 from sardonyx.runtime.values import OrtValue
 
 

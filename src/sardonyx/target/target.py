@@ -9,9 +9,9 @@ A target is made of LLVM's description of a machine (`describe`). It is plain da
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from sardonyx.records import dataclass
 from sardonyx.target.machine import architecture_named, runtime_of
 
 NATIVE: Final = "native"  # all that the machine has

@@ -10,7 +10,6 @@ for unit in begin .. end:                         (batch entry, head, block of q
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from sardonyx.codegen.arguments import Loaded, MemRef
@@ -25,6 +24,7 @@ from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, Expr, load
 from sardonyx.kernel.math import exp_not_positive
 from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _DOTS = "dots"

@@ -14,14 +14,13 @@ of its own, which leads to a block of zeros where the kernel reaches outside: no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.kernel.conv.conv import ConvKernel
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _LATENCY = 4  # sums that are computed at the same time, at least

@@ -11,7 +11,6 @@ for unit in begin .. end:                    (block, image, plane, row)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, TypeAlias, TypeVar
 
@@ -22,6 +21,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant
 from sardonyx.kernel.conv.window import GlobalPoolKernel, NarrowKernel, Row, WindowKernel
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _GLOBAL_SUMS = 8  # partial results of a global pool, so that one addition need not wait for the one before

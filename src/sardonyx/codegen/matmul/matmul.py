@@ -11,7 +11,6 @@ Tiles too low to keep the multipliers busy sum even and odd k apart and join the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
@@ -21,6 +20,7 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _UNROLL: Final = 4  # of low tiles

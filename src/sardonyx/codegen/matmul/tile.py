@@ -10,12 +10,13 @@ summation is the same for all tiles: results do not depend on how rows are divid
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS
+from sardonyx.records import dataclass
 
 _UNROLL: Final = 4
 _ROWS_A_POINTER: Final = 3  # rows of A reached from one pointer: itself, one and two strides on

@@ -12,7 +12,7 @@ for direction:                                   (those this worker has rows of)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.fault import report
@@ -23,6 +23,7 @@ from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_typ
 from sardonyx.kernel.expr import BITS, Expr, walk
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.rnn.rnn import RecurrentKernel, RecurrentPass, tile_sizes
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 

@@ -21,7 +21,6 @@ queries.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.forks import cached_property
@@ -30,6 +29,7 @@ from sardonyx.kernel.arguments import Arguments, address, number, tensor, tensor
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.kernel.loops import Operand
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 QUERIES: Final = 24  # of a block, at most

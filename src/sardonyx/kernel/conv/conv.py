@@ -12,13 +12,13 @@ Sizes, strides and the counts of iterations, kernel rows and columns are argumen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Final
 
 from sardonyx.forks import cached_property
 from sardonyx.kernel.arguments import Arguments, Field, address, number, tensors
 from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.records import dataclass
 
 ADDRESSES: Final = ("x", "w", "bias", "zeros")
 _NUMBERS: Final = (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from sardonyx.kernel.arguments import Arguments, address, number
+from sardonyx.records import dataclass
 
 _CHUNKED: Final = ("batch", "blocks", "pixels", "chunk", "chunks")  # `chunk` pixels make a unit of work
 

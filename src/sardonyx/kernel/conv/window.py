@@ -13,13 +13,13 @@ at the border look at every pixel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.forks import cached_property
 from sardonyx.kernel.arguments import Arguments, address, number
 from sardonyx.kernel.conv.conv import ADDRESSES, blocked_operands
 from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.records import dataclass
 
 WindowKind: TypeAlias = Literal["depthwise", "max", "average"]
 

@@ -13,11 +13,11 @@ The elements lie without gaps. The parallel range counts chunks, for starts it i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor
+from sardonyx.records import dataclass
 
 CHUNK: Final = 1024  # elements; their indices are collected on the stack
 

@@ -13,12 +13,12 @@ one worker; and with `rows` a last axis along which both sides are consecutive a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
 from sardonyx.kernel.loops import Inner
+from sardonyx.records import dataclass
 
 Direction: TypeAlias = Literal["gather", "scatter"]
 Combine: TypeAlias = Literal["", "add", "mul", "min", "max", "and", "or"]

@@ -6,9 +6,8 @@ the arguments its unit count stands in the table, and the count it has if its si
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.kernel.arguments import Arguments, address, number
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ square of a row or column overlaps the one before, so both axes must have at lea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 BLOCK_ROWS = 64

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.kernel.arguments import Arguments, address, numbers
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,6 @@ The parallel range counts pieces of VECTORS vectors of columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.forks import cached_property
@@ -20,6 +19,7 @@ from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 VECTORS: Final = 4  # of columns that make one unit of work

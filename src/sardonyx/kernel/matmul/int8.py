@@ -20,13 +20,13 @@ other sign is taken with its highest bit flipped, that is 128 more or less than 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
 from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, tallest, vector_lanes
 from sardonyx.kernel.matmul.pack import Order
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 Byte: TypeAlias = Literal["u8", "i8"]

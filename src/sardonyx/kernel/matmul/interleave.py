@@ -10,10 +10,10 @@ The parallel range counts chunks of rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
+from sardonyx.records import dataclass
 
 CHUNK = 1024  # rows that make one unit of work
 MOST = 8  # columns

@@ -15,7 +15,6 @@ The parallel range counts tiles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.forks import cached_property
@@ -23,6 +22,7 @@ from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.expr import BITS
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 Source: TypeAlias = Literal["packed", "rows"]

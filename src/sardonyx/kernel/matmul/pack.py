@@ -11,7 +11,6 @@ The parallel range counts pieces of strips: DEPTH rows each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor
 from sardonyx.kernel.matmul.matmul import vector_lanes
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -11,12 +11,12 @@ A max pool whose indices are asked for has a kernel of its own: results and indi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.forks import cached_property
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.records import dataclass
 
 PoolKind: TypeAlias = Literal["max", "average", "sum"]
 

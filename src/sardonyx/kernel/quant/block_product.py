@@ -21,13 +21,13 @@ Without zero points in the model they are in the middle of the range, and `corre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 LevelBits: TypeAlias = Literal[8, 16]

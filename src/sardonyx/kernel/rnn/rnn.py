@@ -26,12 +26,12 @@ Layouts (lanes = elements of a vector; the last block is filled up):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.forks import cached_property
 from sardonyx.kernel.arguments import Arguments, address, addresses, number, tensor, tensors
 from sardonyx.kernel.expr import Expr, canonical
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 MOST_SUMS: Final = 24  # vectors of sums in a tile: more gain nothing

@@ -10,11 +10,11 @@ The parallel range counts runs: with `vector` a few vectors of i, else single el
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 Operation: TypeAlias = Literal["add", "mul"]

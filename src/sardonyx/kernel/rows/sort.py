@@ -10,12 +10,12 @@ The parallel range counts rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 from sardonyx.kernel.expr import BITS
+from sardonyx.records import dataclass
 
 LONGEST: Final = (1 << 32) - 1  # row whose indices fit next to a key of 32 bits
 

@@ -10,10 +10,10 @@ The parallel range counts rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
+from sardonyx.records import dataclass
 
 MOST = 64  # elements asked for; moving up would take longer than sorting with more
 

@@ -11,10 +11,10 @@ The parallel range counts points of all outer indices with `rows`, outer indices
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.ir.dims import Dim, product
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

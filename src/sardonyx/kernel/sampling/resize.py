@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.forks import cached_property
 from sardonyx.kernel.arguments import Arguments, address, number
 from sardonyx.kernel.conv.conv import blocked_operands
 from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.records import dataclass
 
 # For every output row and column, which input row or column it is made of: one i64, or for a blend two, and as many float32
 # shares.

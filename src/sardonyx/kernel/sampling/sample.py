@@ -10,11 +10,11 @@ The parallel range counts chunks of points, of all images and channels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.kernel.arguments import Arguments, address, number
+from sardonyx.records import dataclass
 
 CHUNK: Final = 1024  # points
 

@@ -11,11 +11,11 @@ The parallel range counts rows. All tensors lie without gaps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from sardonyx.ir.dims import Dim
 from sardonyx.kernel.arguments import Arguments, address, number, tensor
+from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 FIELDS: Final = 5  # of a box that was chosen: its corners and its area

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import sqrt
 from typing import Final
 
@@ -27,6 +27,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import transposed
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 _FEW: Final = 6  # queries from which on it pays to pack the keys

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sardonyx.ir.dims import Dim, dim_max, is_nonnegative
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.ops.conv.windows import extent, output_spatial, per_axis, resolve_pads
 from sardonyx.program.steps import View
+from sardonyx.records import dataclass
 
 SPATIAL = 3
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.steps import Address, Buffer, KernelStep, View, whole
+from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.target import Target
 

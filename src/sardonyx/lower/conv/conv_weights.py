@@ -6,8 +6,6 @@ are packed by copy steps of the program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sardonyx import dtypes
@@ -16,6 +14,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.constants import transform
 from sardonyx.program.steps import View
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

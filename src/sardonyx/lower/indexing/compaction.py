@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sardonyx import dtypes
@@ -19,6 +17,7 @@ from sardonyx.lower.registry import template
 from sardonyx.lower.views import reshaped
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import KernelStep, View, element_count
+from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 

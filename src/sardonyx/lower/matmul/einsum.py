@@ -9,7 +9,6 @@ alone the depth. Several letters of one kind are seen as one axis; what does not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim
@@ -26,6 +25,7 @@ from sardonyx.lower.registry import template
 from sardonyx.lower.views import expanded, reshaped
 from sardonyx.ops.matmul.matmul import ellipsis_rank, parse_equation
 from sardonyx.program.steps import View, element_count
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ or used as it lies. Products that are only a few rows or columns wide and lie al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sardonyx import dtypes
@@ -30,6 +29,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.weights import pack_strips, transposed
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View
+from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 SUMMED: Final = frozenset(("f32", "f64", "f16", "bf16", "i32", "i64", "u32", "u64"))

@@ -9,7 +9,6 @@ when the program is made, and multiplied by a constant zero point of A right the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -41,6 +40,7 @@ from sardonyx.lower.matmul.matmul import Columns, Product, as_matrices, is_unit
 from sardonyx.lower.views import with_axes
 from sardonyx.program.constants import Cut, transform
 from sardonyx.program.steps import KernelStep, View
+from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 ResultRule: TypeAlias = Callable[[OperandNumber, Expr], dict[Value, Expr]]

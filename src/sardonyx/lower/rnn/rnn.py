@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,7 @@ from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
 from sardonyx.program.constants import transform
 from sardonyx.program.steps import Address, Buffer, KernelStep, View
+from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}

@@ -14,7 +14,7 @@ like that: it gets a kernel of its own over memory without gaps, with the other 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal, TypeAlias
 
 from sardonyx import dtypes
@@ -25,6 +25,7 @@ from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type, lower_loop
 from sardonyx.program.steps import View, row_major
+from sardonyx.records import dataclass
 
 _TYPES: Final = {dtype.name: dtype for dtype in dtypes.ALL}
 Form: TypeAlias = Literal["line", "parts", "stages"]  # the reduced axes in one line, in lines with jumps between, or one by one

@@ -7,7 +7,6 @@ the elements each point is made of (`lower/sampling/resize_tables.py`), one axis
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,6 +29,7 @@ from sardonyx.lower.views import expanded, reshaped, with_axes
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.ops.sampling.resize import AxisPlan, Interpolation, nearest_index, resize_plans, source_coordinates
 from sardonyx.program.steps import Address, KernelStep, View
+from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 _OLD_MODES: Final = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}

@@ -8,7 +8,6 @@ The expressions are those of `ops/sampling/resize.py`, operation by operation: c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -31,6 +30,7 @@ from sardonyx.ops.sampling.resize import (
     tap_count,
 )
 from sardonyx.program.steps import View
+from sardonyx.records import dataclass
 
 MOST_MADE_AHEAD: Final = 1 << 18  # entries of a table: about 30 ms and 20 MB while it is made
 _TAPS: Final = {"linear": 2, "cubic": 4}  # without antialias

@@ -7,7 +7,6 @@ the same for all channels. The expressions are those of the definition, operatio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sardonyx import dtypes
@@ -27,6 +26,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import reshaped
 from sardonyx.program.steps import KernelStep, View, element_count
+from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 _FARTHEST: Final = 2.0**30  # coordinates are cut to this before they become integers

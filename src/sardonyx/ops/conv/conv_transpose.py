@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ from sardonyx.ops.conv.windows import AUTO_PADS, Windows, extent, pad_pairs, per
 from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.precision import narrow, wide_dtype, widen
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

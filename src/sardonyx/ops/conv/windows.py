@@ -11,7 +11,7 @@ begins, then all ends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.infer import InferContext
+from sardonyx.records import dataclass
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 

@@ -7,7 +7,6 @@ weights. Letters in comments: T tokens, E experts, H hidden size, I inner size.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -21,6 +20,7 @@ from sardonyx.ops.infer import same_as
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.quant.contrib_quant_matmul import unpack_bits
 from sardonyx.ops.rows.reduce import softmax
+from sardonyx.records import dataclass
 
 _Layer: TypeAlias = tuple[Array, Union[Array, None]]  # weight [out, in] and bias
 _Layers: TypeAlias = tuple[_Layer, _Layer, Union[_Layer, None]]

@@ -8,13 +8,13 @@ Thresholds are compared in float32, or float64 for a float64 input, as ONNX Runt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.ops.interruption import stop_if_asked
+from sardonyx.records import dataclass
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]

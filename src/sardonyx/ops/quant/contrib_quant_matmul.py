@@ -7,7 +7,6 @@ kernel may round inside, such as accuracy_level, do not change what the operator
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.matmul.matmul import integer_matmul, matmul_core, matmul_shape
 from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.quant.quant import dynamic_parameters, matmul_integer, quantize, saturate_to
+from sardonyx.records import dataclass
 
 UNPACKED_BYTES: Final = 8 << 20  # of weights held as float32 at once
 

@@ -8,7 +8,6 @@ models were made for: whether 2.9999998 is 3 decides which pixel is nearest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from sardonyx.ops.definition import op
 from sardonyx.ops.infer import InferContext, InferResult, normalize_axis
 from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.precision import narrow, widen
+from sardonyx.records import dataclass
 
 BLOCK_BYTES: Final = 1 << 20  # of results blended at once
 _ZERO: Final = np.float32(0)

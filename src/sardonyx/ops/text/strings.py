@@ -6,7 +6,6 @@ A string tensor is an array of Python `str` objects.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sardonyx.ir.dims import dim_max
 from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, broadcast, same_as
 from sardonyx.ops.text.re2 import compile_re2
+from sardonyx.records import dataclass
 
 Array = NDArray[Any]
 

@@ -1,0 +1,146 @@
+"""`dataclass`, made in a third of the time.
+
+Python's own compiles up to six methods of every class from text, each for itself, when its module is imported: for the classes
+that compiling a small model needs, that is a quarter of the whole time. Here one text is compiled, that of `__init__`; the other
+methods are closures. What the classes do is the same: same fields, equality, hashes and errors; `dataclasses.fields` and
+`replace` work on them. Classes with rarer parameters (`order`, `unsafe_hash`) are left to Python's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414 - for those who import it from here
+else:
+    import dataclasses
+    from dataclasses import MISSING, FrozenInstanceError
+    from operator import attrgetter
+    from reprlib import recursive_repr
+
+    _OURS = frozenset(("eq", "frozen", "kw_only", "slots"))
+
+    def dataclass(cls=None, /, **parameters):
+        """As `dataclasses.dataclass`."""
+
+        def decorate(cls):
+            if not _OURS.issuperset(parameters):
+                return dataclasses.dataclass(cls, **parameters)
+            return _decorated(cls, **parameters)
+
+        return decorate if cls is None else decorate(cls)
+
+    def _decorated(cls, *, eq=True, frozen=False, slots=False, kw_only=False):
+        explicit_hash = "__hash__" in cls.__dict__ and not (cls.__dict__["__hash__"] is None and "__eq__" in cls.__dict__)
+        bases = [base for base in cls.__mro__[1:] if "__dataclass_fields__" in base.__dict__]
+        if any(base.__dict__.get("__frozen_record__", base.__dataclass_params__.frozen) != frozen for base in bases):
+            raise TypeError(f"{cls.__name__}: a frozen dataclass cannot inherit from one that is not, nor the other way round")
+        plain = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
+        fields = dataclasses.fields(plain)
+        known = plain.__dataclass_fields__.values()
+        if any((not each.init and each.default is not MISSING) or "INITVAR" in repr(each._field_type) for each in known):
+            raise TypeError(f"{cls.__name__} has fields that only `dataclasses.dataclass` knows: use that")
+        own = plain.__dict__
+        made = {"__frozen_record__": frozen}
+        if "__init__" not in own:
+            made["__init__"] = _initializer(plain, fields, frozen, slots)
+        if "__repr__" not in own:
+            made["__repr__"] = _representation(fields)
+        if eq:
+            if "__eq__" not in own:
+                made["__eq__"] = _equality(_values([field.name for field in fields if field.compare]))
+            if not explicit_hash:
+                hashed = [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+                made["__hash__"] = _hash(_values(hashed)) if frozen else None
+        if frozen:
+            made["__setattr__"], made["__delattr__"] = _frozen(plain, frozenset(field.name for field in fields))
+            if slots and "__getstate__" not in own:
+                made["__getstate__"], made["__setstate__"] = _get_state, _set_state
+        for name, value in made.items():
+            if hasattr(value, "__qualname__"):
+                value.__qualname__ = f"{plain.__qualname__}.{name}"
+                value.__name__ = name
+            setattr(plain, name, value)
+        return plain
+
+    def _initializer(cls, fields, frozen, slots):
+        """The only method whose text depends on the fields: calling it has to be quick."""
+        scope = {"MISSING": MISSING, "set_": object.__setattr__}
+        given = {False: [], True: []}  # by position, by keyword
+        lines = []
+        for field in fields:
+            name, value = field.name, field.name
+            if field.default_factory is not MISSING:
+                scope[f"make_{name}"] = field.default_factory
+                default, value = "=MISSING", f"make_{name}() if {name} is MISSING else {name}"
+            elif field.default is not MISSING:
+                scope[f"default_{name}"] = field.default
+                default = f"=default_{name}"
+            else:
+                default = ""
+            if field.init:
+                given[field.kw_only].append(name + default)
+            elif field.default_factory is not MISSING:
+                value = f"make_{name}()"
+            else:
+                continue
+            if not frozen:
+                lines.append(f"self.{name} = {value}")
+            elif slots:  # what a frozen class's fields are set by: faster than object.__setattr__, which looks for it
+                scope[f"set_{name}"] = getattr(cls, name).__set__
+                lines.append(f"set_{name}(self, {value})")
+            else:
+                lines.append(f"set_(self, {name!r}, {value})")
+        if hasattr(cls, "__post_init__"):
+            lines.append("self.__post_init__()")
+        arguments = ["self", *given[False], *(["*", *given[True]] if given[True] else [])]
+        text = f"def __init__({', '.join(arguments)}):\n " + "\n ".join(lines or ["pass"])
+        exec(text, scope)
+        return scope["__init__"]
+
+    def _values(names):
+        """A function that gives the values of fields as a tuple."""
+        if len(names) > 1:
+            return attrgetter(*names)
+        if not names:
+            return lambda self: ()
+        value = attrgetter(names[0])
+        return lambda self: (value(self),)
+
+    def _representation(fields):
+        names = [field.name for field in fields if field.repr]
+
+        @recursive_repr()
+        def representation(self):
+            return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in names])})"
+
+        return representation
+
+    def _equality(values):
+        def equals(self, other):
+            return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+        return equals
+
+    def _hash(values):
+        return lambda self: hash(values(self))
+
+    def _frozen(cls, names):
+        def set_attribute(self, name, value):
+            if type(self) is cls or name in names:
+                raise FrozenInstanceError(f"cannot assign to field {name!r}")
+            super(cls, self).__setattr__(name, value)
+
+        def delete_attribute(self, name):
+            if type(self) is cls or name in names:
+                raise FrozenInstanceError(f"cannot delete field {name!r}")
+            super(cls, self).__delattr__(name)
+
+        return set_attribute, delete_attribute
+
+    def _get_state(self):
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+    def _set_state(self, state):
+        for field, value in zip(dataclasses.fields(self), state):
+            object.__setattr__(self, field.name, value)

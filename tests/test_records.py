@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, fields, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+import sardonyx
 from sardonyx import records
 
 PARAMETERS: list[dict[str, Any]] = [
@@ -158,3 +161,10 @@ def test_rarer_parameters_are_left_to_python() -> None:
         class Unusual:
             a: int
             b: dataclasses.InitVar[int] = 0
+
+
+def test_all_of_ours_are_made_this_way() -> None:
+    source = Path(sardonyx.__file__).parent
+    found = re.compile(r"^ *from dataclasses import .*\bdataclass\b", re.MULTILINE)
+    others = [str(path) for path in source.rglob("*.py") if path.name != "records.py" and found.search(path.read_text("utf-8"))]
+    assert others == [], "import dataclass from sardonyx.records: it takes a third of the time"

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from sardonyx.errors import InvalidArgument
-from sardonyx.formats import onnx, ort
+from sardonyx.formats import onnx
 from sardonyx.ir.graph import Model
 
+_IDENTIFIER: Final = b"ORTM"  # of the ORT format
 _IDENTIFIER_AT: Final = slice(4, 8)
 
 
@@ -25,11 +26,11 @@ def is_ort(source: Any, chosen: str = "") -> bool:
             return True
         try:
             with open(path, "rb") as file:
-                return file.read(8)[_IDENTIFIER_AT] == ort.IDENTIFIER
+                return file.read(8)[_IDENTIFIER_AT] == _IDENTIFIER
         except (OSError, ValueError):  # reading it says what is wrong
             return False
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return bytes(source[_IDENTIFIER_AT]) == ort.IDENTIFIER
+        return bytes(source[_IDENTIFIER_AT]) == _IDENTIFIER
     return False
 
 
@@ -43,10 +44,16 @@ def load(
 ) -> Model:
     """Read a model as `formats.onnx.load` and `formats.ort.load` do; `chosen` is its format, if that is not to be found out."""
     if is_ort(source, chosen):
+        from sardonyx.formats import ort  # lazy: most models are in the other format
+
         return ort.load(source)
     return onnx.load(source, base_dir=base_dir, external_files=external_files, replaced=replaced)
 
 
 def load_with_problems(source: Any) -> tuple[Model, tuple[str, ...]]:
     """A model as far as it can be read, and all for which `load` refuses it; an ORT model that it refuses raises."""
-    return (ort.load(source), ()) if is_ort(source) else onnx.load_with_problems(source)
+    if is_ort(source):
+        from sardonyx.formats import ort  # lazy: most models are in the other format
+
+        return ort.load(source), ()
+    return onnx.load_with_problems(source)

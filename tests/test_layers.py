@@ -57,6 +57,7 @@ LAYERS = {
     "transformers": 14,
     "as_onnxruntime": 14,
     "minimal": 14,
+    "tools": 14,
     "cli": 14,
     "__init__": 15,  # the public names
     "__main__": 15,
@@ -108,6 +109,7 @@ LLVMLITE_HOME = "codegen"
 FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  # may go through the public names
 OPTIONAL = {  # package of an extra -> the only parts that may use it, and must work or say so without it
     "torch": ("sardonyx/training/", "sardonyx/transformers/"),
+    "onnx": ("sardonyx/tools/",),
     "PIL": ("sardonyx/ops/sampling/image_formats.py",),
 }
 

@@ -33,10 +33,21 @@ _ALIASES: Final = {
     "onnxruntime.backend.backend": "sardonyx.backend.backend",
     "onnxruntime.backend.backend_rep": "sardonyx.backend.backend_rep",
     "onnxruntime.datasets": "sardonyx.datasets",
+    "onnxruntime.tools": "sardonyx.tools",
+    "onnxruntime.tools.convert_onnx_models_to_ort": "sardonyx.tools.convert_onnx_models_to_ort",
+    "onnxruntime.tools.file_utils": "sardonyx.tools.file_utils",
+    "onnxruntime.tools.make_dynamic_shape_fixed": "sardonyx.tools.make_dynamic_shape_fixed",
+    "onnxruntime.tools.onnx_model_utils": "sardonyx.tools.onnx_model_utils",
+    "onnxruntime.tools.onnxruntime_test": "sardonyx.tools.onnxruntime_test",
+    "onnxruntime.tools.optimize_onnx_model": "sardonyx.tools.optimize_onnx_model",
+    "onnxruntime.tools.reduced_build_config_parser": "sardonyx.tools.reduced_build_config_parser",
+    "onnxruntime.tools.remove_initializer_from_input": "sardonyx.tools.remove_initializer_from_input",
+    "onnxruntime.tools.symbolic_shape_infer": "sardonyx.tools.symbolic_shape_infer",
+    "onnxruntime.tools.update_onnx_opset": "sardonyx.tools.update_onnx_opset",
     "onnxruntime.transformers": "sardonyx.transformers",
     "onnxruntime.transformers.io_binding_helper": "sardonyx.transformers.io_binding_helper",
 }
-_PACKAGES: Final = (_NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.transformers")
+_PACKAGES: Final = (_NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.tools", "onnxruntime.transformers")
 _BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"
 _MISSING: Final = {  # package, of which all or some modules are missing -> what to do instead
     "onnxruntime.quantization": "quantize the model with onnxruntime itself, and run the result with Sardonyx",
@@ -158,7 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[0] == "-m":
         sys.argv = given[1:]
         sys.path[0] = os.getcwd()
-        runpy.run_module(given[1], run_name="__main__", alter_sys=True)
+        # A module of onnxruntime is run by its name in Sardonyx: an alias has no code of its own.
+        runpy.run_module(_ALIASES.get(given[1], given[1]), run_name="__main__", alter_sys=True)
     else:
         sys.argv = given
         sys.path[0] = os.path.dirname(os.path.abspath(given[0]))

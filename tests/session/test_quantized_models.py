@@ -149,3 +149,55 @@ def test_an_encoder_between_quantize_and_dequantize(activations: str, per_channe
 def test_floats_are_computed_where_that_is_asked_for(tmp_path: Path) -> None:
     content = static(encoder(), tmp_path, (2, 9, DEPTH))
     assert "MatMulIntegerToFloat" not in operators(content, tmp_path, disable_quant_qdq="1")
+
+
+def residual_net() -> ModelProto:
+    """Convolutions of all kinds with residual connections, pools, a Concat and a classifier."""
+    net = Net()
+
+    def conv(x: str, inside: int, outside: int, width: int, stride: int = 1, group: int = 1) -> str:
+        weights = net.weight(outside, inside // group, width, width, scale=(2 / (inside // group * width * width)) ** 0.5)
+        pads = [width // 2] * 4
+        return net.op("Conv", x, weights, net.weight(outside), strides=[stride, stride], pads=pads, group=group)
+
+    x = net.op("Relu", conv("x", 3, 20, 7, 2))
+    x = net.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    for _ in range(2):
+        inner = net.op("Relu", conv(net.op("Relu", conv(x, 20, 8, 1)), 8, 8, 3))
+        x = net.op("Relu", net.op("Add", conv(inner, 8, 20, 1), x))
+    deep = net.op(
+        "Relu", conv(net.op("Clip", conv(x, 20, 20, 3, 2, 20), *(net.constant(np.float32(n)) for n in (0, 6))), 20, 24, 1)
+    )
+    grouped = net.op("Sigmoid", conv(deep, 24, 24, 3, 1, 4))
+    joined = net.op("Concat", deep, net.op("Mul", grouped, deep), axis=1)
+    pooled = net.op("Flatten", net.op("GlobalAveragePool", net.op("Relu", conv(joined, 48, 32, 3))))
+    return net.model([1, 3, 40, 44], net.op("Gemm", pooled, net.weight(10, 32), net.weight(10), transB=1), 2)
+
+
+@pytest.mark.parametrize("activations", ["QInt8", "QUInt8"])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+def test_a_residual_net(activations: str, per_channel: bool, form: str, tmp_path: Path) -> None:
+    kinds, shape = quantization.QuantType, (1, 3, 40, 44)
+    content = static(
+        residual_net(),
+        tmp_path,
+        shape,
+        quant_format=getattr(quantization.QuantFormat, form),
+        activation_type=getattr(kinds, activations),
+        weight_type=kinds.QInt8,
+        per_channel=per_channel,
+    )
+    native, reference = session(content), session(content, providers=REFERENCE)
+    agreed = []
+    for seed in range(8):
+        feeds = {"x": np.random.default_rng(seed).standard_normal(shape).astype(np.float32)}
+        (actual,), (expected,) = native.run(None, feeds), reference.run(None, feeds)
+        (threads,) = session(content, threads=3).run(None, feeds) if seed == 0 else (actual,)
+        assert threads.tobytes() == actual.tobytes()
+        agreed.append(actual.argmax() == expected.argmax() or step_share(actual, expected) < 3 / 255)
+        assert step_share(actual, expected) < 6 / 255
+    assert all(agreed)
+    if form == "QDQ":
+        found = operators(content, tmp_path)
+        assert not found & {"Conv", "Gemm", "Add", "GlobalAveragePool"}

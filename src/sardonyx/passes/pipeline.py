@@ -21,6 +21,7 @@ from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
+from sardonyx.passes.assign_channels_last import AssignChannelsLast
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
@@ -28,6 +29,7 @@ from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
 from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, LEVEL_KEY, FormBlockProducts
+from sardonyx.passes.form_integer_convs import FormQLinearConv, FormQLinearLayer, PullQuantize, RemoveRequantize
 from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
 from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
@@ -86,6 +88,10 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     FormBlockProducts(),  # before those of integers: activations that are floats stay so
     FormMatMulIntegerToFloat(),
     FormIntegerMatMul(),  # before the patterns of float products
+    PullQuantize(),  # brings a QuantizeLinear next to the convolution it follows
+    RemoveRequantize(),
+    FormQLinearConv(),
+    FormQLinearLayer(),
     FuseLayerNorm(),  # before FuseRmsNorm, which is a part of it
     FuseRmsNorm(),
     FuseGelu(),
@@ -101,6 +107,10 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),
 )
 _LAYOUT: Final[tuple[Optimization, ...]] = (
+    AssignChannelsLast(),
+    PushTransposes(),  # what it has put around each node
+    MergeTransposes(),
+    RemoveUnused(),
     AssignLayout(),  # last: the patterns above know standard convolutions
 )
 

@@ -209,9 +209,12 @@ def _step(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | None:
         if node.op_type != "Concat" and (perm is None or any(each in perms for each in node.inputs[1:])):
             return None
         return handler(g, node, perm or (), perms)
+    if node.domain == MICROSOFT and node.op_type in _POOLS:
+        return _pool(node, perms)
     if Trait.ELEMENTWISE not in known:
         return None
-    if not is_standard(node) and not (node.domain == MICROSOFT and len(node.inputs) == 1):  # no biases of the last axis
+    alone = len(node.inputs) == 1 or node.op_type.startswith("QLinear")  # no biases of the last axis
+    if not is_standard(node) and not (node.domain == MICROSOFT and alone):
         return None
     return _elementwise(g, node, perms)
 
@@ -236,6 +239,26 @@ def _elementwise(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | N
         elif value.shape is None or any(dim != 1 for dim in value.shape) or len(value.shape) > len(perm):
             return None
     return _Step((perm,), constants)
+
+
+def _quantization(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm]) -> _Step | None:
+    """QuantizeLinear or DequantizeLinear, by one scale or by one for each slice of an axis."""
+    scale = node.inputs[1]
+    if scale is None or scale.shape is None or node.attr("block_size", 0) or len(scale.shape) > 1:
+        return None
+    if set(scale.shape) <= {1}:
+        return _Step((perm,))
+    axis = _axis(node.attr("axis", 1), perm)
+    return None if axis is None else _Step((perm,), {}, {"axis": axis})
+
+
+def _pool(node: Node, perms: dict[Value, Perm]) -> _Step | None:
+    """A quantized pool of images in either order."""
+    value = node.inputs[0]
+    perm = None if value is None else perms.get(value)
+    if perm is None or node.attr("channels_last", 0) or perm != (0, len(perm) - 1, *range(1, len(perm) - 1)):
+        return None
+    return _Step((perm,), {}, {"channels_last": 1})
 
 
 def _broadcasts(shape: Sequence[Dim] | None, target: Sequence[Dim]) -> bool:
@@ -382,4 +405,7 @@ _HANDLERS: Final[dict[str, Callable[..., _Step | None]]] = {
     "Squeeze": _reduction,
     "ArgMax": _arg,
     "ArgMin": _arg,
+    "QuantizeLinear": _quantization,
+    "DequantizeLinear": _quantization,
 }
+_POOLS: Final = ("QLinearGlobalAveragePool", "QLinearAveragePool")

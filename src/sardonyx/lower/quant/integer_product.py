@@ -182,6 +182,40 @@ def integer_product(ctx: LowerContext, group: Group, a: Quantized, b: Quantized,
     made.tiles(terms.columns, 1)
 
 
+def packed_at_run_time(ctx: LowerContext, group: Group, matrix: View, vectors: int) -> tuple[View, View]:
+    """A step that packs matrices [..., depth, columns]: the quads in scratch memory, and the sums [..., columns] of them."""
+    *batch, depth, columns = matrix.shape
+    strip = vectors * vector_lanes("i32", ctx.target)
+    strips, quads = ceildiv(columns, strip), ceildiv(depth, QUAD)
+    target = ctx.scratch(dtypes.INT32, (*batch, strips, quads, strip), "quads")
+    sums = ctx.scratch(dtypes.INT32, (*batch, strips * strip), "sums of columns")
+    sizes, strides = merge_axes(batch, [matrix.strides[:-2]]) if batch else ([], [[]])
+    order: Order = "columns" if is_unit(matrix, -1) else "depth" if is_unit(matrix, -2) else "any"
+    kernel = QuadPackKernel(source=Quantized(matrix, None).type, batch=len(sizes), vectors=vectors, order=order)
+    arguments = kernel.arguments.entries(
+        batch=sizes,
+        columns=columns,
+        depth=depth,
+        source=(matrix.address, (*strides[0], matrix.strides[-1], matrix.strides[-2])),
+        target=target.address,
+        sums=sums.address,
+    )
+    elements = product([*sizes, columns, depth])
+    ctx.step(
+        KernelStep(
+            kernel,
+            arguments,
+            pack_units(kernel, sizes, columns, ctx.target),
+            cost.packed(elements, scattered=order != "columns"),
+            (matrix.buffer,),
+            (target.buffer, sums.buffer),
+            f"pack for {group.label}",
+            tuple(node.label for node in group.nodes),
+        )
+    )
+    return target, View(sums.buffer, (*batch, columns), sums.strides)
+
+
 class Terms:
     """What zero points take away from sums of products, and a bias that is added."""
 
@@ -189,6 +223,7 @@ class Terms:
         self.ctx, self.group = ctx, group
         self.left, self.right, self.bias = a, b, bias
         self.depth: Dim = 0  # how many products a sum has
+        self.takes_distances = False  # the products are of A's bytes as they are with distances of B to its zero points
 
     # What a product or a convolution has to tell
 
@@ -217,9 +252,9 @@ class Terms:
     def sum(self, operand: OperandNumber) -> Expr:
         """The sum of products of distances to the zero points, and the bias."""
         total = accumulator("i32")
-        target = self.ctx.target
-        a_zero = self._zero_point(self.left.zero_point, offset_of_a(self.left.type, target))
-        b_zero = self._zero_point(self.right.zero_point, offset_of_b(self.right.type))
+        a_offset = 0 if self.takes_distances else offset_of_a(self.left.type, self.ctx.target)
+        a_zero = self._zero_point(self.left.zero_point, a_offset)
+        b_zero = 0 if self.takes_distances else self._zero_point(self.right.zero_point, offset_of_b(self.right.type))
         zero_point = self.right.zero_point
         known = self.constant_sums(self.ctx.view(zero_point) if isinstance(zero_point, Value) else zero_point)
         bias = None if self.bias is None else self.ctx.view(self.bias)
@@ -235,7 +270,7 @@ class Terms:
             if bias is not None:
                 total = total + load(operand(self.column(bias)), "i32")
         if b_zero != 0:
-            rows = load(operand(self.row_sums()), "i32") + self._times_depth(operand, offset_of_a(self.left.type, target))
+            rows = load(operand(self.row_sums()), "i32") + self._times_depth(operand, a_offset)
             total = total - rows * self._loaded(operand, b_zero, self.column)
         return total
 
@@ -299,41 +334,9 @@ class _MatrixTerms(Terms):
             # The kernel counts in quads.
             batch = View(packed.buffer, packed.shape[:-5], tuple(_over(stride) for stride in packed.strides[:-5]), 0)
         else:
-            batch = self._packed()
+            target, self.packed_sums = packed_at_run_time(ctx, group, self.matrix, self.vectors)
+            batch = View(target.buffer, target.shape[:-3], target.strides[:-3])
         self.columns = Columns("packed", batch, "i32", quads * self.strip, self.vectors)
-
-    def _packed(self) -> View:
-        """A step that packs B into scratch memory, and adds up its columns."""
-        ctx, b = self.ctx, self.matrix
-        *batch, _, columns = b.shape
-        strips, quads = ceildiv(columns, self.strip), ceildiv(self.depth, QUAD)
-        target = ctx.scratch(dtypes.INT32, (*batch, strips, quads, self.strip), "quads")
-        self.packed_sums = ctx.scratch(dtypes.INT32, (*batch, strips * self.strip), "sums of columns")
-        sizes, strides = merge_axes(batch, [b.strides[:-2]]) if batch else ([], [[]])
-        order: Order = "columns" if is_unit(b, -1) else "depth" if is_unit(b, -2) else "any"
-        kernel = QuadPackKernel(source=self.right.type, batch=len(sizes), vectors=self.vectors, order=order)
-        arguments = kernel.arguments.entries(
-            batch=sizes,
-            columns=columns,
-            depth=self.depth,
-            source=(b.address, (*strides[0], b.strides[-1], b.strides[-2])),
-            target=target.address,
-            sums=self.packed_sums.address,
-        )
-        elements = product([*sizes, columns, self.depth])
-        ctx.step(
-            KernelStep(
-                kernel,
-                arguments,
-                pack_units(kernel, sizes, columns, ctx.target),
-                cost.packed(elements, scattered=order != "columns"),
-                (b.buffer,),
-                (target.buffer, self.packed_sums.buffer),
-                f"pack for {self.group.label}",
-                tuple(node.label for node in self.group.nodes),
-            )
-        )
-        return View(target.buffer, target.shape[:-3], target.strides[:-3], 0)
 
     # What zero points need
 
@@ -344,8 +347,7 @@ class _MatrixTerms(Terms):
         return self.ctx.packed(sum_of_distances, (self.matrix, zero_point), dtype=dtypes.INT32, shape=shape)
 
     def computed_sums(self) -> View:
-        sums = self.packed_sums
-        return View(sums.buffer, (*sums.shape[:-1], self.matrix.shape[-1]), sums.strides)
+        return self.packed_sums
 
     def row_sums(self) -> View:
         """A step that adds up the rows of A."""

@@ -19,13 +19,12 @@ from sardonyx.lower.epilogue import OperandNumber
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.indexing import given
 from sardonyx.lower.indexing.movement import root_of
-from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.quant.integer_product import Quantized, integer_product
 from sardonyx.lower.quant.quant import dynamic_steps, saturated
 from sardonyx.lower.registry import template
-from sardonyx.lower.views import transposed, with_axes
-from sardonyx.program.constants import Cut, transform
+from sardonyx.lower.views import transposed
+from sardonyx.program.constants import transform
 from sardonyx.program.steps import View, element_count
 
 BYTES: Final = frozenset(("u8", "i8"))
@@ -59,7 +58,7 @@ def _accepts_integers(node: Node) -> str:
 def matmul_integer(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     a_zero, b_zero = [*node.inputs[2:], None, None][:2]
-    a, b = (Quantized(ctx.view(given(node, other)), zero) for other, zero in ((0, a_zero), (1, b_zero)))
+    a, b = (Quantized(ctx.view(given(node, place)), zero) for place, zero in ((0, a_zero), (1, b_zero)))
     integer_product(ctx, group, a, b, lambda operand, total: {node.outputs[0]: total})
 
 
@@ -78,7 +77,7 @@ def _accepts_quantized(node: Node) -> str:
 def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     output = node.outputs[0]
-    a, b = (Quantized(ctx.view(given(node, other)), node.inputs[other + 2]) for other in (0, 3))
+    a, b = (Quantized(ctx.view(given(node, place)), node.inputs[place + 2]) for place in (0, 3))
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         value = total.cast("f32") * factor(ctx, operand, given(node, 1), given(node, 4), given(node, 6))
@@ -148,7 +147,7 @@ def matmul_integer_to_float(ctx: LowerContext, group: Group) -> None:
     """The product in floats: times both scales, plus a bias."""
     node = root_of(group)
     _, _, a_scale, b_scale, a_zero, b_zero, bias = [*node.inputs, None, None, None][:7]
-    a, b = (Quantized(ctx.view(given(node, other)), zero) for other, zero in ((0, a_zero), (1, b_zero)))
+    a, b = (Quantized(ctx.view(given(node, place)), zero) for place, zero in ((0, a_zero), (1, b_zero)))
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         assert a_scale is not None
@@ -235,45 +234,3 @@ def factor(
         scale = const(alpha, "f32") * scale
     scale = scale * number(ctx, operand, second)
     return scale if divisor is None else scale / number(ctx, operand, divisor)
-
-
-def _distance_cuts(elements: Array, origin: Array | None, axis: int) -> list[Cut]:
-    """Every axis but one along which the zero points change."""
-    kept = -1 if origin is None or origin.size == 1 else axis % elements.ndim
-    return [Cut(each, each) for each in range(elements.ndim) if each != kept]
-
-
-@transform("centre_on_zero_point", 1, _distance_cuts)
-def _distances(elements: Array, origin: Array | None, axis: int) -> Array:
-    """The distances of elements to one zero point, or to one for each position of an axis."""
-    if origin is None:
-        return elements.astype(np.int32)
-    shape = [1] * elements.ndim
-    if origin.size != 1:
-        shape[axis] = origin.size
-    return np.ascontiguousarray(elements.astype(np.int32) - origin.astype(np.int32).reshape(shape))
-
-
-def centred(ctx: LowerContext, group: Group, value: Value, zero_point: Value | None, axis: int, into: View | None = None) -> View:
-    """The distances of a tensor's elements to their zero point: one number, or one for each position of an axis."""
-    known, origin = ctx.constant_data(value), ctx.constant_data(zero_point)
-    rank = len(ctx.shape(value))
-    others = [other for other in range(rank) if other != axis % rank]
-    if into is None and known is not None and (zero_point is None or origin is not None):
-        sources = (ctx.view(value), None if zero_point is None else ctx.view(zero_point))
-        return ctx.packed(_distances, sources, axis, dtype=dtypes.INT32, shape=known.shape)
-    x = ctx.straight(value)
-    views, expression = [x], load(0, x.buffer.dtype.name).cast("i32")
-    if zero_point is not None:
-        given_view = ctx.view(zero_point)
-        if set(given_view.shape) <= {1}:
-            views.append(View(given_view.buffer, (), (), given_view.offset))
-        else:
-            views.append(with_axes(given_view, others))
-        expression = expression - load(1, given_view.buffer.dtype.name).cast("i32")
-    target = ctx.scratch(dtypes.INT32, x.shape, "centred") if into is None else into
-    types = [view.buffer.dtype.name for view in (*views, target)]
-    stores = [(len(views), expression)]
-    step = loop_step(x.shape, [*views, target], types, stores, target=ctx.target, label=group.label, nodes=(group.label,))
-    ctx.step(step)
-    return target

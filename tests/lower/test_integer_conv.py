@@ -135,7 +135,7 @@ def test_sums_of_convolutions_of_every_rank(
 
 def _layer(groups: int) -> tuple[Any, dict[str, Array]]:
     rng = np.random.default_rng(0)
-    constants = {
+    constants: dict[str, Array] = {
         "s": np.array(0.02, np.float32),
         "z": np.array(7, np.uint8),
         "w": integers(rng, np.int8, (32, 32 // groups, 3, 3)),

@@ -112,6 +112,8 @@ def replayed(engine: Any, path: str, feeds: dict[str, Any], folder: Path, replay
     """The operators a session has after loading, and its results."""
     options = engine.SessionOptions()
     options.add_session_config_entry("session.enable_saved_runtime_optimizations", replay)
+    if engine is sardonyx:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")  # passes would find the same without a record
     options.optimized_model_filepath = str(folder / "loaded.ort")
     options.graph_optimization_level = engine.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     results = engine.InferenceSession(path, options).run(None, feeds)

@@ -4,7 +4,7 @@
     MaxPool(x: u8 or i8)      =>   Transpose(com.microsoft::NhwcMaxPool(Transpose(x)))
 
 The bytes of one pixel lie side by side then, which is how products of bytes read them. PushTransposes behind this pass takes the
-Transposes in between away. Refuses: images of unknown rank, pools that tell places.
+Transposes in between away. Refuses: images of unknown rank, pools that give indices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AssignChannelsLast(Rule[int]):
         if node.op_type == "QLinearConv":
             return None if g.constant_of(node.inputs[3]) is not None else Reject("the kernels are not constant")
         if len([value for value in node.outputs if value.name]) > 1 or node.attr("storage_order", 0):
-            return Reject("a pool that tells places")
+            return Reject("a pool that gives indices")
         return None if found == 4 else Reject("a pool of other than two spatial axes")
 
     def rewrite(self, g: Rewriter, found: int, facts: Any) -> None:
@@ -50,11 +50,11 @@ class AssignChannelsLast(Rule[int]):
         to_last, to_front = (0, *range(2, found), 1), (0, found - 1, *range(1, found - 1))
         image = node.inputs[0]
         assert image is not None
-        turned = g.op("Transpose", image, perm=to_last)
+        last = g.op("Transpose", image, perm=to_last)
         attrs = {name: attr.value for name, attr in node.attrs.items()}
         if node.op_type == "MaxPool":
             attrs.pop("storage_order", None)
-            result = g.op("NhwcMaxPool", turned, domain=MICROSOFT, **attrs)
+            result = g.op("NhwcMaxPool", last, domain=MICROSOFT, **attrs)
         else:
-            result = g.op("QLinearConv", turned, *node.inputs[1:], domain=MICROSOFT, channels_last=1, **attrs)
+            result = g.op("QLinearConv", last, *node.inputs[1:], domain=MICROSOFT, channels_last=1, **attrs)
         g.replace(node.outputs[0], g.op("Transpose", result, perm=to_front))

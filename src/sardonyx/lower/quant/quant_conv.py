@@ -2,7 +2,7 @@
 
 Every window is a row of a matrix of bytes, read where it lies: a row of the window, with its channels, is a segment of the depth
 (`kernel.matmul.int8`), so that nothing is copied but images with a border, which is filled with the zero point. Depthwise
-convolutions are loops over the places of the window.
+convolutions are loops over the taps of the window.
 
 An image with its channels in front is put in order first, and so is the result: `passes.assign_channels_last` keeps whole nets in
 the order of channels last.
@@ -359,7 +359,7 @@ class _Convolution(Terms):
         ctx.step(loop_step(part.shape, [*views, part], types, [(len(views), value)], target=ctx.target, label=label, nodes=nodes))
 
     def _depthwise(self, epilogue: GroupEpilogue, shape: tuple[Dim, ...], strides: list[Any]) -> None:
-        """One loop: the sum over the places of the window, and the epilogue."""
+        """One loop: the sum over the taps of the window, and the epilogue."""
         ctx, geometry = self.ctx, self.geometry
         image, zero_point = self.image, self.right.zero_point
         source = ctx.view(zero_point) if isinstance(zero_point, Value) else None
@@ -369,12 +369,9 @@ class _Convolution(Terms):
         moved = [own * stride for own, stride in zip(image.strides[1:4], geometry.stride)]
         kind = image.buffer.dtype.name
         total = const(0, "i32")
-        places = [
-            (p, r, c) for p in range(geometry.kernel[0]) for r in range(geometry.kernel[1]) for c in range(geometry.kernel[2])
-        ]
-        for tap, place in enumerate(places):
+        for tap, point in enumerate(np.ndindex(*geometry.kernel)):
             offset = image.offset
-            for index, apart, own in zip(place, geometry.dilation, image.strides[1:4]):
+            for index, apart, own in zip(point, geometry.dilation, image.strides[1:4]):
                 offset = offset + own * (index * apart)
             pixel, weight = len(views), len(views) + 1
             views.append(View(image.buffer, shape, (image.strides[0], *moved, image.strides[4]), offset))

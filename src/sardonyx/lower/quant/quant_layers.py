@@ -29,9 +29,9 @@ _BYTES: Final = {"T": ("u8", "i8")}
 _MOST_TAPS: Final = 81  # of a window that becomes one loop
 
 
-def _are_single(*places: int) -> Callable[[Node], bool]:
+def _are_single(*positions: int) -> Callable[[Node], bool]:
     def where(node: Node) -> bool:
-        values = [node.inputs[place] for place in places if place < len(node.inputs)]
+        values = [node.inputs[position] for position in positions if position < len(node.inputs)]
         return all(value is None or value.shape in ((), (1,)) for value in values)
 
     return where
@@ -108,7 +108,7 @@ def _accepts_max_pool(node: Node) -> str:
 
 @template("NhwcMaxPool", domain=MICROSOFT, types=_BYTES, accepts=_accepts_max_pool, writes_anywhere=True)
 def nhwc_max_pool(ctx: LowerContext, group: Group) -> None:
-    """One loop over all places of the window, on an image with a border of the least number."""
+    """One loop over all taps of the window, on an image with a border of the least number."""
     node = root_of(group)
     attrs = attribute_values(node)
     image = ctx.view(given(node, 0))
@@ -138,9 +138,9 @@ def nhwc_max_pool(ctx: LowerContext, group: Group) -> None:
     result = (batch, *out, channels)
     views: list[View] = []
     value: Expr | None = None
-    for place in np.ndindex(*kernel):
+    for position in np.ndindex(*kernel):
         offset = image.offset
-        for index, apart, own in zip(place, dilation, image.strides[1:-1]):
+        for index, apart, own in zip(position, dilation, image.strides[1:-1]):
             offset = offset + own * (index * apart)
         moved = [own * step for own, step in zip(image.strides[1:-1], stride)]
         one = load(len(views), kind)
@@ -172,9 +172,9 @@ def qlinear_global_average_pool(ctx: LowerContext, group: Group) -> None:
     made = target if target.is_contiguous else ctx.scratch(target.buffer.dtype, target.shape, "means")
     x = View(image.buffer, shape, row_major(shape), image.offset)
     y = View(made.buffer, shape, (channels, 0, 1) if is_last else (1, 0), made.offset)
-    parameters = [_single(ctx, given(node, place)) for place in range(1, 5)]
+    parameters = [_single(ctx, given(node, position)) for position in range(1, 5)]
     kind = image.buffer.dtype.name
-    x_scale, x_zero, y_scale, y_zero = (load(place, view.buffer.dtype.name) for place, view in enumerate(parameters, 1))
+    x_scale, x_zero, y_scale, y_zero = (load(position, view.buffer.dtype.name) for position, view in enumerate(parameters, 1))
     count = const(pixels, "i64") if isinstance(pixels, int) else size(-2 if is_last else -1)
     total = reduced("sum", load(0, kind).cast("i32"), 1) - count.cast("i32") * x_zero.cast("i32")
     mean = total.cast("f32") * (x_scale / count.cast("f32"))
@@ -203,7 +203,7 @@ def qlinear_global_average_pool(ctx: LowerContext, group: Group) -> None:
 def _accepts_concat(node: Node) -> str:
     if len(node.inputs) % 3 != 2 or any(value is None for value in node.inputs):
         return "inputs that are not tensor, scale and zero point each"
-    parameters = [value for place, value in enumerate(node.inputs) if place < 2 or place % 3 != 2]
+    parameters = [value for position, value in enumerate(node.inputs) if position < 2 or position % 3 != 2]
     return "" if all(value is not None and value.shape in ((), (1,)) for value in parameters) else "several scales or zero points"
 
 
@@ -216,8 +216,8 @@ def qlinear_concat(ctx: LowerContext, group: Group) -> None:
     kind = target.buffer.dtype.name
     y_scale, y_zero = given(node, 0), given(node, 1)
     start: Dim = 0
-    for place in range(2, len(node.inputs), 3):
-        x, scale, zero_point = (given(node, place + offset) for offset in range(3))
+    for position in range(2, len(node.inputs), 3):
+        x, scale, zero_point = (given(node, position + offset) for offset in range(3))
         source = ctx.straight(x)
         part = ctx.part(target, axis, start, source.shape[axis])
         start = start + source.shape[axis]

@@ -58,7 +58,7 @@ def _accepts_integers(node: Node) -> str:
 def matmul_integer(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     a_zero, b_zero = [*node.inputs[2:], None, None][:2]
-    a, b = (Quantized(ctx.view(given(node, place)), zero) for place, zero in ((0, a_zero), (1, b_zero)))
+    a, b = (Quantized(ctx.view(given(node, position)), zero) for position, zero in ((0, a_zero), (1, b_zero)))
     integer_product(ctx, group, a, b, lambda operand, total: {node.outputs[0]: total})
 
 
@@ -77,7 +77,7 @@ def _accepts_quantized(node: Node) -> str:
 def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
     node = root_of(group)
     output = node.outputs[0]
-    a, b = (Quantized(ctx.view(given(node, place)), node.inputs[place + 2]) for place in (0, 3))
+    a, b = (Quantized(ctx.view(given(node, position)), node.inputs[position + 2]) for position in (0, 3))
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         value = total.cast("f32") * factor(ctx, operand, given(node, 1), given(node, 4), given(node, 6))
@@ -147,7 +147,7 @@ def matmul_integer_to_float(ctx: LowerContext, group: Group) -> None:
     """The product in floats: times both scales, plus a bias."""
     node = root_of(group)
     _, _, a_scale, b_scale, a_zero, b_zero, bias = [*node.inputs, None, None, None][:7]
-    a, b = (Quantized(ctx.view(given(node, place)), zero) for place, zero in ((0, a_zero), (1, b_zero)))
+    a, b = (Quantized(ctx.view(given(node, position)), zero) for position, zero in ((0, a_zero), (1, b_zero)))
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         assert a_scale is not None

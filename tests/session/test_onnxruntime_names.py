@@ -93,8 +93,8 @@ def public(module: ModuleType) -> list[str]:
     names = []
     for name, value in vars(module).items():
         origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or "onnxruntime"
-        # Modules of files that are not asked for are there if another test has imported them.
-        is_asked = not isinstance(value, ModuleType) or not hasattr(value, "__file__") or value.__name__ in MODULES
+        # Packages that are not asked for are there if another test has imported them.
+        is_asked = not isinstance(value, ModuleType) or not hasattr(value, "__path__") or value.__name__ in MODULES
         if is_asked and not name.startswith("_") and origin.partition(".")[0] == "onnxruntime":
             names.append(name)
     return names

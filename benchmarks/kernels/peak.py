@@ -14,6 +14,7 @@ from sardonyx.codegen.function import FunctionBuilder, module
 from sardonyx.codegen.host import host
 from sardonyx.codegen.loader import load
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.int8 import QuadProducts
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix
 from sardonyx.target.target import Target
 
@@ -66,6 +67,37 @@ def multiply_add_peak(kind: str = "f32") -> float:
     return 2.0 * 4 * _CHAINS * lanes * iterations / shortest
 
 
+def _byte_product_ir(target: Target) -> str:
+    """A loop of nothing but sums of products of bytes in registers."""
+    f = FunctionBuilder("peak", KERNEL_PARAMETERS)
+    e = VectorEmitter(f, target.lanes)
+    vector = e.type("i32")
+    products = QuadProducts(e, target)
+    base = f.argument("%args", 0, "ptr")
+    a = products.operand_a(e.load(base, "i32"))
+    b = products.operand_b(e.load(f.element(base, vector, 1), "i32"))
+    loop = f.loop("%begin", "%end", 1, [(vector, constant("i32", 0, target.lanes))] * _CHAINS)
+    sums = loop.carry
+    for _ in range(4):
+        sums = [products.add(one, a, b) for one in sums]
+    for number, total in enumerate(f.end(loop, sums)):
+        e.store(f.element(base, vector, 2 + number), total, "i32")
+    return module(f)
+
+
+@cache
+def byte_product_peak() -> float:
+    """Operations (a multiplication and an addition are two) on bytes per second of one core."""
+    target = host()
+    code = load(llvm.compile_to_object(_byte_product_ir(target), target), target.runtime)
+    kernel = CALL(code.functions["peak"])
+    memory = np.zeros(64 * (_CHAINS + 4), np.uint8)
+    args = np.array([-(-memory.ctypes.data // 64) * 64], np.int64)
+    rounds = 20_000
+    shortest = best_time(lambda: kernel(args.ctypes.data, 0, rounds, 0))
+    return 2.0 * 4 * _CHAINS * 4 * target.lanes * rounds / shortest
+
+
 def _copy_ir(target: Target) -> str:
     """Copies a block again and again, four vectors at a time."""
     f = FunctionBuilder("copy", KERNEL_PARAMETERS)
@@ -100,6 +132,7 @@ def main() -> None:
     """Print the peaks."""
     for kind in ("f32", "f64"):
         print(f"{kind}: {multiply_add_peak(kind) / 1e9:.1f} GFLOP/s on one core")
+    print(f"bytes: {byte_product_peak() / 1e9:.1f} GOP/s on one core")
     for block in (8 << 10, 256 << 10, 4 << 20, 128 << 20):
         print(f"copy of {block >> 10} KiB: {copy_peak(block) / 1e9:.1f} GB/s read and written on one core")
 

@@ -9,13 +9,13 @@ Transposes in between away. Refuses: images of unknown rank, pools that give ind
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from sardonyx.ir.graph import Node
 from sardonyx.passes.protocol import Reject, Rule
 from sardonyx.passes.quantized_values import BYTES
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 _RANKS: Final = (3, 4, 5)
 

@@ -13,7 +13,6 @@ with the product of both scales, results that others read as floats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from sardonyx.passes.form_integer_matmuls import integer_bias
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.quantized_values import Quantization, dequantized, quantizing, same_parameters
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
+from sardonyx.records import dataclass
 
 _ONE_SOURCE: Final = (
     "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Expand", "DepthToSpace", "SpaceToDepth",

@@ -79,6 +79,7 @@ TABLES = {
     "passes/runtime_optimisations.py:_ACTIVATIONS",  # what another engine fuses
     "passes/widen_half.py:_NARROW_KERNELS",  # what another engine has kernels for
     "passes/fold_affine.py:_PRODUCTS",
+    "passes/form_integer_convs.py:_LAYERS",  # what has a counterpart for quantized numbers
     "passes/fuse_activations.py:_CUBIC",
 }
 

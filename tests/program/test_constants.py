@@ -138,7 +138,7 @@ def test_a_constant_made_of_another_one_has_it_in_its_key() -> None:
 
 def test_the_table_has_every_transform_once() -> None:
     wanted = {
-        "literal", "as_float32", "pack_strips", "transpose_matrices", "centre_on_zero_point", "arrange_gates", "pack_conv_direct",
+        "literal", "as_float32", "pack_strips", "transpose_matrices", "arrange_gates", "pack_conv_direct",
         "pack_conv_plain", "pack_conv_lanes", "pack_conv_narrow", "pack_conv_bias", "conv_transpose_phase",
     }  # fmt: skip
     assert wanted <= TRANSFORMS.keys()
@@ -187,12 +187,3 @@ def test_conversions_are_done_in_blocks_if_there_is_anything_to_convert() -> Non
     np.testing.assert_array_equal(found, data.astype(F32))
     assert count == 3
     assert in_blocks(made, [data.astype(F32)], (), 16)[1] == 1
-
-
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_distances_to_zero_points_are_cut_along_another_axis(axis: int) -> None:
-    made, data = TRANSFORMS["centre_on_zero_point"], np.arange(64, dtype=np.uint8).reshape(8, 8)
-    for origin in (None, np.array([3], np.uint8), np.arange(8, dtype=np.uint8)):
-        found, count = in_blocks(made, [data, origin], (axis,), 16)
-        np.testing.assert_array_equal(found, made(data, origin, axis))
-        assert count > 1

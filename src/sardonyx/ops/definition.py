@@ -47,6 +47,7 @@ class Trait(enum.Flag):
     MEASURES = enum.auto()  # the output follows from the shape of the input
     REDUCES = enum.auto()  # takes the axes that `axes` names away, or leaves them with size 1 (`keepdims`)
     DATA_SIZED = enum.auto()  # the data decide how many of its elements, or of their places, it gives out
+    SELECTS = enum.auto()  # every element of the output is one of input 0
     REFUSES = enum.auto()  # data may be refused whose types and shapes fit, or sizes that its shape rule says nothing about
     WIDENS = enum.auto()  # makes a small element type a large one: as a constant the output is several times the input
 

@@ -18,15 +18,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from sardonyx.ir.graph import Node, Value
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.form_integer_matmuls import integer_bias
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.quantized_values import Quantization, dequantized, quantizing, same_parameters
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
 
-_ONE_SOURCE: Final = (
-    "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Expand", "DepthToSpace", "SpaceToDepth",
-)  # fmt: skip
 _LAYERS: Final = ("Add", "Mul", "Sigmoid", "LeakyRelu", "GlobalAveragePool")
 _BYTES_SINCE: Final = 13  # Max, Clip and MaxPool take bytes from 12 on; QuantizeLinear has axes from 13 on
 
@@ -73,7 +71,8 @@ class PullQuantize(Rule[_Behind]):
         maker = found.maker
         if maker.op_type in ("Relu", "Clip"):
             return found if _is_of_integers(maker.inputs[0]) else None
-        if maker.op_type not in (*_ONE_SOURCE, "Concat") or len([value for value in maker.outputs if value.name]) != 1:
+        keeps_numbers = maker.op_type == "Concat" or Trait.SELECTS in traits(maker)
+        if not keeps_numbers or len([value for value in maker.outputs if value.name]) != 1:
             return None
         sources = maker.inputs if maker.op_type == "Concat" else maker.inputs[:1]
         return found if all(dequantized(value) is not None for value in sources) else None

@@ -96,8 +96,8 @@ def infer_reshape(ctx: InferContext) -> InferResult:
     return tuple(ctx.fresh() if dim == -1 or (dim == 0 and not allowzero) else dim for dim in target)
 
 
-RESHAPE_1 = op("Reshape", eval=_reshape_by_attribute, infer=infer_reshape, traits=Trait.VIEW)
-RESHAPE = op("Reshape", eval=_reshape, infer=infer_reshape, traits=Trait.VIEW, since=5)
+RESHAPE_1 = op("Reshape", eval=_reshape_by_attribute, infer=infer_reshape, traits=Trait.VIEW | Trait.SELECTS)
+RESHAPE = op("Reshape", eval=_reshape, infer=infer_reshape, traits=Trait.VIEW | Trait.SELECTS, since=5)
 
 
 def _flatten_axis(axis: int, rank: int) -> int:
@@ -118,7 +118,7 @@ def infer_flatten(ctx: InferContext) -> InferResult:
     return (dims.product(shape[:split]), dims.product(shape[split:]))
 
 
-FLATTEN = op("Flatten", eval=_flatten, infer=infer_flatten, traits=Trait.VIEW)
+FLATTEN = op("Flatten", eval=_flatten, infer=infer_flatten, traits=Trait.VIEW | Trait.SELECTS)
 
 
 def _squeeze(x: Array, axes: Sequence[int] | None) -> Array:
@@ -191,10 +191,18 @@ def _unsqueeze_by_input(x: Array, axes: Array) -> Array:
     return _unsqueeze(x, [int(axis) for axis in axes.reshape(-1)])
 
 
-SQUEEZE_1 = op("Squeeze", eval=lambda x, *, axes: _squeeze(x, axes), infer=infer_squeeze, traits=Trait.VIEW)
-SQUEEZE = op("Squeeze", eval=lambda x, axes=None: _squeeze(x, _listed(axes)), infer=infer_squeeze, traits=Trait.VIEW, since=13)
-UNSQUEEZE_1 = op("Unsqueeze", eval=lambda x, *, axes: _unsqueeze(x, axes), infer=infer_unsqueeze, traits=Trait.VIEW)
-UNSQUEEZE = op("Unsqueeze", eval=_unsqueeze_by_input, infer=infer_unsqueeze, traits=Trait.VIEW, since=13)
+SQUEEZE_1 = op("Squeeze", eval=lambda x, *, axes: _squeeze(x, axes), infer=infer_squeeze, traits=Trait.VIEW | Trait.SELECTS)
+SQUEEZE = op(
+    "Squeeze",
+    eval=lambda x, axes=None: _squeeze(x, _listed(axes)),
+    infer=infer_squeeze,
+    traits=Trait.VIEW | Trait.SELECTS,
+    since=13,
+)
+UNSQUEEZE_1 = op(
+    "Unsqueeze", eval=lambda x, *, axes: _unsqueeze(x, axes), infer=infer_unsqueeze, traits=Trait.VIEW | Trait.SELECTS
+)
+UNSQUEEZE = op("Unsqueeze", eval=_unsqueeze_by_input, infer=infer_unsqueeze, traits=Trait.VIEW | Trait.SELECTS, since=13)
 
 
 def _permutation(perm: tuple[int, ...] | None, rank: int) -> list[int]:
@@ -216,7 +224,10 @@ def infer_transpose(ctx: InferContext) -> InferResult:
 
 
 TRANSPOSE = op(
-    "Transpose", eval=lambda x, *, perm: x.transpose(_permutation(perm, x.ndim)), infer=infer_transpose, traits=Trait.AHEAD
+    "Transpose",
+    eval=lambda x, *, perm: x.transpose(_permutation(perm, x.ndim)),
+    infer=infer_transpose,
+    traits=Trait.AHEAD | Trait.SELECTS,
 )
 
 
@@ -367,7 +378,7 @@ def infer_expand(ctx: InferContext) -> InferResult:
     return broadcast_shapes(shape, unknown)
 
 
-EXPAND = op("Expand", eval=_expand, infer=infer_expand, since=8, traits=Trait.AHEAD)
+EXPAND = op("Expand", eval=_expand, infer=infer_expand, since=8, traits=Trait.AHEAD | Trait.SELECTS)
 
 
 def _tile(x: Array, repeats: Array) -> Array:
@@ -476,8 +487,8 @@ def infer_space_to_depth(ctx: InferContext) -> InferResult:
     return (shape[0], shape[1] * (b * b), dims.floordiv(shape[2], b), dims.floordiv(shape[3], b))
 
 
-DEPTH_TO_SPACE = op("DepthToSpace", eval=_depth_to_space, infer=infer_depth_to_space)
-SPACE_TO_DEPTH = op("SpaceToDepth", eval=_space_to_depth, infer=infer_space_to_depth)
+DEPTH_TO_SPACE = op("DepthToSpace", eval=_depth_to_space, infer=infer_depth_to_space, traits=Trait.SELECTS)
+SPACE_TO_DEPTH = op("SpaceToDepth", eval=_space_to_depth, infer=infer_space_to_depth, traits=Trait.SELECTS)
 
 
 def _reverse_sequence(x: Array, lengths: Array, *, batch_axis: int, time_axis: int) -> Array:

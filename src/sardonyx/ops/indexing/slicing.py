@@ -126,8 +126,8 @@ def infer_slice(ctx: InferContext) -> InferResult:
     return tuple(result)
 
 
-SLICE_1 = op("Slice", eval=_slice_by_attributes, infer=infer_slice, traits=Trait.AHEAD)
-SLICE = op("Slice", eval=_slice_by_inputs, infer=infer_slice, since=10, traits=Trait.AHEAD)
+SLICE_1 = op("Slice", eval=_slice_by_attributes, infer=infer_slice, traits=Trait.AHEAD | Trait.SELECTS)
+SLICE = op("Slice", eval=_slice_by_inputs, infer=infer_slice, since=10, traits=Trait.AHEAD | Trait.SELECTS)
 
 
 def _source(size: int, before: int, after: int, mode: str) -> Array:

@@ -153,7 +153,7 @@ def _infer_max_pool(ctx: InferContext) -> InferResult:
     return [shape, shape] if ctx.outputs > 1 else shape
 
 
-MAX_POOL = op("MaxPool", eval=_max_pool, infer=_infer_max_pool)
+MAX_POOL = op("MaxPool", eval=_max_pool, infer=_infer_max_pool, traits=Trait.SELECTS)
 
 
 def _average_pool(

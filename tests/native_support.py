@@ -15,7 +15,8 @@ from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.plan.build import build_plan
 from sardonyx.program.steps import HostNodeStep
 from sardonyx.providers.reference import node_step
-from sardonyx.runtime.executor import Program, RunControl
+from sardonyx.runtime.executor import Program
+from sardonyx.runtime.runs import RunControl
 
 
 def in_order(graph: Graph) -> list[Node]:

@@ -24,7 +24,8 @@ from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array
 from sardonyx.passes.assign_layout import assign_layout
-from sardonyx.runtime.executor import NodeTiming, RunControl
+from sardonyx.runtime.executor import NodeTiming
+from sardonyx.runtime.runs import RunControl
 
 
 @dataclass(frozen=True)

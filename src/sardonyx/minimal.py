@@ -48,7 +48,9 @@ __all__ = ["InferenceSession", "MinimalSession"]
 class _MinimalOpening(Opening):
     """Opens the file itself: what the file says is all that is known."""
 
-    def _open_fully(self, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None) -> Opened:
+    def _open_fully(
+        self, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None, *, is_saved: bool
+    ) -> Opened:
         _refuse_options(options, providers)
         model = ort.load(self.source, least_version=FIRST_WITH_RESOLVER)
         self.stop_if_cancelled()

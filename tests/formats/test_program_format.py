@@ -22,10 +22,13 @@ from sardonyx.formats.program import container, schema
 from sardonyx.formats.program.container import Container, FormatError, Texts, pack
 from sardonyx.formats.program.description import Description
 from sardonyx.formats.program.read import ProgramFile, checksum
+from sardonyx.formats.program.read_segments import check_loop
 from sardonyx.formats.program.write import Record, write
 from sardonyx.ir.dims import broadcast, dim_max, dim_min, floordiv, mod, symbol
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 from sardonyx.program.image import TABLES
+from sardonyx.program.segments import BoundSegments
+from saved_models import MODELS
 
 TEXT = "(float[N,4] x, float[4,8] w, int64[M] i) => (float[N,8] y, float[M,4] z) { y = Gemm(x, w) z = Gather(x, i) }"
 N, M = symbol("N"), symbol("M")
@@ -63,8 +66,39 @@ def content() -> bytes:
     return b"".join(map(bytes, write("the key", record, arrays)))
 
 
+@pytest.fixture(scope="module", params=["branches", "forest", "texts", "sequences", "detector", "scan", "sparse"])
+def segmented(request: pytest.FixtureRequest) -> bytes:
+    """A file of a program that comes back to Python, with the programs of its bodies."""
+    content, runs = MODELS[request.param]()
+    made: Any = compile_model(load(content), CompileOptions.of(sardonyx.SessionOptions(), initializers={}))
+    made._specialise = None  # every run is one of the program for all cases
+    for feeds in runs:
+        made.run(feeds, [port.name for port in made.outputs])
+    code = made.saved_program()
+    record = Record(code, 2, (), DESCRIPTION)
+    return b"".join(map(bytes, write("the key", record, made.main.program.constants)))
+
+
 def read(content: bytes) -> ProgramFile:
-    return ProgramFile(memoryview(content))
+    file = ProgramFile(memoryview(content))
+    read_all(file)
+    return file
+
+
+def read_all(file: ProgramFile) -> None:
+    """What is read when it is needed: constants, and the programs of bodies."""
+    _ = file.arrays
+    if file.program is None or file.program.segments is None:
+        return
+    BoundSegments(file.program.image, file.program.segments.plan)
+    for call in file.program.segments.calls:
+        for body in call.bodies.values():
+            if body.program is not None:
+                read_all(body.program.read())
+        if call.loop is not None:
+            inside = call.loop.program.read()
+            read_all(inside)
+            check_loop(call.loop, inside.program.image)
 
 
 def test_what_is_written_is_read(content: bytes) -> None:
@@ -137,10 +171,11 @@ def fixed(content: bytearray) -> bytes:
     return bytes(content)
 
 
-def survives(content: bytes) -> bool:
+def survives(content: bytes, outer: ProgramFile | None = None) -> bool:
     """Whether a file is read; if not, the reason is told."""
     try:
-        file = read(content)
+        file = ProgramFile(memoryview(content)) if outer is None else ProgramFile(memoryview(content), outer.contents, 1)
+        read_all(file)
         file.description()
         if file.program is not None:
             file.program.image.sizes(*range(1, len(file.program.image.symbols) + 1))
@@ -173,9 +208,26 @@ def test_damaged_constants_are_noticed(content: bytes) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_hostile_files_are_refused_or_harmless(content: bytes, seed: int) -> None:
     """Random changes with right checksums: numbers everywhere, also such as a reader might trust."""
+    assert_harmless(content, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hostile_files_of_programs_that_come_back_to_python_are_refused_or_harmless(segmented: bytes, seed: int) -> None:
+    survives_as_it_is = read(segmented)
+    assert survives_as_it_is.program is not None
+    assert survives_as_it_is.program.segments is not None
+    assert_harmless(segmented, seed)
+    for call in survives_as_it_is.program.segments.calls:
+        for nested in (*(body.program for body in call.bodies.values()), call.loop and call.loop.program):
+            if nested is not None:
+                assert_harmless(bytes(survives_as_it_is.contents[nested.span]), seed, survives_as_it_is)
+
+
+def assert_harmless(content: bytes, seed: int, outer: ProgramFile | None = None) -> None:
     rng = random.Random(seed)
     end = 64 + struct.unpack_from("<Q", content, 16)[0]
     code = content.find(b"\x7fELF")
+    code = end if code < 0 else code  # the tables end there
     read_anyway = 0
     for _ in range(400):
         changed = bytearray(content)
@@ -187,7 +239,7 @@ def test_hostile_files_are_refused_or_harmless(content: bytes, seed: int) -> Non
                 struct.pack_into("<q", changed, position, value)
             else:
                 changed[position] ^= 1 << rng.randrange(8)
-        read_anyway += survives(fixed(changed))
+        read_anyway += survives(fixed(changed), outer)
     assert read_anyway < 400
 
 

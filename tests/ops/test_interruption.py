@@ -11,7 +11,7 @@ import pytest
 import sardonyx
 from model_text import model
 from sardonyx.ops.interruption import interruptible, stop_if_asked
-from sardonyx.runtime.executor import RunControl
+from sardonyx.runtime.runs import RunControl
 
 GRAPHS: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "recurrent cells": (

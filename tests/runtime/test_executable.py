@@ -12,8 +12,8 @@ from native_support import compile_native
 from sardonyx.compile.assemble import Compiled
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph
-from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.runs import RunControl
 
 ONE_CALL = "(float[N,4] x, float[M,N] w) => (float[M,4] y, float[N,4] z) { t = Relu(x) y = MatMul(w, t) z = Softmax(x) }"
 DATA_DEPENDENT = "(float[N] x) => (float[K] y) { c = Cast<to=9>(x) y = Compress<axis=0>(x, c) }"

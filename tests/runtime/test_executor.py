@@ -19,7 +19,8 @@ from sardonyx.ir.dims import symbol
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.provider_names import REFERENCE_PROVIDER
-from sardonyx.runtime.executor import NodeTiming, Program, RunControl
+from sardonyx.runtime.executor import NodeTiming, Program
+from sardonyx.runtime.runs import RunControl
 
 VERSION = 21
 F32 = np.float32

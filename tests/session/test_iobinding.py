@@ -10,7 +10,7 @@ import pytest
 
 import sardonyx
 from sardonyx.runtime import binding as binding_module
-from sardonyx.runtime.executor import RunControl
+from sardonyx.runtime.runs import RunControl
 
 Model = Callable[[str], str]
 X = np.array([[1, 2], [3, 4], [5, 6]], np.float32)

@@ -14,7 +14,8 @@ from sardonyx.formats.loading import load
 from sardonyx.options import SessionOptions
 from sardonyx.program.steps import HostNodeStep, KernelStep
 from sardonyx.records import dataclass
-from sardonyx.runtime.executor import NodeTiming, RunControl
+from sardonyx.runtime.executor import NodeTiming
+from sardonyx.runtime.runs import RunControl
 
 
 @dataclass(frozen=True, slots=True)

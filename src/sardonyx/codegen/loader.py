@@ -63,6 +63,8 @@ def load_all(contents: Sequence[bytes], kind: str) -> list[LoadedCode]:
     """The same for several objects, which share their memory: it takes less of that, and less time."""
     if kind == PLAIN:
         return [_load_by_llvm(content) for content in contents]
+    if not contents:
+        return []
     memory = _Memory(sum(len(content) + _ALIGNMENT for content in contents))
     functions = [link(content, architecture(), memory.room, _library_address) for content in contents]
     memory.make_executable()

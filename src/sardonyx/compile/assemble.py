@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sardonyx import errors
 from sardonyx.codegen.host import host
@@ -16,10 +16,9 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.dims import Expectation
-from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, needed_nodes
+from sardonyx.ir.graph import Graph, Node, Value, needed_nodes
 from sardonyx.ir.region import region_of
 from sardonyx.ir.tensor import Array
-from sardonyx.ir.types import TensorType
 from sardonyx.lower.branches import flatten
 from sardonyx.lower.contracts import left_behind, still_open
 from sardonyx.lower.groups import Grouping, form_groups
@@ -36,12 +35,13 @@ from sardonyx.program.steps import KernelStep, Lowered
 from sardonyx.providers.reference import node_step, plain_node
 from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.executor import RunControl, run_body
+from sardonyx.runtime.executor import run_body
 from sardonyx.runtime.host_calls import Body, Call, HostCall, LoopCall, ProviderCall
-from sardonyx.runtime.native_core import ADDRESS_FIRST, NativeCore
+from sardonyx.runtime.native_core import NativeCore
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.pool import shared_pool, usable_cores
-from sardonyx.runtime.segment_runner import SegmentRunner, is_one_call, is_without_calls
+from sardonyx.runtime.runs import RunControl
+from sardonyx.runtime.segment_runner import SegmentRunner, executable_of
 from sardonyx.runtime.step_timing import step_timing
 from sardonyx.runtime.weight_store import WeightStore, shared_store
 from sardonyx.target.machine import runtime
@@ -88,6 +88,20 @@ class Compiled:
         return dict(zip(self.outputs, self.program.run_values([given[value] for value in self.inputs], control)))
 
 
+class Source(NamedTuple):
+    """What a program was compiled from, for whoever saves it. Nothing in it refers to the program."""
+
+    plan: NativePlan
+    constants: tuple[Value, ...]  # those that only Python reads
+
+
+class BodyCount:
+    """How many bodies were compiled: a program that was saved before lacks them."""
+
+    def __init__(self) -> None:
+        self.compiled = 0
+
+
 @dataclass(frozen=True)
 class NativeSettings:
     """What decides how a graph is compiled and on how many threads it runs."""
@@ -98,6 +112,7 @@ class NativeSettings:
     eager: bool = True  # pack weights now, not in the first run
     weights: WeightStore = field(default_factory=shared_store, compare=False)  # who packs them, and for whom
     target: str = ""  # name of the target; "": that of the environment
+    bodies: BodyCount = field(default_factory=BodyCount, compare=False)  # those of one model
 
 
 def compile_graph(
@@ -151,10 +166,9 @@ def compile_graph(
     calls = [_call_of(node, order, settings) for node in numbered.calls]
     core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, settings.weights))
     constants = [Constant(partial(constant_array, value)) for value in numbered.constants]
-    runner = SegmentRunner(core, numbered.plan, calls, lambda number: constants[number].value, step_timing(plan.steps))
-    one_call = is_one_call(core.image, numbered.plan)
-    takes_arrays = (one_call or is_without_calls(core.image, numbered.plan)) and _has_plain_ends(plan, fed, outputs)
-    program = Executable(core, runner, is_one_call=one_call, takes_arrays=takes_arrays)
+    runner = SegmentRunner(core, numbered.plan, calls, lambda number: constants[number].value, timing=step_timing(plan.steps))
+    program = executable_of(runner)
+    program.source = Source(plan, numbered.constants)
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan, tuple(fed), tuple(outputs))
@@ -234,7 +248,9 @@ def _body_of(graph: Graph, outer: Mapping[Value, int], order: Order, settings: N
 
 def _compile_body(graph: Graph, captured: Sequence[Value], order: Order, settings: NativeSettings) -> Executable:
     nodes = needed_nodes(order(graph), graph.outputs)
-    return compile_graph(graph, graph.outputs, nodes, order, settings, [*graph.inputs, *captured]).program
+    compiled = compile_graph(graph, graph.outputs, nodes, order, settings, [*graph.inputs, *captured])
+    settings.bodies.compiled += 1
+    return compiled.program
 
 
 class _ReferenceBody:
@@ -260,6 +276,7 @@ def _compile_loop(
 ) -> NativeLoop | None:
     """The iterations of a Loop or Scan in native code; None if something in its body needs Python."""
     body = loop_body.body
+    settings.bodies.compiled += 1
     nodes = needed_nodes(order(body), loop_body.made)
     captured = captured_inputs(body)
     inputs = [*body.inputs, *captured]
@@ -279,21 +296,3 @@ def _compile_loop(
     )
     captures = [outer[value] for value in captured]
     return NativeLoop(compiled.program, loop_body.signature(), captures, node.label) if fits else None
-
-
-def _has_plain_ends(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value]) -> bool:
-    """Whether native code reads all inputs and writes all outputs, in arrays as callers have them."""
-    return (
-        ADDRESS_FIRST
-        and [view.buffer.value for view in plan.inputs] == list(inputs)
-        and [view.buffer.value for view in plan.outputs] == list(outputs)
-        and all(value.constant is None for value in inputs)
-        and all(_is_plain(value) for value in outputs)
-    )
-
-
-def _is_plain(value: Value) -> bool:
-    """Whether a result is handed over as it is: a dense tensor of an element type that NumPy itself has."""
-    if isinstance(value.constant, SparseConstant):
-        return False
-    return isinstance(value.type, TensorType) and value.type.dtype.numpy.isbuiltin == 1

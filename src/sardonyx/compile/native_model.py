@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
 from sardonyx import dtypes, errors
-from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, library
+from sardonyx.compile.assemble import BodyCount, Compiled, NativeSettings, compile_graph, library
+from sardonyx.compile.program_code import program_code
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.formats.program.read import ProgramCode
 from sardonyx.ir.graph import Graph, Model, Value, needed_nodes, walk
@@ -19,15 +19,17 @@ from sardonyx.ir.tensor import Tensor, release_pages
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.pipeline import InconsistentGraph, PipelineReport
-from sardonyx.plan.build import Order, constant_array, ports_of
+from sardonyx.plan.build import Order, ports_of
 from sardonyx.plan.plan import ExecutionPlan
-from sardonyx.runtime.executor import Program, RunControl, borrowed, owned
+from sardonyx.runtime.executor import Program
+from sardonyx.runtime.host_calls import calls_of
 from sardonyx.runtime.native_core import SizeConflict
-from sardonyx.runtime.specialisations import SpecialisationKey, SpecialisationTable
+from sardonyx.runtime.runs import RunControl
+from sardonyx.runtime.segment_runner import run_named
+from sardonyx.runtime.specialisations import MOST_SPECIALISATIONS, SpecialisationKey, SpecialisationTable
 
 _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
-_MOST_SPECIALISATIONS: Final = 4  # specialisations that get a program of their own
 
 
 class NativeModel:
@@ -55,7 +57,7 @@ class NativeModel:
         self._make_reference = reference
         self._reference: Program | None = None
         self._order = order
-        self._settings = settings
+        self._settings = settings = replace(settings, bodies=BodyCount())
         self._values = named_values(original)
         self._programs: dict[tuple[str, ...], Compiled] = {}
         self._lock = ForkSafeLock()
@@ -73,7 +75,13 @@ class NativeModel:
         self._specialise = specialise if self._fast is None else None
         self._specialisations = SpecialisationTable(deciding_inputs(graph) if self._specialise is not None else ())
         self._compiled_specialisations: dict[SpecialisationKey, NativeModel] = {}
-        self.on_specialisation: Callable[[SpecialisationKey, NativeModel], None] | None = None  # told when one was compiled
+        self.on_specialisation: Callable[[SpecialisationKey, NativeModel], None] | None = (
+            None  # told when a case has run, and again as below
+        )
+        self.on_compiled: Callable[[NativeModel], None] | None = None  # told behind a run that has compiled bodies
+        # Once one body is compiled, all are, of this program or of those for cases: others that lack some were saved before.
+        self.compiles_all = self.compiles_all_of_specialisations = False
+        self._bodies_told = 0
         self._typed = False  # whether the original's shapes are those that follow from the inputs
 
     def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
@@ -104,7 +112,25 @@ class NativeModel:
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
-        control = control or RunControl()
+        results = self._run(feeds, fetches, control or RunControl())
+        if self._bodies_told != self._settings.bodies.compiled and self.on_compiled is not None:
+            self._tell_compiled()
+        return results
+
+    def _tell_compiled(self) -> None:
+        """Have the program saved with the bodies that were compiled since it was the last time."""
+        assert self.on_compiled is not None
+        with held_off, self._lock:
+            if self.compiles_all:
+                for call in calls_of(self.main.program):
+                    call.compile_all()
+            count = self._settings.bodies.compiled
+            if self._bodies_told == count:
+                return
+            self._bodies_told = count
+            self.on_compiled(self)
+
+    def _run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl) -> list[Any]:
         names = tuple(fetches)
         if any(name not in self._values for name in names):
             return self.reference.run(feeds, fetches, control)  # says what is wrong
@@ -116,8 +142,8 @@ class NativeModel:
                 special = self._specialised(feeds)
                 if special is not None:
                     return special.run(feeds, fetches, control)
-                return _results(self.main, feeds, control)
-            return _results(self._for_fetches(names), feeds, control)
+                return run_named(self.main.program, feeds, control)
+            return run_named(self._for_fetches(names).program, feeds, control)
         except SizeConflict as conflict:
             _log.info("sizes do not fit the compiled program, NumPy runs instead: %s", conflict)
         except (MemoryError, OverflowError) as error:  # NumPy finds out which node asks for that much
@@ -141,10 +167,10 @@ class NativeModel:
         if specialisation is None:
             return None
         found = self._compiled_specialisations.get(specialisation)
-        if found is None and len(self._compiled_specialisations) < _MOST_SPECIALISATIONS:
+        if found is None and len(self._compiled_specialisations) < MOST_SPECIALISATIONS:
             with held_off, self._lock:
                 found = self._compiled_specialisations.get(specialisation)
-                if found is None and len(self._compiled_specialisations) < _MOST_SPECIALISATIONS:
+                if found is None and len(self._compiled_specialisations) < MOST_SPECIALISATIONS:
                     found = self._compile_specialisation(specialisation)
         if found is not None and found._short is not None:
             self._specialisations.put(specialisation, found._short)  # the next run of this specialisation takes the fast path
@@ -154,7 +180,9 @@ class NativeModel:
         assert self._specialise is not None
         made = self._compiled_specialisations[specialisation] = self._specialise(specialisation)
         if self.on_specialisation is not None:
-            self.on_specialisation(specialisation, made)
+            made.on_compiled = partial(self.on_specialisation, specialisation)
+            made.compiles_all = self.compiles_all_of_specialisations
+            made._bodies_told = -1  # its first run has it saved
         return made
 
     @property
@@ -178,15 +206,15 @@ class NativeModel:
             return found
 
     def saved_program(self) -> ProgramCode | None:
-        """The program as it can be saved, if all of it is native."""
-        if self._fast is None or not self._settings.eager:
+        """The program as it can be saved; None if it is not to be."""
+        if not self._settings.eager:
             return None
-        kernels = library(self._settings.cache_folder, self._settings.target)
-        steps = self.main.plan.steps
-        objects = {step.kernel.key: kernels.object_of(step.kernel) for step in steps}
-        position_of = {key: number for number, key in enumerate(objects)}
-        numbers = [position_of[step.kernel.key] for step in steps]
-        return ProgramCode(self.main.program.core.image, list(objects.values()), numbers, kernels.driver_object())
+        return program_code(self.main.program, library(self._settings.cache_folder, self._settings.target))
+
+    @property
+    def is_specialised(self) -> bool:
+        """Whether its first cases get programs of their own."""
+        return self._specialise is not None
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
@@ -196,12 +224,6 @@ class NativeModel:
             compiled.program.shrink()
         for model in special:
             model.shrink()
-
-
-def _results(compiled: Compiled, feeds: Mapping[str, Any], control: RunControl) -> list[Any]:
-    given = [borrowed(feeds[value.name]) if value.name in feeds else constant_array(value) for value in compiled.inputs]
-    with np.errstate(all="ignore"):
-        return owned(compiled.program.run_values(given, control))
 
 
 def named_values(graph: Graph) -> dict[str, Value]:

@@ -26,7 +26,8 @@ from sardonyx.provider_names import REFERENCE_PROVIDER, factory_of
 from sardonyx.providers.partition import expand_regions, partition, view_of
 from sardonyx.providers.protocol import ClaimedRegion, ExecutionProvider, GraphView, RegionFunction
 from sardonyx.providers.reference import definition_of, node_step
-from sardonyx.runtime.executor import Program, RunControl
+from sardonyx.runtime.executor import Program
+from sardonyx.runtime.runs import RunControl
 
 Compiled: TypeAlias = "Program | NativeModel"
 OnOptimised: TypeAlias = "Callable[[Model], None] | None"

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from importlib import resources
+
+from sardonyx.ops.tables import read_table
 
 
 @cache
 def read_index(package: str) -> dict[tuple[str, str], tuple[str, ...]]:
     """The index of a package: (domain, operator) -> its modules."""
+    importlib.import_module(package)
     found = {}
-    for line in resources.files(package).joinpath("index.txt").read_text("utf-8").splitlines():
+    for line in read_table(package, "index.txt").splitlines():
         if not line.startswith("#"):
             label, *families = line.split()
             domain, _, name = label.rpartition("::")

@@ -14,12 +14,12 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.ir.graph import AttrKind
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from sardonyx.ops.tables import read_table
 from sardonyx.records import dataclass
 
 DOMAINS: Final = (
@@ -107,10 +107,9 @@ def _table(domain: str) -> tuple[dict[str, list[tuple[int, str]]], dict[str, str
     groups: dict[str, str] = {}
     if domain not in DOMAINS:
         return lines, groups
-    folder = resources.files(__package__).joinpath("signatures")
-    text = folder.joinpath(f"{domain}.txt").read_text("utf-8")
+    text = read_table("sardonyx.ops", "signatures", f"{domain}.txt")
     if domain == "ai.onnx":  # operators and versions the standard does not have, but models in use and ONNX Runtime do
-        text += folder.joinpath("ai.onnx.extra.txt").read_text("utf-8")
+        text += read_table("sardonyx.ops", "signatures", "ai.onnx.extra.txt")
     for line in text.splitlines():
         if line.startswith("@"):
             name, _, types = line.partition(" = ")

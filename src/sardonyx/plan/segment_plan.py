@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, symbols_of
-from sardonyx.ir.graph import Graph, Node, Value, captured_values, is_constant
+from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values, is_constant
 from sardonyx.plan import native
 from sardonyx.plan.native import NativePlan
 from sardonyx.program.segments import (
@@ -79,8 +79,11 @@ class _Numbering:
             value = _value_of(view)
             written[value] = self._held[value] if value in self._held else self._new()
         known = {**self._held, **written}
+        # A sparse constant is given out by itself: native code would write what callers do not get, a dense array.
         results = tuple(
-            SegmentOperand(VALUE, known[value]) if value in known else SegmentOperand(CONSTANT, self._constant(value))
+            SegmentOperand(CONSTANT, self._constant(value))
+            if value not in known or isinstance(value.constant, SparseConstant)
+            else SegmentOperand(VALUE, known[value])
             for value in outputs
         )
         made = SegmentPlan(tuple(given), self._count, native_inputs, tuple(written.values()), results, segments)

@@ -13,158 +13,221 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, Union
+from typing import Any, Final, Union
 
 import numpy as np
 
 from sardonyx.program.image import ProgramImage
 from sardonyx.program.sizes import NUMBER, SYMBOL, SizeTable
-from sardonyx.records import dataclass
 
 OMITTED, VALUE, VIEW, CONSTANT = range(4)  # kinds of operands; files hold them
 
 
-class BoundView(NamedTuple):
+class BoundView:
     """A view of a buffer: the dims of its shape, of its strides and offset in elements, and of its buffer's bytes."""
 
-    buffer: int
-    dtype: np.dtype[Any]
-    is_constant: bool
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-    size: int
+    __slots__ = ("buffer", "dtype", "is_constant", "offset", "shape", "size", "strides")
+
+    def __init__(
+        self,
+        buffer: int,
+        dtype: np.dtype[Any],
+        is_constant: bool,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        offset: int,
+        size: int,
+    ) -> None:
+        self.buffer = buffer
+        self.dtype = dtype
+        self.is_constant = is_constant
+        self.shape = shape
+        self.strides = strides
+        self.offset = offset
+        self.size = size
 
 
-class SegmentOperand(NamedTuple):
-    """What a call reads or a program returns: nothing, an entry of the frame, a view, a constant that only Python reads."""
+class SegmentOperand:
+    """What a call reads, or a program gives out: nothing, an entry of the frame, a view, a constant that only Python reads."""
 
-    kind: int
-    number: int = -1  # of the value or constant
-    view: BoundView | None = None
+    __slots__ = ("kind", "number", "view")
+
+    def __init__(self, kind: int, number: int = -1, view: BoundView | None = None) -> None:
+        self.kind = kind
+        self.number = number  # of the value or constant
+        self.view = view
 
 
-class Sizes(NamedTuple):
+class Sizes:
     """Sizes that a run tells: a shape, or numbers that a kernel has found. A dim that is a symbol gets its value from them."""
 
-    label: str
-    dims: tuple[int, ...]
+    __slots__ = ("dims", "label")
+
+    def __init__(self, label: str, dims: tuple[int, ...]) -> None:
+        self.label = label
+        self.dims = dims
 
 
-class CallOutput(NamedTuple):
+class CallOutput:
     """A result of a call: its value, and the buffer and sizes by which native code reads it."""
 
-    value: int  # -1: nobody wants it
-    buffer: int = -1
-    sizes: Sizes | None = None
+    __slots__ = ("buffer", "sizes", "value")
+
+    def __init__(self, value: int, buffer: int = -1, sizes: Sizes | None = None) -> None:
+        self.value = value  # -1: nobody wants it
+        self.buffer = buffer
+        self.sizes = sizes
 
 
-class StepSegment(NamedTuple):
+class StepSegment:
     """Steps that run in native code; `symbols` are those that must be known by then."""
 
-    first: int
-    steps: int
-    symbols: tuple[int, ...]
+    __slots__ = ("first", "steps", "symbols")
+
+    def __init__(self, first: int, steps: int, symbols: tuple[int, ...]) -> None:
+        self.first = first
+        self.steps = steps
+        self.symbols = symbols
 
 
-class SizeSegment(NamedTuple):
+class SizeSegment:
     """A buffer of 64-bit numbers, and the sizes that they tell."""
 
-    counts: int
-    sizes: Sizes
+    __slots__ = ("counts", "sizes")
+
+    def __init__(self, counts: int, sizes: Sizes) -> None:
+        self.counts = counts
+        self.sizes = sizes
 
 
-class CallSegment(NamedTuple):
+class CallSegment:
     """Something that Python computes. `captured` is what the bodies of its node read from around them."""
 
-    call: int
-    inputs: tuple[SegmentOperand, ...]
-    captured: tuple[SegmentOperand, ...]
-    outputs: tuple[CallOutput, ...]
+    __slots__ = ("call", "captured", "inputs", "outputs")
+
+    def __init__(
+        self, call: int, inputs: tuple[SegmentOperand, ...], captured: tuple[SegmentOperand, ...], outputs: tuple[CallOutput, ...]
+    ) -> None:
+        self.call = call
+        self.inputs = inputs
+        self.captured = captured
+        self.outputs = outputs
 
 
 Segment = Union[StepSegment, SizeSegment, CallSegment]
 
 
-class ProgramInput(NamedTuple):
+class ProgramInput:
     """What a program is given: its name, and the constant that stands for it if it is not (-1: it must be)."""
 
-    name: str
-    default: int = -1
+    __slots__ = ("default", "name")
+
+    def __init__(self, name: str, default: int = -1) -> None:
+        self.name = name
+        self.default = default
 
 
-class SegmentPlan(NamedTuple):
+class SegmentPlan:
     """All that a program does in a run. Its first values are its inputs."""
 
-    inputs: tuple[ProgramInput, ...]
-    value_count: int
-    native_inputs: tuple[int, ...]  # the values of the image's inputs
-    native_outputs: tuple[int, ...]  # the values of the image's outputs
-    results: tuple[SegmentOperand, ...]  # values and constants
-    segments: tuple[Segment, ...]
+    __slots__ = ("inputs", "native_inputs", "native_outputs", "results", "segments", "value_count")
+
+    def __init__(
+        self,
+        inputs: tuple[ProgramInput, ...],
+        value_count: int,
+        native_inputs: tuple[int, ...],
+        native_outputs: tuple[int, ...],
+        results: tuple[SegmentOperand, ...],
+        segments: tuple[Segment, ...],
+    ) -> None:
+        self.inputs = inputs
+        self.value_count = value_count
+        self.native_inputs = native_inputs  # the values of the image's inputs
+        self.native_outputs = native_outputs  # the values of the image's outputs
+        self.results = results  # values and constants
+        self.segments = segments
 
 
 # What follows from a plan and its image. A set of symbols is an integer with a bit for each, the first symbol's the lowest.
 
 
-@dataclass(frozen=True, slots=True)
 class Axes:
     """Sizes that a run tells, with what they are."""
 
-    label: str
-    symbols: tuple[int, ...]  # the symbol each is, or -1
-    dims: tuple[int, ...]
-    needs: tuple[int, ...]  # the symbols in each
+    __slots__ = ("dims", "label", "needs", "symbols")
+
+    def __init__(self, label: str, symbols: tuple[int, ...], dims: tuple[int, ...], needs: tuple[int, ...]) -> None:
+        self.label = label
+        self.symbols = symbols  # the symbol each is, or -1
+        self.dims = dims
+        self.needs = needs  # the symbols in each
 
 
-@dataclass(frozen=True, slots=True)
 class BoundNative:
     """A native segment. `moving` has the table slot, the buffer and the offset's dim of addresses that change with every run."""
 
-    first: int
-    steps: int
-    needs: int
-    moving: tuple[tuple[int, int, int], ...]
+    __slots__ = ("first", "moving", "needs", "steps")
+
+    def __init__(self, first: int, steps: int, needs: int, moving: tuple[tuple[int, int, int], ...]) -> None:
+        self.first = first
+        self.steps = steps
+        self.needs = needs
+        self.moving = moving
 
 
-@dataclass(frozen=True, slots=True)
 class BoundSizes:
     """A size segment."""
 
-    counts: int
-    axes: Axes
+    __slots__ = ("axes", "counts")
+
+    def __init__(self, counts: int, axes: Axes) -> None:
+        self.counts = counts
+        self.axes = axes
 
 
-@dataclass(frozen=True, slots=True)
 class BoundCall:
     """A call segment; `dead` are values that nothing reads behind it."""
 
-    call: int
-    inputs: tuple[SegmentOperand, ...]
-    captured: tuple[SegmentOperand, ...]
-    outputs: tuple[tuple[int, int, Axes | None], ...]  # value, buffer, sizes
-    dead: tuple[int, ...]
+    __slots__ = ("call", "captured", "dead", "inputs", "outputs")
+
+    def __init__(
+        self,
+        call: int,
+        inputs: tuple[SegmentOperand, ...],
+        captured: tuple[SegmentOperand, ...],
+        outputs: tuple[tuple[int, int, Axes | None], ...],
+        dead: tuple[int, ...],
+    ) -> None:
+        self.call = call
+        self.inputs = inputs
+        self.captured = captured
+        self.outputs = outputs  # value, buffer, sizes
+        self.dead = dead
 
 
-@dataclass(frozen=True, slots=True)
 class BoundInput:
     """An input that native code reads."""
 
-    value: int
-    buffer: int
-    axes: Axes
+    __slots__ = ("axes", "buffer", "value")
+
+    def __init__(self, value: int, buffer: int, axes: Axes) -> None:
+        self.value = value
+        self.buffer = buffer
+        self.axes = axes
 
 
-@dataclass(frozen=True, slots=True)
 class BoundOutput:
     """A result that native code writes, and the symbols in its shape."""
 
-    value: int
-    buffer: int
-    dtype: np.dtype[Any]
-    dims: tuple[int, ...]
-    needs: int
+    __slots__ = ("buffer", "dims", "dtype", "needs", "value")
+
+    def __init__(self, value: int, buffer: int, dtype: np.dtype[Any], dims: tuple[int, ...], needs: int) -> None:
+        self.value = value
+        self.buffer = buffer
+        self.dtype = dtype
+        self.dims = dims
+        self.needs = needs
 
 
 BoundSegment = Union[BoundNative, BoundSizes, BoundCall]
@@ -260,7 +323,7 @@ class BoundSegments:
         for position, values in dead.items():
             segment = self.segments[position]
             assert isinstance(segment, BoundCall)
-            self.segments[position] = replace(segment, dead=tuple(values))
+            segment.dead = tuple(values)
 
 
 def _moving_slots(image: ProgramImage, buffers: set[int]) -> list[list[tuple[int, int, int]]]:

@@ -22,7 +22,7 @@ from sardonyx.program.image import numpy_type
 from sardonyx.runtime.native_core import Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.executor import RunControl
+    from sardonyx.runtime.runs import RunControl
     from sardonyx.runtime.state import StateSet
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -64,6 +64,8 @@ class RunContext(RunMemory):
 class Segments(Protocol):
     """Runs a program segment by segment."""
 
+    calls: Sequence[Any]  # what is computed in Python
+
     def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]: ...
 
     def run_arrays(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]: ...
@@ -78,8 +80,10 @@ class Executable:
         self, core: NativeCore, segments: Segments | None = None, *, is_one_call: bool = True, takes_arrays: bool = True
     ) -> None:
         self.core = core
+        self.keeps: Any = None  # what must live as long as it, as the memory of its code
+        self.source: Any = None  # what it was compiled from, for whoever saves it
         self.takes_arrays = takes_arrays  # native code reads all inputs and writes all outputs: plain arrays are all it needs
-        self._segments = segments
+        self.segments = segments
         self.is_one_call = is_one_call  # every run is a single call into native code
         image = core.image
         self._declared = [(port.name, numpy_type(port.dtype), len(port.dims)) for port in image.inputs]
@@ -161,10 +165,10 @@ class Executable:
 
         `sizes` tells symbols that the inputs' shapes alone do not: for a body, those of the graph around it.
         """
-        assert self._segments is not None
+        assert self.segments is not None
         context = self.take()
         try:
-            return self._segments.run(context, given, control, sizes or {})
+            return self.segments.run(context, given, control, sizes or {})
         finally:
             self.give(context)
 
@@ -201,10 +205,10 @@ class Executable:
 
     def _launch_segments(self, arrays: list[Array]) -> list[Any]:
         """The outputs of a program without host steps; sizes become known while it runs, so it makes all results itself."""
-        assert self._segments is not None
+        assert self.segments is not None
         context = self.take()
         try:
-            return self._segments.run_arrays(context, arrays)
+            return self.segments.run_arrays(context, arrays)
         finally:
             self.give(context)
 
@@ -239,8 +243,8 @@ class Executable:
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
         self._free = []
-        if self._segments is not None:
-            self._segments.shrink()
+        if self.segments is not None:
+            self.segments.shrink()
 
 
 def _fitting(target: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -7,7 +7,7 @@ else's memory (an input or a weight passed through) and is copied; so is the sec
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -17,13 +17,10 @@ from sardonyx import errors
 from sardonyx.ops.interruption import interruptible
 from sardonyx.plan.plan import OMITTED, Constant, ExecutionPlan, HostStep, Port, Schedule, SubgraphRunner, schedule
 from sardonyx.records import dataclass
+from sardonyx.runtime.runs import RunControl, borrowed, never, owned
 
 _TOO_BIG = "array is too big"  # NumPy's words for sizes beyond every memory, in a ValueError
 _SCHEDULES_KEPT = 64  # distinct sets of fetches whose schedules a program remembers
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +36,6 @@ class NodeTiming:
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
     facts: Mapping[str, str] = field(default_factory=dict)  # of a kernel: its kind, the nodes in it, bytes, operations
-
-
-@dataclass(frozen=True, slots=True)
-class RunControl:
-    """How a run can be watched and stopped from outside."""
-
-    terminate: Callable[[], bool] = _never  # asked before each node
-    on_node: Callable[[NodeTiming], None] | None = None  # told after each node of the top-level graph and of bodies
-    # For each fetched value the array it shall be written to, if that can be done without a copy; None: one of its own.
-    targets: Sequence[np.ndarray[Any, Any] | None] = ()
-
-    def stop_if_asked(self, before: str = "") -> None:
-        """Raise Fail if somebody wants the run to end; `before` names the node that would come next."""
-        if self.terminate():
-            hint = f"the next node was {before}" if before else ""
-            raise errors.Fail("Exiting due to terminate flag being set to true.", hint=hint)
 
 
 class Program:
@@ -124,34 +105,6 @@ class Program:
         return found
 
 
-def borrowed(value: Any) -> Any:
-    """A fed value as the program sees it: arrays become read-only views."""
-    if isinstance(value, np.ndarray):
-        view = value.view()
-        view.flags.writeable = False
-        return view
-    if isinstance(value, list):
-        return [borrowed(item) for item in value]
-    return value
-
-
-def owned(results: list[Any]) -> list[Any]:
-    """Results that share no memory with feeds, weights or each other."""
-    seen: list[np.ndarray[Any, Any]] = []
-
-    def own(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            if not value.flags.writeable or any(np.may_share_memory(value, other) for other in seen):
-                value = value.copy()
-            seen.append(value)
-            return value
-        if isinstance(value, list):
-            return [own(item) for item in value]
-        return value
-
-    return [own(value) for value in results]
-
-
 def _read(frame: list[Any], slot: int) -> Any:
     value = frame[slot]
     return value.value if type(value) is Constant else value
@@ -162,7 +115,7 @@ def run_step(step: HostStep, inputs: Sequence[Any], bodies: Mapping[str, Subgrap
     on_node = control.on_node
     start = time.perf_counter_ns() if on_node is not None else 0
     try:
-        if control.terminate is _never:
+        if control.terminate is never:
             outputs = step.call(inputs, bodies)
         else:
             with interruptible(control.stop_if_asked):

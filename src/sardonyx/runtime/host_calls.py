@@ -7,6 +7,7 @@ own (`Executable`), compiled or loaded when they first run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from sardonyx import errors
@@ -15,9 +16,10 @@ from sardonyx.plan.host_step import host_step
 from sardonyx.plan.plan import SubgraphRunner
 from sardonyx.program.calls import BodyNode, HostNode
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.executor import RunControl, run_step
+from sardonyx.runtime.executor import run_step
 from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.runtime.native_loop import NativeLoop
+from sardonyx.runtime.runs import RunControl
 
 
 class NotInProgram(errors.EngineError):
@@ -82,6 +84,11 @@ class Body:
         run.output_types = node.output_types  # type: ignore[attr-defined]
         return run
 
+    def compile_all(self) -> None:
+        """Make its program, and those of all bodies inside, though they have not run yet."""
+        for call in calls_of(self.made or self._program()):
+            call.compile_all()
+
     def _program(self) -> Executable:
         with held_off, self._lock:
             if self.made is None:
@@ -111,6 +118,12 @@ class HostCall:
         runners = {name: body.runner(captured, sizes, control) for name, body in self.bodies.items()}
         return run_step(self._step, inputs, runners, control)
 
+    def compile_all(self) -> None:
+        """Make the programs of its bodies, though they have not run yet; one that cannot be compiled is left."""
+        for body in self.bodies.values():
+            with suppress(errors.EngineError):
+                body.compile_all()
+
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
         for body in self.bodies.values():
@@ -138,19 +151,33 @@ class LoopCall(HostCall):
     def __call__(
         self, inputs: Sequence[Any], captured: Sequence[Any], sizes: Mapping[str, int], control: RunControl
     ) -> Sequence[Any]:
-        if self._make is not None:
-            with held_off, self._lock:
-                if self._make is not None:
-                    self.loop = self._make()
-                    self._make = None
+        self._settle()
         if self.loop is not None:
             results = self.loop.run(inputs, captured, sizes, control)
             if results is not None:
                 return results
         return super().__call__(inputs, captured, sizes, control)
 
+    def _settle(self) -> None:
+        """Find out whether its iterations can follow each other in native code."""
+        if self._make is not None:
+            with held_off, self._lock:
+                if self._make is not None:
+                    self.loop = self._make()
+                    self._make = None
+
+    def compile_all(self) -> None:
+        """Make the programs of its bodies, though they have not run yet; one that cannot be compiled is left."""
+        self._settle()
+        super().compile_all()
+
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
         super().shrink()
         if self.loop is not None:
             self.loop.shrink()
+
+
+def calls_of(program: Executable) -> Sequence[Any]:
+    """What a program computes in Python."""
+    return () if program.segments is None else program.segments.calls

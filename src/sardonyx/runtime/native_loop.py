@@ -32,8 +32,8 @@ from sardonyx.codegen.blocks import (
 from sardonyx.program.calls import LoopSignature, SlicedPort
 from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable, RunContext
-from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.native_core import RunMemory, SizeConflict, address_of, new_array
+from sardonyx.runtime.runs import RunControl
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]

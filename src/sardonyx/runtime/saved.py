@@ -5,9 +5,9 @@ takes to map the file. A file is found by a key that names everything the progra
 private cache folder, beside the object code, and is as trusted as that: both are run. `formats.program` has the format,
 `origins` what tells that a model is still the same.
 
-Only programs that never come back to Python are saved. Of a model that is native for some specialisations only (see
-`specialisations`), those are saved. What a saved program cannot do (other values than the outputs, sizes that contradict the
-model) opens the model in full.
+Of a model whose first specialisations have programs of their own (see `specialisations`), those are saved, too, each in a file
+beside the general program. Bodies of nodes are saved when they have run. What a saved program cannot do (other values than the
+outputs, sizes that contradict the model, a branch never taken before) opens the model in full.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.loader import ENTRY, load, load_all
 from sardonyx.forks import ForkSafeLock, cached_property, importing
 from sardonyx.formats.program.container import FormatError
-from sardonyx.formats.program.read import ProgramCode, ProgramFile
+from sardonyx.formats.program.read import ProgramFile
 from sardonyx.mapped_file import FileIdentity, identity_at, map_file, shared_arrays
 from sardonyx.options import environment
 from sardonyx.runtime.executable import Executable
@@ -36,8 +36,9 @@ from sardonyx.target.machine import machine_fingerprint, runtime
 if TYPE_CHECKING:
     from sardonyx.formats.program.write import Record
     from sardonyx.plan.plan import ExecutionPlan, Port
-    from sardonyx.runtime.executor import RunControl
     from sardonyx.runtime.ports import ModelDescription
+    from sardonyx.runtime.runs import RunControl
+    from sardonyx.runtime.saved_specialisations import SavedSpecialisations
     from sardonyx.runtime.specialisations import SpecialisationKey
 
 _SUFFIX: Final = ".program"
@@ -92,10 +93,17 @@ class CacheEntry:
 
     def name(self, specialisation: SpecialisationKey | None = None) -> tuple[str, str]:
         """The name of the file of the program, or of that for one specialisation, and the key that it holds."""
-        key = self.key if specialisation is None else f"{self.key}|{specialisation}"
-        assert key is not None
-        content = key.encode("utf-8", "surrogatepass")
-        return f"{self._size:x}-{zlib.crc32(content):08x}{zlib.adler32(content):08x}", key
+        assert self.key is not None
+        name = f"{self._size:x}-{_hash(self.key)}"
+        if specialisation is None:
+            return name, self.key
+        key = f"{self.key}|{specialisation}"
+        return f"{name}-{_hash(key)}", key
+
+    def specialisation_count(self) -> int:
+        """How many cases have programs of their own."""
+        begin = f"{self.name()[0]}-"
+        return sum(entry.key.startswith(begin) for entry in programs(self.folder).entries())
 
     def has(self, files: Sequence[tuple[str, str]]) -> bool:
         """Whether the files beside the model are those that a program was made of."""
@@ -114,6 +122,11 @@ class CacheEntry:
         return tuple(found)
 
 
+def _hash(key: str) -> str:
+    content = key.encode("utf-8", "surrogatepass")
+    return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
+
+
 def programs(folder: str) -> CacheFolder:
     """The saved programs in the cache folder."""
     return CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT, environment().cache_trusted)
@@ -130,21 +143,21 @@ def save(
 
     `keys` are those that the weight store knows constants by: whoever opens the program hands it their arrays.
     """
-    from sardonyx.formats.program.write import write  # lazy: a start from a saved program writes nothing
+    from sardonyx.formats.program.write import NotSavable, write  # lazy: a start from a saved program writes nothing
 
     name, key = entry.name(specialisation)
     try:
         pieces = write(key, record, arrays, keys)
-    except OverflowError:  # sizes no machine has: the program is made anew every time
+    except (OverflowError, NotSavable):  # sizes no machine has, what another provider made: compiled anew every time
         return
     files = programs(entry.folder)
     files.keep(name, *pieces)
     files.make_room()
 
 
-def is_small_enough(arrays: Mapping[int, Array]) -> bool:
-    """Whether a program with these constants is saved."""
-    return sum(array.nbytes for array in arrays.values()) <= _LARGEST
+def is_small_enough(arrays: Mapping[int, Array], more: int = 0) -> bool:
+    """Whether a program with these constants, and `more` bytes of others, is saved."""
+    return sum(array.nbytes for array in arrays.values()) + more <= _LARGEST
 
 
 def read(entry: CacheEntry, specialisation: SpecialisationKey | None = None) -> ProgramFile | None:
@@ -170,8 +183,6 @@ def read(entry: CacheEntry, specialisation: SpecialisationKey | None = None) -> 
     if file.key != key or file.references or not entry.has(file.files):
         return None
     saved.mark_used(name)
-    for number, known in file.keys.items():
-        shared_arrays.setdefault(known, file.arrays[number])
     return file
 
 
@@ -182,7 +193,7 @@ def _log_refusal(path: str, error: FormatError) -> None:
     logging.getLogger("sardonyx").info("the saved program %r is not used: %s", path, error)
 
 
-class _SavedModel:
+class SavedProgram:
     """What is known of a saved model without compiling it."""
 
     def __init__(self, file: ProgramFile, open_full: Callable[[], Any]) -> None:
@@ -242,98 +253,67 @@ class _SavedModel:
         """The program for these feeds, if it was saved."""
         raise NotImplementedError
 
+    def _drop(self, program: Executable) -> None:
+        """A program lacks something: use the full model from now on."""
+        raise NotImplementedError
+
+    def shrink(self) -> None:
+        """Give memory kept for later runs back."""
+        raise NotImplementedError
+
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds."""
         if list(fetches) == [port.name for port in self.outputs] and (control is None or control.on_node is None):
-            fast = self._program_for(feeds)
+            program = self._program_for(feeds)
+            if control is not None:
+                control.stop_if_asked()
             try:
-                if control is not None:
-                    control.stop_if_asked()
-                if fast is not None:
-                    return fast.run_checked(feeds, () if control is None else control.targets)
+                if program is not None:
+                    return _run(program, feeds, control)
             except (SizeConflict, MemoryError, OverflowError):
                 pass  # the full model knows what to do
+            except errors.EngineError:
+                assert program is not None
+                self._drop(program)
+                self.full.compiles_all_of_specialisations = True
         results: list[Any] = self.full.run(feeds, fetches, control)
         return results
 
 
-class SavedModel(_SavedModel):
+def _run(program: Executable, feeds: Mapping[str, Any], control: RunControl | None) -> list[Any]:
+    if program.takes_arrays:
+        return program.run_checked(feeds, () if control is None else control.targets)
+    with importing:
+        from sardonyx.runtime.runs import RunControl  # lazy: most programs never come back to Python
+        from sardonyx.runtime.segment_runner import run_named  # lazy: the same
+
+    return run_named(program, feeds, control or RunControl())
+
+
+def _never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:
+    """Stands where a short way to run could be."""
+    return None
+
+
+class SavedModel(SavedProgram):
     """A model whose program was read from disk; the same face as a freshly compiled one."""
 
-    def __init__(self, file: ProgramFile, loaded: LoadedProgram, open_full: Callable[[], Any]) -> None:
+    def __init__(self, file: ProgramFile, program: Executable, open_full: Callable[[], Any]) -> None:
         super().__init__(file, open_full)
-        self._loaded = loaded
-        self.run_fast = loaded.fast.run
+        self._program: Executable | None = program
+        self.run_fast = program.run if program.takes_arrays else _never_fast
 
     def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
-        return self._loaded.fast
+        return self._program
+
+    def _drop(self, program: Executable) -> None:
+        self._program = None
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
-        self._loaded.fast.shrink()
-        if self._full is not None:
-            self._full.shrink()
-
-
-class SavedSpecialisations(_SavedModel):
-    """A model that is native for some specialisations; their programs are read when they first come."""
-
-    def __init__(
-        self,
-        file: ProgramFile,
-        load_specialisation: Callable[[SpecialisationKey], LoadedProgram | None],
-        open_full: Callable[[], Any],
-    ) -> None:
-        super().__init__(file, open_full)
-        self._load_specialisation = load_specialisation
-        with importing:
-            from sardonyx.runtime.specialisations import SpecialisationTable  # lazy: most models have one program
-
-        self._specialisations = SpecialisationTable(file.deciding)
-        self._loaded: list[LoadedProgram] = []
-        self._missing: set[SpecialisationKey] = set()
-
-    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, if this run can take the fast path; None if it needs `run`."""
-        results = self._specialisations.run(feeds)
-        if results is None and self._full is not None:  # it knows specialisations that cannot be saved
-            results = self._full.run_fast(feeds)
-        if results is None:
-            fast = self._program_for(feeds)
-            results = None if fast is None else fast.run(feeds)
-        return results
-
-    def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
-        specialisation = self._specialisations.key_of(feeds)
-        if specialisation is None or specialisation in self._missing:
-            return None
-        found = self._specialisations.find(specialisation)
-        if found is None:
-            loaded = self._load_specialisation(specialisation)
-            if loaded is None:
-                self._missing.add(specialisation)
-                return None
-            self._loaded.append(loaded)
-            self._specialisations.put(specialisation, loaded.fast)
-            return loaded.fast
-        return found
-
-    def shrink(self) -> None:
-        """Give memory kept for later runs back."""
-        self._specialisations.shrink()
-        if self._full is not None:
-            self._full.shrink()
-
-
-class LoadedProgram:
-    """A program ready to run, with the code it consists of."""
-
-    def __init__(self, program: ProgramCode, arrays: dict[int, Array], workers: int, spinning: bool) -> None:
-        kind = runtime()
-        self._code = load_all(program.objects, kind)
-        entries = [self._code[number].functions[ENTRY] for number in program.object_of_step]
-        pool = shared_pool(lambda: load(program.driver, kind), workers, spinning, kind)
-        self.fast = Executable(NativeCore(program.image, entries, pool, lambda: arrays))
+        for program in (self._program, self._full):
+            if program is not None:
+                program.shrink()
 
 
 def open_saved(
@@ -344,21 +324,36 @@ def open_saved(
     if file is None:
         return None
     entry.origin.keep()
-    if file.program is not None:
-        program = _loaded(file, workers, spinning)
+    if file.has_program and not file.is_specialised:
+        program = loaded(file, workers, spinning)
         return None if program is None else SavedModel(file, program, open_full)
+    from sardonyx.runtime.saved_specialisations import SavedSpecialisations  # lazy: most models have one program
 
-    def load_specialisation(specialisation: SpecialisationKey) -> LoadedProgram | None:
-        found = read(entry, specialisation)
-        return None if found is None else _loaded(found, workers, spinning)
-
-    return SavedSpecialisations(file, load_specialisation, open_full)
+    return SavedSpecialisations(entry, file, lambda file: loaded(file, workers, spinning), open_full)
 
 
-def _loaded(file: ProgramFile, workers: int, spinning: bool) -> LoadedProgram | None:
-    if file.program is None:
-        return None
+def loaded(file: ProgramFile, workers: int, spinning: bool) -> Executable | None:
+    """The program of a file, ready to run; None if it cannot be."""
+    kind = runtime()
     try:
-        return LoadedProgram(file.program, file.arrays, workers, spinning)
+        code = file.program
+        if code is None:
+            return None
+        for number, known in file.keys.items():
+            shared_arrays.setdefault(known, file.arrays[number])
+        if code.segments is None:
+            objects = load_all(code.objects, kind)
+            entries = [objects[number].functions[ENTRY] for number in code.object_of_step]
+            pool = shared_pool(lambda: load(code.driver, kind), workers, spinning, kind)
+            arrays = file.arrays
+            program = Executable(NativeCore(code.image, entries, pool, lambda: arrays))
+            program.keeps = objects
+            return program
+        from sardonyx.runtime.loaded_segments import segmented_program  # lazy: most programs never come back to Python
+
+        return segmented_program(file, shared_pool(lambda: load(code.driver, kind), workers, spinning, kind), kind)
+    except FormatError as error:
+        _log_refusal(file.key, error)
     except (errors.EngineError, struct.error, LookupError, ValueError, OverflowError, OSError):  # code this machine does not take
-        return None
+        pass
+    return None

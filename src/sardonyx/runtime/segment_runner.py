@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -35,10 +35,13 @@ from sardonyx.program.segments import (
     StepSegment,
 )
 from sardonyx.program.sizes import SYMBOL
-from sardonyx.runtime.executable import RunContext
-from sardonyx.runtime.executor import NodeTiming, RunControl
-from sardonyx.runtime.host_calls import Call
-from sardonyx.runtime.native_core import Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
+from sardonyx.runtime.executable import Executable, RunContext
+from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
+from sardonyx.runtime.runs import RunControl, borrowed, owned
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.executor import NodeTiming
+    from sardonyx.runtime.host_calls import Call
 
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
@@ -50,37 +53,62 @@ _memory_at = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_at.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 _memory_at.restype = ctypes.py_object
 
-Timing = Callable[[int, Mapping[str, int], int, int], NodeTiming]  # step, sizes, start and end -> what is told of it
+Timing = Callable[[int, Mapping[str, int], int, int], "NodeTiming"]  # step, sizes, start and end -> what is told of it
 
 
-class KnownSizes(NamedTuple):
+class KnownSizes:
     """What a context was set up for at some point of a run: the symbols known by then, and their values."""
 
-    known: int
-    symbols: list[int]
-    late_used: int  # how many late arenas were taken by then
+    __slots__ = ("known", "late_used", "symbols")
+
+    def __init__(self, known: int, symbols: list[int], late_used: int) -> None:
+        self.known = known
+        self.symbols = symbols
+        self.late_used = late_used  # how many late arenas were taken by then
 
 
-def is_without_calls(image: ProgramImage, plan: SegmentPlan) -> bool:
-    """Whether Python computes nothing in a run, and inputs and kernels tell all sizes."""
+def run_named(program: Executable, feeds: Mapping[str, Any], control: RunControl) -> list[Any]:
+    """The results of a program for feeds by name, which were checked; they share no memory with those, nor with weights."""
+    runner = program.segments
+    assert isinstance(runner, SegmentRunner)
+    given = [borrowed(feeds[each.name]) if each.name in feeds else runner.constant(each.default) for each in runner.plan.inputs]
+    with np.errstate(all="ignore"):
+        return owned(program.run_values(given, control))
+
+
+def executable_of(runner: SegmentRunner) -> Executable:
+    """A program that a runner of its segments runs."""
+    image, plan = runner.core.image, runner.plan
     known = {symbol for symbol, _, _ in image.bindings.tolist()}
     rows, results = image.sizes.rows, image.sizes.results
+    is_one_call = is_native = True
     for segment in plan.segments:
-        if isinstance(segment, CallSegment):
-            return False
+        is_one_call = is_one_call and isinstance(segment, StepSegment)
+        is_native = is_native and not isinstance(segment, CallSegment)
         if isinstance(segment, SizeSegment):
             known.update(rows[results[dim]][1] for dim in segment.sizes.dims if rows[results[dim]][0] == SYMBOL)
-    return len(known) == len(image.symbols)
+    is_native = is_native and len(known) == len(image.symbols)
+    takes_arrays = is_native and _has_plain_ends(image, plan)
+    return Executable(runner.core, runner, is_one_call=is_one_call and is_native, takes_arrays=takes_arrays)
 
 
-def is_one_call(image: ProgramImage, plan: SegmentPlan) -> bool:
-    """Whether a run never comes back to Python, and the inputs tell all sizes."""
-    native = all(isinstance(segment, StepSegment) for segment in plan.segments)
-    return native and len({symbol for symbol, _, _ in image.bindings.tolist()}) == len(image.symbols)
+def _has_plain_ends(image: ProgramImage, plan: SegmentPlan) -> bool:
+    """Whether native code reads all inputs and writes all outputs, in arrays as callers have them."""
+    return (
+        ADDRESS_FIRST
+        and plan.native_inputs == tuple(range(len(plan.inputs)))
+        and all(given.default < 0 for given in plan.inputs)
+        and [(result.kind, result.number) for result in plan.results] == [(VALUE, value) for value in plan.native_outputs]
+        and all(port.numpy_type.isbuiltin == 1 for port in image.outputs)
+    )
 
 
 class SegmentRunner:
-    """Runs the segments of a plan. `constant` gives the constants that only Python reads, by number; `timing` describes steps."""
+    """Runs the segments of a plan.
+
+    `constant` gives the constants that only Python reads, by number; `bound` is what follows from the plan, if that is known
+    already; `timing` describes steps.
+    """
 
     def __init__(
         self,
@@ -88,18 +116,20 @@ class SegmentRunner:
         plan: SegmentPlan,
         calls: Sequence[Call],
         constant: Callable[[int], Any],
+        bound: BoundSegments | None = None,
         timing: Timing | None = None,
     ) -> None:
         self.core = core
         self.plan = plan
         self.calls = calls
-        self._constant = constant
+        self.constant = constant
         self._timing = timing
+        self._given = bound
 
     @cached_property
     def _bound(self) -> BoundSegments:
         """What follows from the plan; programs that are native as a whole rarely need it."""
-        return BoundSegments(self.core.image, self.plan)
+        return self._given or BoundSegments(self.core.image, self.plan)
 
     def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]:
         """The results for values in the order of the program's inputs.
@@ -112,7 +142,7 @@ class SegmentRunner:
         self._begin(context, arrays, sizes)
         for value, array in self._run_segments(context, arrays, frame, control, sizes).items():
             frame[value] = array
-        return [self._constant(result.number) if result.kind == CONSTANT else frame[result.number] for result in plan.results]
+        return [self.constant(result.number) if result.kind == CONSTANT else frame[result.number] for result in plan.results]
 
     def run_arrays(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]:
         """The outputs of a program without calls, for contiguous arrays in the order of the image's inputs."""
@@ -207,7 +237,7 @@ class SegmentRunner:
         core.evaluate(context, tuple(symbols), lambda one, other: bool((needs[one] | needs[other]) & ~known))
         before = 0
         if stage:
-            before, _, context.late_used = stages[-1]
+            before, context.late_used = stages[-1].known, stages[-1].late_used
         else:
             core.place(context)
         ready = tuple([number for number, needs in self._bound.late_buffers if not needs & ~known and needs & ~before])
@@ -288,7 +318,7 @@ class SegmentRunner:
         if kind == OMITTED:
             return None
         if kind == CONSTANT:
-            return self._constant(operand.number)
+            return self.constant(operand.number)
         assert operand.view is not None
         array = self._array(context, operand.view)
         if not operand.view.is_constant:
@@ -297,6 +327,8 @@ class SegmentRunner:
 
     def _found(self, segment: BoundSizes, bases: memoryview) -> list[int]:
         """Sizes that a kernel has found."""
+        if not bases[segment.counts]:
+            raise SizeConflict(f"{segment.axes.label!r}: nothing was counted")
         found = [
             ctypes.c_int64.from_address(bases[segment.counts] + 8 * number).value for number in range(len(segment.axes.dims))
         ]
@@ -312,7 +344,10 @@ class SegmentRunner:
         if view.is_constant:
             memory = self.core.constants[view.buffer].reshape(-1).view(np.uint8)  # not every type tells others what lies there
         else:
-            memory = _memory_at(int(context.bases[view.buffer]), max(sizes[view.size], width), _READ)
+            base = int(context.bases[view.buffer])
+            if not base:
+                raise SizeConflict("a call reads what nothing has written")
+            memory = _memory_at(base, max(sizes[view.size], width), _READ)
         strides = [sizes[dim] * width for dim in view.strides]
         offset = sizes[view.offset] * width if 0 not in shape else 0  # an empty part may begin behind the end
         made = np.ndarray(shape, view.dtype, memory, offset, strides)

@@ -7,11 +7,13 @@ everything is. The first few are compiled when they come, and saved; this table 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from sardonyx.runtime.executable import Executable
+
+MOST_SPECIALISATIONS: Final = 4  # that get programs of their own
 
 # Each input's name, shape, and number if it decides a branch
 SpecialisationKey: TypeAlias = tuple[tuple[str, tuple[int, ...], "int | None"], ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,9 +9,9 @@ from sardonyx import errors
 from sardonyx.forks import importing
 from sardonyx.ir.tensor import Array
 from sardonyx.options import RunOptions
-from sardonyx.runtime.executor import RunControl
 from sardonyx.runtime.feeds import FeedReader, present
 from sardonyx.runtime.profile import Profiler
+from sardonyx.runtime.runs import RunControl
 from sardonyx.runtime.values import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
@@ -136,14 +135,15 @@ class Caller:
         else:
             raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
         if targets:
-            control = dataclasses.replace(control, targets=targets)
+            control = RunControl(control.terminate, targets=targets)
         values = self.feeds.read(feed)
         profiler = self._profiler
         try:
             if profiler is None:
                 return self._program.run(values, fetches, control)
             with profiler.span("model_run"):
-                return self._program.run(values, fetches, dataclasses.replace(control, on_node=profiler.on_node))
+                watched = RunControl(control.terminate, profiler.on_node, control.targets)
+                return self._program.run(values, fetches, watched)
         except errors.SardonyxError as error:
             self.feeds.explain(error, values)
             raise

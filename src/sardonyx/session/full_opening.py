@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 from sardonyx import errors
 from sardonyx.compile.compiler import compile_model
 from sardonyx.compile.native_model import NativeModel
+from sardonyx.compile.program_code import constant_bytes
 from sardonyx.compile_options import CompileOptions
 from sardonyx.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.formats.loading import load
+from sardonyx.formats.program.read import ProgramCode
 from sardonyx.formats.program.write import Record
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
@@ -36,8 +38,10 @@ _REPLAY: Final = "session.enable_saved_runtime_optimizations"
 _DENOTATION: Final = "onnx.denotation."
 
 
-def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None) -> Opened:
-    """Read and compile the model; `entry` is where its program may be saved."""
+def open_fully(
+    opening: Opening, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None, *, is_saved: bool
+) -> Opened:
+    """Read and compile the model; `entry` is where its program may be saved, if it is not there already (`is_saved`)."""
     profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
     if entry is not None:
         entry.find_key()
@@ -78,7 +82,7 @@ def open_fully(opening: Opening, options: SessionOptions, providers: ProviderSet
     ports = program.inputs, program.outputs, program.overridable_initializers
     description = ModelDescription.of(ports, declared, written, metadata)
     if entry is not None:
-        _save(entry, program, description, looked_at)
+        _save(entry, program, description, looked_at, is_saved=is_saved)
     opened = Opened(options, providers, program, lambda: description, profiler)
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same
@@ -90,37 +94,53 @@ def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
 
 
 def _save(
-    entry: saved.CacheEntry, program: CompiledModel, description: ModelDescription, looked_at: Mapping[str, FileIdentity | None]
+    entry: saved.CacheEntry,
+    program: CompiledModel,
+    description: ModelDescription,
+    looked_at: Mapping[str, FileIdentity | None],
+    *,
+    is_saved: bool,
 ) -> None:
-    """Keep a compiled program for the next session of this model, or those of its specialisations as they come to be compiled.
+    """Keep a compiled program for the next session of this model, with its bodies and specialisations as they are compiled.
 
-    `looked_at` are the files beside the model, as they were when it was read.
+    `looked_at` are the files beside the model, as they were when it was read. With `is_saved`, a program is there already.
     """
     if not isinstance(program, NativeModel):
         return
-    code = program.saved_program()
-    arrays = {} if code is None else program.main.program.constants
-    files = entry.files(looked_at) if saved.is_small_enough(arrays) else None
+    code = None if is_saved else program.saved_program()
+    is_kept = code is None or _is_small_enough(program, code)
+    files = entry.files(looked_at) if is_kept or program.is_specialised else None
     if files is None:
         return
     plain = to_plain((program.inputs, program.outputs, program.overridable_initializers), description)
-    deciding = program.deciding_inputs if code is None else ()
-    keys = {} if code is None else constant_keys(program.main.plan)
-    saved.save(entry, Record(code, program.node_count, deciding, plain, files), arrays, keys)
-    entry.origin.keep()
-    if code is not None:
-        return
-    node_count = program.node_count  # not the program: it would refer to itself, and keep its memory when it is dropped
 
-    def save_specialisation(specialisation: SpecialisationKey, special: NativeModel) -> None:
-        code = special.saved_program()
-        if code is not None and saved.is_small_enough(special.main.program.constants):
-            main = special.main.program
-            saved.save(
-                entry, Record(code, node_count, files=files), main.constants, constant_keys(special.main.plan), specialisation
-            )
+    # Nothing here refers to the program: it would keep its memory when it is dropped.
+    def save(model: NativeModel) -> None:
+        _keep(entry, model, Record(None, model.node_count, model.deciding_inputs, plain, files, model.is_specialised))
 
-    program.on_specialisation = save_specialisation
+    def save_specialisation(specialisation: SpecialisationKey, model: NativeModel) -> None:
+        _keep(entry, model, Record(None, model.node_count, files=files), specialisation)
+
+    if is_saved:
+        program.compiles_all = True
+    else:
+        save(program)
+        entry.origin.keep()
+    program.on_compiled, program.on_specialisation = save, save_specialisation
+
+
+def _keep(entry: saved.CacheEntry, model: NativeModel, record: Record, specialisation: SpecialisationKey | None = None) -> None:
+    """Write a program; of one that cannot be saved, or is too large, what to know of the model."""
+    code = model.saved_program()
+    if code is not None and _is_small_enough(model, code):
+        main = model.main
+        saved.save(entry, record._replace(program=code), main.program.constants, constant_keys(main.plan), specialisation)
+    elif specialisation is None:
+        saved.save(entry, record, {})
+
+
+def _is_small_enough(model: NativeModel, code: ProgramCode) -> bool:
+    return saved.is_small_enough(model.main.program.constants, constant_bytes(code))
 
 
 def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -19,9 +19,9 @@ from sardonyx.runtime.pool import usable_cores
 
 if TYPE_CHECKING:
     from sardonyx.plan.plan import ExecutionPlan, Port
-    from sardonyx.runtime.executor import RunControl
     from sardonyx.runtime.ports import ModelDescription, OrtEpAssignedSubgraph
     from sardonyx.runtime.profile import Profiler
+    from sardonyx.runtime.runs import RunControl
     from sardonyx.session.calls import Caller
 
     class CompiledModel(Protocol):  # for type checkers only: making it takes time at every start
@@ -89,19 +89,21 @@ class Opening:
             entry = self._saved_entry(options, chosen)
             opened = self._open_saved(entry, options, chosen) if entry is not None and use_saved else None
         if opened is None:
-            opened = self._open_fully(options, chosen, entry)
+            opened = self._open_fully(options, chosen, entry, is_saved=not use_saved)
         self._log(opened)
         return opened
 
-    def _open_fully(self, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None) -> Opened:
-        """Open the model itself; `entry` is where its program may be saved."""
+    def _open_fully(
+        self, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None, *, is_saved: bool
+    ) -> Opened:
+        """Open the model itself; `entry` is where its program may be saved, if it is not there already (`is_saved`)."""
         with held_off:
             from sardonyx.session.full_opening import open_fully  # lazy: it brings the whole compiler
 
-            return open_fully(self, options, providers, entry)
+            return open_fully(self, options, providers, entry, is_saved=is_saved)
 
     def data_folder(self, options: SessionOptions) -> str:
-        """Where the model's external data is looked for; "" where there is no such place."""
+        """Where the model's external data is looked for; "" where there is no such entry."""
         chosen = options.config_entries.get(EXTERNAL_FOLDER_KEY) or self.folder
         if chosen is None and isinstance(self.source, str):
             return os.path.dirname(self.source)

@@ -120,6 +120,7 @@ class Container:
             first = position // 8
             return integers[first : first + rows * width].reshape(rows, width)
 
+        self._directory, self._read = positions, table
         self.bytes: memoryview = table(_BYTES, 0)
         self._texts: memoryview = table(_TEXTS, 0)
         self._ends: list[int] = table(_TEXT_ENDS, 1)[:, 0].tolist()
@@ -134,6 +135,15 @@ class Container:
 
     def __getitem__(self, name: str) -> Array:
         return self._tables[name]
+
+    def has(self, number: int) -> bool:
+        """Whether the file has a table of this number."""
+        return number in self._directory
+
+    def add(self, schema: Schema) -> None:
+        """Look for further tables; FormatError if not all of them are there."""
+        for name, (number, columns) in schema.items():
+            self._tables[name] = self._read(number, len(columns))
 
     def check(self, schema: Schema, limits: Mapping[str, int]) -> None:
         """Whether all integers are within what their columns count or point to; `limits` tells how many there are of each."""

@@ -44,20 +44,13 @@ class Description(NamedTuple):
     metadata: Mapping[str, str]
 
 
-def describe(given: Description, tables: dict[str, Any], texts: Texts) -> None:
+def describe(given: Description, tables: dict[str, Any], texts: Texts, types: TypeTable) -> None:
     """Fill the tables that describe a model."""
-    types = _TypeTable(texts)
     tables["typed"] = [
         (group, texts.number(name), -1 if type_ is None else types.number(type_))
         for group, ports in enumerate(given.typed)
         for name, type_ in ports
     ]
-    tables["types"] = types.rows
-    names = sorted({name for dim in types.sizes for name in symbols_of(dim)})
-    table = size_table(types.sizes, names)
-    numbers = [texts.number(name) for name in names]
-    tables["type_rows"] = [(op, numbers[a] if op == SYMBOL else a, b) for op, a, b in table.rows]
-    tables["type_sizes"] = table.results
     sizes: list[tuple[int, int]] = []
     rows = []
     for group, arguments in enumerate(given.arguments):
@@ -75,7 +68,7 @@ def _size_row(size: Size, texts: Texts) -> tuple[int, int]:
     return (_NUMBER, size) if isinstance(size, int) else (_NAME, texts.number(size))
 
 
-class _TypeTable:
+class TypeTable:
     """Types under construction: a type stands behind the one inside it."""
 
     def __init__(self, texts: Texts) -> None:
@@ -99,12 +92,21 @@ class _TypeTable:
         self.rows.append((kind, self._texts.number(dtype), inside, rank, first))
         return len(self.rows) - 1
 
+    def fill(self, tables: dict[str, Any]) -> None:
+        """Fill the tables of types."""
+        tables["types"] = self.rows
+        names = sorted({name for dim in self.sizes for name in symbols_of(dim)})
+        table = size_table(self.sizes, names)
+        numbers = [self._texts.number(name) for name in names]
+        tables["type_rows"] = [(op, numbers[a] if op == SYMBOL else a, b) for op, a, b in table.rows]
+        tables["type_sizes"] = table.results
+
 
 def described(container: Container) -> Description | None:
     """What the tables say; None if they say nothing."""
     if len(container["metadata"]) != 1:
         return None
-    types = _types(container)
+    types = types_of(container)
     typed: tuple[list[Typed], ...] = ([], [], [])
     for group, name, number in container["typed"].tolist():
         typed[group].append((container.text(name), None if number < 0 else types[number]))
@@ -127,7 +129,8 @@ def _size(container: Container, kind: int, value: int) -> Size:
     return value if kind == _NUMBER else None
 
 
-def _types(container: Container) -> list[Type]:
+def types_of(container: Container) -> list[Type]:
+    """The types of a file, by number."""
     values: list[Dim] = []
     for op, a, b in container["type_rows"].tolist():
         if op == NUMBER:

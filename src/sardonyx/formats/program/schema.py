@@ -10,11 +10,12 @@ from typing import Final
 
 from sardonyx.formats.program.container import ANY, COUNT, Schema
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 TABLES: Final[Schema] = {
-    # key, nodes of the model, entries of the argument table, buffers, entries of a fault record, the driver's code
-    "program": (10, ("text", COUNT, COUNT, COUNT, COUNT, "object?")),
+    # key, nodes of the model, entries of the argument table, buffers, entries of a fault record, the driver's code, whether its
+    # first specialisations have programs of their own
+    "program": (10, ("text", COUNT, COUNT, COUNT, COUNT, "object?", "flag")),
     "deciding": (11, ("text",)),  # inputs whose numbers tell specialisations apart
     "files": (12, ("text", "text")),  # other files it was made of: path from the model's folder, digest ("": there was none)
     # Sizes
@@ -36,7 +37,8 @@ TABLES: Final[Schema] = {
     "port_dims": (41, ("dim",)),
     "faults": (42, ("text", "text")),
     "dim_texts": (43, ("dim", "text")),
-    "segments": (44, ("segment kind", "end of steps", COUNT)),  # what is run, in order: its kind, first step, how many
+    # What is run, in order. Of a native segment the first step and how many; of others 0 and the row in the table of their kind.
+    "segments": (44, ("segment kind", "end of steps", COUNT)),
     "worker": (45, ("buffer",)),
     "state": (46, ("buffer", "dim", COUNT)),
     "states": (47, ("text", "text")),  # for each row of `state`: what it holds, element type
@@ -56,10 +58,56 @@ TABLES: Final[Schema] = {
     "metadata_entries": (67, ("text", "text")),
 }
 
+FIRST_OF_SEGMENTS: Final = 70  # number of a table
+
+# What programs have that come back to Python (see `program.segments` and `program.calls`); others are without these tables.
+SEGMENT_TABLES: Final[Schema] = {
+    "value_counts": (FIRST_OF_SEGMENTS, (COUNT,)),  # one row
+    "program_inputs": (71, ("text", "host constant?")),  # name, what stands for it
+    "native_values": (72, ("value",)),  # of the image's inputs, then of its outputs
+    "results": (73, ("operand kind", ANY)),
+    "views": (
+        74,
+        ("buffer", "text", "flag", COUNT, COUNT, "dim", "dim"),
+    ),  # type, is constant, span of `view_dims`, offset, size
+    "view_dims": (75, ("dim",)),  # for each view the shape, then the strides
+    "size_lists": (76, ("text", COUNT, COUNT)),  # label, span of `listed_dims`
+    "listed_dims": (77, ("dim",)),
+    "segment_symbols": (78, ("segment", "symbol")),  # those that a native segment needs
+    "size_segments": (79, ("buffer", "size list")),
+    "call_segments": (80, ("call", COUNT, COUNT, COUNT, COUNT, COUNT)),  # first operand, inputs, captured, span of `call_outputs`
+    "operands": (81, ("operand kind", ANY, "view?")),
+    "call_outputs": (82, ("value?", "buffer?", "size list?")),
+    # domain, operator, version, name, label, provider, span of `wanted`, of `attributes`, of `bodies`, state of the loop, loop
+    "calls": (
+        83,
+        ("text", "text", COUNT, "text", "text", "text", COUNT, COUNT, COUNT, COUNT, COUNT, COUNT, "loop state", "loop?"),
+    ),
+    "wanted": (84, ("flag",)),
+    "attributes": (85, ("text", "host value")),
+    "host_values": (86, ("host value kind", ANY, COUNT, COUNT)),  # number or bits or what it points to, span of `host_parts`
+    "host_parts": (87, ("host value",)),
+    "arrays": (88, ("text", COUNT, COUNT, "content", COUNT, COUNT)),  # element type, span of `array_shapes`, position, bytes, sum
+    "array_shapes": (89, (COUNT,)),
+    "host_constants": (90, ("host value",)),
+    # attribute, name of the graph, first of `body_types`, inputs, outputs, span of `captures`, program
+    "bodies": (91, ("text", "text", COUNT, COUNT, COUNT, COUNT, COUNT, "nested?")),
+    "body_types": (92, ("type?",)),
+    "captures": (93, (COUNT,)),
+    "nested": (94, ("content", COUNT)),  # programs of bodies: position among the contents, bytes
+    # program, whether it has a counter, output that is the condition, spans of `carried`, `slices` (two in a row), `captures`
+    "loops": (95, ("nested", "flag", f"{COUNT}?", COUNT, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT)),
+    "carried": (96, (COUNT, f"{COUNT}?")),
+    "slices": (97, (f"{COUNT}?", ANY, "flag")),
+}
+
 IMAGE_TABLES: Final = (
     "dim_slots", "work_slots", "address_slots", "arena", "worker", "state", "late", "fault_buffers", "checks",
     "equalities", "bindings",
 )  # fmt: skip
 INPUT, OUTPUT = 0, 1  # directions of ports
-NATIVE: Final = 0  # kind of a segment; host, provider and loop segments will be others
-SEGMENT_KINDS: Final = 1
+NATIVE, SIZES, CALL = range(3)  # kinds of segments
+SEGMENT_KINDS: Final = 3
+# Kinds of the values that operators take as attributes
+NOTHING, INTEGER, REAL, TEXT, ARRAY, INTEGERS, REALS, TEXTS, TEXT_ARRAY, TUPLE, TYPE, SPARSE = range(12)
+HOST_VALUE_KINDS: Final = 12

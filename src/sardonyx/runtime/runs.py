@@ -1,0 +1,73 @@
+"""What every run of a program has: somebody who watches and stops it, and values that belong to others.
+
+Feeds and constants enter as read-only arrays. Whatever leaves a program and is still read-only is therefore another's memory
+(an input or a weight passed through) and is copied; so is the second of two results that share memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx import errors
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.executor import NodeTiming
+
+
+def never() -> bool:
+    """Nobody wants a run to stop."""
+    return False
+
+
+class RunControl:
+    """How a run can be watched and stopped from outside."""
+
+    __slots__ = ("on_node", "targets", "terminate")
+
+    def __init__(
+        self,
+        terminate: Callable[[], bool] = never,
+        on_node: Callable[[NodeTiming], None] | None = None,
+        targets: Sequence[np.ndarray[Any, Any] | None] = (),
+    ) -> None:
+        self.terminate = terminate  # asked before each node
+        self.on_node = on_node  # told after each node of the top-level graph and of bodies
+        # For each fetched value the array it shall be written to, if that can be done without a copy; None: one of its own.
+        self.targets = targets
+
+    def stop_if_asked(self, before: str = "") -> None:
+        """Raise Fail if somebody wants the run to end; `before` names the node that would come next."""
+        if self.terminate():
+            hint = f"the next node was {before}" if before else ""
+            raise errors.Fail("Exiting due to terminate flag being set to true.", hint=hint)
+
+
+def borrowed(value: Any) -> Any:
+    """A fed value as the program sees it: arrays become read-only views."""
+    if isinstance(value, np.ndarray):
+        view = value.view()
+        view.flags.writeable = False
+        return view
+    if isinstance(value, list):
+        return [borrowed(item) for item in value]
+    return value
+
+
+def owned(results: list[Any]) -> list[Any]:
+    """Results that share no memory with feeds, weights or each other."""
+    seen: list[np.ndarray[Any, Any]] = []
+
+    def own(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            if not value.flags.writeable or any(np.may_share_memory(value, other) for other in seen):
+                value = value.copy()
+            seen.append(value)
+            return value
+        if isinstance(value, list):
+            return [own(item) for item in value]
+        return value
+
+    return [own(value) for value in results]

@@ -88,7 +88,7 @@ class Compiled:
         return dict(zip(self.outputs, self.program.run_values([given[value] for value in self.inputs], control)))
 
 
-class Source(NamedTuple):
+class ProgramOrigin(NamedTuple):
     """What a program was compiled from, for whoever saves it. Nothing in it refers to the program."""
 
     plan: NativePlan
@@ -168,7 +168,7 @@ def compile_graph(
     constants = [Constant(partial(constant_array, value)) for value in numbered.constants]
     runner = SegmentRunner(core, numbered.plan, calls, lambda number: constants[number].value, timing=step_timing(plan.steps))
     program = executable_of(runner)
-    program.source = Source(plan, numbered.constants)
+    program.source = ProgramOrigin(plan, numbered.constants)
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan, tuple(fed), tuple(outputs))

@@ -81,7 +81,7 @@ class NativeModel:
         self.on_compiled: Callable[[NativeModel], None] | None = None  # told behind a run that has compiled bodies
         # Once one body is compiled, all are, of this program or of those for cases: others that lack some were saved before.
         self.compiles_all = self.compiles_all_of_specialisations = False
-        self._bodies_told = 0
+        self._bodies_known = 0
         self._typed = False  # whether the original's shapes are those that follow from the inputs
 
     def _compile(self, graph: Graph, outputs: Sequence[Value]) -> Compiled:
@@ -113,7 +113,7 @@ class NativeModel:
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
         results = self._run(feeds, fetches, control or RunControl())
-        if self._bodies_told != self._settings.bodies.compiled and self.on_compiled is not None:
+        if self._bodies_known != self._settings.bodies.compiled and self.on_compiled is not None:
             self._tell_compiled()
         return results
 
@@ -125,9 +125,9 @@ class NativeModel:
                 for call in calls_of(self.main.program):
                     call.compile_all()
             count = self._settings.bodies.compiled
-            if self._bodies_told == count:
+            if self._bodies_known == count:
                 return
-            self._bodies_told = count
+            self._bodies_known = count
             self.on_compiled(self)
 
     def _run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl) -> list[Any]:
@@ -182,7 +182,7 @@ class NativeModel:
         if self.on_specialisation is not None:
             made.on_compiled = partial(self.on_specialisation, specialisation)
             made.compiles_all = self.compiles_all_of_specialisations
-            made._bodies_told = -1  # its first run has it saved
+            made._bodies_known = -1  # its first run has it saved
         return made
 
     @property

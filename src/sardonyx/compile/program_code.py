@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.codegen.library import KernelLibrary
-from sardonyx.compile.assemble import Source
+from sardonyx.compile.assemble import ProgramOrigin
 from sardonyx.formats.program.read import ProgramCode
 from sardonyx.formats.program.write import NestedCode
 from sardonyx.plan.build import constant_array
@@ -30,10 +30,10 @@ def program_code(program: Executable, kernels: KernelLibrary) -> ProgramCode:
 
 
 def _code(program: Executable, kernels: KernelLibrary, driver: bytes) -> ProgramCode:
-    source: Source = program.source
+    source: ProgramOrigin = program.source
     objects = {step.kernel.key: kernels.object_of(step.kernel) for step in source.plan.steps}
-    places = {key: number for number, key in enumerate(objects)}
-    numbers = [places[step.kernel.key] for step in source.plan.steps]
+    positions = {key: number for number, key in enumerate(objects)}
+    numbers = [positions[step.kernel.key] for step in source.plan.steps]
     segments = None
     if not (program.is_one_call and program.takes_arrays):
         runner = program.segments

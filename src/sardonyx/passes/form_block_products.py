@@ -21,7 +21,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.tensor import Array, Tensor, origin_of, release_pages
+from sardonyx.ir.tensor import Array, Tensor, origin_of, pack, release_pages
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
@@ -34,6 +34,7 @@ LEAST_WASTE: Final = -1  # the block size that pads least
 BLOCKS: Final = (16, 32, 64, 128, 256)
 _WEIGHTS: Final = frozenset((dtypes.INT2, dtypes.UINT2, dtypes.INT4, dtypes.UINT4, dtypes.INT8, dtypes.UINT8))
 _PAIRS_AT_ONCE: Final = 256  # of columns that are transposed: what is read and written stays in the cache
+_UNSIGNED: Final = {2: dtypes.UINT2, 4: dtypes.UINT4}
 _SCALES: Final = frozenset((dtypes.FLOAT32, dtypes.FLOAT16))
 
 
@@ -198,15 +199,8 @@ def _codes(tensor: Tensor) -> Array:
 
 
 def _packed(codes: Array, bits: int) -> Array:
-    """Codes along the last axis in bytes, the first in the lowest bits."""
-    if bits == 8:
-        return np.ascontiguousarray(codes)
-    parts = 8 // bits
-    fields = codes.reshape(*codes.shape[:-1], -1, parts)
-    packed = fields[..., 0].copy()
-    for part in range(1, parts):
-        packed |= fields[..., part] << np.uint8(part * bits)
-    return packed
+    """Codes along the last axis, which fill whole bytes, in bytes."""
+    return codes if bits == 8 else pack(codes, _UNSIGNED[bits]).reshape(*codes.shape[:-1], -1)
 
 
 def _rows(weights: Tensor, block: int) -> Array:

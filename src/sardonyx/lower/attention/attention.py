@@ -16,7 +16,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.kernel import math
 from sardonyx.kernel.attention.attention import NO_LIMIT, AttentionKernel, strip_vectors, units
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import BITS, FLOATS, Expr, const, load, select
+from sardonyx.kernel.expr import FLOATS, Expr, const, load, select
 from sardonyx.kernel.loops import Inner, Operand
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.matmul.pack import PackKernel
@@ -117,12 +117,12 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         left=given.left,
         right=given.right,
         scale=bits,
-        q=(_address(q), q.strides[:3]),
-        k=(_address(k), k.strides[: 2 if packed else 3]),
-        v=(_address(v), v.strides[:3]),
-        o=(_address(target), target.strides[:3]),
-        operands=[(_address(view), own) for view, own in zip(given.operands, strides)],
-        **{name: _address(view) for name, view in extra.items()},
+        q=(q.address, q.strides[:3]),
+        k=(k.address, k.strides[: 2 if packed else 3]),
+        v=(v.address, v.strides[:3]),
+        o=(target.address, target.strides[:3]),
+        operands=[(view.address, own) for view, own in zip(given.operands, strides)],
+        **{name: view.address for name, view in extra.items()},
     )
     reads = [view.buffer for view in (q, k, v, *given.operands, *extra.values())]
     work = cost.attention(product([batch, heads, queries, keys]), size + v.shape[3])
@@ -160,7 +160,7 @@ def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> 
         batch=sizes,
         columns=keys,
         depth=size,
-        source=(_address(k), (*reads, k.strides[2], k.strides[3])),
+        source=(k.address, (*reads, k.strides[2], k.strides[3])),
         target=Address(target.buffer),
     )
     label = f"pack for {group.label}"
@@ -181,10 +181,6 @@ def _packed(ctx: LowerContext, group: Group, k: View, kind: str, share: Dim) -> 
 
 def _inner(stride: Dim) -> Inner:
     return "unit" if stride == 1 else "zero" if stride == 0 else "any"
-
-
-def _address(view: View) -> Address:
-    return Address(view.buffer, view.offset * (BITS[view.buffer.dtype.name] // 8))
 
 
 def _consecutive(ctx: LowerContext, view: View, kind: str, group: Group) -> View:

@@ -130,7 +130,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         weights=Address(weights.buffer),
         weight_scales=Address(weight_scales.buffer),
         offsets=Address((offsets or weight_scales).buffer),
-        operands=[(_address(view), own) for view, own in zip(epilogue.views, merged[2:])],
+        operands=[(view.address, own) for view, own in zip(epilogue.views, merged[2:])],
     )
     read = tuple(view.buffer for view in (levels, scales, corrections, weights, weight_scales, *([offsets] if offsets else [])))
     work = cost.block_product(product([*batch, rows]), columns * blocks * block, bits)
@@ -150,10 +150,6 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
     )
 
 
-def _address(view: View) -> Address:
-    return Address(view.buffer, view.offset * (view.buffer.dtype.bits // 8))
-
-
 def _quantized(ctx: LowerContext, group: Group, value: Value, kernel: QuantizeRowsKernel, blocks: int) -> list[View]:
     """Levels, scales and corrections of the rows of a value."""
 
@@ -168,7 +164,7 @@ def _quantized(ctx: LowerContext, group: Group, value: Value, kernel: QuantizeRo
         arguments = kernel.arguments.entries(
             columns=a.shape[-1],
             blocks=blocks,
-            source=(_address(a), (a.shape[-1],)),
+            source=(a.address, (a.shape[-1],)),
             levels=Address(levels.buffer),
             scales=Address(scales.buffer),
             corrections=Address(corrections.buffer),

@@ -80,11 +80,11 @@ $(VENV)/.stamp-run: pyproject.toml | $(BIN)/python
 	touch $@
 
 $(VENV)/.stamp-test: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[test]'
+	$(PIP) --editable '.[test,training]'
 	touch $@ $(VENV)/.stamp-run
 
 $(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev,training]'
 	touch $@ $(VENV)/.stamp-test $(VENV)/.stamp-run
 
 # torch comes first, at an exact version: any other package that asks for it would pull the CUDA build.

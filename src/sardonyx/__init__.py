@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.ports import ModelMetadata, NodeArg, OrtEpAssignedNode, OrtEpAssignedSubgraph
     from sardonyx.runtime.sparse import OrtSparseFormat, SparseTensor
     from sardonyx.runtime.values import OrtValue, OrtValueVector, copy_tensors
+    from sardonyx.runtime.weight_store import PrepackedWeightsContainer
     from sardonyx.sample_inputs import Fitted, fitting_inputs, fitting_shapes, random_inputs
     from sardonyx.session.inference_session import InferenceSession
     from sardonyx.session.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
@@ -105,7 +106,7 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022 - grouped by what they are for
     # running models
     "InferenceSession", "SessionOptions", "RunOptions", "IOBinding", "SessionIOBinding", "ModelCompiler",
-    "NodeArg", "ModelMetadata",
+    "NodeArg", "ModelMetadata", "PrepackedWeightsContainer",
     # values
     "OrtValue", "OrtValueVector", "SparseTensor", "OrtSparseFormat", "copy_tensors",
     # choices
@@ -167,6 +168,7 @@ _MODULES = {
     "runtime.ports": ("ModelMetadata", "NodeArg", "OrtEpAssignedNode", "OrtEpAssignedSubgraph"),
     "runtime.sparse": ("OrtSparseFormat", "SparseTensor"),
     "runtime.values": ("OrtValue", "OrtValueVector", "copy_tensors"),
+    "runtime.weight_store": ("PrepackedWeightsContainer",),
     "sample_inputs": ("Fitted", "fitting_inputs", "fitting_shapes", "random_inputs"),
     "session.inference_session": ("InferenceSession",),
 }  # fmt: skip

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import weakref
+import zlib
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,18 @@ if sys.platform != "win32":
     _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED: Final = ctypes.c_void_p(-1).value
+
+
+_PAGE: Final = 4096  # bytes that have a sum of their own
+
+
+def checksum(content: memoryview) -> int:
+    """Of stored arrays. Large ones by the sums of their pages, which takes a tenth of the time: it finds damage, not intent."""
+    whole = len(content) // _PAGE * _PAGE
+    if not whole:
+        return zlib.crc32(content)
+    sums = np.frombuffer(content, "<u8", whole // 8).reshape(-1, _PAGE // 8).sum(axis=1, dtype=np.uint64)
+    return zlib.crc32(content[whole:], zlib.crc32(sums.astype("<u8").data))
 
 
 FileIdentity = tuple[int, int, int, int, int]  # device, inode, size, times of the last change of content and of the file

@@ -34,6 +34,8 @@ DISABLED_OPTIMIZERS_KEY: Final = "optimization.disable_specified_optimizers"
 EXTERNAL_FOLDER_KEY: Final = "session.model_external_initializers_file_folder_path"
 LOAD_FORMAT_KEY: Final = "session.load_model_format"
 DIRECT_BYTES_KEY: Final = "session.use_ort_model_bytes_directly"
+DISABLE_PACKING_KEY: Final = "session.disable_prepacking"
+SHARE_PACKING_KEY: Final = "session.share_prepacked_weights"
 SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 
 

@@ -21,11 +21,12 @@ from sardonyx.formats.onnx import load
 from sardonyx.formats.program import container, schema
 from sardonyx.formats.program.container import Container, FormatError, Texts, pack
 from sardonyx.formats.program.description import Description
-from sardonyx.formats.program.read import ProgramFile, checksum
+from sardonyx.formats.program.read import ProgramFile
 from sardonyx.formats.program.read_segments import check_loop
 from sardonyx.formats.program.write import Record, write
 from sardonyx.ir.dims import broadcast, dim_max, dim_min, floordiv, mod, symbol
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
+from sardonyx.mapped_file import checksum
 from sardonyx.program.image import TABLES
 from sardonyx.program.segments import BoundSegments
 from saved_models import MODELS

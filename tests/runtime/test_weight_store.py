@@ -236,40 +236,6 @@ def test_a_store_that_keeps_has_the_arrays_for_later_sessions(tmp_path: Path) ->
     assert store.made == 2
 
 
-class Folder:
-    """A level in memory."""
-
-    def __init__(self) -> None:
-        self.arrays: dict[str, Array] = {}
-
-    def get(self, key: str) -> Array | None:
-        return self.arrays.get(key)
-
-    def put(self, key: str, array: Array) -> None:
-        self.arrays[key] = array
-
-
-def test_a_further_level_saves_packing_in_another_store() -> None:
-    level = Folder()
-    weights = random(64, 64)
-    first, second = WeightStore(levels=[level]), WeightStore(levels=[level])
-    packed = first.array(constant(from_numpy(weights)))
-    assert first.made == len(level.arrays) == 1
-    assert second.array(constant(from_numpy(weights.copy()))) is packed
-    assert second.made == 0
-
-
-@pytest.mark.parametrize("bad", [np.zeros((4, 64, 16), np.float64), np.zeros((4, 64, 15), F32), np.zeros((4, 64, 16), F32)])
-def test_what_a_level_gives_is_used_only_if_it_fits_and_cannot_be_written_to(bad: Array) -> None:
-    class Bad(Folder):
-        def get(self, key: str) -> Array | None:
-            return bad
-
-    store = WeightStore(levels=[Bad()])
-    assert store.array(constant(from_numpy(random(64, 64)))) is not bad
-    assert store.made == 1
-
-
 def test_threads_that_come_at_once_pack_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 

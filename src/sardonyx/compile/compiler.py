@@ -37,10 +37,11 @@ from sardonyx.ir.graph import Graph, Model, Node
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.matching.signatures import resolver_of
-from sardonyx.options import environment
+from sardonyx.options import DISABLE_PACKING_KEY, environment
 from sardonyx.passes.apply_overrides import (
     free_parameters,
     free_sequence_elements,
+    leave_unpacked,
     override_dimensions,
     override_initializers,
     settle_initializers,
@@ -55,6 +56,7 @@ from sardonyx.providers.protocol import ExecutionProvider, GraphView
 from sardonyx.providers.reference import definition_of, node_step
 from sardonyx.runtime.executor import Program
 from sardonyx.runtime.specialisations import SpecialisationKey
+from sardonyx.runtime.weight_store import shared_store
 from sardonyx.target.target import Target
 
 _log = logging.getLogger("sardonyx")
@@ -143,6 +145,8 @@ class CpuProvider(HostProvider):
     def program(self, model: Model, on_optimised: Callable[[Model], None] | None) -> Program | NativeModel:
         options = self.options
 
+        packs = options.config.get(DISABLE_PACKING_KEY, "0") != "1"
+
         def order(graph: Graph) -> list[Node]:
             return execution_order(graph, options.execution_order)
 
@@ -158,6 +162,7 @@ class CpuProvider(HostProvider):
             # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
             eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
             target=environment().target,
+            weights=options.weights or shared_store(),
         )
         target = library(settings.cache_folder, settings.target).target  # one that this machine does not have is an error
 
@@ -174,10 +179,15 @@ class CpuProvider(HostProvider):
                     data = np.full(shape, number, value.type.dtype.numpy)
                     fixed = special.graph.add_initializer(f"{value.name} is {number}", from_numpy(data))
                     special.graph.replace_uses(value, fixed)
-            return NativeModel(special.graph, original, reference, order, settings, optimise(special, options, target))
+            special_report = optimise(special, options, target)
+            if not packs:
+                leave_unpacked(special.graph)
+            return NativeModel(special.graph, original, reference, order, settings, special_report)
 
         try:
             report = optimise(model, options, target, on_optimised)
+            if not packs:
+                leave_unpacked(model.graph)
             specialise = None if options.parameters else specialised
             return NativeModel(model.graph, original, reference, order, settings, report, specialise)
         except errors.SardonyxError as error:

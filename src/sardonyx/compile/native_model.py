@@ -11,16 +11,17 @@ from typing import Any, Final
 
 from sardonyx import dtypes, errors
 from sardonyx.compile.assemble import BodyCount, Compiled, NativeSettings, compile_graph, library
-from sardonyx.compile.program_code import program_code
+from sardonyx.compile.program_code import packed_constants, program_code
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.formats.program.read import ProgramCode
 from sardonyx.ir.graph import Graph, Model, Value, needed_nodes, walk
-from sardonyx.ir.tensor import Tensor, release_pages
+from sardonyx.ir.tensor import Array, Tensor, release_pages
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.pipeline import InconsistentGraph, PipelineReport
 from sardonyx.plan.build import Order, ports_of
 from sardonyx.plan.plan import ExecutionPlan
+from sardonyx.program.constants import Derived
 from sardonyx.runtime.executor import Program
 from sardonyx.runtime.host_calls import calls_of
 from sardonyx.runtime.native_core import SizeConflict
@@ -210,6 +211,17 @@ class NativeModel:
         if not self._settings.eager:
             return None
         return program_code(self.main.program, library(self._settings.cache_folder, self._settings.target))
+
+    @property
+    def shares_by_content(self) -> bool:
+        """Whether equal weights of different files are shared."""
+        return self._settings.weights.by_content
+
+    def packed_constants(self) -> dict[Derived, Callable[[], Array]]:
+        """The packed constants of the main program and of all bodies, and how their arrays are found."""
+        for call in calls_of(self.main.program):
+            call.compile_all()
+        return packed_constants(self.main.program)
 
     @property
     def is_specialised(self) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.compile.assemble import ProgramOrigin
@@ -19,9 +23,12 @@ from sardonyx.program.calls import (
     LoopCode,
     SegmentCode,
 )
+from sardonyx.program.constants import Derived
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.host_calls import HostCall, LoopCall
+from sardonyx.runtime.host_calls import HostCall, LoopCall, calls_of
 from sardonyx.runtime.segment_runner import SegmentRunner
+
+Array = np.ndarray[Any, Any]
 
 
 def program_code(program: Executable, kernels: KernelLibrary) -> ProgramCode:
@@ -56,6 +63,28 @@ def _call(call: HostCall, kernels: KernelLibrary) -> CallCode:
         return CallCode(call.node, bodies, SLOW_LOOP if call.is_settled else UNSETTLED_LOOP)
     loop = LoopCode(call.loop.signature, call.loop.captures, _nested(call.loop.program, kernels))
     return CallCode(call.node, bodies, NATIVE_LOOP, loop)
+
+
+def packed_constants(program: Executable) -> dict[Derived, Callable[[], Array]]:
+    """The packed constants of a program and of all its bodies that have programs, and how their arrays are found."""
+    found: dict[Derived, Callable[[], Array]] = {}
+    source: ProgramOrigin = program.source
+    for number, buffer in enumerate(source.plan.buffers):
+        if isinstance(buffer.constant, Derived) and buffer.constant.sources:
+            found.setdefault(buffer.constant, partial(_array_of, program, number))
+    for call in calls_of(program):
+        if isinstance(call, HostCall):
+            inner = [body.made for body in call.bodies.values()]
+            if isinstance(call, LoopCall) and call.loop is not None:
+                inner.append(call.loop.program)
+            for each in inner:
+                if each is not None:
+                    found = {**packed_constants(each), **found}
+    return found
+
+
+def _array_of(program: Executable, number: int) -> Array:
+    return program.constants[number]
 
 
 def constant_bytes(code: ProgramCode) -> int:

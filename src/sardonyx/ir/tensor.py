@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
-from sardonyx.mapped_file import mapped_range, mapping_of
+from sardonyx.mapped_file import checksum, mapped_range, mapping_of
 from sardonyx.records import dataclass
 
 Array = NDArray[Any]
 
+CONTENT: Final = "content:"  # as an origin: known by a digest of the bytes, which may change hands between sessions
 OBJECT: Final = "object:"  # begins an identity that holds as long as the process: another session's is another
 _DIGESTED_AT_ONCE: Final = 1 << 24  # bytes
 _serial_numbers = count()
@@ -34,6 +35,17 @@ class ExternalLocation:
     location: str
     offset: int
     length: int
+    packings: tuple[str, ...] = ()  # what is written of packed forms that lie in the same file
+
+
+class SavedPacking(NamedTuple):
+    """A packed form of a constant, beside its data in the same file: what it is, where it lies, and a checksum."""
+
+    key: str
+    offset: int
+    length: int
+    checksum: str
+    file: Callable[[], memoryview]  # all of the file
 
 
 class Tensor:
@@ -44,7 +56,7 @@ class Tensor:
     constants (see `origin_of`).
     """
 
-    __slots__ = ("_digest", "_identity", "_load", "dtype", "external", "name", "shape")
+    __slots__ = ("_checksum", "_digest", "_identity", "_load", "dtype", "external", "name", "packings", "shape")
 
     def __init__(
         self,
@@ -61,15 +73,20 @@ class Tensor:
         self._load = load
         self.name = name
         self.external = external
+        self.packings: tuple[SavedPacking, ...] = ()  # those that its file has
         self._identity = origin
         self._digest = ""
+        self._checksum: int | None = None
 
     @property
     def identity(self) -> str:
         """Equal for constants with the same bytes, found without reading them; equal bytes may have several identities.
 
-        A range of an unchanged file, how it was made of such, or else the number of this object.
+        A range of an unchanged file, how it was made of such, or else the number of this object; for values that a caller has
+        handed in (CONTENT) the bytes are read, once.
         """
+        if self._identity == CONTENT:
+            self._identity = f"{CONTENT}{self.digest}"
         if not self._identity:
             location = None if self.dtype is dtypes.STRING else mapped_range(np.frombuffer(self.raw(), np.uint8))
             if location is None or location[0].identity is None:
@@ -93,6 +110,15 @@ class Tensor:
                 release_range(np.frombuffer(part, np.uint8))
             self._digest = found.hexdigest()
         return self._digest
+
+    @property
+    def checksum(self) -> int:
+        """Of the bytes, found at the speed of memory: tells whether they were changed since, not what they are."""
+        if self._checksum is None:
+            raw = self.raw()
+            self._checksum = checksum(raw)
+            release_range(np.frombuffer(raw, np.uint8))
+        return self._checksum
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.dtype.name}[{','.join(map(str, self.shape))}])"

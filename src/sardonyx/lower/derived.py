@@ -48,7 +48,7 @@ def _conversion_cuts(data: Array) -> list[Cut]:
     return [] if done else [Cut(axis, axis) for axis in range(data.ndim)]
 
 
-@transform("as_float32", 1, _conversion_cuts)
+@transform("as_float32", 1, _conversion_cuts, is_numbers=True)
 def as_float32(data: Array) -> Array:
     """The numbers in float32, without gaps."""
     return np.ascontiguousarray(data, np.float32)

@@ -20,6 +20,7 @@ from sardonyx.ir.dims import Dim, substitute
 from sardonyx.ir.graph import Graph, Model, SparseConstant, Value, walk
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 
+_PRODUCTS: Final = (("", "MatMul"), ("", "Gemm"), ("com.microsoft", "FusedMatMul"))
 _FREE_INITIALIZERS: Final = 4  # the IR version since which an initializer need not be an input
 
 
@@ -59,7 +60,7 @@ def override_initializers(graph: Graph, arrays: Mapping[str, np.ndarray[Any, Any
                 raise errors.InvalidArgument(
                     f"initializer override {name!r} is {found[0]}{list(found[1])}, the model has {wanted[0]}{list(wanted[1])}"
                 )
-        value.constant = tensor.from_numpy(array, name)
+        value.constant = tensor.from_numpy(array, name, tensor.CONTENT)
         value.type = TensorType(*found)
 
 
@@ -77,6 +78,19 @@ def free_parameters(graph: Graph, names: Collection[str]) -> None:
             raise errors.NotImplemented(f"the sparse initializer {name!r} cannot be a parameter: expected a dense one")
         value.type, value.constant = TensorType(held.dtype, held.shape), None
         if value not in graph.inputs:
+            graph.inputs.append(value)
+
+
+def leave_unpacked(graph: Graph) -> None:
+    """Make the weights of matrix products inputs that stand for themselves: kernels read them as they lie in the model.
+
+    Of those that something else reads, too, or that a body captures, packed copies are made as always.
+    """
+    own = set(graph.nodes)
+    for value in graph.initializers.values():
+        if value in graph.inputs or not isinstance(value.constant, tensor.Tensor) or not value.uses:
+            continue
+        if all((node.domain, node.op_type) in _PRODUCTS and index == 1 and node in own for node, index in value.uses):
             graph.inputs.append(value)
 
 

@@ -7,13 +7,13 @@ depends on the sizes of the inputs, or an address. Sizes are computed from the v
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Final
 
 from sardonyx import errors
 from sardonyx.ir.dims import Dim, DimExpr, symbols_of
-from sardonyx.ir.tensor import OBJECT
+from sardonyx.ir.tensor import OBJECT, Tensor
 from sardonyx.program.constants import Derived, by_identity
 from sardonyx.program.image import ImagePort, ProgramImage
 from sardonyx.program.steps import (
@@ -213,10 +213,10 @@ def image_of(plan: NativePlan) -> ProgramImage:
     return ProgramImage(tables, plan.symbols, inputs, outputs, faults, texts, counts, sizes, held)
 
 
-def constant_keys(plan: NativePlan) -> dict[int, str]:
-    """The keys that other sessions of the same file know packed constants by; those made of nothing that lasts have none."""
+def constant_keys(plan: NativePlan, identity_of: Callable[[Tensor], str] = by_identity) -> dict[int, str]:
+    """The keys that other sessions know packed constants by; those made of nothing that lasts have none."""
     found = ((number, buffer.constant) for number, buffer in enumerate(plan.buffers))
-    keys = {number: each.key(by_identity) for number, each in found if isinstance(each, Derived) and each.sources}
+    keys = {number: each.key(identity_of) for number, each in found if isinstance(each, Derived) and each.sources}
     return {number: key for number, key in keys.items() if not key.startswith(OBJECT)}
 
 

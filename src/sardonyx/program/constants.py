@@ -55,6 +55,9 @@ class Transform:
     version: int
     function: Callable[..., Array]
     cuts: Cuts = _no_cuts
+    # Whether kernels only compute with what it makes. What they find their way by, as indices and counts, is never taken from the
+    # file of a model, which nobody has checked: it is made here.
+    is_numbers: bool = False
 
     def __post_init__(self) -> None:
         function = self.function
@@ -88,13 +91,15 @@ class Transform:
 TRANSFORMS: Final[dict[str, Transform]] = {}
 
 
-def transform(name: str, version: int, cuts: Cuts = _no_cuts) -> Callable[[Callable[..., Array]], Transform]:
-    """Enter a function in the table of transforms."""
+def transform(
+    name: str, version: int, cuts: Cuts = _no_cuts, *, is_numbers: bool = False
+) -> Callable[[Callable[..., Array]], Transform]:
+    """Enter a function in the table of transforms; `is_numbers`: whatever it makes, kernels only compute with it."""
 
     def enter(function: Callable[..., Array]) -> Transform:
         if name in TRANSFORMS:
             raise ValueError(f"there is a transform {name!r} already: {TRANSFORMS[name].function!r}")
-        made = TRANSFORMS[name] = Transform(name, version, function, cuts)
+        made = TRANSFORMS[name] = Transform(name, version, function, cuts, is_numbers)
         return made
 
     return enter

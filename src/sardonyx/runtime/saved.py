@@ -332,6 +332,12 @@ def open_saved(
     return SavedSpecialisations(entry, file, lambda file: loaded(file, workers, spinning), open_full)
 
 
+def _shared(key: str, array: Array) -> Array:
+    """What other sessions have under a key; else the array, for others to have."""
+    found = shared_arrays.setdefault(key, array)
+    return found if found.shape == array.shape and found.dtype == array.dtype else array
+
+
 def loaded(file: ProgramFile, workers: int, spinning: bool) -> Executable | None:
     """The program of a file, ready to run; None if it cannot be."""
     kind = runtime()
@@ -339,13 +345,13 @@ def loaded(file: ProgramFile, workers: int, spinning: bool) -> Executable | None
         code = file.program
         if code is None:
             return None
+        arrays = file.arrays
         for number, known in file.keys.items():
-            shared_arrays.setdefault(known, file.arrays[number])
+            arrays[number] = _shared(known, arrays[number])
         if code.segments is None:
             objects = load_all(code.objects, kind)
             entries = [objects[number].functions[ENTRY] for number in code.object_of_step]
             pool = shared_pool(lambda: load(code.driver, kind), workers, spinning, kind)
-            arrays = file.arrays
             program = Executable(NativeCore(code.image, entries, pool, lambda: arrays))
             program.keeps = objects
             return program

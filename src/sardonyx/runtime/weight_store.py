@@ -7,17 +7,17 @@ only the memory. Arrays are read-only; a store does not keep them: an array ends
     shared_store()                  sources are told apart by file and range, if unchanged: costs nothing
     WeightStore(by_content=True)    also shares equal weights of different files: their bytes are digested once
     WeightStore(keeps=True)         keeps what was made, for sessions to come
-    WeightStore(levels=[folder])    asks other levels (a file of packed weights) before it packs, and hands them what it packed
 
-Packing is streamed: a large source is packed in blocks, and its pages leave memory behind it. Saved programs hand in the arrays
-of their file (`mapped_file.shared_arrays`), so that compiling the same model for another set of fetched values packs nothing.
+Before anything is packed, the file that has the data is asked for a packed form of it (`runtime.packed_weights`). Packing is
+streamed: a large source is packed in blocks, and its pages leave memory behind it. Saved programs hand in the arrays of their
+file (`mapped_file.shared_arrays`), so that compiling the same model for another set of fetched values packs nothing.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -34,16 +34,6 @@ _ALIGNMENT: Final = 64
 _OBJECT: Final = "object:"  # begins a key that says nothing to another session
 
 
-class Level(Protocol):
-    """More storage for packed arrays, as a file beside the model. Keys are digests of contents, target and transform."""
-
-    def get(self, key: str) -> Array | None:
-        """The array kept under a key; None if there is none, or if it is damaged."""
-
-    def put(self, key: str, array: Array) -> None:
-        """Keep an array, if the level takes any."""
-
-
 class WeightStore:
     """Arrays of constants, by key."""
 
@@ -52,16 +42,15 @@ class WeightStore:
         *,
         by_content: bool = False,
         keeps: bool = False,
-        levels: Sequence[Level] = (),
         arrays: weakref.WeakValueDictionary[str, Array] | None = None,
     ) -> None:
-        self._by_content = by_content or bool(levels)
+        self.by_content = by_content
         self._kept: dict[str, Array] | None = {} if keeps else None
-        self._levels = tuple(levels)
         self._arrays = weakref.WeakValueDictionary() if arrays is None else arrays
         self._locks: weakref.WeakValueDictionary[str, ForkSafeLock] = weakref.WeakValueDictionary()  # of keys being made
         self._lock = ForkSafeLock()
         self.made = 0  # how many arrays were packed here
+        self.mapped = 0  # how many lay packed in the file of a model
 
     def load(self, constants: Iterable[tuple[int, Constant]]) -> dict[int, Array]:
         """The arrays of numbered constants, without gaps and read-only."""
@@ -80,6 +69,7 @@ class WeightStore:
             by_content,
             by_identity,
         )
+        from sardonyx.runtime.packed_weights import saved_packing  # lazy: the same
 
         if not isinstance(constant, Derived):
             return np.ascontiguousarray(constant.numpy())
@@ -89,41 +79,34 @@ class WeightStore:
         found = self._arrays.get(key)
         if found is not None:
             return found
+        lasting = constant.key(by_content) if self.by_content else key
         with self._lock:
-            lock = self._locks.get(key)
+            lock = self._locks.get(lasting)
             if lock is None:
-                lock = self._locks[key] = ForkSafeLock()
+                lock = self._locks[lasting] = ForkSafeLock()
         with lock:  # another thread may be packing the same
             found = self._arrays.get(key)
             if found is None:
-                lasting = constant.key(by_content) if self._by_content else ""
-                found = self._elsewhere(constant, lasting)
+                found = self._arrays.get(lasting)  # packed from equal bytes that lie elsewhere
+            if found is None:
+                found = saved_packing(constant)
+                is_made = found is None
                 if found is None:
                     found = packing.make(constant, self)
-                    self._count()
-                    for level in self._levels:
-                        level.put(lasting, found)
-                self._keep(key, found)
-                if lasting:
-                    self._keep(lasting, found)
+                self._count(is_made)
+            self._keep(key, found)
+            self._keep(lasting, found)
         return found
 
-    def _count(self) -> None:
+    def _count(self, is_made: bool) -> None:
         with self._lock:
-            self.made += 1
+            self.made += is_made
+            self.mapped += not is_made
 
-    def _elsewhere(self, constant: Derived, lasting: str) -> Array | None:
-        """What was packed from equal bytes that lie elsewhere."""
-        if not lasting:
-            return None
-        found = self._arrays.get(lasting)
-        for level in self._levels:
-            if found is not None:
-                break
-            given = level.get(lasting)
-            fits = given is not None and given.shape == constant.shape and given.dtype == constant.dtype.numpy
-            found = given if fits and given is not None and given.flags.c_contiguous and not given.flags.writeable else None
-        return found
+    def kept(self) -> list[Array]:
+        """What is kept for sessions to come, each once."""
+        with self._lock:
+            return list({id(array): array for array in (self._kept or {}).values()}.values())
 
     def _keep(self, key: str, array: Array) -> None:
         with self._lock:
@@ -200,8 +183,41 @@ def _read_only(array: Array) -> Array:
 
 
 _shared: Final = WeightStore(arrays=shared_arrays)
+_by_content: Final = WeightStore(by_content=True, arrays=shared_arrays)
 
 
 def shared_store() -> WeightStore:
     """The store of all sessions of this process."""
     return _shared
+
+
+def content_store() -> WeightStore:
+    """The store of all sessions of this process that share equal weights, whatever file they come from."""
+    return _by_content
+
+
+class PrepackedWeightsContainer:
+    """Packed weights that sessions share: `InferenceSession(..., prepacked_weights_container=container)`.
+
+    Equal weights, from whatever file or value, are packed once; what a session has packed stays for those to come, as long as
+    the container lives. Any number of threads may open sessions with it.
+    """
+
+    def __init__(self) -> None:
+        self.store = WeightStore(by_content=True, keeps=True)
+
+    def __repr__(self) -> str:
+        return f"PrepackedWeightsContainer({len(self)} weights, {self.nbytes} bytes)"
+
+    def __len__(self) -> int:
+        return len(self.store.kept())
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the packed weights have."""
+        return sum(array.nbytes for array in self.store.kept())
+
+    @property
+    def packed(self) -> int:
+        """How many weights were packed: with a weight that is there already, this does not grow."""
+        return self.store.made

@@ -21,15 +21,17 @@ from sardonyx.formats.program.write import Record
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
-from sardonyx.options import EXTERNAL_FOLDER_KEY, LOAD_FORMAT_KEY, SessionOptions
+from sardonyx.options import EXTERNAL_FOLDER_KEY, LOAD_FORMAT_KEY, SHARE_PACKING_KEY, SessionOptions
 from sardonyx.passes.runtime_optimisations import replay_optimisations
 from sardonyx.plan.native import constant_keys
+from sardonyx.program.constants import by_content, by_identity
 from sardonyx.runtime import saved
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, to_plain
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.specialisations import SpecialisationKey
+from sardonyx.runtime.weight_store import WeightStore, content_store, shared_store
 from sardonyx.session.opening import Opened, ProviderSettings
-from sardonyx.session.saving import RECORDING_KEY, save_optimized
+from sardonyx.session.saving import RECORDING_KEY, PackingSaver, save_optimized, saves_packings
 
 if TYPE_CHECKING:
     from sardonyx.session.opening import CompiledModel, Opening
@@ -64,6 +66,7 @@ def open_fully(
     written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
     looked_at = model.looked_at
     compile_options = CompileOptions.of(options, providers, opening.disabled_optimizers, model.graph.initializers)
+    compile_options = dataclasses.replace(compile_options, weights=_store(opening, options))
     if options.optimized_model_filepath and options.config_entries.get(RECORDING_KEY):
         basic = min(compile_options.optimization_level, GraphOptimizationLevel.ORT_ENABLE_BASIC)
         compile_options = dataclasses.replace(compile_options, optimization_level=basic)
@@ -72,12 +75,18 @@ def open_fully(
         sizes = {**named, **compile_options.free_dimension_overrides}
         compile_options = dataclasses.replace(compile_options, free_dimension_overrides=sizes)
 
+    packings = PackingSaver(options) if saves_packings(options) else None
+
     def save_if_asked(optimised: Model) -> None:
-        if options.optimized_model_filepath:
+        if packings is not None:
+            packings.keep(optimised)
+        elif options.optimized_model_filepath:
             save_optimized(optimised, options)
 
     with _span(profiler, "session_initialization"):
         program = compile_model(model, compile_options, save_if_asked)
+        if packings is not None:
+            packings.save(program.packed_constants() if isinstance(program, NativeModel) else {})
     opening.stop_if_cancelled()
     ports = program.inputs, program.outputs, program.overridable_initializers
     description = ModelDescription.of(ports, declared, written, metadata)
@@ -87,6 +96,13 @@ def open_fully(
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same
     return opened
+
+
+def _store(opening: Opening, options: SessionOptions) -> WeightStore:
+    """Who packs the weights, and for whom."""
+    if opening.container is not None:
+        return opening.container.store
+    return content_store() if options.config_entries.get(SHARE_PACKING_KEY, "0") == "1" else shared_store()
 
 
 def _span(profiler: Profiler | None, name: str) -> AbstractContextManager[None]:
@@ -134,7 +150,8 @@ def _keep(entry: saved.CacheEntry, model: NativeModel, record: Record, specialis
     code = model.saved_program()
     if code is not None and _is_small_enough(model, code):
         main = model.main
-        saved.save(entry, record._replace(program=code), main.program.constants, constant_keys(main.plan), specialisation)
+        keys = constant_keys(main.plan, by_content if model.shares_by_content else by_identity)
+        saved.save(entry, record._replace(program=code), main.program.constants, keys, specialisation)
     elif specialisation is None:
         saved.save(entry, record, {})
 

@@ -80,6 +80,7 @@ class InferenceSession:
 
     `path_or_bytes` is a path, the model's bytes, an open binary file, or an object with SerializeToString. `providers` are
     names, or (name, options) pairs, by falling priority; what no other provider takes runs on the CPU.
+    `prepacked_weights_container`, a `PrepackedWeightsContainer`, has the sessions that it is given share packed weights.
     """
 
     _how_to_open: ClassVar[type[Opening]] = Opening
@@ -101,7 +102,10 @@ class InferenceSession:
         disabled = frozenset(kwargs.get("disabled_optimizers") or ())
         # as it was given, unlike the opening's: programs look for other files beside the model
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
-        self._opening = self._how_to_open(path_or_bytes, options, disabled, int(from_model) == 1)
+        container = kwargs.get("prepacked_weights_container")
+        if container is not None and not hasattr(container, "store"):
+            raise TypeError(f"prepacked_weights_container: expected PrepackedWeightsContainer, got {type(container).__name__}")
+        self._opening = self._how_to_open(path_or_bytes, options, disabled, int(from_model) == 1, container)
         names, settings = check_and_normalize_provider_args(providers, provider_options)
         if names and options.has_providers():
             warnings.warn(

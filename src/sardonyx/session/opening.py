@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.ports import ModelDescription, OrtEpAssignedSubgraph
     from sardonyx.runtime.profile import Profiler
     from sardonyx.runtime.runs import RunControl
+    from sardonyx.runtime.weight_store import PrepackedWeightsContainer
     from sardonyx.session.calls import Caller
 
     class CompiledModel(Protocol):  # for type checkers only: making it takes time at every start
@@ -60,17 +61,23 @@ class Opening:
     """All that a session was asked to open. It can be done again, for other providers."""
 
     def __init__(
-        self, source: Any, options: SessionOptions, disabled_optimizers: frozenset[str], reads_config_from_model: bool
+        self,
+        source: Any,
+        options: SessionOptions,
+        disabled_optimizers: frozenset[str],
+        reads_config_from_model: bool,
+        container: PrepackedWeightsContainer | None = None,
     ) -> None:
         self.source = model_source(source, options.config_entries.get(DIRECT_BYTES_KEY) == "1")
         self.options = options
         self.disabled_optimizers = disabled_optimizers
         self.reads_config_from_model = reads_config_from_model
+        self.container = container  # who packs weights, if not the process; a pickled session goes without
         self.folder = None if isinstance(self.source, str) else _current_folder()  # where external data is looked for
 
     def __getstate__(self) -> dict[str, Any]:
         source = bytes(self.source) if isinstance(self.source, memoryview) else self.source
-        return {**self.__dict__, "options": self.options.copy(), "source": source}
+        return {**self.__dict__, "options": self.options.copy(), "source": source, "container": None}
 
     def open(self, providers: ProviderSettings, strict: bool, use_saved: bool = True) -> Opened:
         """Open the model for some providers; with `strict` an unknown one is an error."""
@@ -118,7 +125,7 @@ class Opening:
         """Where the saved program of this model and these options is; None if it may not be saved, or not be used."""
         folder = environment().cache_folder
         plain = not (options.enable_profiling or options.optimized_model_filepath or options.replaced_initializers)
-        if folder is None or not plain or options.external_files or self.reads_config_from_model:
+        if folder is None or not plain or options.external_files or self.reads_config_from_model or self.container is not None:
             return None
         if next(iter(providers)) != CPU_PROVIDER or not saved.programs(folder).is_used():
             return None

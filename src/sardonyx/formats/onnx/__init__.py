@@ -9,7 +9,7 @@ array = load_tensor("input_0.pb")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sardonyx.errors import InvalidProtobuf
 from sardonyx.formats.onnx import external, schema
 from sardonyx.formats.onnx.context import ReadContext
+from sardonyx.formats.onnx.packings import Packed
 from sardonyx.formats.onnx.read import read_model
 from sardonyx.formats.onnx.save import dense_initializers, model_to_bytes, save_model
 from sardonyx.formats.onnx.values import read_value, root_message, write_optional, write_value
@@ -135,14 +136,16 @@ def save(
     external_threshold: int = 1024,
     alignment: int = 4096,
     externalise: Externalise = keep_inside,
+    packings: Mapping[int, Sequence[Packed]] | None = None,
 ) -> None:
     """Write the model to a file, which appears complete or not at all.
 
     `external_data` names a file beside it that takes every initializer of `external_threshold` bytes or more, each at a multiple
     of `alignment`. Without it everything goes into the one file, which can hold 2 GB, but for initializers of which
-    `externalise` says that their data lies elsewhere already.
+    `externalise` says that their data lies elsewhere already. `packings` are packed forms of tensors, by their ids, which are
+    written behind the external data.
     """
-    save_model(model, os.fsdecode(path), external_data, external_threshold, alignment, externalise)
+    save_model(model, os.fsdecode(path), external_data, external_threshold, alignment, externalise, packings)
 
 
 def tensor_to_bytes(array: Any, name: str = "") -> bytes:

@@ -1,19 +1,27 @@
-"""Models to files: in one piece, or with the large tensors in one aligned file beside the model."""
+"""Models to files: in one piece, or with the large tensors in one aligned file beside the model.
+
+The file of large tensors may have packed forms of them as well, each behind the data it was made of (see `packings`).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import BinaryIO, Final
+
+import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx.external import Refused, check_location
+from sardonyx.formats.onnx.packings import Packed, aligned, entry_of
 from sardonyx.formats.onnx.wire import Writer
 from sardonyx.formats.onnx.write import Externalise, keep_inside, write_model
 from sardonyx.formats.shared.replacing import replacing
 from sardonyx.ir.graph import Graph, Model, walk
 from sardonyx.ir.tensor import ExternalLocation, Tensor
+from sardonyx.mapped_file import checksum
 
 _PROTOBUF_LIMIT: Final = (1 << 31) - 1  # bytes; readers built on protobuf refuse more
 
@@ -39,26 +47,57 @@ def save_model(
     external_threshold: int,
     alignment: int,
     externalise: Externalise = keep_inside,
+    packings: Mapping[int, Sequence[Packed]] | None = None,
 ) -> None:
     """Write the model, and its external data if asked to; whoever reads the path meanwhile sees the old file or the new one.
 
-    `externalise` says which initializers have their data elsewhere already: none of it is written.
+    `externalise` says which initializers have their data elsewhere already: none of it is written. `packings` has, by the ids of
+    tensors, their packed forms: those of external data are written behind it.
     """
     placed: dict[int, tuple[ExternalLocation, Tensor]] = {}
     if external_data is not None:
         _check_name(external_data, path)
         if alignment < 1:
             raise InvalidArgument(f"alignment is {alignment}, expected 1 or more")
-        placed = _assign_locations(model, external_data, external_threshold, alignment)
-    message = _checked(write_model(model, lambda tensor: placed[id(tensor)][0] if id(tensor) in placed else externalise(tensor)))
+        placed = _assign_locations(model, external_data, external_threshold, alignment, packings or {})
+
+    def message() -> Writer:
+        return _checked(write_model(model, lambda each: placed[id(each)][0] if id(each) in placed else externalise(each)))
+
+    written = message()
     if external_data is not None and placed:
         # The data comes first: a model must never be seen without it.
         with replacing(os.path.join(os.path.dirname(path), external_data)) as file:
-            for location, tensor in placed.values():
-                file.write(bytes(location.offset - file.tell()))
-                file.write(tensor.raw())
+            entries = _write_data(file, placed, packings or {})
+        if entries:
+            placed = {
+                key: (replace(location, packings=entries.get(key, ())), tensor) for key, (location, tensor) in placed.items()
+            }
+            written = message()
     with replacing(path) as file:
-        file.writelines(message.parts)
+        file.writelines(written.parts)
+
+
+_Placed = dict[int, tuple[ExternalLocation, Tensor]]  # by the ids of tensors
+
+
+def _write_data(file: BinaryIO, placed: _Placed, packings: Mapping[int, Sequence[Packed]]) -> dict[int, tuple[str, ...]]:
+    """Write tensors, each followed by its packed forms; what is to be said of those, by the ids of tensors."""
+    locations = {key: location for key, (location, _) in placed.items()}
+    entries: dict[int, tuple[str, ...]] = {}
+    for key, (location, tensor) in placed.items():
+        file.write(bytes(location.offset - file.tell()))
+        file.write(tensor.raw())
+        said = []
+        for packed in packings.get(key, ()):
+            start = aligned(file.tell(), packed.nbytes)
+            content = np.ascontiguousarray(packed.content()).reshape(-1).view(np.uint8).data
+            file.write(bytes(start - file.tell()))
+            file.write(content)
+            said.append(entry_of(packed.key(locations), start, len(content), checksum(content)))
+        if said:
+            entries[key] = tuple(said)
+    return entries
 
 
 def _check_name(location: str, path: str) -> None:
@@ -77,9 +116,11 @@ def _graphs(model: Model) -> Iterator[Graph]:
             yield from node.subgraphs()
 
 
-def _assign_locations(model: Model, location: str, threshold: int, alignment: int) -> dict[int, tuple[ExternalLocation, Tensor]]:
+def _assign_locations(
+    model: Model, location: str, threshold: int, alignment: int, packings: Mapping[int, Sequence[Packed]]
+) -> _Placed:
     """Where each large initializer comes to lie; one that is used twice is written once."""
-    placed: dict[int, tuple[ExternalLocation, Tensor]] = {}
+    placed: _Placed = {}
     end = 0
     for _, tensor in dense_initializers(model):
         size = 0 if tensor.dtype is dtypes.STRING else tensor.nbytes
@@ -88,6 +129,8 @@ def _assign_locations(model: Model, location: str, threshold: int, alignment: in
         offset = -(-end // alignment) * alignment
         placed[id(tensor)] = ExternalLocation(location, offset, size), tensor
         end = offset + size
+        for packed in packings.get(id(tensor), ()):
+            end = aligned(end, packed.nbytes) + packed.nbytes
     return placed
 
 

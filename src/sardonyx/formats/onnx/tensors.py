@@ -26,6 +26,7 @@ from sardonyx.errors import Fail
 from sardonyx.formats.onnx import schema, wire
 from sardonyx.formats.onnx.context import ReadContext
 from sardonyx.formats.onnx.external import Refused
+from sardonyx.formats.onnx.packings import read_packings
 from sardonyx.formats.onnx.schema import tags
 from sardonyx.formats.onnx.wire import WireError, fields, signed, signed32
 from sardonyx.formats.shared.dense import (
@@ -314,9 +315,10 @@ def _external(ctx: ReadContext, record: TensorRecord, dtype: DType, count: int) 
     if offset + need > file.size:
         raise Unfit(f"its external data is bytes {offset} to {offset + need} of {location!r}, which has {file.size}")
     where = ExternalLocation(location, offset, need)
-    return Tensor(
-        dtype, record.dims, loader_of(dtype, lambda: file.view()[offset : offset + need]), name=record.name, external=where
-    )
+    load = loader_of(dtype, lambda: file.view()[offset : offset + need])
+    made = Tensor(dtype, record.dims, load, name=record.name, external=where)
+    made.packings = read_packings(record.external, file, record.name)
+    return made
 
 
 def _absent(name: str) -> memoryview:

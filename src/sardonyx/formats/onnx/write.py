@@ -260,6 +260,7 @@ def write_tensor(tensor: Tensor, name: str, external: ExternalLocation | None = 
     out.text(8, name)
     if external is not None:
         location = {"location": external.location, "offset": str(external.offset), "length": str(external.length)}
+        location.update({f"prepacked_{number}": packing for number, packing in enumerate(external.packings)})
         _entries(out, 13, location)
         out.integer(14, _EXTERNAL)
     elif tensor.dtype is dtypes.STRING:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.formats.program.container import ALIGNMENT
-from sardonyx.formats.program.read import checksum
+from sardonyx.mapped_file import checksum
 
 Array = np.ndarray[Any, Any]
 

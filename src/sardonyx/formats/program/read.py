@@ -7,7 +7,6 @@ the folder it lies in.
 
 from __future__ import annotations
 
-import zlib
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from sardonyx.formats.program.container import ALIGNMENT, Container, FormatError
 from sardonyx.formats.program.schema import FIRST_OF_SEGMENTS, IMAGE_TABLES, INPUT, NATIVE, SEGMENT_KINDS, TABLES, VERSION
+from sardonyx.mapped_file import checksum
 from sardonyx.program.image import ImagePort, ProgramImage, numpy_type
 from sardonyx.program.sizes import NUMBER, OPERATIONS, SYMBOL, SizeTable
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_PAGE: Final = 4096
 _MOST_FAULT_ENTRIES: Final = 64
 GROUPS, TYPE_KINDS, SIZE_KINDS = 3, 5, 3  # of the description's tables
 
@@ -50,15 +49,6 @@ class ProgramCode:
 
 
 Reference = tuple[str, "np.dtype[Any]", tuple[int, ...]]  # a constant that lies in a weight store: its key, type and shape
-
-
-def checksum(content: memoryview) -> int:
-    """Of a constant. Large ones by the sums of their pages, which takes a tenth of the time: it finds damage, not intent."""
-    whole = len(content) // _PAGE * _PAGE
-    if not whole:
-        return zlib.crc32(content)
-    sums = np.frombuffer(content, "<u8", whole // 8).reshape(-1, _PAGE // 8).sum(axis=1, dtype=np.uint64)
-    return zlib.crc32(content[whole:], zlib.crc32(sums.astype("<u8").data))
 
 
 class ProgramFile:

@@ -33,7 +33,7 @@ class Sets:
         return [*whole, (self.count - 1, self.count, self.last)]
 
 
-@transform("pack_conv_direct", 1)
+@transform("pack_conv_direct", 1, is_numbers=True)
 def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
     """[O, I, planes, rows, columns] for blocked input.
 
@@ -56,7 +56,7 @@ def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
     return packed.reshape(groups * sets.count, taps * inputs * sets.width)
 
 
-@transform("pack_conv_plain", 1)
+@transform("pack_conv_plain", 1, is_numbers=True)
 def pack_plain(w: Array, groups: int, sets: Sets) -> Array:
     """[O, I, planes, rows, columns] for plain input: in a set [input channel][plane][row][column][output channel of the set]."""
     inner = int(np.prod(w.shape[1:]))
@@ -80,7 +80,7 @@ def _grouped(w: Array, groups: int, sets: Sets) -> Array:
     return grouped
 
 
-@transform("pack_conv_lanes", 1)
+@transform("pack_conv_lanes", 1, is_numbers=True)
 def pack_lanes(w: Array, block: int) -> Array:
     """[C, group, planes, rows, columns] of a depthwise or lane-grouped convolution as [block][tap][group lane][lane]."""
     channels, group = w.shape[:2]
@@ -91,7 +91,7 @@ def pack_lanes(w: Array, block: int) -> Array:
     return np.ascontiguousarray(padded.reshape(blocks, block, group, taps).transpose(0, 3, 2, 1))
 
 
-@transform("pack_conv_narrow", 1)
+@transform("pack_conv_narrow", 1, is_numbers=True)
 def pack_narrow(w: Array, block: int) -> Array:
     """[O, I, planes, rows, columns] with input channels as lanes: [block][plane][row][column][output][lane]."""
     outputs, inputs = w.shape[:2]
@@ -101,7 +101,7 @@ def pack_narrow(w: Array, block: int) -> Array:
     return np.ascontiguousarray(padded.reshape(outputs, blocks, block, -1).transpose(1, 3, 0, 2))
 
 
-@transform("pack_conv_bias", 1)
+@transform("pack_conv_bias", 1, is_numbers=True)
 def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
     """A bias for every lane: zero where there is no channel. `outputs` counts the channels of a group."""
     blocks = -(-outputs // block)
@@ -111,7 +111,7 @@ def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
     return packed.reshape(-1)
 
 
-@transform("conv_transpose_phase", 1)
+@transform("conv_transpose_phase", 1, is_numbers=True)
 def transposed_phase(w: Array, groups: int, kept_taps: tuple[tuple[int, ...], ...]) -> Array:
     """The kernels [O, I, ...] of one phase of a transposed convolution with weights [I, O / groups, ...]: the given taps."""
     inputs, outputs = w.shape[:2]

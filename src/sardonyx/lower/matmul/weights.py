@@ -20,7 +20,7 @@ def _transposed_cuts(matrices: Array) -> list[Cut]:
     return [*(Cut(axis, axis) for axis in range(batch)), Cut(batch, batch + 1), Cut(batch + 1, batch)]
 
 
-@transform("pack_strips", 1, _strip_cuts)
+@transform("pack_strips", 1, _strip_cuts, is_numbers=True)
 def pack_strips(matrices: Array, strip: int) -> Array:
     """[..., depth, columns] as strips [..., strips, depth, strip], zeros beyond the columns."""
     *batch, depth, columns = matrices.shape
@@ -29,7 +29,7 @@ def pack_strips(matrices: Array, strip: int) -> Array:
     return np.swapaxes(matrices.reshape(*batch, depth, columns // strip, strip), -2, -3)
 
 
-@transform("transpose_matrices", 1, _transposed_cuts)
+@transform("transpose_matrices", 1, _transposed_cuts, is_numbers=True)
 def transposed(matrices: Array) -> Array:
     """The last two axes exchanged."""
     return np.swapaxes(matrices, -1, -2)

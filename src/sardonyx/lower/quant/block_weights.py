@@ -24,7 +24,7 @@ def _strips(rows: Array, lanes: int) -> Array:
     return rows.reshape(-1, lanes, *rows.shape[1:])
 
 
-@transform("pack_block_weights", 1, _row_cuts)
+@transform("pack_block_weights", 1, _row_cuts, is_numbers=True)
 def pack_block_weights(weights: Array, bits: int, lanes: int) -> Array:
     """[rows, blocks, bytes] as words [strips, blocks, words, lanes]."""
     rows, blocks, width = weights.shape
@@ -54,13 +54,13 @@ def _in_order_of_bytes(words: Array, bits: int) -> Array:
     return made
 
 
-@transform("pack_block_scales", 1, _row_cuts)
+@transform("pack_block_scales", 1, _row_cuts, is_numbers=True)
 def pack_block_scales(scales: Array, lanes: int) -> Array:
     """[rows, blocks] as float32 [strips, blocks, lanes]."""
     return np.ascontiguousarray(_strips(scales.astype(np.float32), lanes).transpose(0, 2, 1))
 
 
-@transform("pack_block_offsets", 1)
+@transform("pack_block_offsets", 1, is_numbers=True)
 def pack_block_offsets(points: Array, scales: Array, bits: int, lanes: int) -> Array:
     """Zero points times scales as float32 [strips, blocks, lanes]; the points are packed like weights if they are bytes."""
     blocks = scales.shape[1]

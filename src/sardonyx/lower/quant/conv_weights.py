@@ -20,13 +20,13 @@ def _matrices(kernels: Array, groups: int, joined: bool) -> Array:
     return ordered.reshape(groups, int(np.prod(window)) * channels // depth, depth, count // groups)
 
 
-@transform("pack_kernel_quads", 1)
+@transform("pack_kernel_quads", 1, is_numbers=True)
 def pack_kernel_quads(kernels: Array, groups: int, joined: bool, strip: int) -> Array:
     """[kernels, channels, window ...] as [groups, strips, segments, quads, strip, 4]; see `pack_quads`."""
     return pack_quads(_matrices(kernels, groups, joined), strip)
 
 
-@transform("sums_of_kernels", 1)
+@transform("sums_of_kernels", 1, is_numbers=True)
 def sums_of_kernels(kernels: Array, zero_point: Array | None) -> Array:
     """For every kernel the sum of the distances of its elements to its zero point."""
     flat = kernels.reshape(kernels.shape[0], -1)
@@ -36,7 +36,7 @@ def sums_of_kernels(kernels: Array, zero_point: Array | None) -> Array:
     return np.asarray(sums.astype(np.int32))
 
 
-@transform("depthwise_distances", 1)
+@transform("depthwise_distances", 1, is_numbers=True)
 def depthwise_distances(kernels: Array, zero_point: Array | None) -> Array:
     """[channels, 1, window ...] as [window, channels]: the distances of elements to the zero point of their channel."""
     flat = kernels.reshape(kernels.shape[0], -1).astype(np.int16)

@@ -68,7 +68,7 @@ def _quad_cuts(matrices: Array, strip: int) -> list[Cut]:
     return [*(Cut(axis, axis) for axis in range(batch)), Cut(batch + 2, batch, strip)]
 
 
-@transform("pack_quads", 1, _quad_cuts)
+@transform("pack_quads", 1, _quad_cuts, is_numbers=True)
 def pack_quads(matrices: Array, strip: int) -> Array:
     """[..., segments, depth, columns] as [..., strips, segments, quads, strip, 4] of signed bytes; zeros beyond the matrices."""
     *batch, segments, depth, columns = matrices.shape
@@ -83,7 +83,7 @@ def pack_quads(matrices: Array, strip: int) -> Array:
     return np.moveaxis(parts, (front + 3, front, front + 1, front + 4, front + 2), range(front, front + 5))
 
 
-@transform("sum_of_distances", 1)
+@transform("sum_of_distances", 1, is_numbers=True)
 def sum_of_distances(matrices: Array, zero_point: Array | None) -> Array:
     """The sums of [..., depth, columns] along the depth, every element as its distance to a zero point (of its column)."""
     sums = matrices.sum(axis=-2, dtype=np.int64)
@@ -92,7 +92,7 @@ def sum_of_distances(matrices: Array, zero_point: Array | None) -> Array:
     return np.asarray(sums.astype(np.int32))
 
 
-@transform("terms_of_columns", 1)
+@transform("terms_of_columns", 1, is_numbers=True)
 def terms_of_columns(sums: Array, bias: Array | None, zero_point: int) -> Array:
     """What a zero point of A takes away from every column, and a bias that is added."""
     terms = -zero_point * sums.astype(np.int64)

@@ -202,7 +202,7 @@ def dynamic_quantize_matmul(ctx: LowerContext, group: Group) -> None:
 # Scales
 
 
-@transform("product_of_scales", 1)
+@transform("product_of_scales", 1, is_numbers=True)
 def product_of_scales(first: Array, second: Array, divisor: Array | None, alpha: float) -> Array:
     """alpha * first * second / divisor in float32: what makes a quantized product of sums."""
     made = np.float32(alpha) * first.reshape(-1).astype(np.float32) * second.reshape(-1).astype(np.float32)

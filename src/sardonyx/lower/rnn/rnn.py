@@ -484,7 +484,7 @@ def _distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(buffers))
 
 
-@transform("arrange_gates", 1)
+@transform("arrange_gates", 1, is_numbers=True)
 def _arrange_gates(*arguments: Any) -> Array:
     """Weights [direction, gate, hidden, depth] as [direction, block, depth, gate, lane], or with the depth first.
 

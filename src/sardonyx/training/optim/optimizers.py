@@ -22,7 +22,7 @@ import torch
 
 from sardonyx import errors
 from sardonyx.kernel.optimizers import adam, sgd
-from sardonyx.training.optim.fused_step import FusedStep, ReusableRows, ParameterRow, UpdateRule, StepSettings
+from sardonyx.training.optim.fused_step import FusedStep, ParameterRow, ReusableRows, StepSettings, UpdateRule
 
 Group = dict[str, Any]
 

@@ -31,6 +31,7 @@ from sardonyx.ops import registry, signature
 from sardonyx.ops.registry import OpDef, Trait
 from sardonyx.options import environment
 from sardonyx.passes.assign_layout import has_layout_rule
+from sardonyx.passes.expand_layouts import is_expanded
 from sardonyx.records import dataclass
 from sardonyx.runtime.saved import programs
 
@@ -242,7 +243,8 @@ def _execution(domain: str, name: str, version: int, is_function: bool = False) 
         return "known"  # no run computes it: it follows from the model and its sizes
     if Trait.CONTROL_FLOW in definition.traits:
         return "control"  # the nodes of its bodies run as they would elsewhere
-    return "native" if lowering.has_rule(domain, name, version) or has_layout_rule(domain, name) else "host"
+    is_native = lowering.has_rule(domain, name, version) or has_layout_rule(domain, name) or is_expanded(domain, name)
+    return "native" if is_native else "host"
 
 
 def _operator(key: tuple[str, str], definitions: list[OpDef]) -> OperatorInfo:

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx
 from sardonyx.errors import Fail
 from sardonyx.formats import ort
+from sardonyx.options import DISABLED_OPTIMIZERS_KEY
 from sardonyx.passes.runtime_optimisations import replay_optimisations
 
 onnxruntime.set_default_logger_severity(3)
@@ -114,6 +115,7 @@ def replayed(engine: Any, path: str, feeds: dict[str, Any], folder: Path, replay
     options.add_session_config_entry("session.enable_saved_runtime_optimizations", replay)
     if engine is sardonyx:
         options.add_session_config_entry("session.disable_quant_qdq", "1")  # passes would find the same without a record
+        options.add_session_config_entry(DISABLED_OPTIMIZERS_KEY, "ExpandFused")  # and take apart what was replayed
     options.optimized_model_filepath = str(folder / "loaded.ort")
     options.graph_optimization_level = engine.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     results = engine.InferenceSession(path, options).run(None, feeds)

@@ -24,6 +24,8 @@ from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_channels_last import AssignChannelsLast
 from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
+from sardonyx.passes.expand_fused import ExpandFused
+from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
@@ -60,6 +62,9 @@ _PREPARE: Final[tuple[Optimization, ...]] = (
 )
 _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),  # no time for what nobody needs
+    ExpandFused(),  # before all patterns: they know the parts
+    ExpandBlocked(),
+    ExpandChannelsLast(),
     RemoveIdentity(),  # nodes that hide others from patterns
     RemoveDropout(),
     CaptureInvariants(),  # constants that loops carry are literal operands, too

@@ -54,11 +54,12 @@ class Reject:
 
 
 class Rule(Generic[M]):
-    """A pass that rewrites one match at a time. `roots` names the operators (of ONNX) a pattern can end with."""
+    """A pass that rewrites one match at a time. `roots` names the operators (of ONNX, or of `domains`) a pattern can end with."""
 
     name: ClassVar[str]
     ort_names: ClassVar[tuple[str, ...]] = ()
     roots: ClassVar[frozenset[str]]
+    domains: ClassVar[frozenset[str]] = frozenset((ONNX_DOMAIN,))  # of the roots
     rounds: ClassVar[int] = 1  # walks over the graph while there are changes
 
     def match(self, g: Rewriter, node: Node) -> M | Reject | None:
@@ -73,6 +74,9 @@ class Rule(Generic[M]):
         """Make the change. New nodes are inserted before the node that matched."""
         raise NotImplementedError
 
+    def _is_root(self, node: Node) -> bool:
+        return node.domain in self.domains and (node.domain != ONNX_DOMAIN or is_standard(node))
+
     def run(self, model: Model) -> PassResult:
         """Apply the rule wherever it matches, in subgraphs too."""
         graphs = all_graphs(model)
@@ -86,7 +90,7 @@ class Rule(Generic[M]):
             reasons.clear()
             for graph in g.graphs():
                 for node in graph.nodes:
-                    if node.op_type not in self.roots or not is_standard(node):
+                    if node.op_type not in self.roots or not self._is_root(node):
                         continue
                     found = self.match(g.at(node), node)
                     if found is None:

@@ -177,8 +177,9 @@ def _block_of(w: Array) -> int:
     return 8 if kernels % 16 or (channels > 16 and channels % 16) else machine_block()
 
 
-def _unblocked(w: Array, block: int) -> Array:
+def unblocked(w: Array) -> Array:
     """Kernels [M, C, ...] out of blocked order."""
+    block = _block_of(w)
     kernels, channels, *size = w.shape
     rank = len(size)
     if kernels % block:
@@ -194,7 +195,7 @@ def _unblocked(w: Array, block: int) -> Array:
 
 def _blocked_conv(x: Array, w: Array, b: Array | None = None, total: Array | None = None, *, group: int, **attrs: Any) -> Array:
     padded = _with_channels(x, w.shape[1] * group)
-    return fused_conv(padded, _unblocked(w, _block_of(w)), b, total, group=group, **attrs)
+    return fused_conv(padded, unblocked(w), b, total, group=group, **attrs)
 
 
 def _with_channels(x: Array, channels: int) -> Array:

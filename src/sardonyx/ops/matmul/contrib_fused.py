@@ -27,7 +27,7 @@ from sardonyx.ops.rows.norm import DROPOUT
 from sardonyx.ops.rows.reduce import softmax
 
 # The activations a fused operator may name, with their parameters in the order of `activation_params`.
-_ACTIVATIONS: Final[dict[str, tuple[OpDef, dict[str, float]]]] = {
+ACTIVATIONS: Final[dict[str, tuple[OpDef, dict[str, float]]]] = {
     "Celu": (elementwise_math.CELU, {"alpha": 1.0}),
     "Elu": (elementwise_math.ELU, {"alpha": 1.0}),
     "HardSigmoid": (elementwise_math.HARD_SIGMOID, {"alpha": 0.2, "beta": 0.5}),
@@ -61,9 +61,9 @@ def activate(x: Array, activation: str | None, params: tuple[float, ...] | None)
 
 
 def _activation(name: str) -> tuple[OpDef, dict[str, float]]:
-    found = _ACTIVATIONS.get(name)
+    found = ACTIVATIONS.get(name)
     if found is None:
-        raise ValueError(f"activation is {name!r}; known are {', '.join(sorted([*_ACTIVATIONS, 'Clip']))}")
+        raise ValueError(f"activation is {name!r}; known are {', '.join(sorted([*ACTIVATIONS, 'Clip']))}")
     return found
 
 

@@ -92,9 +92,27 @@ def compile_model(
 
 def rewrite_model(model: Model, options: CompileOptions, on_optimised: Callable[[Model], None]) -> None:
     """Show `on_optimised` the same as `compile_model` does, but compile nothing."""
+    prepare_model(model, options)
+    optimise(model, options, on_portable=on_optimised)
+
+
+def prepare_model(model: Model, options: CompileOptions) -> None:
+    """What comes before the passes: functions inlined, the caller's overrides applied, types inferred, faults refused."""
     _settle(model, options)
     _check(model, is_extended=False)
-    optimise(model, options, on_portable=on_optimised)
+
+
+def native_settings(options: CompileOptions) -> NativeSettings:
+    """How graphs are compiled and run with these options."""
+    return NativeSettings(
+        _cache_folder(),
+        options.intra_op_num_threads,
+        options.config.get("session.intra_op.allow_spinning", "1") != "0",
+        # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
+        eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
+        target=environment().target,
+        weights=options.weights or shared_store(),
+    )
 
 
 def _settle(model: Model, options: CompileOptions) -> None:
@@ -155,15 +173,7 @@ class CpuProvider(HostProvider):
         def reference() -> Program:
             return Program(build_plan(original, node_step, order))
 
-        settings = NativeSettings(
-            _cache_folder(),
-            options.intra_op_num_threads,
-            options.config.get("session.intra_op.allow_spinning", "1") != "0",
-            # A session that rewrites nothing is asked to open at once, whatever the size of the weights.
-            eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
-            target=environment().target,
-            weights=options.weights or shared_store(),
-        )
+        settings = native_settings(options)
         target = library(settings.cache_folder, settings.target).target  # one that this machine does not have is an error
 
         def specialised(specialisation: SpecialisationKey) -> NativeModel:

@@ -1,0 +1,180 @@
+"""Gradients of normalisations.
+
+With n = (x - mean) * inverse deviation, over the axes that are normalised, and the gradient d of n:
+
+    dx = inverse * (d - mean(d) - n * mean(d * n))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sardonyx.ir.graph import Value
+from sardonyx.ir.types import Shape
+from sardonyx.training.gradients.rules import Backward, Term, dtype_of, gradient
+
+Results = Sequence[Value | None]
+
+
+def _mean(term: Term, axes: Sequence[int], count: Term | float) -> Term:
+    """The mean over some axes, which stay with size 1."""
+    return term.apply("ReduceSum", term.b.ints(*axes), keepdims=1) / count
+
+
+def _count(b: Backward, value: Value, shape: Shape, axes: Sequence[int]) -> Term | float:
+    sizes = [shape[axis] for axis in axes]
+    if all(isinstance(size, int) for size in sizes):
+        return float(np.prod([int(str(size)) for size in sizes]))
+    dtype = dtype_of(b.x())
+    return Term(b, b.Cast(b.ReduceProd(b.sizes(value, *axes), keepdims=0), to=dtype.onnx), dtype)
+
+
+def _statistics(x: Term, axes: Sequence[int], count: Term | float, epsilon: float) -> tuple[Term, Term]:
+    """x - mean and the inverse deviation."""
+    centred = x - _mean(x, axes, count)
+    variance = _mean(centred * centred, axes, count)
+    return centred, 1 / (variance + epsilon).apply("Sqrt")
+
+
+def _standardised(d: Term, normal: Term, inverse: Term, axes: Sequence[int], count: Term | float, centred: bool = True) -> Term:
+    """The gradient of what was normalised, from that of the normalised values."""
+    along = _mean(d * normal, axes, count)
+    inner = d - normal * along
+    if centred:
+        inner = inner - _mean(d, axes, count)
+    return inverse * inner
+
+
+@gradient("LayerNormalization")
+def _layer_normalization(b: Backward) -> Results:
+    x, shape = b.x(), b.shape(b.x())
+    axis = int(b.attr("axis")) % len(shape)
+    axes = range(axis, len(shape))
+    count = _count(b, x, shape, axes)
+    mean, inverse = Term(b, b.y(1), dtype_of(x)), Term(b, b.y(2), dtype_of(x))
+    normal = (b.t(x) - mean) * inverse
+    return _scaled(b, normal, lambda d: _standardised(d, normal, inverse, axes, count))
+
+
+@gradient("SimplifiedLayerNormalization", "RMSNormalization")
+@gradient("SimplifiedLayerNormalization", domain="com.microsoft")
+def _rms_normalization(b: Backward) -> Results:
+    x, shape = b.t(b.x()), b.shape(b.x())
+    axis = int(b.attr("axis")) % len(shape)
+    axes = range(axis, len(shape))
+    count = _count(b, b.x(), shape, axes)
+    inverse = 1 / (_mean(x * x, axes, count) + b.attr("epsilon")).apply("Sqrt")
+    normal = x * inverse
+    return _scaled(b, normal, lambda d: _standardised(d, normal, inverse, axes, count, centred=False))
+
+
+def _scaled(b: Backward, normal: Term, of_normal: object) -> Results:
+    """The gradients of input, scale and bias, from a function of the gradient of the normalised values."""
+    results: list[Value | None] = [None, None, None]
+    d, shape = b.d(), b.shape(b.x())
+    if b.wants(0):
+        results[0] = of_normal(d * b.t(b.x(1))).value  # type: ignore[operator]
+    if b.wants(1):
+        results[1] = b.sum_to((d * normal).value, shape, b.x(1))
+    if b.has(2) and b.wants(2):
+        results[2] = b.sum_to(d.value, shape, b.x(2))
+    return results
+
+
+def _per_channel(b: Backward, value: Value, rank: int) -> Term:
+    """One number for each channel, as [C, 1, ...]."""
+    return Term(b, b.Unsqueeze(value, b.ints(*range(1, rank - 1))) if rank > 2 else value, dtype_of(value))
+
+
+def _channel_sum(b: Backward, term: Term, rank: int) -> Value:
+    return term.apply("ReduceSum", b.ints(0, *range(2, rank)), keepdims=0).value
+
+
+@gradient("BatchNormalization", stops=(3, 4))
+def _batch_normalization(b: Backward) -> Results:
+    """In training the statistics are those of the batch, else they are constants."""
+    x, shape = b.t(b.x()), b.shape(b.x())
+    rank = len(shape)
+    d, scale = b.d(), _per_channel(b, b.x(1), rank)
+    axes = (0, *range(2, rank))
+    trains = b.node.version >= 14 and bool(b.attr("training_mode"))
+    if trains:
+        count = _count(b, b.x(), shape, axes)
+        centred, inverse = _statistics(x, axes, count, b.attr("epsilon"))
+    else:
+        centred = x - _per_channel(b, b.x(3), rank)
+        inverse = 1 / (_per_channel(b, b.x(4), rank) + b.attr("epsilon")).apply("Sqrt")
+    normal = centred * inverse
+    results: list[Value | None] = [None, None, None]
+    along, total = d * normal, d
+    if not trains:
+        results[0] = (d * (scale * inverse)).value if b.wants(0) else None
+        results[1] = _channel_sum(b, along, rank) if b.wants(1) else None
+        results[2] = _channel_sum(b, total, rank) if b.wants(2) else None
+        return results
+    of_scale = along.apply("ReduceSum", b.ints(*axes), keepdims=1)
+    of_bias = total.apply("ReduceSum", b.ints(*axes), keepdims=1)
+    gone = b.ints(*axes)
+    if b.wants(0):
+        results[0] = (scale * inverse * (d - (of_bias + normal * of_scale) / count)).value
+    results[1], results[2] = b.Squeeze(of_scale.value, gone), b.Squeeze(of_bias.value, gone)
+    return results
+
+
+@gradient("InstanceNormalization")
+def _instance_normalization(b: Backward) -> Results:
+    x, shape = b.t(b.x()), b.shape(b.x())
+    rank = len(shape)
+    axes = range(2, rank)
+    count = _count(b, b.x(), shape, axes)
+    centred, inverse = _statistics(x, axes, count, b.attr("epsilon"))
+    normal, d = centred * inverse, b.d()
+    of_x = _standardised(d * _per_channel(b, b.x(1), rank), normal, inverse, axes, count).value if b.wants(0) else None
+    return [of_x, _channel_sum(b, d * normal, rank), _channel_sum(b, d, rank)]
+
+
+@gradient("GroupNormalization")
+def _group_normalization(b: Backward) -> Results:
+    """As rows of [N, groups, whatever is in a group]."""
+    x, shape, groups = b.x(), b.shape(b.x()), int(b.attr("num_groups"))
+    rank, dtype = len(shape), dtype_of(x)
+    scale = b.x(1)
+    scale_type = scale.type
+    channels = b.sizes(x, 1)
+    if b.node.version < 21:  # one factor for each group
+        each = b.Div(channels, b.ints(groups))
+        scale = b.Reshape(b.Expand(b.Unsqueeze(scale, b.ints(1)), b.Concat(b.ints(groups), each, axis=0)), b.ints(-1))
+    scale.type = scale_type
+    parted = b.Concat(b.sizes(x, 0), b.ints(groups, -1), axis=0)
+    rows = Term(b, b.Reshape(x, parted), dtype)
+    total = _count(b, x, shape, range(1, rank))
+    count = total / groups
+    centred, inverse = _statistics(rows, (2,), count, b.attr("epsilon"))
+    normal = centred * inverse
+    d = b.d()
+    wide = Term(b, b.Reshape(normal.value, b.Shape(x)), dtype)
+    of_x = None
+    if b.wants(0):
+        through = (d * Term(b, b.Unsqueeze(scale, b.ints(*range(1, rank - 1))) if rank > 2 else scale, dtype)).value
+        part = Term(b, b.Reshape(through, parted), dtype)
+        of_x = b.Reshape(_standardised(part, normal, inverse, (2,), count).value, b.Shape(x))
+    of_scale, of_bias = _channel_sum(b, d * wide, rank), _channel_sum(b, d, rank)
+    if b.node.version < 21:
+        grouped = b.ints(groups, -1)
+        of_scale = b.ReduceSum(b.Reshape(of_scale, grouped), b.ints(1), keepdims=0)
+        of_bias = b.ReduceSum(b.Reshape(of_bias, grouped), b.ints(1), keepdims=0)
+    return [of_x, of_scale, of_bias]
+
+
+@gradient("LpNormalization")
+def _lp_normalization(b: Backward) -> Results:
+    x, axis, p = b.t(b.x()), int(b.attr("axis")), int(b.attr("p"))
+    size = x.apply("Abs") if p == 1 else x * x
+    norm = size.apply("ReduceSum", b.ints(axis), keepdims=1)
+    norm = norm if p == 1 else norm.apply("Sqrt")
+    d = b.d() / norm
+    y = b.t(b.y())
+    along = (d * y).apply("ReduceSum", b.ints(axis), keepdims=1)
+    return [(d - along * (x.apply("Sign") if p == 1 else y)).value]

@@ -1,0 +1,253 @@
+"""Programs of a training step: forward and backward, compiled from one joint graph.
+
+    program = TrainingProgram(model, GradientRequest(outputs=("loss",), inputs=("w", "b")), TrainingOptions())
+    outputs, saved = program.forward([x, w, b])
+    dw, db = program.backward(saved, [np.ones((), np.float32)])
+
+Every parameter, buffer and user tensor is an input of the model. The model is differentiated, the joint graph goes through the
+usual passes, is divided (`joint.py`), and both halves are compiled for all sizes. Each forward pass has its own saved values, so
+several may be under way before their backward passes come, in any order, on any thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from sardonyx import errors
+from sardonyx.compile.compiler import native_settings, optimise, prepare_model
+from sardonyx.compile.native_model import NativeModel
+from sardonyx.compile_options import CompileOptions
+from sardonyx.ir.clone import Cloner
+from sardonyx.ir.dims import Dim, evaluate, symbols_of
+from sardonyx.ir.graph import Graph, Model, Node, Value
+from sardonyx.ir.types import Shape
+from sardonyx.passes.pipeline import PipelineReport
+from sardonyx.plan.build import build_plan
+from sardonyx.plan.order import execution_order
+from sardonyx.program.steps import HostNodeStep
+from sardonyx.providers.reference import node_step
+from sardonyx.records import dataclass
+from sardonyx.runtime.executor import Program
+from sardonyx.training.differentiate import differentiate
+from sardonyx.training.joint import Halves, divide
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class GradientRequest:
+    """Which gradients a training program takes and gives."""
+
+    outputs: tuple[str, ...]  # graph outputs whose gradients will be handed to backward
+    inputs: tuple[str, ...]  # graph inputs (parameters, user inputs) whose gradients are wanted
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How training programs are compiled."""
+
+    compile: CompileOptions = field(default_factory=CompileOptions)
+
+
+@dataclass(frozen=True)
+class SavedValues:
+    """What one forward pass leaves for its backward pass."""
+
+    values: tuple[Array, ...]
+    inputs: tuple[Array, ...]  # those of the forward pass that backward reads, unchanged
+    shapes: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]  # shapes and types of the outputs with gradients
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory the kept values take, the inputs not counted."""
+        return sum(array.nbytes for array in self.values)
+
+
+class InferenceProgram:
+    """A model whose weights are inputs: forward only."""
+
+    def __init__(self, model: Model, options: TrainingOptions | None = None) -> None:
+        chosen = options or TrainingOptions()
+        whole = dataclasses.replace(model, graph=Cloner().graph(model.graph))
+        prepare_model(whole, chosen.compile)
+        report = optimise(whole, chosen.compile)
+        self._program = _Half(whole.graph, chosen.compile, report)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs for arrays in the order of the model's inputs."""
+        return self._program.run(inputs)
+
+
+class TrainingProgram:
+    """The forward and backward pass of a model."""
+
+    def __init__(self, model: Model, request: GradientRequest, options: TrainingOptions | None = None) -> None:
+        chosen = options or TrainingOptions()
+        self.request = request
+        whole = dataclasses.replace(model, graph=Cloner().graph(model.graph))
+        prepare_model(whole, chosen.compile)
+        graph = whole.graph
+        count = len(graph.outputs)
+        outputs = [_named(graph.outputs, name, "output") for name in request.outputs]
+        inputs = [_named(graph.inputs, name, "input") for name in request.inputs]
+        seeds = [_seed(graph, value) for value in outputs]
+        gradients = differentiate(graph, outputs, inputs, seeds, version=whole.opset_imports.get("", 0))
+        self._flows = tuple(seed is not None for seed in gradients.seeds)
+        graph.inputs.extend(seed for seed, used in zip(seeds, self._flows) if used)
+        wanted = [value for value in gradients.inputs if value is not None]
+        self._positions: list[int | None] = []
+        for value in gradients.inputs:
+            self._positions.append(
+                None if value is None else len([position for position in self._positions if position is not None])
+            )
+        graph.outputs.extend(_identities(graph, wanted))
+        whole.opset_imports.setdefault("sardonyx", 1)
+        prepare_model(whole, chosen.compile)
+        self.report = optimise(whole, chosen.compile)
+        self.joint = whole
+        seed_names = {seed.name for seed in seeds}
+        halves = self._halves(graph, count, [value for value in graph.inputs if value.name in seed_names])
+        self.halves = halves
+        self._input_positions = {value.name: position for position, value in enumerate(halves.forward.inputs)}
+        self._held = tuple(self._input_positions[value.name] for value in halves.kept.inputs)
+        self._seeded = tuple(
+            next(i for i, value in enumerate(model.graph.outputs) if value.name == name) for name in request.outputs
+        )
+        self._symbols = _symbol_axes(halves.forward)
+        self._count = count
+        self._forward = _Half(halves.forward, chosen.compile, self.report)
+        self._backward = _Half(halves.backward, chosen.compile, self.report)
+
+    def _halves(self, graph: Graph, count: int, seeds: Sequence[Value]) -> Halves:
+        return divide(graph, graph.outputs[:count], seeds, graph.outputs[count:])
+
+    @property
+    def host_nodes(self) -> tuple[str, ...]:
+        """The nodes of both passes that have no kernel, and are computed by NumPy."""
+        return (*self._forward.host_nodes, *self._backward.host_nodes)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether both passes are machine code altogether."""
+        return not self.host_nodes
+
+    @property
+    def saved_inputs(self) -> tuple[int, ...]:
+        """The positions of inputs that the backward pass reads: they must not change in between."""
+        return self._held
+
+    @property
+    def saved_outputs(self) -> tuple[int, ...]:
+        """The positions of outputs that the backward pass reads: they must not change in between."""
+        names = {value.name for value in self.halves.kept.values}
+        return tuple(i for i, value in enumerate(self.halves.forward.outputs[: self._count]) if value.name in names)
+
+    def forward(self, inputs: Sequence[Array]) -> tuple[list[Array], SavedValues]:
+        """The outputs, for arrays in the order of the model's inputs, and what the backward pass needs of this run."""
+        results = self._forward.run(inputs)
+        outputs = results[: self._count]
+        sizes = {name: int(inputs[position].shape[axis]) for name, position, axis in self._symbols}
+        shapes = tuple((*_sizes(shape, sizes), 0) for shape in self.halves.kept.shapes)
+        given = tuple((outputs[i].shape, outputs[i].dtype) for i in self._seeded)
+        held = tuple(inputs[position] for position in self._held)
+        return outputs, SavedValues(tuple(results[self._count :]), held, shapes, given)
+
+    def backward(self, saved: SavedValues, gradients: Sequence[Array | None]) -> list[Array | None]:
+        """The gradients of the inputs asked for, given those of the outputs; None stands for zeros, or for nothing."""
+        if len(gradients) != len(self.request.outputs):
+            raise errors.InvalidArgument(
+                f"{len(gradients)} gradients for {len(self.request.outputs)} outputs: expected one for each, or None"
+            )
+        feeds: list[Array] = [*saved.values, *saved.inputs, *(np.empty(shape, np.float32) for shape in saved.shapes)]
+        for name, gradient, flows, (shape, dtype) in zip(self.request.outputs, gradients, self._flows, saved.outputs):
+            if not flows:
+                continue
+            if gradient is not None and (gradient.shape != shape or gradient.dtype != dtype):
+                raise errors.InvalidArgument(
+                    f"the gradient of output {name!r} is {gradient.dtype}{list(gradient.shape)}, expected {dtype}{list(shape)}"
+                )
+            feeds.append(np.zeros(shape, dtype) if gradient is None else gradient)
+        results = self._backward.run(feeds) if any(position is not None for position in self._positions) else []
+        return [None if position is None else results[position] for position in self._positions]
+
+
+class _Half:
+    """One compiled graph, whose arrays are given by position."""
+
+    def __init__(self, graph: Graph, options: CompileOptions, report: PipelineReport) -> None:
+        def order(each: Graph) -> list[Node]:
+            return execution_order(each, options.execution_order)
+
+        original = Cloner().graph(graph)
+        self.model = NativeModel(
+            graph, original, lambda: Program(build_plan(original, node_step, order)), order, native_settings(options), report
+        )
+        self._names = [value.name for value in graph.inputs]
+        self._results = [value.name for value in graph.outputs]
+
+    @property
+    def host_nodes(self) -> tuple[str, ...]:
+        """The nodes that have no kernel."""
+        main = self.model.main
+        nodes = [step.node for step in main.lowered.steps if isinstance(step, HostNodeStep)]
+        return tuple(f"{node.label}: {main.grouping.refusals.get(node, '')}" for node in nodes)
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        if len(arrays) != len(self._names):
+            raise errors.InvalidArgument(f"{len(arrays)} arrays for {len(self._names)} inputs: {', '.join(self._names)}")
+        feeds: Mapping[str, Array] = dict(zip(self._names, arrays))
+        found = self.model.run_fast(feeds)
+        return found if found is not None else self.model.run(feeds, self._results)
+
+
+def _named(values: Sequence[Value], name: str, kind: str) -> Value:
+    for value in values:
+        if value.name == name:
+            return value
+    raise errors.InvalidArgument(f"the model has no {kind} {name!r}, only {', '.join(value.name for value in values)}")
+
+
+def _seed(graph: Graph, output: Value) -> Value:
+    """The gradient of an output, as an input to be."""
+    taken = {value.name for value in graph.inputs}
+    name = f"{output.name}_grad"
+    while name in taken:
+        name += "_"
+    return Value(name, output.type)
+
+
+def _identities(graph: Graph, values: Sequence[Value]) -> list[Value]:
+    """Values as outputs of their own, each computed by a node: one that is an input, a constant or given out twice is copied."""
+    results: list[Value] = []
+    version = max((node.version for node in graph.nodes if not node.domain), default=13)
+    for value in values:
+        if value.producer is not None and value not in graph.outputs and value not in results:
+            results.append(value)
+            continue
+        copy = Value(f"{value.name}_copy{len(results)}", value.type)
+        graph.append(Node("Identity", [value], [copy], version=version))
+        results.append(copy)
+    return results
+
+
+def _symbol_axes(graph: Graph) -> tuple[tuple[str, int, int], ...]:
+    """For every symbol that is a size of an input: its name, the input and the axis."""
+    found: dict[str, tuple[str, int, int]] = {}
+    for position, value in enumerate(graph.inputs):
+        for axis, dim in enumerate(value.shape or ()):
+            if not isinstance(dim, int) and dim.is_symbol:
+                found.setdefault(str(dim), (str(dim), position, axis))
+    return tuple(found.values())
+
+
+def _sizes(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    def number(dim: Dim) -> int:
+        return dim if isinstance(dim, int) else evaluate(dim, {name: sizes[name] for name in symbols_of(dim)})
+
+    return tuple(number(dim) for dim in shape)

@@ -1,0 +1,85 @@
+"""Every gradient rule, against finite differences in float64, PyTorch, and the compiled program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gradient_records import RECORDS, Record
+from gradient_support import (
+    NAMES,
+    arrays_of,
+    compiled,
+    narrowed,
+    output_of,
+    rule_gradients,
+    slope_along,
+    torch_gradients,
+)
+from sardonyx.training.gradients.rules import differentiable_operators
+
+# Operators whose gradients, or which themselves, NumPy computes.
+_HOST = ("Conv", "Pool", "Gather(", "Gather <", "Loss", "BatchNormalization <training")
+ids = [record.name for record in RECORDS]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=ids)
+def test_rule_agrees_with_finite_differences(record: Record) -> None:
+    feeds = arrays_of(record)
+    rng = np.random.default_rng(1)
+    y = output_of(record, feeds)
+    dy = np.asarray(rng.standard_normal(y.shape))
+    gradients = rule_gradients(record, feeds, dy)
+    for name in NAMES[: len(record.shapes)]:
+        gradient = gradients[name]
+        if gradient is None:
+            continue
+        assert gradient.shape == feeds[name].shape
+        direction = np.asarray(rng.standard_normal(feeds[name].shape))
+        expected = slope_along(record, feeds, dy, name, direction)
+        scale = float(np.abs(gradient * direction).sum()) + 1e-3
+        tolerance = 1e-2 if "to=1" in record.nodes else 1e-6  # float32 in between has few digits for differences
+        assert abs(float((gradient * direction).sum()) - expected) <= tolerance * scale, name
+
+
+@pytest.mark.parametrize("record", [record for record in RECORDS if record.torch], ids=[r.name for r in RECORDS if r.torch])
+def test_rule_agrees_with_pytorch(record: Record) -> None:
+    feeds = arrays_of(record)
+    y = output_of(record, feeds)
+    dy = np.asarray(np.random.default_rng(1).standard_normal(y.shape))
+    found, expected = torch_gradients(record, feeds, dy)
+    np.testing.assert_allclose(y, found, rtol=1e-6, atol=1e-6)
+    gradients = rule_gradients(record, feeds, dy)
+    for name, wanted in expected.items():
+        gradient = gradients[name]
+        if wanted is None:
+            assert gradient is None or not gradient.any()
+            continue
+        assert gradient is not None, name
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=ids)
+def test_compiled_program_agrees_with_rule(record: Record) -> None:
+    feeds = arrays_of(record)
+    y = output_of(record, feeds)
+    dy = np.asarray(np.random.default_rng(1).standard_normal(y.shape))
+    gradients = rule_gradients(record, feeds, dy)
+    program = compiled(record, record.symbolic)
+    outputs, saved = program.forward([narrowed(array) for array in feeds.values()])
+    np.testing.assert_allclose(outputs[0], y, rtol=1e-4, atol=1e-5)
+    found = program.backward(saved, [dy.astype(np.float32)])
+    for name, gradient in zip(program.request.inputs, found):
+        wanted = gradients[name]
+        assert (gradient is None) == (wanted is None), name
+        if gradient is not None and wanted is not None:
+            scale = max(float(np.abs(wanted).max(initial=0)), 1.0)
+            np.testing.assert_allclose(gradient, wanted, rtol=2e-4, atol=2e-5 * scale)
+    if record.native and not any(name in record.nodes for name in _HOST):
+        assert program.is_native, program.host_nodes
+
+
+def test_every_rule_has_a_record() -> None:
+    text = " ".join(record.nodes for record in RECORDS)
+    missing = [name for _, name in differentiable_operators() if f"{name}(" not in text and f"{name} " not in text]
+    assert missing == []

@@ -22,7 +22,6 @@ import numpy as np
 from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.expand_fused import (
     Activation,
-    ExpandFused,
     ExpandingRule,
     Expansion,
     activation_of,
@@ -211,8 +210,3 @@ class ExpandChannelsLast(ExpandingRule):
     roots: ClassVar[frozenset[str]] = frozenset(_CHANNELS_LAST)
     domains: ClassVar[frozenset[str]] = frozenset((NHWC, MICROSOFT))
     expansions: ClassVar[Mapping[str, Expansion]] = _CHANNELS_LAST
-
-
-def is_expanded(domain: str, name: str) -> bool:
-    """Whether nodes of an operator become nodes of others before anything is compiled."""
-    return any(domain in rule.domains and name in rule.roots for rule in (ExpandFused, ExpandBlocked, ExpandChannelsLast))

@@ -22,7 +22,7 @@ from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_channels_last import AssignChannelsLast
-from sardonyx.passes.assign_layout import AssignLayout
+from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
 from sardonyx.passes.expand_layers import ExpandLayers
@@ -218,7 +218,7 @@ def stages_for(options: CompileOptions, target: Target | None = None) -> tuple[S
 def _configured(pass_: Optimization, options: CompileOptions, target: Target | None) -> Optimization:
     """The pass with those of its fields set that options or target decide."""
     if isinstance(pass_, AssignLayout) and target is not None:
-        return replace(pass_, target=target)
+        return replace(pass_, target=target, exact=_number(options, EXACT_KEY, "0", range(2), "0 or 1") == 1)
     if isinstance(pass_, FormBlockProducts):
         level = _number(options, LEVEL_KEY, str(pass_.level), range(5), "0 to 4")
         block = _number(

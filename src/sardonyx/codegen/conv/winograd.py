@@ -171,11 +171,11 @@ class _WinogradEmitter:
                 pixels = [f.let(f"select i1 {exists[1][j]}, ptr {pixel}, ptr {a['zeros']}", "p") for pixel in pixels]
             return [f.let(f"load {self.vector}, ptr {pixel}, align 4", "x") for pixel in pixels]
 
-        lines = transform_columns(INPUTS[k.tile], e, [lambda j=j: column(j) for j in size])
-        place = f.element(to, "float", f.mul(block.index, self.v_block))
+        lines = transform_columns(INPUTS[k.tile], e, column, self.size)
+        at_tile = f.element(to, "float", f.mul(block.index, self.v_block))
         for i, line in enumerate(lines):
             for j, value in enumerate(INPUTS[k.tile](e, line)):
-                element = f.element(place, "float", f.mul(i * self.size + j, self.v_element))
+                element = f.element(at_tile, "float", f.mul(i * self.size + j, self.v_element))
                 f.line(f"store {self.vector} {value}, ptr {element}, align 4")
         f.end(block)
 
@@ -263,15 +263,15 @@ class _WinogradEmitter:
         tile = self._tile(f.add(first, each.index))
         vectors = f.loop(0, channels.vectors)
         block = f.add(f.mul(number, k.vectors), vectors.index)
-        place = f.mul(f.add(f.mul(each.index, k.vectors), vectors.index), k.elements * k.block)
-        source = f.element(self.m, "float", place)
+        at_tile = f.mul(f.add(f.mul(each.index, k.vectors), vectors.index), k.elements * k.block)
+        source = f.element(self.m, "float", at_tile)
         bias = f.let(f"load {e.vector}, ptr {f.element(a['bias'], 'float', f.mul(block, k.block))}, align 4", "b")
 
         def column(j: int) -> list[str]:
-            places = [f.element(source, "float", (i * self.size + j) * k.block) for i in size]
-            return [f.let(f"load {e.vector}, ptr {place}, align 4", "m") for place in places]
+            pointers = [f.element(source, "float", (i * self.size + j) * k.block) for i in size]
+            return [f.let(f"load {e.vector}, ptr {at_tile}, align 4", "m") for at_tile in pointers]
 
-        lines = transform_columns(OUTPUTS[k.tile], e, [lambda j=j: column(j) for j in size])
+        lines = transform_columns(OUTPUTS[k.tile], e, column, self.size)
         results = [[e.add(value, bias) for value in OUTPUTS[k.tile](e, line)] for line in lines]
         usual, unusual, after = f.fresh("usual"), f.fresh("unusual"), f.fresh("after")
         f.branch_if(self._all_finite(e, results), usual, unusual)

@@ -1,7 +1,7 @@
 """The transforms of Winograd's convolution along one axis, in as few operations as they take.
 
-They are the matrices of `kernel.conv.winograd` with common terms taken out; `tests/codegen/test_winograd_codegen.py` compares them.
-Of two axes, first all columns are transformed, then all rows.
+They are the matrices of `kernel.conv.winograd` with common terms taken out. Of two axes, first all columns are transformed, then
+all rows.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _inputs_4(e: Arithmetic, x: Sequence[str]) -> list[str]:
         e.scaled(far, 1.5, e.sub(a, b)),
         e.scaled(b, 2.0, a),
         e.scaled(b, -0.5, a),
-        e.add(e.sub(x[5], x[3]), e.scaled(a, 1.5, e.sub(x[1], x[3]))),
+        e.sub(e.scaled(a, 1.5, e.sub(x[5], x[3])), b),
     ]
 
 
@@ -73,7 +73,7 @@ INPUTS: Final[dict[int, Transform1D]] = {2: _inputs_2, 4: _inputs_4}
 OUTPUTS: Final[dict[int, Transform1D]] = {2: _outputs_2, 4: _outputs_4}
 
 
-def transform_columns(transform: Transform1D, e: Arithmetic, columns: Sequence[Callable[[], list[str]]]) -> list[list[str]]:
-    """All columns transformed, given by what loads them; the result by rows."""
-    made = [transform(e, load()) for load in columns]
+def transform_columns(transform: Transform1D, e: Arithmetic, column: Callable[[int], list[str]], count: int) -> list[list[str]]:
+    """All columns transformed, where `column` loads one; the result by rows."""
+    made = [transform(e, column(number)) for number in range(count)]
     return [list(row) for row in zip(*made)]

@@ -7,18 +7,19 @@ A tile of m x m results depends on n x n inputs, n = m + 2. With three small mat
 so a tile takes n^2 multiplications for a channel instead of 9 m^2: 36 for 144 with m = 4, 16 for 36 with m = 2. The matrices are
 those of Toom and Cook: x and w are polynomials that are multiplied by their values at `POINTS` and at infinity.
 
-For every one of the n^2 *elements* of transformed tiles the sum over channels is a matrix product of tiles times channels. Tiles of
-all images are counted through, row by row; `block_tiles` of them are transformed into a worker's memory together, in groups of
-`rows`, which are the rows of a register tile of the product:
+For every one of the n^2 *elements* of transformed tiles the sum over channels is a matrix product of tiles times channels. Tiles
+of all images are counted through, row by row; `block_tiles` of them are transformed into a worker's memory together, in groups
+of `rows`, which are the rows of a register tile of the product:
 
     v[group][element][block of input channels][row][lane]       transformed inputs
     w[set][element][input channel][output channel of the set]   transformed weights
     m[tile][vector][element][lane]                               sums, of one set of output channels
 
-Infinities and NaN would spread over whole tiles, and so would values that overflow in the transforms: a tile with results that are
-no numbers is computed again as the definition says, from the kernels as they are.
+Infinities and NaN would spread over whole tiles, and so would values that overflow in the transforms: a tile with results that
+are no numbers is computed again as the definition says, from the kernels as they are.
 
-A unit is a set of output channels for a block of tiles. Units of a block follow each other, so that a worker transforms inputs once.
+A unit is a set of output channels for a block of tiles. Units of a block follow each other, so that a worker transforms inputs
+once.
 """
 
 from __future__ import annotations
@@ -103,4 +104,6 @@ class WinogradKernel:
     def arguments(self) -> Arguments:
         """What it is called with. `input_blocks` counts the full ones; v and m are memory of each worker."""
         scratch = (tensor("v", 1), tensor("m", 1))
-        return Arguments(*map(address, (*ADDRESSES, "kernels")), *map(number, _NUMBERS), *scratch, blocked_operands(self.epilogue))
+        return Arguments(
+            *map(address, (*ADDRESSES, "kernels")), *map(number, _NUMBERS), *scratch, blocked_operands(self.epilogue)
+        )

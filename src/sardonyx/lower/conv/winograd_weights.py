@@ -1,8 +1,8 @@
 """Weights of Winograd's convolution: transformed once, in float64; and how exact the result will be.
 
 Winograd's sums are larger than the results they cancel to, so float32 loses more digits than it does in the plain sum: by a
-factor of about 2 for tiles of 2 x 2, of 7 for tiles of 4 x 4. What that comes to depends on the weights. `relative_error` finds out
-by computing a few tiles of made-up images both ways: of noise, which is what activations look like, and of a slope, of which
+factor of about 2 for tiles of 2 x 2, of 7 for tiles of 4 x 4. What that comes to depends on the weights. `relative_error` finds
+out by computing a few tiles of made-up images both ways: of noise, which is what activations look like, and of a slope, of which
 kernels that take differences leave little.
 """
 

@@ -147,7 +147,11 @@ def _infer_blocked_conv(ctx: InferContext) -> InferResult:
 
 
 BLOCKED_CONV = op(
-    "BlockedConv", domain=DOMAIN, eval=_blocked_conv, infer=_infer_blocked_conv, keywords=(*CONV.attr_names, "block", "plain", "exact")
+    "BlockedConv",
+    domain=DOMAIN,
+    eval=_blocked_conv,
+    infer=_infer_blocked_conv,
+    keywords=(*CONV.attr_names, "block", "plain", "exact"),
 )
 
 

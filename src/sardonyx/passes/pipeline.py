@@ -27,6 +27,7 @@ from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
 from sardonyx.passes.expand_layers import ExpandLayers
 from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
+from sardonyx.passes.expand_quantized import ExpandQuantized
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
@@ -61,6 +62,7 @@ QDQ_PASSES: Final = "QDQSelectorActionTransformer"  # ONNX Runtime's name for al
 _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their patterns know the parts
     ExpandFused(),
     ExpandLayers(),
+    ExpandQuantized(),
     ExpandBlocked(),
     ExpandChannelsLast(),
 )

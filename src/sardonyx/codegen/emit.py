@@ -38,6 +38,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "matmul.pack.PackKernel": "matmul.pack.emit_pack_kernel",
     "rnn.rnn.RecurrentKernel": "rnn.rnn.emit_recurrent",
     "attention.attention.AttentionKernel": "attention.attention.emit_attention",
+    "attention.cache.CacheKernel": "attention.cache.emit_cache",
     "pool.pool.PoolKernel": "pool.pool.emit_pool",
     "pool.pool.MaxIndicesKernel": "pool.max_indices.emit_max_indices",
     "matmul.dot.DotKernel": "matmul.dot.emit_dot_kernel",

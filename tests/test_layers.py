@@ -27,7 +27,6 @@ LAYERS = {
     "records": 0,
     "forks": 0,
     "mapped_file": 0,
-    "decoding": 1,
     "ir": 1,
     "target": 1,
     "ops": 2,
@@ -52,7 +51,6 @@ LAYERS = {
     "benchmarking": 13,
     "sample_inputs": 13,
     "build_info": 13,
-    "generation": 14,
     "backend": 14,
     "capi": 14,
     "datasets": 14,
@@ -81,8 +79,7 @@ ONLY = {
     "ir": {"errors", "dtypes", "options", "mapped_file"},
     "target": {"errors", "options"},
     "formats": {"errors", "dtypes", "options", "mapped_file", "ir", "program"},
-    "decoding": {"errors"},
-    "ops": {"errors", "dtypes", "options", "decoding", "ir"},
+    "ops": {"errors", "dtypes", "options", "ir"},
     "analysis": {"errors", "dtypes", "options", "ir", "ops"},
     "matching": {"errors", "dtypes", "options", "ir", "ops"},
     "passes": {"enums", "errors", "dtypes", "options", "compile_options", "ir", "target", "ops", "analysis"},
@@ -112,13 +109,16 @@ LLVMLITE_HOME = "codegen"
 # Modules about an optional package: they may import it at their top, and are imported only when somebody asks for them.
 ABOUT_OPTIONAL = {
     "torch": (
+        "sardonyx/training/arrays.py",
         "sardonyx/training/autograd.py",
+        "sardonyx/training/execution.py",
         "sardonyx/training/fallback.py",
         "sardonyx/training/flatten.py",
         "sardonyx/training/frontend/",
         "sardonyx/training/module.py",
         "sardonyx/training/optim/",
         "sardonyx/training/ortmodule/",
+        "sardonyx/training/structure.py",
         "sardonyx/training/transition.py",
     ),
 }
@@ -126,7 +126,6 @@ FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  
 OPTIONAL = {  # package of an extra -> the only parts that may use it, and must work or say so without it
     "torch": ("sardonyx/training/", "sardonyx/transformers/"),
     "onnx": ("sardonyx/tools/",),
-    "tokenizers": ("sardonyx/generation/",),
     "PIL": ("sardonyx/ops/sampling/image_formats.py",),
 }
 

@@ -138,6 +138,11 @@ class TrainingProgram:
         return not self.host_nodes
 
     @property
+    def differentiable_outputs(self) -> tuple[bool, ...]:
+        """Of the outputs in the request: whether any gradient flows from each."""
+        return self._flows
+
+    @property
     def saved_inputs(self) -> tuple[int, ...]:
         """The positions of inputs that the backward pass reads: they must not change in between."""
         return self._held

@@ -29,6 +29,7 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.records import dataclass
 
+STOP_GRADIENT: Final = "sardonyx.stop_gradient"  # metadata of a node through which no gradient flows
 DOMAIN: Final = "sardonyx"  # of operators that ONNX does not have
 FAMILIES: Final = ("conv", "elementwise", "indexing", "matmul", "norms", "pool", "rows")
 
@@ -273,9 +274,9 @@ def rule_of(node: Node) -> Gradient | None:
 
 
 def stops_all(node: Node) -> bool:
-    """Whether nothing flows through a node's operator."""
+    """Whether nothing flows through a node: through its operator, or because it is marked."""
     _load()
-    return (node.domain, node.op_type) in _STOPS_ALL
+    return (node.domain, node.op_type) in _STOPS_ALL or STOP_GRADIENT in node.metadata
 
 
 def differentiable_operators() -> list[tuple[str, str]]:

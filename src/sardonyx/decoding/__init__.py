@@ -1,1 +1,0 @@
-"""Choosing tokens: what decoders of text do with the scores of a model, apart from how the model is run."""

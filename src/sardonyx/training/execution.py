@@ -1,0 +1,194 @@
+"""Runs a module's calls: graphs from the transition manager, programs compiled from them, PyTorch where that fails.
+
+A training module has two execution managers, one for calls in training mode with gradients and one for all others: ONNX
+Runtime's own division. Each has its own transition manager, so that going back and forth between training and evaluation makes
+neither start again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from sardonyx.errors import SardonyxError
+from sardonyx.ir.types import TensorType
+from sardonyx.training.autograd import run_inference, run_step
+from sardonyx.training.debug import DebugOptions
+from sardonyx.training.fallback import (
+    FallbackManager,
+    ORTModuleDeviceException,
+    ORTModuleFallbackException,
+    ORTModuleONNXModelException,
+    ORTModuleTorchModelException,
+)
+from sardonyx.training.settings import RuntimeOptions
+from sardonyx.training.step_program import GradientRequest, InferenceProgram, TrainingOptions, TrainingProgram
+from sardonyx.training.transition import GraphTransitionManager, PostExportProcessedModelInfo
+
+
+class ExecutionManager:
+    """Runs the calls of one kind: with gradients in training mode, or others."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        is_training: bool,
+        debug_options: DebugOptions,
+        fallback: FallbackManager,
+        logger: logging.Logger,
+        settings: RuntimeOptions,
+    ) -> None:
+        self._module = module
+        self._is_training = is_training
+        self._debug_options = debug_options
+        self._fallback_manager = fallback
+        self._logger = logger
+        self._runtime_options = settings
+        self._graph_transition_manager = GraphTransitionManager(
+            module,
+            is_training=is_training,
+            debug_options=debug_options,
+            logger=logger,
+            opset=settings.onnx_opset_version,
+            skip_checks=settings.skips_checks,
+        )
+        self._execution_agent: TrainingProgram | InferenceProgram | None = None  # of the last call
+        self._device = device_of(module)
+
+    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One call of the module."""
+        if self._fallback_manager.is_pending():
+            return self._fallback_manager.fallback(*args, **kwargs)
+        try:
+            return self._run(args, kwargs)
+        except ORTModuleFallbackException as error:
+            self._fallback_manager.handle_exception(error)
+        except Exception as error:
+            if not self._fallback_manager.handles(error):
+                raise
+            self._fallback_manager.handle_exception(error)
+        return self._fallback_manager.fallback(*args, **kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        _, info, leaves = self._graph_transition_manager.get_post_processed_model(args, kwargs)
+        program = info.program
+        if program is None:
+            program = info.program = self._compile(info)
+        self._execution_agent = program
+        values = info.tensors(leaves)
+        if info.needs_gradients:
+            outputs = run_step(program, info, values)
+        else:
+            outputs = run_inference(program, info, values)
+        return info.restore_outputs(outputs)
+
+    def _compile(self, info: PostExportProcessedModelInfo) -> TrainingProgram | InferenceProgram:
+        model = info.post_export_processed_model
+        self._device = device_of(self._module)
+        self._graph_transition_manager.counters.compilations += 1
+        try:
+            if not info.needs_gradients:
+                return InferenceProgram(model, TrainingOptions())
+            floats = tuple(
+                value.name
+                for value in model.graph.outputs[: info.output_count]
+                if not isinstance(value.type, TensorType) or value.type.dtype.is_float
+            )
+            request = GradientRequest(outputs=floats, inputs=info.onnx_graph_input_names_require_grad)
+            program = TrainingProgram(model, request, TrainingOptions())
+            self._debug_options.save_stage(program.joint, "optimized", is_training=True)
+        except SardonyxError as error:
+            raise ORTModuleONNXModelException(f"the module's graph could not be compiled for training: {error}") from error
+        return program
+
+
+class ExecutionManagers:
+    """The two managers of a module; called with whether a call is in training mode with gradients, it gives the one for it."""
+
+    def __init__(
+        self, module: torch.nn.Module, debug_options: DebugOptions, fallback: FallbackManager, logger: logging.Logger
+    ) -> None:
+        def manager(is_training: bool) -> ExecutionManager:
+            return ExecutionManager(
+                module,
+                is_training=is_training,
+                debug_options=debug_options,
+                fallback=fallback,
+                logger=logger,
+                settings=RuntimeOptions.from_environment(),
+            )
+
+        self._training_manager = manager(True)
+        self._inference_manager = manager(False)
+
+    def __call__(self, is_training: bool) -> ExecutionManager:
+        return self._training_manager if is_training else self._inference_manager
+
+
+class CompiledModule:
+    """A module together with what runs it; ONNX Runtime calls it the torch module of an ORTModule."""
+
+    def __init__(
+        self, module: torch.nn.Module, debug_options: DebugOptions, fallback: FallbackManager, logger: logging.Logger
+    ) -> None:
+        if isinstance(module, torch.nn.DataParallel):
+            raise ORTModuleTorchModelException(
+                "ORTModule is not compatible with torch.nn.DataParallel. Use torch.nn.parallel.DistributedDataParallel instead, "
+                "around the wrapped module"
+            )
+        devices = {each.device for each in (*module.parameters(), *module.buffers())}
+        if len(devices) > 1:
+            raise ORTModuleDeviceException("ORTModule supports a single device per model")
+        self._original_module = module
+        self._execution_manager = ExecutionManagers(module, debug_options, fallback, logger)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The user's module."""
+        return self._original_module
+
+    def is_training(self) -> bool:
+        """Whether a call now is in training mode, with gradients."""
+        return bool(self._original_module.training and torch.is_grad_enabled())
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """One call."""
+        return self._execution_manager(self.is_training()).forward(args, kwargs)
+
+    def signal_model_changed(self) -> None:
+        """The module is not what it was: graphs are made anew."""
+        for is_training in (True, False):
+            self._execution_manager(is_training)._graph_transition_manager.signal_model_changed()
+
+
+class PlainModule:
+    """A module that PyTorch runs, since it could not be wrapped."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._original_module = module
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The user's module."""
+        return self._original_module
+
+    def is_training(self) -> bool:
+        """Whether a call now is in training mode, with gradients."""
+        return bool(self._original_module.training and torch.is_grad_enabled())
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """One call."""
+        return self._original_module(*args, **kwargs)
+
+    def signal_model_changed(self) -> None:
+        """Nothing depends on what the module was."""
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """The device of a module's parameters and buffers; the CPU, if it has none."""
+    for each in (*module.parameters(), *module.buffers()):
+        return each.device
+    return torch.device("cpu")

@@ -1,0 +1,218 @@
+"""Nested inputs and outputs as a flat list of tensors and a schema, and back.
+
+    value   {"x": tensor, "more": [tensor, None], "n": 3}
+    leaves  [tensor, tensor, 3]
+    schema  MappingSchema(dict, ("x", "more", "n"), (TensorSchema(float32, 2), SequenceSchema(list, (...)), ScalarSchema(int)))
+
+Tensors, and numbers that may change from call to call, are *leaves*: they become graph inputs or outputs, numbers as tensors
+of rank 0. None, bool and str decide what a module does, so their values belong to the schema, and two calls that differ in
+them have different schemas; so do numbers, if `numbers` says that they are constants. Schemas are tuples: comparing two costs
+well under a microsecond a tensor, which is what makes it cheap to look at the inputs of every call.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import torch
+
+
+class TensorSchema(NamedTuple):
+    """A tensor: what a graph depends on, element type and rank; sizes may differ from call to call."""
+
+    dtype: torch.dtype
+    rank: int
+
+
+class ScalarSchema(NamedTuple):
+    """A number whose value may differ from call to call: it is fed as a tensor of rank 0."""
+
+    type: type
+
+
+class ConstantSchema(NamedTuple):
+    """A value that is part of the graph: None, bool, str, or a number that the graph has taken up."""
+
+    type: type
+    value: Any
+
+
+class SequenceSchema(NamedTuple):
+    """A list, a tuple, a named tuple, or another sequence that can be made of its elements."""
+
+    type: type
+    children: tuple[Any, ...]
+
+
+class MappingSchema(NamedTuple):
+    """A dict or another mapping, as the outputs of transformers' models."""
+
+    type: type
+    keys: tuple[Any, ...]
+    children: tuple[Any, ...]
+
+
+class RecordSchema(NamedTuple):
+    """A dataclass that is no mapping."""
+
+    type: type
+    names: tuple[str, ...]
+    children: tuple[Any, ...]
+
+
+Schema: TypeAlias = TensorSchema | ScalarSchema | ConstantSchema | SequenceSchema | MappingSchema | RecordSchema
+Leaf: TypeAlias = torch.Tensor | int | float
+
+_NUMBERS: Final = (int, float)
+_CONSTANTS: Final = (bool, str, type(None), torch.dtype, torch.device)
+_PLAIN_MAPPINGS: Final = (dict, collections.OrderedDict)
+
+
+class UnsupportedType(TypeError):
+    """A value that neither is nor holds tensors, numbers, text and None; the message says where it sits.
+
+    `path` is where, as an expression (`batch['x'][0]`); `found` is the type.
+    """
+
+    def __init__(self, path: str, found: type) -> None:
+        super().__init__(
+            f"{path} is a {found}; expected tensors, None, str, bool, int, float, or lists, tuples, named tuples, dicts and "
+            "dataclasses of them: pass its tensors one by one, or make it a dataclass"
+        )
+        self.path = path
+        self.found = found
+
+
+def flatten(value: Any, leaves: list[Leaf], *, numbers: bool = True, path: str = "the value") -> Schema:
+    """Append the leaves of a value, depth first, and return its schema.
+
+    `numbers` says whether an int or float is a leaf (True) or a constant of the schema. UnsupportedType says where a value
+    of another type sits; `path` is how messages call the whole.
+    """
+    try:
+        return _flatten(value, leaves, numbers)
+    except _Found as found:
+        raise UnsupportedType(path + "".join(reversed(found.steps)), found.type) from None
+
+
+class _Found(Exception):
+    """An unsupported value on its way up: each level adds the step that leads to it, innermost first."""
+
+    def __init__(self, type: type) -> None:
+        self.type = type
+        self.steps: list[str] = []
+
+
+def _flatten(value: Any, leaves: list[Leaf], numbers: bool) -> Schema:
+    if isinstance(value, torch.Tensor):
+        leaves.append(value)
+        return TensorSchema(value.dtype, value.ndim)
+    kind = type(value)
+    if kind in _NUMBERS:
+        if numbers:
+            leaves.append(value)
+            return ScalarSchema(kind)
+        return ConstantSchema(kind, value)
+    if kind in _CONSTANTS or isinstance(value, (str, bool)):
+        return ConstantSchema(kind, value)
+    if isinstance(value, Mapping):
+        return MappingSchema(
+            kind, tuple(value), _children(((f"[{key!r}]", item) for key, item in value.items()), leaves, numbers)
+        )
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview, range)):
+        return SequenceSchema(kind, _children(((f"[{index}]", item) for index, item in enumerate(value)), leaves, numbers))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = tuple(field.name for field in dataclasses.fields(value))
+        return RecordSchema(kind, names, _children(((f".{name}", getattr(value, name)) for name in names), leaves, numbers))
+    raise _Found(kind)
+
+
+def _children(items: Iterator[tuple[str, Any]], leaves: list[Leaf], numbers: bool) -> tuple[Schema, ...]:
+    children = []
+    for step, item in items:
+        try:
+            children.append(_flatten(item, leaves, numbers))
+        except _Found as found:
+            found.steps.append(step)
+            raise
+    return tuple(children)
+
+
+def unflatten(schema: Schema, leaves: Sequence[Any]) -> Any:
+    """The value that has this schema and these leaves: what `flatten` took apart."""
+    remaining = iter(leaves)
+    value = _unflatten(schema, remaining)
+    rest = sum(1 for _ in remaining)
+    if rest:
+        raise ValueError(f"a schema of {len(leaves) - rest} leaves was given {len(leaves)}")
+    return value
+
+
+def _unflatten(schema: Schema, leaves: Iterator[Any]) -> Any:
+    match schema:
+        case TensorSchema() | ScalarSchema():
+            try:
+                return next(leaves)
+            except StopIteration:
+                raise ValueError("there are fewer leaves than the schema has places") from None
+        case ConstantSchema(_, value):
+            return value
+        case SequenceSchema(kind, children):
+            items = [_unflatten(child, leaves) for child in children]
+            make = getattr(kind, "_make", kind)  # a named tuple takes its elements one by one
+            return items if kind is list else make(items)
+        case MappingSchema(kind, keys, children):
+            return _mapping(kind, dict(zip(keys, (_unflatten(child, leaves) for child in children), strict=True)))
+        case RecordSchema(kind, names, children):
+            made: Any = object.__new__(kind)  # neither __init__ nor __post_init__: they may change what the fields hold
+            for name, child in zip(names, children, strict=True):
+                object.__setattr__(made, name, _unflatten(child, leaves))
+            return made
+
+
+def _mapping(kind: Any, items: dict[Any, Any]) -> Any:
+    if kind in _PLAIN_MAPPINGS:
+        return kind(items)
+    if hasattr(kind, "__dataclass_fields__"):  # as the outputs of transformers' models, which are both
+        return kind(**items)
+    if issubclass(kind, collections.defaultdict):
+        return kind(None, items)
+    return kind(items)
+
+
+def is_leaf(schema: Schema) -> bool:
+    """Whether one leaf stands for this."""
+    return isinstance(schema, (TensorSchema, ScalarSchema))
+
+
+def leaf_schemas(schema: Schema, name: str) -> Iterator[tuple[str, TensorSchema | ScalarSchema]]:
+    """The leaves in order with their names: `name` alone, or followed by `_<index>`, `_<key>` at each level."""
+    match schema:
+        case TensorSchema() | ScalarSchema():
+            yield name, schema
+        case SequenceSchema(_, children):
+            for index, child in enumerate(children):
+                yield from leaf_schemas(child, f"{name}_{index}")
+        case MappingSchema(_, keys, children) | RecordSchema(_, keys, children):
+            for key, child in zip(keys, children, strict=True):
+                yield from leaf_schemas(child, f"{name}_{key}")
+        case ConstantSchema():
+            return
+
+
+def constants(schema: Schema, name: str) -> Iterator[tuple[str, ConstantSchema]]:
+    """The values that are part of the schema, with the names that leaves in their places would have."""
+    match schema:
+        case ConstantSchema():
+            yield name, schema
+        case SequenceSchema(_, children):
+            for index, child in enumerate(children):
+                yield from constants(child, f"{name}_{index}")
+        case MappingSchema(_, keys, children) | RecordSchema(_, keys, children):
+            for key, child in zip(keys, children, strict=True):
+                yield from constants(child, f"{name}_{key}")
+        case _:
+            return

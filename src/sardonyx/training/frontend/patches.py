@@ -1,0 +1,265 @@
+"""What torch's TorchScript exporter lacks, put in its place while an export runs.
+
+    no onnx package            the exporter asks for it although it only passes the model's bytes through
+    the graph on stdout        which the exporter prints for an operator that it does not know
+    dropout between layers     of LSTM, GRU and RNN in training: one node a layer, with Dropout between them
+    vmap in attention masks    of transformers: index tensors that broadcast do the same
+    stopped gradients          detach() and no_grad() in a module: the exporter knows only inference, and leaves them out
+    custom gradients           of torch.autograd.Function: a graph would have the derivative of what forward does instead
+    Python values of tensors   `if tensor:`, `int(tensor)`, `tensor.item()`: a trace would fix what depends on data, unnoticed
+
+All of them are global while they last, so one export runs at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from sardonyx.training.frontend.exported import ExportError
+from sardonyx.training.frontend.symbolics import symbolics_registered
+
+_LOCK: Final = threading.RLock()
+_SIZES: Final = (
+    "aten::size",
+    "aten::numel",
+    "aten::dim",
+    "aten::len",
+    "aten::sym_size",
+    "prim::shape",
+    "aten::is_floating_point",
+)
+_APPLY: Final = torch.autograd.Function.__dict__["apply"].__func__
+_INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+_CONVERSIONS: Final = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist")
+
+
+class NumberNeeded(Exception):
+    """A module needs the Python value of a number that was fed as a tensor: it must be a constant of the graph."""
+
+
+@contextlib.contextmanager
+def exporter_patches() -> Iterator[None]:
+    """Everything above but the watch over Python values, for one export at a time."""
+    from torch.onnx._internal.torchscript_exporter import onnx_proto_utils, symbolic_opset9, utils  # lazy: half a second
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_LOCK)
+        stack.enter_context(_replaced(onnx_proto_utils, "_add_onnxscript_fn", _without_functions(onnx_proto_utils)))
+        stack.enter_context(_replaced(utils, "setup_onnx_logging", contextlib.nullcontext))
+        stack.enter_context(_replaced(symbolic_opset9, "_generic_rnn", _layer_by_layer(symbolic_opset9._generic_rnn)))
+        stack.enter_context(symbolics_registered())
+        stack.enter_context(_FUNCTIONS)
+        stack.enter_context(_replaced(torch.autograd.Function, "apply", classmethod(_apply_custom_function)))
+        masks = sys.modules.get("transformers.masking_utils")
+        if masks is not None and hasattr(masks, "_vmap_for_bhqkv"):
+            stack.enter_context(_replaced(masks, "_vmap_for_bhqkv", _broadcasting_mask))
+            if hasattr(masks, "TransformGetItemToIndex"):
+                stack.enter_context(_replaced(masks, "TransformGetItemToIndex", contextlib.nullcontext))
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    kept = vars(owner)[name]
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, kept)
+
+
+class _DetachedWithoutGradients(TorchFunctionMode):
+    """Where a module switches gradients off, its results are detached, so that the trace has what no_grad() does."""
+
+    indexing = 0  # how deep in x[...]: the trace follows bounds that are tensors, although it asks for their values
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if function in _INDEXING:
+            self.indexing += 1
+        try:
+            result = function(*args, **(kwargs or {}))
+        finally:
+            if function in _INDEXING:
+                self.indexing -= 1
+        if torch.is_grad_enabled() or not torch._C._is_tracing():
+            return result
+        if isinstance(result, torch.Tensor):
+            return self._stopped(result, args)
+        if type(result) in (tuple, list):
+            return type(result)(self._stopped(each, args) if isinstance(each, torch.Tensor) else each for each in result)
+        return result
+
+    @staticmethod
+    def _stopped(result: torch.Tensor, args: tuple[Any, ...]) -> torch.Tensor:
+        if not result.is_floating_point() or any(result is each for each in args):  # in place: the tensor stays what it is
+            return result
+        with torch._C.DisableTorchFunction():
+            return result.detach()
+
+
+_FUNCTIONS: Final = _DetachedWithoutGradients()
+
+
+def _apply_custom_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Instead of torch.autograd.Function.apply: torch's own functions, and those that need no gradient, are traced through."""
+    needs_gradient = torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+    if needs_gradient and not cls.__module__.startswith("torch."):
+        raise ExportError(
+            f"the module uses the custom autograd function {cls.__module__}.{cls.__qualname__}, whose own backward a graph "
+            "cannot have: write it with differentiable operations, or wrap the parts of the model that do not use it"
+        )
+    return _APPLY(cls, *args, **kwargs)
+
+
+def _without_functions(utilities: Any) -> Callable[..., bytes]:
+    original = utilities._add_onnxscript_fn
+
+    def add_functions(model: bytes, custom_opsets: dict[str, int]) -> bytes:
+        added: bytes = original(model, custom_opsets) if custom_opsets else model
+        return added
+
+    return add_functions
+
+
+def _layer_by_layer(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The exporter's recurrent layers; where there is dropout between layers, each is exported alone."""
+
+    def generic_rnn(
+        g: Any,
+        variant: str,
+        x: Any,
+        initial_states: Any,
+        all_weights: Sequence[Any],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool | None = None,
+        batch_sizes: Any = None,
+    ) -> Any:
+        if not (dropout and train and num_layers > 1):
+            given = (g, variant, x, initial_states, all_weights, has_biases, num_layers, 0.0, train, bidirectional)
+            return original(*given, batch_first, batch_sizes)
+        from torch.onnx._internal.torchscript_exporter import symbolic_helper  # lazy: with the exporter
+
+        directions = 2 if bidirectional else 1
+        weights_a_layer = (4 if has_biases else 2) * directions
+        is_lstm = variant == "LSTM"
+        states = list(initial_states) if is_lstm else [initial_states]
+        last: list[list[Any]] = [[] for _ in states]
+        for layer in range(num_layers):
+            rows = {"axes": [0], "starts": [layer * directions], "ends": [(layer + 1) * directions]}
+            first = [symbolic_helper._slice_helper(g, state, **rows) for state in states]
+            weights = all_weights[layer * weights_a_layer : (layer + 1) * weights_a_layer]
+            state = first if is_lstm else first[0]
+            x, *ends = original(g, variant, x, state, weights, has_biases, 1, 0.0, 0, bidirectional, batch_first, batch_sizes)
+            for kept, end in zip(last, ends, strict=True):
+                kept.append(end)
+            if layer < num_layers - 1:
+                ratio = g.op("Constant", value_t=torch.tensor(dropout, dtype=torch.float32))
+                x, _ = g.op("Dropout", x, ratio, g.op("Constant", value_t=torch.tensor(True)), outputs=2)
+        return (x, *(g.op("Concat", *ends, axis_i=0) for ends in last))
+
+    return generic_rnn
+
+
+def _broadcasting_mask(mask_function: Callable[..., Any], bh_indices: bool = True) -> Callable[..., Any]:
+    """What transformers does by vmap: the mask of all (batch, head, query, key), from a function of one of each."""
+
+    def full(batch: Any, head: Any, query: Any, key: Any) -> Any:
+        if not bh_indices:
+            mask = mask_function(None, None, query[:, None], key[None, :])
+            return mask.expand(query.shape[0], key.shape[0])
+        indices = (batch[:, None, None, None], head[None, :, None, None], query[None, None, :, None], key[None, None, None, :])
+        return mask_function(*indices).expand(batch.shape[0], head.shape[0], query.shape[0], key.shape[0])
+
+    return full
+
+
+@contextlib.contextmanager
+def python_values_watched(watch: PythonValues) -> Iterator[None]:
+    """While a module is traced: every conversion of a tensor to a Python value is seen by `watch` first."""
+
+    def watched(name: str) -> Callable[..., Any]:
+        original = getattr(torch._C.TensorBase, name)
+
+        def convert(tensor: torch.Tensor, *arguments: Any) -> Any:
+            if torch._C._is_tracing() and not (name == "__index__" and _FUNCTIONS.indexing):
+                watch.converted(tensor)
+            return original(tensor, *arguments)
+
+        return convert
+
+    try:
+        for name in _CONVERSIONS:
+            setattr(torch.Tensor, name, watched(name))
+        yield
+    finally:
+        for name in _CONVERSIONS:
+            delattr(torch.Tensor, name)
+
+
+class PythonValues:
+    """Judges conversions of traced tensors to Python values by what they were computed of.
+
+    Sizes only: allowed, and noted, since another size might decide otherwise. Numbers of the user: NumberNeeded. The data of
+    a tensor: ExportError, since the graph would keep what this call's data decided.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: set[int] = set()  # traced values, by the number the trace gives them
+        self.counters: set[int] = set()
+        self.decided_by_sizes: dict[str, None] = {}
+
+    def converted(self, tensor: torch.Tensor) -> None:
+        """A tensor becomes a Python value."""
+        roots = _roots(torch._C._get_value_trace(tensor))
+        if roots and roots <= self.numbers:
+            raise NumberNeeded
+        data = roots - self.numbers - self.counters
+        if data:
+            raise ExportError(
+                f"what the module does depends on the data of a tensor, at {_line_of_user()}: a graph would keep what this "
+                "call's data decided. Compute it with tensor operations (torch.where, masks), or outside the module"
+            )
+        if not roots:
+            self.decided_by_sizes[_line_of_user()] = None
+
+
+def _roots(value: Any) -> set[int]:
+    """The graph inputs and random values whose data a traced value was computed of, by number; sizes are not followed."""
+    roots: set[int] = set()
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        number = each.unique()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = each.node()
+        kind = node.kind()
+        if kind == "prim::Param":
+            roots.add(number)
+        elif kind not in _SIZES:
+            waiting.extend(node.inputs())
+    return roots
+
+
+def _line_of_user() -> str:
+    """File and line of the innermost code that is neither ours nor torch's."""
+    for frame in reversed(traceback.extract_stack()):
+        if "/torch/" not in frame.filename.replace("\\", "/") and "/sardonyx/training/" not in frame.filename.replace("\\", "/"):
+            return f"{frame.filename}:{frame.lineno} ({frame.line})"
+    return "a line of torch"

@@ -1,0 +1,74 @@
+"""Settings of a training module that the environment may change, by ONNX Runtime's names.
+
+    ORTMODULE_ONNX_OPSET_VERSION    the opset of exported graphs (17)
+    ORTMODULE_SKIPCHECK_POLICY      what is not looked at before each call, once there is a graph (nothing)
+    ORTMODULE_FALLBACK_POLICY, ORTMODULE_FALLBACK_RETRY      see fallback.py
+    ORTMODULE_LOG_LEVEL, ORTMODULE_SAVE_ONNX_PATH            see debug.py
+
+In ONNX Runtime nothing is looked at after the first call unless SKIP_CHECK_DISABLED is set; here everything is, unless one of the
+other flags is set: looking costs microseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_OPSET: Final = 17
+OPSETS: Final = range(13, 21)  # that the exporter and the gradient rules know
+OPSET_VARIABLE: Final = "ORTMODULE_ONNX_OPSET_VERSION"
+SKIP_VARIABLE: Final = "ORTMODULE_SKIPCHECK_POLICY"
+
+
+class SkipCheck(enum.IntFlag):
+    """Which checks are left out once there is a graph."""
+
+    SKIP_CHECK_DISABLED = 1
+    SKIP_CHECK_DEVICE = 2
+    SKIP_CHECK_BUILD_GRADIENT = 4
+    SKIP_CHECK_EXECUTION_AGENT = 8
+
+    def is_set(self, check: SkipCheck) -> bool:
+        """Whether a check is left out."""
+        return not self.is_disabled() and check in self
+
+    def is_disabled(self) -> bool:
+        """Whether everything is checked."""
+        return SkipCheck.SKIP_CHECK_DISABLED in self
+
+
+@dataclass(slots=True)
+class RuntimeOptions:
+    """The settings of one manager."""
+
+    onnx_opset_version: int = DEFAULT_OPSET
+    skip_check: SkipCheck = SkipCheck.SKIP_CHECK_DISABLED
+
+    @property
+    def skips_checks(self) -> bool:
+        """Whether a graph is used without looking whether it still fits."""
+        return self.skip_check.is_set(SkipCheck.SKIP_CHECK_BUILD_GRADIENT)
+
+    @staticmethod
+    def from_environment() -> RuntimeOptions:
+        """The settings, with what the environment says."""
+        return RuntimeOptions(_opset(), _skipped())
+
+
+def _opset() -> int:
+    text = os.environ.get(OPSET_VARIABLE, str(DEFAULT_OPSET))
+    if not text.isdecimal() or int(text) not in OPSETS:
+        raise ValueError(f"{OPSET_VARIABLE} is {text!r}, expected a number from {OPSETS.start} to {OPSETS.stop - 1}")
+    return int(text)
+
+
+def _skipped() -> SkipCheck:
+    text = os.environ.get(SKIP_VARIABLE, "")
+    chosen = SkipCheck(0)
+    for name in (each.strip() for each in text.split("|") if each.strip()):
+        if name not in SkipCheck.__members__:
+            raise ValueError(f"{SKIP_VARIABLE} is {text!r}: {name!r} is none of {', '.join(SkipCheck.__members__)}")
+        chosen |= SkipCheck[name]
+    return chosen or SkipCheck.SKIP_CHECK_DISABLED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from math import prod
 from typing import Any, Final
 
 from sardonyx import dtypes
@@ -279,7 +280,7 @@ class _Reader:
         """A constant; None, after noting the problem, if it makes no sense."""
         name = table.text(_TENSOR.name)
         try:
-            return _make_tensor(table, name)
+            return make_tensor(table, name)
         except Unfit as unfit:
             self._ctx.problem(f"tensor {name!r} (byte {table.pos}): {unfit}")
             return None
@@ -412,7 +413,8 @@ def _check_rank(shape: tuple[int, ...]) -> None:
         raise Unfit(f"it has more than {MAX_RANK} dimensions")
 
 
-def _make_tensor(table: FlatTable, name: str) -> Tensor:
+def make_tensor(table: FlatTable, name: str, external: memoryview | None = None) -> Tensor:
+    """A constant; Unfit if it makes no sense. `external` is the file beside a checkpoint that has its data, if there is one."""
     shape = table.numbers(_TENSOR.dims, "q")
     _check_rank(shape)
     code = table.number(_TENSOR.data_type, "i")
@@ -423,7 +425,10 @@ def _make_tensor(table: FlatTable, name: str) -> Tensor:
     except ValueError as error:
         raise Unfit(str(error)) from None
     check_extent(dtype, shape)
-    if table.number(_TENSOR.external_data_offset, "q", -1) >= 0:
+    offset = table.number(_TENSOR.external_data_offset, "q", -1)
+    if offset >= 0 and external is not None:
+        return raw_tensor(dtype, shape, external[offset : offset + dtype.nbytes(prod(shape))], name)
+    if offset >= 0:
         raise Unfit("its data is not in the model; only checkpoints of training keep it elsewhere")
     if dtype is dtypes.STRING:
         return string_tensor(shape, table.texts(_TENSOR.string_data), name)

@@ -56,6 +56,15 @@ _TABLES: Final = {
     "OpIdKernelTypeStrArgsEntry": "op_id kernel_type_str_args",
     "KernelTypeStrArgsEntry": "kernel_type_str args",
     "ArgTypeAndIndex": "arg_type index",
+    # of checkpoints
+    "Checkpoint": "version module_state optimizer_groups property_bag",
+    "ModuleState": "requires_grad_params frozen_params is_nominal_state has_external_data",
+    "OptimizerGroup": "group_name step initial_learning_rate optimizer_states",
+    "ParameterOptimizerState": "param_name momentums",
+    "PropertyBag": "ints floats strings",
+    "IntProperty": "name value",
+    "FloatProperty": "name value",
+    "StringProperty": "name value",
 }
 
 

@@ -151,7 +151,7 @@ class _ModelWriter:
                 nodes.append(node)
             else:
                 constants.append((node.outputs[0], made))
-        dense = [_tensor(each, self._name(value), value.doc) for value, each in constants if isinstance(each, Tensor)]
+        dense = [tensor_table(each, self._name(value), value.doc) for value, each in constants if isinstance(each, Tensor)]
         out.tables(_GRAPH.initializers, dense)
         sparse = [_sparse(each, self._name(value)) for value, each in constants if isinstance(each, SparseConstant)]
         out.tables(_GRAPH.sparse_initializers, sparse)
@@ -238,8 +238,8 @@ _ATTR_WRITERS: Final[Mapping[AttrKind, Callable[[TableOut, Any], None]]] = {
     AttrKind.FLOATS: lambda out, value: out.numbers(_ATTRIBUTE.floats, "f", value),
     AttrKind.INTS: lambda out, value: out.numbers(_ATTRIBUTE.ints, "q", value),
     AttrKind.STRINGS: lambda out, value: out.texts(_ATTRIBUTE.strings, value),
-    AttrKind.TENSOR: lambda out, value: out.table(_ATTRIBUTE.t, _tensor(value, value.name)),
-    AttrKind.TENSORS: lambda out, value: out.tables(_ATTRIBUTE.tensors, [_tensor(each, each.name) for each in value]),
+    AttrKind.TENSOR: lambda out, value: out.table(_ATTRIBUTE.t, tensor_table(value, value.name)),
+    AttrKind.TENSORS: lambda out, value: out.tables(_ATTRIBUTE.tensors, [tensor_table(each, each.name) for each in value]),
 }
 
 
@@ -268,7 +268,8 @@ def _edges(index: Mapping[Node, int], implicit: Mapping[Node, Sequence[Value]]) 
     return tables
 
 
-def _tensor(tensor: Tensor, name: str, doc: str = "") -> TableOut:
+def tensor_table(tensor: Tensor, name: str, doc: str = "") -> TableOut:
+    """A constant with its data."""
     out = TableOut()
     out.text(_TENSOR.name, name)
     if doc:
@@ -284,8 +285,8 @@ def _tensor(tensor: Tensor, name: str, doc: str = "") -> TableOut:
 
 def _sparse(constant: SparseConstant, name: str) -> TableOut:
     out = TableOut()
-    out.table(_SPARSE.values, _tensor(constant.values, name))
-    out.table(_SPARSE.indices, _tensor(constant.indices, ""))
+    out.table(_SPARSE.values, tensor_table(constant.values, name))
+    out.table(_SPARSE.indices, tensor_table(constant.indices, ""))
     out.numbers(_SPARSE.dims, "q", constant.shape)
     return out
 

@@ -23,6 +23,22 @@ from sardonyx.ops import registry
 
 FOLDER = Path(__file__).parent.parent / "src/sardonyx/ops/signatures"
 TABLES = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc", "ai.onnx.extra")
+TRAINING = (  # only the package for training has these; the schema says how
+    "AdamWOptimizer-1 (lr: T1, step: T2, weights: S_WEIGHT, gradients: S_GRAD, momentums_1: S_MOMENT, momentums_2: S_MOMENT, "
+    "update_signal?: T_BOOL) -> (updated_flag: T_BOOL, updated_weights?: S_WEIGHT, updated_momentums_1?: S_MOMENT, "
+    "updated_momentums_2?: S_MOMENT) [adam_mode: int = 0, alpha: float = 0.8999999761581421, beta: float = 0.9990000128746033, "
+    "correct_bias: int = 1, epsilon: float = 9.99999993922529e-09, weight_decay: float = 0.009999999776482582] "
+    "{T1: f32; T2: i64; S_WEIGHT: seq(f16) seq(f32) seq(f64); S_GRAD: seq(f16) seq(f32) seq(f64); "
+    "S_MOMENT: seq(f16) seq(f32) seq(f64); T_BOOL: bool}",
+    "InPlaceAccumulatorV2-1 (accumulation_buffer: T, value: T_GRAD, overwrite_flag?: T_BOOL) -> (updated_flag: T_BOOL, "
+    "accumulation_buffer_out?: T) {T: f32 f16 f64 bf16; T_GRAD: f32 f16 f64 bf16; T_BOOL: bool}",
+    "InplaceClipGradNorm-1 (gradients: S_GRAD) -> (clipped_gradients: S_GRAD) [max_norm: float = 1.0, norm_type: string = 'fro'] "
+    "{S_GRAD: seq(f16) seq(f32) seq(f64)}",
+    "ReduceAllL2-1 (X*1: TIn) -> (Y: TOut) {TIn: f32 f16 f64 bf16; TOut: f32 f16 f64 bf16}",
+    "SGDOptimizerV2-1 (lr: T1, weights: S_WEIGHT, gradients: S_GRAD, update_signal?: T_BOOL) -> (update_completed: T_BOOL, "
+    "updated_weights?: S_WEIGHT) {T1: f32; T_BOOL: bool; S_WEIGHT: seq(f16) seq(f32) seq(f64); "
+    "S_GRAD: seq(f16) seq(f32) seq(f64)}",
+)
 _ORDER = {dtype.name: position for position, dtype in enumerate(dtypes.ALL)}
 
 
@@ -75,10 +91,11 @@ def table(name: str) -> str:
         }
         schemas = [schema for schema in schemas if (schema.name, schema.since_version) not in standard]
     schemas.sort(key=lambda schema: (schema.name, schema.since_version))
-    title = domain or "ai.onnx that only ONNX Runtime knows"
-    return (
-        "\n".join([f"# Operators of {title}. Written by tools/generate_contrib_signatures.py.", "", *map(line, schemas)]) + "\n"
+    lines = sorted(
+        [*map(line, schemas), *(TRAINING if domain == "com.microsoft" else ())], key=lambda each: each.partition("-")[0]
     )
+    title = domain or "ai.onnx that only ONNX Runtime knows"
+    return "\n".join([f"# Operators of {title}. Written by tools/generate_contrib_signatures.py.", "", *lines]) + "\n"
 
 
 def main() -> int:

@@ -26,6 +26,7 @@ from sardonyx.passes.assign_layout import AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.expand_fused import ExpandFused
 from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
+from sardonyx.passes.expand_updates import ExpandUpdates
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
@@ -65,6 +66,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     ExpandFused(),  # before all patterns: they know the parts
     ExpandBlocked(),
     ExpandChannelsLast(),
+    ExpandUpdates(),
     RemoveIdentity(),  # nodes that hide others from patterns
     RemoveDropout(),
     CaptureInvariants(),  # constants that loops carry are literal operands, too

@@ -145,7 +145,10 @@ def save_checkpoint(checkpoint: Checkpoint, path: str | os.PathLike[str], *, inl
         root = TableOut()
         root.number(_CHECKPOINT.version, "i", _VERSION)
         module = TableOut()
-        for slot, parameters in ((_MODULE.requires_grad_params, checkpoint.trainable), (_MODULE.frozen_params, checkpoint.frozen)):
+        for slot, parameters in (
+            (_MODULE.requires_grad_params, checkpoint.trainable),
+            (_MODULE.frozen_params, checkpoint.frozen),
+        ):
             module.tables(slot, _tensors(parameters, checkpoint.is_nominal, data))
         module.number(_MODULE.is_nominal_state, "?", checkpoint.is_nominal, False)
         module.number(_MODULE.has_external_data, "?", outside, False)

@@ -27,6 +27,7 @@ LAYERS = {
     "records": 0,
     "forks": 0,
     "mapped_file": 0,
+    "decoding": 1,
     "ir": 1,
     "target": 1,
     "ops": 2,
@@ -51,6 +52,7 @@ LAYERS = {
     "benchmarking": 13,
     "sample_inputs": 13,
     "build_info": 13,
+    "generation": 14,
     "backend": 14,
     "capi": 14,
     "datasets": 14,
@@ -79,7 +81,8 @@ ONLY = {
     "ir": {"errors", "dtypes", "options", "mapped_file"},
     "target": {"errors", "options"},
     "formats": {"errors", "dtypes", "options", "mapped_file", "ir", "program"},
-    "ops": {"errors", "dtypes", "options", "ir"},
+    "decoding": {"errors"},
+    "ops": {"errors", "dtypes", "options", "decoding", "ir"},
     "analysis": {"errors", "dtypes", "options", "ir", "ops"},
     "matching": {"errors", "dtypes", "options", "ir", "ops"},
     "passes": {"enums", "errors", "dtypes", "options", "compile_options", "ir", "target", "ops", "analysis"},
@@ -126,6 +129,7 @@ FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  
 OPTIONAL = {  # package of an extra -> the only parts that may use it, and must work or say so without it
     "torch": ("sardonyx/training/", "sardonyx/transformers/"),
     "onnx": ("sardonyx/tools/",),
+    "tokenizers": ("sardonyx/generation/",),
     "PIL": ("sardonyx/ops/sampling/image_formats.py",),
 }
 

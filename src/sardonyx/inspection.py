@@ -31,7 +31,7 @@ from sardonyx.ops import registry, signature
 from sardonyx.ops.registry import OpDef, Trait
 from sardonyx.options import environment
 from sardonyx.passes.assign_layout import has_layout_rule
-from sardonyx.passes.expand_layouts import is_expanded
+from sardonyx.passes.pipeline import is_expanded
 from sardonyx.records import dataclass
 from sardonyx.runtime.saved import programs
 

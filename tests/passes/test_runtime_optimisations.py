@@ -115,7 +115,9 @@ def replayed(engine: Any, path: str, feeds: dict[str, Any], folder: Path, replay
     options.add_session_config_entry("session.enable_saved_runtime_optimizations", replay)
     if engine is sardonyx:
         options.add_session_config_entry("session.disable_quant_qdq", "1")  # passes would find the same without a record
-        options.add_session_config_entry(DISABLED_OPTIMIZERS_KEY, "ExpandFused")  # and take apart what was replayed
+        options.add_session_config_entry(
+            DISABLED_OPTIMIZERS_KEY, "ExpandFused,ExpandQuantized"
+        )  # and take apart what was replayed
     options.optimized_model_filepath = str(folder / "loaded.ort")
     options.graph_optimization_level = engine.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     results = engine.InferenceSession(path, options).run(None, feeds)

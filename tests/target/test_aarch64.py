@@ -15,6 +15,7 @@ from native_support import run_reference
 from sardonyx.kernel.attention.attention import AttentionKernel
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import WindowKernel
+from sardonyx.kernel.conv.winograd import WinogradKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
@@ -35,7 +36,7 @@ def check(content: ModelProto, feeds: dict[str, Any], *kernels: type[Any]) -> No
     assert set(kernels) <= found
     expected = run_reference(content.SerializeToString(), feeds)
     for actual, wanted in zip(run_steps(lowered, feeds, Emulator(NEOVERSE)), expected, strict=True):
-        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=2e-6 * np.abs(wanted).max())
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=2e-6 * np.nanmax(np.abs(wanted)))
 
 
 def test_elementwise_loops_with_math_functions() -> None:
@@ -101,6 +102,21 @@ def test_a_product_of_two_computed_matrices() -> None:
     ]
     content = model(nodes, {"a": (2, 70, 12), "b": (2, 12, 12)}, {})
     check(content, {"a": numbers(0, 2, 70, 12), "b": numbers(1, 2, 12, 12)}, MatMulKernel)
+
+
+def test_convolutions_by_tiles() -> None:
+    constants = {"w0": numbers(1, 12, 9, 3, 3) * 0.1, "b0": numbers(2, 12), "w1": numbers(3, 9, 12, 3, 3) * 0.1}
+    nodes = [
+        node("Conv", ["x", "w0", "b0"], ["a"], pads=[1, 1, 1, 1]),
+        node("Relu", ["a"], ["r"]),
+        node("Conv", ["r", "w1"], ["b"], pads=[1, 1, 1, 1]),
+        node("Add", ["b", "x"], ["y"]),
+    ]
+    content = model(nodes, {"x": (1, 9, 11, 13)}, constants)
+    feeds = {"x": numbers(0, 1, 9, 11, 13)}
+    check(content, feeds, WinogradKernel)
+    feeds["x"][0, 2, 3, 3] = np.nan
+    check(content, feeds, WinogradKernel)
 
 
 def test_convolutions_and_pools() -> None:

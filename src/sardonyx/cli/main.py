@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 import sardonyx
-from sardonyx.cli import bench, cache, check, convert, explain, inspect_model, ops, run
+from sardonyx.cli import bench, cache, check, convert, explain, generate, inspect_model, ops, run
 from sardonyx.cli.usage import UsageError
 
 PIPE_CLOSED = 141
@@ -30,7 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"sardonyx {sardonyx.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (run, inspect_model, check, explain, convert, bench, ops, cache):
+    for module in (run, inspect_model, check, explain, convert, generate, bench, ops, cache):
         module.add_command(commands, shared)
     return parser
 

@@ -139,7 +139,7 @@ class NativeModel:
             if names == self._names:
                 if self._fast is not None and control.on_node is None:
                     control.stop_if_asked()
-                    return self._fast.run_checked(feeds, control.targets)
+                    return self._fast.run_checked(feeds, control.targets, control.shared)
                 special = self._specialised(feeds)
                 if special is not None:
                     return special.run(feeds, fetches, control)

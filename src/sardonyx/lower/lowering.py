@@ -306,7 +306,7 @@ class LowerContext:
 
     def _growing(self) -> tuple[list[Any] | dict[Any, Any], ...]:
         made = self.lowered
-        lists = (made.steps, made.groups, made.regions, made.checks, made.equalities, made.faults)
+        lists = (made.steps, made.groups, made.regions, made.checks, made.equalities, made.faults, made.shared)
         return (*lists, self._views, self._made)
 
     def _check_operands(self, step: KernelStep) -> None:

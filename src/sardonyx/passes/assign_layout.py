@@ -34,6 +34,7 @@ from sardonyx.target.target import Target
 
 _LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: they are written out in the code
 _MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every phase of its stride
+EXACT_KEY: Final = "session.exact_convolution"  # "1": no algorithm that rounds otherwise than the plain sum
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
 _USUAL: Final = generic("x86-64-v3")  # until somebody says what code is made for
@@ -45,17 +46,18 @@ class AssignLayout:
     """Convert convolutions and what lies between them to blocks of as many channels as a vector has lanes."""
 
     target: Target = _USUAL  # the pipeline sets it to what code is made for
+    exact: bool = False  # convolutions add up what their definition says (EXACT_KEY)
     name: ClassVar[str] = "AssignLayout"
     ort_names: ClassVar[tuple[str, ...]] = ("NchwcTransformer",)
 
     def run(self, model: Model) -> PassResult:
         """Change the model in place; its types must be inferred."""
-        return assign_layout(model.graph, self.target)
+        return assign_layout(model.graph, self.target, exact=self.exact)
 
 
-def assign_layout(graph: Graph, target: Target) -> PassResult:
+def assign_layout(graph: Graph, target: Target, *, exact: bool = False) -> PassResult:
     """Rewrite a graph and its subgraphs for the vectors of a target."""
-    region = Region(graph, target.lanes)
+    region = Region(graph, target.lanes, exact=exact)
     for node in list(graph.nodes):
         rule = _RULES.get((node.domain, node.op_type))
         if rule is None and _is_elementwise(node):
@@ -66,7 +68,7 @@ def assign_layout(graph: Graph, target: Target) -> PassResult:
     changes, reasons = region.changes, list(region.reasons)
     for node in list(graph.nodes):
         for subgraph in node.subgraphs():
-            inner = assign_layout(subgraph, target)
+            inner = assign_layout(subgraph, target, exact=exact)
             changes += inner.changes
             reasons += inner.reasons
     return PassResult(changes > 0, tuple(reasons), changes)
@@ -136,6 +138,7 @@ def _conv(region: Region, node: Node) -> None:
         domain=DOMAIN,
         block=block,
         plain=1 if few else None,
+        exact=1 if region.exact else None,
         **_attrs(node, _CONV_ATTRS),
     )
     region.replace(node, [made])

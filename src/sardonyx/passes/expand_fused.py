@@ -148,7 +148,7 @@ def _bias_softmax(g: Rewriter, node: Node, facts: None) -> Value:
 class Expansion:
     """What must hold (its finding goes to `body`), and how the parts are put together."""
 
-    body: Callable[[Rewriter, Node, Any], Value]
+    body: Callable[[Rewriter, Node, Any], Value | list[Value | None]]  # of all outputs, None for those nobody reads
     check: Callable[[Rewriter, Node], Any] = lambda g, node: None
 
 
@@ -166,7 +166,10 @@ class ExpandingRule(Rule[Node]):
         return self.expansions[found.op_type].check(g, found)
 
     def rewrite(self, g: Rewriter, found: Node, facts: Any) -> None:
-        g.replace(found.outputs[0], self.expansions[found.op_type].body(g, found, facts))
+        made = self.expansions[found.op_type].body(g, found, facts)
+        for old, new in zip(found.outputs, made if isinstance(made, list) else [made]):
+            if new is not None:
+                g.replace(old, new)
 
 
 _EXPANSIONS: Final[Mapping[str, Expansion]] = {

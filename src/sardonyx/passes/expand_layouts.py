@@ -22,7 +22,6 @@ import numpy as np
 from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.expand_fused import (
     Activation,
-    ExpandFused,
     ExpandingRule,
     Expansion,
     activation_of,
@@ -87,7 +86,8 @@ def _pool(g: Rewriter, node: Node, facts: None) -> Value:
     return g.op(node.op_type, node.inputs[0], **{key: attr.value for key, attr in node.attrs.items()})
 
 
-def _transposed(g: Rewriter, x: Value, *, to_last: bool) -> Value:
+def transposed(g: Rewriter, x: Value, *, to_last: bool) -> Value:
+    """A value with its channels last, or first again."""
     assert x.shape is not None
     spatial = list(range(2, len(x.shape))) if to_last else list(range(1, len(x.shape) - 1))
     return g.op("Transpose", x, perm=[0, *spatial, 1] if to_last else [0, len(x.shape) - 1, *spatial])
@@ -101,7 +101,7 @@ def _check_rank(g: Rewriter, node: Node) -> Any:
 def _reorder_input(g: Rewriter, node: Node, facts: None) -> Value:
     x = node.inputs[0]
     assert x is not None
-    return _transposed(g, x, to_last=False) if node.attr("channels_last", 0) else g.op("Identity", x)
+    return transposed(g, x, to_last=False) if node.attr("channels_last", 0) else g.op("Identity", x)
 
 
 def _check_reorder_output(g: Rewriter, node: Node) -> Any:
@@ -119,7 +119,7 @@ def _reorder_output(g: Rewriter, node: Node, is_cut: bool) -> Value:
         ends = (g.constant(np.array([number], np.int64), "channels") for number in (0, node.attr("channels"), 1))
         x = g.op("Slice", x, *ends)
     if node.attr("channels_last", 0):
-        return _transposed(g, x, to_last=True)
+        return transposed(g, x, to_last=True)
     return x if is_cut else g.op("Identity", x)
 
 
@@ -183,15 +183,15 @@ def _channels_last(g: Rewriter, node: Node, activation: Activation) -> Value:
     z = others.pop(2) if node.domain == MICROSOFT and len(others) > 2 else None
     if node.op_type == "NhwcConv":
         assert others[0] is not None
-        others[0] = _transposed(g, others[0], to_last=False)
+        others[0] = transposed(g, others[0], to_last=False)
     operator = "Conv" if node.domain == MICROSOFT else node.op_type
     attrs = {key: attr.value for key, attr in node.attrs.items() if key not in _PARAMETERS}
     while others and others[-1] is None:
         others.pop()
-    result = g.op(operator, _transposed(g, x, to_last=False), *others, **attrs)
+    result = g.op(operator, transposed(g, x, to_last=False), *others, **attrs)
     if z is not None:
-        result = g.op("Add", result, _transposed(g, z, to_last=False))
-    return _transposed(g, activation.apply(g, result), to_last=True)
+        result = g.op("Add", result, transposed(g, z, to_last=False))
+    return transposed(g, activation.apply(g, result), to_last=True)
 
 
 _CHANNELS_LAST: Final[Mapping[str, Expansion]] = dict.fromkeys(
@@ -211,8 +211,3 @@ class ExpandChannelsLast(ExpandingRule):
     roots: ClassVar[frozenset[str]] = frozenset(_CHANNELS_LAST)
     domains: ClassVar[frozenset[str]] = frozenset((NHWC, MICROSOFT))
     expansions: ClassVar[Mapping[str, Expansion]] = _CHANNELS_LAST
-
-
-def is_expanded(domain: str, name: str) -> bool:
-    """Whether nodes of an operator become nodes of others before anything is compiled."""
-    return any(domain in rule.domains and name in rule.roots for rule in (ExpandFused, ExpandBlocked, ExpandChannelsLast))

@@ -50,7 +50,7 @@ class FoldConstants:
         reasons: list[str] = []
         for graph in g.graphs():
             for node in graph.nodes:
-                if node.op_type == "If" and node.domain == ONNX_DOMAIN and _inline_branch(g.at(node), node):
+                if node.op_type == "If" and node.domain == ONNX_DOMAIN and inline_branch(g.at(node), node):
                     changes += 1
                     continue
                 results = self._results(g, node, budget)
@@ -192,7 +192,7 @@ def _is_plain(attribute: object) -> bool:
     return attribute is None or isinstance(attribute, (bool, int, float, str, bytes))
 
 
-def _inline_branch(g: Rewriter, node: Node) -> bool:
+def inline_branch(g: Rewriter, node: Node) -> bool:
     """Put the nodes of the branch that is taken in the place of an If whose condition is known."""
     condition = g.number(node.inputs[0])
     if condition is None:

@@ -33,6 +33,7 @@ class Region:
 
     graph: Graph
     block: int
+    exact: bool = False  # convolutions add up what their definition says
     known: dict[Value, Blocked] = field(default_factory=dict)  # plain value -> the same in blocks
     reasons: list[str] = field(default_factory=list)
     changes: int = 0  # nodes that were replaced

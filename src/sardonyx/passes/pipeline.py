@@ -22,10 +22,12 @@ from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_channels_last import AssignChannelsLast
-from sardonyx.passes.assign_layout import AssignLayout
+from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
-from sardonyx.passes.expand_fused import ExpandFused
+from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
+from sardonyx.passes.expand_layers import ExpandLayers
 from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
+from sardonyx.passes.expand_quantized import ExpandQuantized
 from sardonyx.passes.expand_updates import ExpandUpdates
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
@@ -58,15 +60,19 @@ KEEP_QDQ_KEY: Final = "session.disable_quant_qdq"  # "1": what is quantized and 
 
 QDQ_PASSES: Final = "QDQSelectorActionTransformer"  # ONNX Runtime's name for all passes that make integers of such pairs
 
+_EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their patterns know the parts
+    ExpandFused(),
+    ExpandLayers(),
+    ExpandQuantized(),
+    ExpandBlocked(),
+    ExpandChannelsLast(),
+    ExpandUpdates(),
+)
 _PREPARE: Final[tuple[Optimization, ...]] = (
     FoldShapeValues(),  # sets the types all others rely on; they keep them up to date
 )
 _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),  # no time for what nobody needs
-    ExpandFused(),  # before all patterns: they know the parts
-    ExpandBlocked(),
-    ExpandChannelsLast(),
-    ExpandUpdates(),
     RemoveIdentity(),  # nodes that hide others from patterns
     RemoveDropout(),
     CaptureInvariants(),  # constants that loops carry are literal operands, too
@@ -121,10 +127,15 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     AssignLayout(),  # last: the patterns above know standard convolutions
 )
 
-BASIC: Final = (*_PREPARE, *_SIMPLIFY)
+BASIC: Final = (*_EXPAND, *_PREPARE, *_SIMPLIFY)
 EXTENDED: Final = (*BASIC, *_FUSE)
 LAYOUT: Final = (*EXTENDED, *_LAYOUT)
 ALL: Final = LAYOUT
+
+
+def is_expanded(domain: str, name: str) -> bool:
+    """Whether nodes of an operator become nodes of others before anything is compiled."""
+    return any(isinstance(each, ExpandingRule) and domain in each.domains and name in each.roots for each in _EXPAND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +149,7 @@ class Stage:
 
 
 _STAGES: Final = (
+    Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _EXPAND, 1),
     Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _PREPARE, 1),
     Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _SIMPLIFY, 4),
     Stage(GraphOptimizationLevel.ORT_ENABLE_EXTENDED, _FUSE, 3),
@@ -210,7 +222,7 @@ def stages_for(options: CompileOptions, target: Target | None = None) -> tuple[S
 def _configured(pass_: Optimization, options: CompileOptions, target: Target | None) -> Optimization:
     """The pass with those of its fields set that options or target decide."""
     if isinstance(pass_, AssignLayout) and target is not None:
-        return replace(pass_, target=target)
+        return replace(pass_, target=target, exact=_number(options, EXACT_KEY, "0", range(2), "0 or 1") == 1)
     if isinstance(pass_, FormBlockProducts):
         level = _number(options, LEVEL_KEY, str(pass_.level), range(5), "0 to 4")
         block = _number(

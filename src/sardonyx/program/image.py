@@ -31,6 +31,7 @@ TABLES: Final = {  # name -> columns
     "fault_buffers": 1,
     "checks": 2,  # dim that must be 1 or equal to the other dim
     "equalities": 2,  # dims that must be equal
+    "shared": 2,  # buffers of an input and of an output that may be the same memory (see `lower.attention.cache`)
     "bindings": 3,  # symbol, the input and the axis its value is read from
 }
 _NUMPY: Final = {  # element types that NumPy has, by short name
@@ -80,6 +81,7 @@ class ProgramImage:
     fault_buffers: Array
     checks: Array
     equalities: Array
+    shared: Array
     bindings: Array
 
     def __init__(

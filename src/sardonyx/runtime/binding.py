@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -141,19 +142,32 @@ class IOBinding:
         """The names of the outputs, in the order they were bound."""
         return list(self._targets)
 
-    def direct_targets(self) -> list[Array | None]:
-        """For each output the bound memory, if it can be written while inputs are still being read; None if not."""
-        taken = [value.value for value in self._inputs.values() if value.is_tensor()]
+    def direct_targets(self) -> tuple[list[Array | None], dict[int, str]]:
+        """For each output the bound memory, if it can be written while inputs are still being read; None if not.
+
+        Memory that is exactly that of one input is given, too, with the name of the input by the position of the output: programs
+        may be able to work there in place.
+        """
+        given = [(name, value.value) for name, value in self._inputs.items() if value.is_tensor()]
+        reading = _Spans((_span(array), name) for name, array in given if array.size and array.dtype != object)
+        written: list[tuple[int, int]] = []
         targets: list[Array | None] = []
-        for target in self._targets.values():
+        shared: dict[int, str] = {}
+        for position, target in enumerate(self._targets.values()):
             memory = target.value if target is not None and target.is_tensor() else None
             if memory is None or not (memory.flags.carray and memory.dtype != object):  # in C order, aligned, writable
                 targets.append(None)
                 continue
-            is_free = not any(np.may_share_memory(memory, other) for other in taken)
-            taken.append(memory)
-            targets.append(memory if is_free else None)
-        return targets
+            span = _span(memory)
+            at = bisect_left(written, span)
+            is_free = (at == 0 or written[at - 1][1] <= span[0]) and (at == len(written) or span[1] <= written[at][0])
+            read = reading.touching(span)
+            if is_free and read:  # exactly one input lies there, and nothing else
+                shared[position] = read
+            targets.append(memory if is_free and read != "" else None)
+            if is_free:
+                written.insert(at, span)
+        return targets, shared
 
     def accept(self, results: Sequence[OrtValue]) -> None:
         """Put the results of a run where the outputs were bound to."""
@@ -163,6 +177,37 @@ class IOBinding:
                 _write(name, target, result)
             accepted.append(result if target is None else target)
         self._results = accepted
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """The first address of an array's memory, and the one behind it."""
+    start = int(array.ctypes.data)
+    if array.flags.c_contiguous:
+        return start, start + array.nbytes
+    reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides)]
+    return start + sum(min(each, 0) for each in reach), start + sum(max(each, 0) for each in reach) + array.itemsize
+
+
+class _Spans:
+    """Pieces of memory by address; those that overlap are one."""
+
+    def __init__(self, spans: Iterable[tuple[tuple[int, int], str]]) -> None:
+        self._starts: list[int] = []
+        self._found: list[tuple[int, str]] = []  # its end, and the name of the only piece in it
+        for (start, end), name in sorted(spans):
+            if self._found and start < self._found[-1][0]:
+                self._found[-1] = (max(end, self._found[-1][0]), "")
+            else:
+                self._starts.append(start)
+                self._found.append((end, name))
+
+    def touching(self, span: tuple[int, int]) -> str | None:
+        """The name of the piece that lies exactly here; "" if it is another or there are several, None if there is none."""
+        at = bisect_left(self._starts, span[1]) - 1
+        if at < 0 or self._found[at][0] <= span[0] or span[0] == span[1]:
+            return None
+        end, name = self._found[at]
+        return name if (self._starts[at], end) == span else ""
 
 
 def _at(device: str | OrtDevice, device_id: int, element_type: Any, shape: Sequence[int], address: int) -> OrtValue:

@@ -92,6 +92,10 @@ class Executable:
         rows = [(slot, positions[buffer], dim) for slot, buffer, dim in image.address_slots.tolist() if buffer in positions]
         # Where the addresses of inputs and outputs stand in the table: slot, number of the value, the offset's dim.
         self._entries = np.array(rows, np.int64).reshape(-1, BIND_ENTRIES)
+        inputs = {port.buffer: port.name for port in image.inputs}
+        outputs = {port.buffer: position for position, port in enumerate(image.outputs)}
+        # Inputs, by name, and outputs, by position, that may be the same memory.
+        self._in_place = {(inputs[read], outputs[written]) for read, written in image.shared.tolist()}
         self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
         self._free: list[RunContext] = []
 
@@ -131,12 +135,18 @@ class Executable:
         except (SizeConflict, MemoryError, OverflowError):
             return None  # the full path says what is wrong
 
-    def run_checked(self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = ()) -> list[Any]:
+    def run_checked(
+        self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = (), shared: Mapping[int, str] | None = None
+    ) -> list[Any]:
         """The outputs for feeds whose types and shapes fit the model; later runs of the same shapes take the fast path.
 
         `targets` are arrays that outputs are written to, if type and shape are theirs; whoever gives one has made sure that it is
-        in C order and shares no memory with feeds or other targets.
+        in C order and shares no memory with feeds or other targets. `shared` names those, by position, that are the memory of the
+        feed of a name: they are written if the program appends to that feed in place.
         """
+        if shared:
+            refused = [position for position, name in shared.items() if (name, position) not in self._in_place]
+            targets = [None if position in refused else target for position, target in enumerate(targets)]
         arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self._declared]
         results = self._launch(arrays, targets)
         self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)]

@@ -6,8 +6,9 @@ Feeds and constants enter as read-only arrays. Whatever leaves a program and is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from sardonyx import errors
 
 if TYPE_CHECKING:
     from sardonyx.runtime.executor import NodeTiming
+
+NOTHING_SHARED: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 def never() -> bool:
@@ -25,18 +28,21 @@ def never() -> bool:
 class RunControl:
     """How a run can be watched and stopped from outside."""
 
-    __slots__ = ("on_node", "targets", "terminate")
+    __slots__ = ("on_node", "shared", "targets", "terminate")
 
     def __init__(
         self,
         terminate: Callable[[], bool] = never,
         on_node: Callable[[NodeTiming], None] | None = None,
         targets: Sequence[np.ndarray[Any, Any] | None] = (),
+        shared: Mapping[int, str] = NOTHING_SHARED,
     ) -> None:
         self.terminate = terminate  # asked before each node
         self.on_node = on_node  # told after each node of the top-level graph and of bodies
         # For each fetched value the array it shall be written to, if that can be done without a copy; None: one of its own.
         self.targets = targets
+        # Targets, by position, that are the memory of the feed of that name: for programs that say they append to it in place.
+        self.shared = shared
 
     def stop_if_asked(self, before: str = "") -> None:
         """Raise Fail if somebody wants the run to end; `before` names the node that would come next."""

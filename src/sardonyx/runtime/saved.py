@@ -282,7 +282,9 @@ class SavedProgram:
 
 def _run(program: Executable, feeds: Mapping[str, Any], control: RunControl | None) -> list[Any]:
     if program.takes_arrays:
-        return program.run_checked(feeds, () if control is None else control.targets)
+        if control is None:
+            return program.run_checked(feeds)
+        return program.run_checked(feeds, control.targets, control.shared)
     with importing:
         from sardonyx.runtime.runs import RunControl  # lazy: most programs never come back to Python
         from sardonyx.runtime.segment_runner import run_named  # lazy: the same

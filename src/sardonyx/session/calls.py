@@ -11,7 +11,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.options import RunOptions
 from sardonyx.runtime.feeds import FeedReader, present
 from sardonyx.runtime.profile import Profiler
-from sardonyx.runtime.runs import RunControl
+from sardonyx.runtime.runs import NOTHING_SHARED, RunControl
 from sardonyx.runtime.values import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
@@ -58,10 +58,11 @@ class Caller:
         feed: Mapping[str, OrtValue],
         run_options: RunOptions | None,
         targets: Sequence[Array | None] = (),
+        shared: Mapping[int, str] = NOTHING_SHARED,
     ) -> list[OrtValue]:
-        """The named values as OrtValues, in the memory of `targets` where that can be had."""
+        """The named values as OrtValues, in the memory of `targets` where that can be had (see `RunControl`)."""
         fetches = self.fetches(output_names)
-        results = self._compute(fetches, feed, run_options, targets)
+        results = self._compute(fetches, feed, run_options, targets, shared)
         types = [self._output_types.get(name) for name in fetches]
         return [OrtValue.of(present(value, type), type) for value, type in zip(results, types)]
 
@@ -83,8 +84,8 @@ class Caller:
         try:
             if not binding.fetches:
                 raise errors.InvalidArgument("At least one output should be requested.")
-            targets = () if self._shares_weights else binding.direct_targets()
-            binding.accept(self.run_ort_values(binding.fetches, binding.feeds, run_options, targets))
+            targets, shared = ((), NOTHING_SHARED) if self._shares_weights else binding.direct_targets()
+            binding.accept(self.run_ort_values(binding.fetches, binding.feeds, run_options, targets, shared))
         except errors.InvalidArgument as error:
             raise errors.Fail(f"Error in execution: {error.message}", hint=error.hint) from error
 
@@ -118,6 +119,7 @@ class Caller:
         feed: Mapping[str, Any],
         run_options: RunOptions | None,
         targets: Sequence[Array | None] = (),
+        shared: Mapping[int, str] = NOTHING_SHARED,
     ) -> list[Any]:
         shrinking = not self._keeps_memory
         if run_options is None:
@@ -135,14 +137,14 @@ class Caller:
         else:
             raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
         if targets:
-            control = RunControl(control.terminate, targets=targets)
+            control = RunControl(control.terminate, targets=targets, shared=shared)
         values = self.feeds.read(feed)
         profiler = self._profiler
         try:
             if profiler is None:
                 return self._program.run(values, fetches, control)
             with profiler.span("model_run"):
-                watched = RunControl(control.terminate, profiler.on_node, control.targets)
+                watched = RunControl(control.terminate, profiler.on_node, control.targets, control.shared)
                 return self._program.run(values, fetches, watched)
         except errors.SardonyxError as error:
             self.feeds.explain(error, values)

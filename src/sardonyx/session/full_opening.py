@@ -22,6 +22,7 @@ from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
 from sardonyx.options import EXTERNAL_FOLDER_KEY, LOAD_FORMAT_KEY, SHARE_PACKING_KEY, SessionOptions
+from sardonyx.passes.prepare_decoder import prepare_decoder
 from sardonyx.passes.runtime_optimisations import replay_optimisations
 from sardonyx.plan.native import constant_keys
 from sardonyx.program.constants import by_content, by_identity
@@ -60,6 +61,7 @@ def open_fully(
     is_extended = options.graph_optimization_level > GraphOptimizationLevel.ORT_ENABLE_BASIC
     if is_extended and options.config_entries.get(_REPLAY) == "1":
         replay_optimisations(model, model.saved_optimisations)
+    prepare_decoder(model, options.config_entries)
     opening.stop_if_cancelled()
     metadata = ModelMetadata.of(model)
     declared = {value.name: value.type for value in model.graph.outputs}

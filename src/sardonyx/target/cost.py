@@ -7,11 +7,17 @@ AVX2; `tools/calibrate_costs.py` puts estimates beside measurements.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from sardonyx.ir.dims import Dim
     from sardonyx.target.target import Target
+
+# Vector operations of Winograd's transforms, by the side of a tile: loads and stores count as well.
+_INPUT_TRANSFORM: Final = {2: 64, 4: 264}
+_OUTPUT_TRANSFORM: Final = {2: 48, 4: 180}
+_SHARED_CACHE_BYTES_PER_NS: Final = 40  # of one core
+_MEMORY_BYTES_PER_NS: Final = 12
 
 
 def loop(elements: Dim, operations: int, moved: int) -> Dim:
@@ -57,6 +63,21 @@ def dot(products: Dim, *, double: bool) -> Dim:
 def conv(flops: Dim, target: Target) -> Dim:
     """A convolution in the blocked layout."""
     return flops // target.flops_per_ns
+
+
+def winograd(tiles: Dim, inputs: int, outputs: int, tile: int, target: Target) -> Dim:
+    """Winograd's convolution by tiles of so many results a side: products, and both transforms (see `kernel.conv.winograd`)."""
+    elements = (tile + 2) ** 2
+    products = elements * inputs * outputs
+    transforms = _INPUT_TRANSFORM[tile] * inputs + _OUTPUT_TRANSFORM[tile] * outputs
+    return tiles * (2 * (products + transforms)) // target.flops_per_ns
+
+
+def weights(size: int, target: Target) -> int:
+    """Weights of so many bytes that are read once, where every core of the machine does so: from a cache, or from memory."""
+    if size <= target.caches.l2 // 2:
+        return 0
+    return size // (_SHARED_CACHE_BYTES_PER_NS if size <= target.caches.l3 // 8 else _MEMORY_BYTES_PER_NS)
 
 
 def window(vectors: Dim, terms: int) -> Dim:

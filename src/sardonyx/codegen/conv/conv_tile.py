@@ -116,6 +116,7 @@ class Counter:
             indices.append(function.let(f"urem i64 {rest}, {size}", "i"))
             rest = function.let(f"udiv i64 {rest}, {size}", "i")
         self._loop = function.loop("%begin", "%end", carry=[("i64", index) for index in (*indices, rest)])
+        self.index = self._loop.index  # of the unit
         self.indices = self._loop.carry  # one more than there are sizes: the outermost axis
 
     def end(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from sardonyx.formats.program.container import ANY, COUNT, Schema
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 TABLES: Final[Schema] = {
     # key, nodes of the model, entries of the argument table, buffers, entries of a fault record, the driver's code, whether its
@@ -42,6 +42,7 @@ TABLES: Final[Schema] = {
     "worker": (45, ("buffer",)),
     "state": (46, ("buffer", "dim", COUNT)),
     "states": (47, ("text", "text")),  # for each row of `state`: what it holds, element type
+    "shared": (48, ("buffer", "buffer")),  # of an input and an output that may be the same memory
     # Code and constants
     "objects": (50, (COUNT, COUNT)),  # span of the record's bytes
     # buffer, element type, span of `constant_shapes`, key in a weight store, position among the contents, bytes, checksum
@@ -103,7 +104,7 @@ SEGMENT_TABLES: Final[Schema] = {
 
 IMAGE_TABLES: Final = (
     "dim_slots", "work_slots", "address_slots", "arena", "worker", "state", "late", "fault_buffers", "checks",
-    "equalities", "bindings",
+    "equalities", "shared", "bindings",
 )  # fmt: skip
 INPUT, OUTPUT = 0, 1  # directions of ports
 NATIVE, SIZES, CALL = range(3)  # kinds of segments

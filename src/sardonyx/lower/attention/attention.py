@@ -57,7 +57,7 @@ class Attend:
 def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
     """The steps of an attention. Where the number of queries is known at run time only, they are there in two forms."""
     kind = compute_type(given.q.buffer.dtype.name)
-    q, v = (_consecutive(ctx, view, kind, group) for view in (given.q, given.v))
+    q, v = (consecutive(ctx, view, kind, group) for view in (given.q, given.v))
     batch, heads, queries, size = q.shape
     key_heads, total = given.k.shape[1], given.k.shape[2]
     for found, wanted in (
@@ -73,7 +73,7 @@ def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
     if many != 0:
         _step(ctx, group, given, q, _packed(ctx, group, given.k, kind, many), v, target, kind, many)
     if many != 1:
-        _step(ctx, group, given, q, _consecutive(ctx, given.k, kind, group), v, target, kind, 1 - many)
+        _step(ctx, group, given, q, consecutive(ctx, given.k, kind, group), v, target, kind, 1 - many)
     if target is not result:
         convert(ctx, group, target, result)
 
@@ -183,7 +183,7 @@ def _inner(stride: Dim) -> Inner:
     return "unit" if stride == 1 else "zero" if stride == 0 else "any"
 
 
-def _consecutive(ctx: LowerContext, view: View, kind: str, group: Group) -> View:
+def consecutive(ctx: LowerContext, view: View, kind: str, group: Group) -> View:
     """The view in the computing type, consecutive along its last axis."""
     if view.buffer.dtype.name == kind and (view.strides[-1] == 1 or view.shape[-1] == 1):
         return view

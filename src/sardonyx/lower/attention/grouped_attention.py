@@ -15,14 +15,14 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_min
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import Expr, const, index, load, select
+from sardonyx.kernel.expr import const, index, load, select
 from sardonyx.lower.attention.attention import Attend, attend, input_at, softcapped, split_heads, used_outputs
+from sardonyx.lower.attention.cache import append
 from sardonyx.lower.attention.contrib_attention import MICROSOFT, only_f32
 from sardonyx.lower.attention.rotary import angles_at, rotate
 from sardonyx.lower.groups import Group
-from sardonyx.lower.indexing.index_loops import index_tensor, indexed_loop
-from sardonyx.lower.indexing.indexing import FAR_AWAY, IndexOperand, index_step, take
-from sardonyx.lower.loop_builder import loop_step
+from sardonyx.lower.indexing.index_loops import index_tensor
+from sardonyx.lower.indexing.indexing import FAR_AWAY, take
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, View
@@ -155,37 +155,15 @@ class _Grouped:
         return target
 
     def _cached(self, past: Value | None, new: View, present: Value | None, first_positions: View) -> View:
-        """All keys (or values) so far: those of the past, the new ones behind them, then zeros."""
+        """All keys (or values) so far: those of the past, the new ones behind them, then zeros (unless it is one buffer)."""
         ctx = self.ctx
         if past is None:
             if present is not None:
                 ctx.set_view(present, new)
             return new
-        before = ctx.view(past)
-        held = before.shape[2]
-        for axis in (0, 1, 3):
-            ctx.check_equal(before.shape[axis], new.shape[axis])
         shape: tuple[Dim, ...] = (*new.shape[:2], ctx.shape(self.node.outputs[1])[2], new.shape[3])
         target = ctx.output(present) if present is not None else ctx.scratch(new.buffer.dtype, shape, "present")
-        start = View(first_positions.buffer, (self.batch, 1, 1, 1), (1, 0, 0, 0), first_positions.offset)
-        kept = select(index(2) < load(1, "i64"), load(0, "f32"), const(0.0, "f32"))
-        part = ctx.part(target, 2, 0, held)
-        indexed_loop(ctx, part.shape, [before, start], part, kept, "past")
-        if shape[2] != held:
-            beyond = ctx.part(target, 2, held, shape[2] - held)
-            zero: list[tuple[int, Expr]] = [(0, const(0.0, "f32"))]
-            ctx.step(loop_step(beyond.shape, [beyond], ["f32"], zero, target=ctx.target, label="zeros", nodes=("zeros",)))
-        rows = index_tensor(
-            ctx,
-            (self.batch, self.queries),
-            [View(first_positions.buffer, (self.batch, 1), (1, 0), first_positions.offset)],
-            load(0, "i64") + index(1),
-            "rows",
-        )
-        index_operand = IndexOperand(rows, (rows.strides[0], 0, 1, 0), shape[2], target.strides[2])
-        fault = self._fault()
-        far = (target, (target.strides[0], target.strides[1], 0, target.strides[3]))
-        index_step(ctx, "scatter", new.shape, (new, new.strides), far, [index_operand], fault, label="append")
+        append(ctx, self.group, past, new, target, first_positions)
         return target
 
     def _attend(self, q: View, keys: View, values: View, first_positions: View) -> None:

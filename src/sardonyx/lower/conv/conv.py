@@ -1,7 +1,7 @@
 """Convolutions as steps.
 
 In the blocked layout a convolution is one step whose epilogue holds the elementwise nodes that follow; the algorithm is chosen
-by `choose_algorithm`. A plain Conv (one the layout pass left alone) is brought into blocks and back around the same kernels.
+by `conv_choice`. A plain Conv (one the layout pass left alone) is brought into blocks and back around the same kernels.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
+from sardonyx.lower.conv.conv_choice import choose_algorithm
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
+from sardonyx.lower.conv.winograd import lower_winograd
 from sardonyx.lower.derived import as_float32, is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
@@ -30,9 +32,7 @@ from sardonyx.lower.registry import template
 from sardonyx.ops.indexing.layout import DOMAIN, fits_blocks
 from sardonyx.program.steps import View
 
-_LANE_SUM: Final = 10  # operations that add up the lanes of a vector
-_NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels instead
-_LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the code
+_TILES: Final[dict[Algorithm, int]] = {"winograd2": 2, "winograd4": 4}
 _KINDS: Final = ("f32", "f16", "bf16")  # half-precision floats are computed in float32
 
 
@@ -116,20 +116,6 @@ def convert(ctx: LowerContext, source: View, target: View) -> None:
     ctx.step(loop_step(target.shape, [source, target], kinds, stores, target=ctx.target, label="convert", nodes=("convert",)))
 
 
-def choose_algorithm(weights: Weights, geometry: Geometry, block: int, plain: bool) -> Algorithm:
-    """How a convolution is computed, by a simple count of vector operations for a pixel."""
-    if plain:
-        return "plain"
-    if weights.groups > 1 and weights.inputs == weights.outputs and block % weights.inputs == 0 and weights.inputs < block:
-        return "lanes"
-    if weights.groups > 1 or geometry.kernel[2] > _LONGEST_NARROW_ROW:
-        return "direct"
-    blocks = ceildiv_int(2 * weights.outputs, block) / 2
-    wide = blocks * weights.inputs * geometry.taps
-    narrow = weights.outputs * (ceildiv_int(weights.inputs, block) * geometry.taps + _LANE_SUM)
-    return "narrow" if weights.outputs <= _NARROW_OUTPUTS and narrow < wide else "direct"
-
-
 def _accepts_blocked(node: Node) -> str:
     """Why a BlockedConv has no kernel, or ""."""
     reason = accepts_conv(node)
@@ -174,7 +160,11 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
     )
     if not plain:
         task = _column_as_row(task)
-    task.lower(choose_algorithm(task.weights, task.geometry, task.block, plain))
+    algorithm = choose_algorithm(task, plain=plain, exact=bool(attrs.get("exact")))
+    if algorithm in _TILES:
+        lower_winograd(task, _TILES[algorithm])
+    else:
+        task.lower(algorithm)
 
 
 def _column_as_row(task: Task) -> Task:

@@ -25,7 +25,7 @@ from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.target import Target
 
-Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow"]
+Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4"]
 
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
 _ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
@@ -140,7 +140,7 @@ class Task(Blocks):
     # Kernels
 
     def _direct(self) -> None:
-        x = self._blocked_input()
+        x = self.blocked_input()
         geometry, operand_strides, strides = self.geometry, self.operand_strides, x.strides
         if geometry.pointwise and self._one_row(geometry, [strides, *operand_strides]):
             geometry = flattened(geometry)
@@ -155,7 +155,7 @@ class Task(Blocks):
             block=block,
             vectors=tile.vectors,
             last_vectors=blocks % tile.vectors or tile.vectors,
-            last_lanes=self._last_lanes(tile),
+            last_lanes=self.last_lanes(tile),
             pixels=tile.pixels,
             last_pixels=geometry.out[2] % tile.pixels if isinstance(geometry.out[2], int) else None,
             stride=geometry.stride[2],
@@ -168,7 +168,7 @@ class Task(Blocks):
             ahead=self._ahead(geometry, tile),
             epilogue=self.epilogue.for_kernel([own[-1] for own in operand_strides]),
         )
-        sets = self._sets(tile)
+        sets = self.sets(tile)
         packed = self._packed(sets, block)
         channels = (strides[0], strides[1] * ceildiv_int(weights.inputs, block), strides[1])
         self._conv_step(kernel, tile, geometry, operand_strides, packed, x, (*channels, strides[2], strides[3]), iterations)
@@ -186,7 +186,7 @@ class Task(Blocks):
             block=block,
             vectors=tile.vectors,
             last_vectors=blocks % tile.vectors or tile.vectors,
-            last_lanes=self._last_lanes(tile),
+            last_lanes=self.last_lanes(tile),
             pixels=tile.pixels,
             last_pixels=geometry.out[2] % tile.pixels if isinstance(geometry.out[2], int) else None,
             stride=geometry.stride[2],
@@ -199,7 +199,7 @@ class Task(Blocks):
             ahead=0,
             epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
         )
-        sets = self._sets(tile)
+        sets = self.sets(tile)
         packed = self._packed(sets, 0)
         strides = (x.strides[0], x.strides[1] * weights.inputs, x.strides[1], x.strides[2], x.strides[3])
         inner = replace(geometry, pads_begin=(*geometry.pads_begin[:2], 0))
@@ -208,13 +208,13 @@ class Task(Blocks):
     def _lanes(self) -> None:
         """Depthwise, or groups that fit a block: lanes stay apart."""
         weights, geometry, block = self.weights, self.geometry, self.block
-        x = self._blocked_input()
+        x = self.blocked_input()
         channels = weights.groups * weights.outputs
         blocks = -(-channels // block)
         kernel = window_kernel(self, "depthwise", weights.inputs)
         shape = (blocks, geometry.taps, weights.inputs, block)
         packed = self.ctx.packed(conv_weights.pack_lanes, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
-        bias = self._bias(1, channels)
+        bias = self.bias(1, channels)
         window_step(self, kernel, x, packed, bias, blocks)
 
     def _narrow(self) -> None:
@@ -235,7 +235,7 @@ class Task(Blocks):
         )
         shape = (ceildiv_int(weights.inputs, block), geometry.taps, weights.outputs, block)
         packed = self.ctx.packed(conv_weights.pack_narrow, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
-        window_step(self, kernel, self._blocked_input(), packed, self._bias(1, weights.outputs), iterations, 1)
+        window_step(self, kernel, self.blocked_input(), packed, self.bias(1, weights.outputs), iterations, 1)
 
     # Parts of the steps
 
@@ -259,7 +259,7 @@ class Task(Blocks):
         chunk = max(_UNIT_CYCLES // (cycles * tile.pixels), 1) * tile.pixels
         chunks = ceildiv(columns, chunk)
         batch = x.shape[0]
-        bias = self._bias(weights.groups, weights.outputs)
+        bias = self.bias(weights.groups, weights.outputs)
         arguments = kernel.arguments.entries(
             x=Address(x.buffer, x.offset * 4),
             w=Address(packed.buffer),
@@ -307,7 +307,8 @@ class Task(Blocks):
         shape = (weights.groups * sets.count, self.geometry.taps * weights.inputs * sets.width)
         return self.ctx.packed(transform, sources, *parameters, dtype=dtypes.FLOAT32, shape=shape)
 
-    def _bias(self, groups: int, outputs: int) -> View:
+    def bias(self, groups: int, outputs: int) -> View:
+        """The bias of every lane."""
         bias, block = self.weights.bias, self.block
         blocks = -(-outputs // block)
         if bias is not None and not is_fixed(bias):
@@ -318,24 +319,24 @@ class Task(Blocks):
         shape = (groups * blocks * block,)
         return self.ctx.packed(conv_weights.pack_bias, (bias,), groups, outputs, block, dtype=dtypes.FLOAT32, shape=shape)
 
-    def _blocked_input(self) -> View:
+    def blocked_input(self) -> View:
         """x with three spatial axes, its lanes and columns without gaps."""
         return dense_blocks(self.ctx, self.x)
 
     def _dense(self, operand_strides: list[tuple[Dim, ...]]) -> bool:
         return all(operand_strides[number][4] == self.block for number in self.epilogue.written)
 
-    def _last_lanes(self, tile: ConvTile) -> int:
+    def last_lanes(self, tile: ConvTile) -> int:
         """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
         left = self.weights.outputs % self.block
         halves = tile.vectors == 1 and self.ctx.target.has_faster_half_vectors and 0 < left <= self.block // 2
         return self.block // 2 if halves else self.block
 
-    def _sets(self, tile: ConvTile) -> conv_weights.Sets:
+    def sets(self, tile: ConvTile) -> conv_weights.Sets:
         """How the output channels of a group are divided."""
         blocks = ceildiv_int(self.weights.outputs, self.block)
         last = (blocks % tile.vectors or tile.vectors) * self.block
-        lanes = self._last_lanes(tile)
+        lanes = self.last_lanes(tile)
         return conv_weights.Sets(
             ceildiv_int(blocks, tile.vectors), tile.vectors * self.block, last if lanes == self.block else lanes
         )

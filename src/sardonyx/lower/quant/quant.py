@@ -7,7 +7,7 @@ which elementwise nodes may follow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
@@ -22,6 +22,8 @@ from sardonyx.lower.registry import elementwise, template
 from sardonyx.lower.views import with_axes
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import View, element_count
+
+MICROSOFT: Final = "com.microsoft"
 
 
 def quantized(x: Expr, scale: Expr, zero_point: Expr | None, out: str) -> Expr:
@@ -78,11 +80,13 @@ def _has_one_scale(node: Node) -> bool:
     return _is_plain(node) and all(shape is not None and len(shape) <= rank and set(shape) <= {1} for shape in shapes)
 
 
+@elementwise("QuantizeLinear", domain=MICROSOFT, where=_has_one_scale)
 @elementwise("QuantizeLinear", since=10, where=_has_one_scale)
 def quantize_linear(x: Expr, scale: Expr, zero_point: Expr | None = None, *, out: str) -> Expr:
     return quantized(x, scale, zero_point, out)
 
 
+@elementwise("DequantizeLinear", domain=MICROSOFT, where=_has_one_scale)
 @elementwise("DequantizeLinear", since=10, where=_has_one_scale)
 def dequantize_linear(x: Expr, scale: Expr, zero_point: Expr | None = None, *, out: str) -> Expr:
     return dequantized(x, scale, zero_point, out)
@@ -97,6 +101,7 @@ def _accepts_slices(node: Node) -> str:
     return ""
 
 
+@template("QuantizeLinear", "DequantizeLinear", domain=MICROSOFT, accepts=_accepts_slices, fuses=True)
 @template("QuantizeLinear", "DequantizeLinear", since=13, accepts=_accepts_slices, fuses=True)
 def of_slices(ctx: LowerContext, group: Group) -> None:
     """A scale, and perhaps a zero point, for every slice of an axis."""
@@ -104,7 +109,7 @@ def of_slices(ctx: LowerContext, group: Group) -> None:
     assert node is not None
     assert node.inputs[0] is not None
     shape = ctx.shape(node.inputs[0])
-    axis = 0 if len(shape) == 1 else normalize_axis(attribute_values(node)["axis"], len(shape))
+    axis = 0 if len(shape) == 1 else normalize_axis(attribute_values(node).get("axis", 1), len(shape))
     others = tuple(number for number in range(len(shape)) if number != axis)
     views: list[View] = [ctx.view(node.inputs[0])]
     for value in _parameters(node):

@@ -127,7 +127,10 @@ def _expect_blocks(ctx: InferContext, channels: Dim) -> None:
         ctx.expect_equal(x[1], ceildiv(channels, ctx.attr("block")))
 
 
-def _blocked_conv(x: Array, w: Array, b: Array | None = None, *, block: int, plain: int, group: int, **attrs: Any) -> Array:
+def _blocked_conv(
+    x: Array, w: Array, b: Array | None = None, *, block: int, plain: int, exact: int, group: int, **attrs: Any
+) -> Array:
+    # `exact` forbids algorithms that round otherwise than this sum does.
     given = x if plain else from_blocked(x, w.shape[1] * group)
     return to_blocked(CONV.eval(given, w, b, group=group, **attrs), block)
 
@@ -144,7 +147,11 @@ def _infer_blocked_conv(ctx: InferContext) -> InferResult:
 
 
 BLOCKED_CONV = op(
-    "BlockedConv", domain=DOMAIN, eval=_blocked_conv, infer=_infer_blocked_conv, keywords=(*CONV.attr_names, "block", "plain")
+    "BlockedConv",
+    domain=DOMAIN,
+    eval=_blocked_conv,
+    infer=_infer_blocked_conv,
+    keywords=(*CONV.attr_names, "block", "plain", "exact"),
 )
 
 

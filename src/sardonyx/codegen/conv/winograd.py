@@ -1,0 +1,346 @@
+"""Winograd's convolution -> LLVM (see `kernel.conv.winograd`).
+
+    for unit in begin .. end:                         (block of tiles, set of output channels)
+      if the block is new to this call:
+        for tile of the block, block of channels:     v = B^T x B
+      for element, group of tiles:                    m = v w         a matrix product in registers
+      for tile of the block, vector of the set:       epilogue(A^T m A + bias)
+
+Tiles that reach past the image read pixels through pointers that lead to zeros where there is no pixel. A last group that is not
+full is filled with the last tile, so that all that is multiplied is defined.
+"""
+
+from __future__ import annotations
+
+from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
+from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic, transform_columns
+from sardonyx.codegen.epilogue import EpilogueEmitter
+from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.vector import VectorEmitter
+from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel
+from sardonyx.records import dataclass
+from sardonyx.target.target import Target
+
+
+def emit_winograd(kernel: WinogradKernel, name: str, target: Target) -> FunctionBuilder:
+    """The function of a Winograd convolution."""
+    function = FunctionBuilder(name, KERNEL_PARAMETERS)
+    _WinogradEmitter(kernel, function, target).emit()
+    return function
+
+
+@dataclass(frozen=True)
+class _Set:
+    """Output channels that are computed together: so many vectors of so many lanes."""
+
+    vectors: int
+    lanes: int
+    tiles: TileStore
+
+    @property
+    def vector(self) -> str:
+        return f"<{self.lanes} x float>"
+
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Where a tile lies: image, first row and column of the result."""
+
+    image: str
+    row: str
+    column: str
+
+
+class _WinogradEmitter:
+    def __init__(self, kernel: WinogradKernel, function: FunctionBuilder, target: Target) -> None:
+        self.target = target
+        self.k = kernel
+        self.f = f = function
+        self.a = a = Loaded(f, kernel.arguments)
+        self.size = kernel.tile + TAPS - 1
+        self.vector = f"<{kernel.block} x float>"
+        self.operands = Operands(kernel.epilogue, f, a.tensors("operands"), None)
+        self.whole = self._set(kernel.vectors, kernel.block)
+        same = (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
+        self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)
+        self.v, self.m = (f.own_part(base, "float", size) for base, (size,) in (a.tensor("v"), a.tensor("m")))
+        # Distances in v: from one block of channels to the next, from one element to the next, from one group to the next.
+        self.v_block = kernel.rows * kernel.block
+        self.v_element = f.mul(f.add(a["input_blocks"], int(kernel.tail > 0)), self.v_block)
+        self.v_group = f.mul(self.v_element, kernel.elements)
+        self.channels = f.add(f.mul(a["input_blocks"], kernel.block), kernel.tail)
+
+    def _set(self, vectors: int, lanes: int) -> _Set:
+        epilogue = EpilogueEmitter(self.k.epilogue, self.f, lanes, self.target)
+        return _Set(vectors, lanes, TileStore(epilogue, self.f, 1, self.k.tile))
+
+    def emit(self) -> None:
+        f, a = self.f, self.a
+        units = Counter(f, [a["sets"]])
+        number, block = units.indices
+        first = f.mul(block, a["block_tiles"])
+        count = f.min(f.sub(a["tiles"], first), a["block_tiles"])
+        fresh, known = f.fresh("fresh"), f.fresh("known")
+        is_first_set = f.let(f"icmp eq i64 {number}, 0", "c")
+        is_first_unit = f.let(f"icmp eq i64 {units.index}, %begin", "c")
+        f.branch_if(f.let(f"or i1 {is_first_set}, {is_first_unit}", "c"), fresh, known)
+        f.label(fresh)
+        self._transform_inputs(first, count)
+        f.branch(known)
+        f.label(known)
+        if self.last is self.whole:
+            self._channels(self.whole, number, first, count)
+        else:
+            whole, part, after = f.fresh("whole"), f.fresh("part"), f.fresh("after")
+            f.branch_if(f.let(f"icmp eq i64 {f.add(number, 1)}, {a['sets']}", "c"), part, whole)
+            for label, channels in ((whole, self.whole), (part, self.last)):
+                f.label(label)
+                self._channels(channels, number, first, count)
+                f.branch(after)
+            f.label(after)
+        units.end()
+
+    def _channels(self, channels: _Set, number: str, first: str, count: str) -> None:
+        self._multiply(channels, number, count)
+        self._transform_outputs(channels, number, first, count)
+
+    def _tile(self, tile: str) -> _Tile:
+        f, a = self.f, self.a
+        line = f.let(f"udiv i64 {tile}, {a['tile_columns']}", "i")
+        column = f.sub(tile, f.mul(line, a["tile_columns"]))
+        image = f.let(f"udiv i64 {line}, {a['tile_rows']}", "i")
+        row = f.sub(line, f.mul(image, a["tile_rows"]))
+        return _Tile(image, f.mul(row, self.k.tile), f.mul(column, self.k.tile))
+
+    # Inputs
+
+    def _transform_inputs(self, first: str, count: str) -> None:
+        f, a, k = self.f, self.a, self.k
+        groups = f.let(f"udiv i64 {f.add(count, k.rows - 1)}, {k.rows}", "i")
+        last = f.sub(f.add(first, count), 1)
+        group = f.loop(0, groups)
+        row = f.loop(0, k.rows)
+        tile = self._tile(f.min(f.add(first, f.add(f.mul(group.index, k.rows), row.index)), last))
+        to = f.element(self.v, "float", f.add(f.mul(group.index, self.v_group), f.mul(row.index, k.block)))
+        top, left = f.sub(tile.row, a["top"]), f.sub(tile.column, a["left"])
+        image = f.element(a["x"], "float", f.mul(tile.image, a["x_batch"]))
+        at = f.element(image, "float", f.add(f.mul(top, a["x_row"]), f.mul(left, k.block)))
+        inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
+        within = f.let(f"and i1 {self._inside(top, a['height'])}, {self._inside(left, a['width'])}", "c")
+        f.branch_if(within, inner, outer)
+        f.label(inner)
+        self._input_blocks(at, to, None)
+        f.branch(after)
+        f.label(outer)
+        self._input_blocks(at, to, (top, left))
+        f.branch(after)
+        f.label(after)
+        f.end(row)
+        f.end(group)
+
+    def _inside(self, begin: str, size: str) -> str:
+        """Whether a tile's inputs along one axis are all there."""
+        f = self.f
+        starts = f.let(f"icmp sge i64 {begin}, 0", "c")
+        ends = f.let(f"icmp sle i64 {f.add(begin, self.size)}, {size}", "c")
+        return f.let(f"and i1 {starts}, {ends}", "c")
+
+    def _input_blocks(self, at: str, to: str, corner: tuple[str, str] | None) -> None:
+        """A tile's blocks of channels; with `corner`, its first row and column, some of its pixels may not be there."""
+        f, a, k, size = self.f, self.a, self.k, range(self.size)
+        e = Arithmetic(f, k.block)
+        exists: list[list[str]] = []
+        if corner is not None:
+            for begin, limit in zip(corner, (a["height"], a["width"])):
+                exists.append([f.let(f"icmp ult i64 {f.add(begin, step)}, {limit}", "c") for step in size])
+        block = f.loop(0, f.add(a["input_blocks"], int(k.tail > 0)))
+        source = f.element(at, "float", f.mul(block.index, a["x_block"]))
+        rows = [f.element(source, "float", f.mul(i, a["x_row"])) for i in size]
+        if exists:  # a row that is not there is one of zeros
+            rows = [f.let(f"select i1 {here}, ptr {row}, ptr {a['zeros']}", "p") for here, row in zip(exists[0], rows)]
+
+        def column(j: int) -> list[str]:
+            pixels = [f.element(row, "float", j * k.block) for row in rows]
+            if exists:
+                pixels = [f.let(f"select i1 {exists[1][j]}, ptr {pixel}, ptr {a['zeros']}", "p") for pixel in pixels]
+            return [f.let(f"load {self.vector}, ptr {pixel}, align 4", "x") for pixel in pixels]
+
+        lines = transform_columns(INPUTS[k.tile], e, column, self.size)
+        at_tile = f.element(to, "float", f.mul(block.index, self.v_block))
+        for i, line in enumerate(lines):
+            for j, value in enumerate(INPUTS[k.tile](e, line)):
+                element = f.element(at_tile, "float", f.mul(i * self.size + j, self.v_element))
+                f.line(f"store {self.vector} {value}, ptr {element}, align 4")
+        f.end(block)
+
+    # Products
+
+    def _multiply(self, channels: _Set, number: str, count: str) -> None:
+        """m = v w for every element and group."""
+        f, a, k = self.f, self.a, self.k
+        weights = f.element(a["w"], "float", f.mul(number, a["w_set"]))
+        full = f.let(f"udiv i64 {count}, {k.rows}", "i")
+        left = f.sub(count, f.mul(full, k.rows))
+        element = f.loop(0, k.elements)
+        w = f.element(weights, "float", f.mul(element.index, f.mul(self.channels, channels.width)))
+        v = f.element(self.v, "float", f.mul(element.index, self.v_element))
+        m = f.element(self.m, "float", f.mul(element.index, k.block))
+        group = f.loop(0, full)
+        self._product(channels, k.rows, w, v, m, group.index)
+        f.end(group)
+        some, done = f.fresh("some"), f.fresh("done")
+        f.branch_if(f.let(f"icmp sgt i64 {left}, 0", "c"), some, done)
+        f.label(some)
+        if k.last_rows:
+            few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
+            f.branch_if(f.let(f"icmp sle i64 {left}, {k.last_rows}", "c"), few, many)
+            for label, rows in ((few, k.last_rows), (many, k.rows)):
+                f.label(label)
+                self._product(channels, rows, w, v, m, full)
+                f.branch(after)
+            f.label(after)
+        else:
+            self._product(channels, k.rows, w, v, m, full)
+        f.branch(done)
+        f.label(done)
+        f.end(element)
+
+    def _product(self, channels: _Set, rows: int, w: str, v: str, m: str, group: str) -> None:
+        """One register tile: rows of a group times the vectors of a set."""
+        f, a, k, vector = self.f, self.a, self.k, channels.vector
+        v = f.element(v, "float", f.mul(group, self.v_group))
+        loop = f.loop(0, a["input_blocks"], carry=[(vector, "zeroinitializer")] * (rows * channels.vectors))
+        sums = f.end(loop, self._run(channels, rows, k.block, w, v, loop.index, loop.carry))
+        if k.tail:
+            sums = self._run(channels, rows, k.tail, w, v, a["input_blocks"], sums)
+        first = f.mul(group, k.rows * k.vectors * k.elements * k.block)
+        to = f.element(m, "float", first)
+        for row in range(rows):
+            for number in range(channels.vectors):
+                at = f.element(to, "float", (row * k.vectors + number) * k.elements * k.block)
+                f.line(f"store {vector} {sums[row * channels.vectors + number]}, ptr {at}, align 4")
+
+    def _run(self, channels: _Set, rows: int, lanes: int, w: str, v: str, block: str, sums: list[str]) -> list[str]:
+        """The sums after one more block of channels."""
+        f, k, vector, values = self.f, self.k, channels.vector, list(sums)
+        weights = f.element(w, "float", f.mul(block, k.block * channels.width))
+        inputs = f.element(v, "float", f.mul(block, self.v_block))
+        for lane in range(lanes):
+            if k.ahead:
+                later = f.element(weights, "float", lane * channels.width + k.ahead)
+                f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+                f.line(f"call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 2, i32 1)")
+            loaded = [
+                f.let(
+                    f"load {vector}, ptr {f.element(weights, 'float', lane * channels.width + number * channels.lanes)}, align 4",
+                    "w",
+                )
+                for number in range(channels.vectors)
+            ]
+            for row in range(rows):
+                one = f.let(f"load float, ptr {f.element(inputs, 'float', row * k.block + lane)}, align 4", "x")
+                first = f.let(f"insertelement {vector} poison, float {one}, i32 0")
+                every = f.let(f"shufflevector {vector} {first}, {vector} poison, <{channels.lanes} x i32> zeroinitializer")
+                for number, weight in enumerate(loaded):
+                    at = row * channels.vectors + number
+                    values[at] = f.call(
+                        vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, every), (vector, weight), (vector, values[at])
+                    )
+        return values
+
+    # Outputs
+
+    def _transform_outputs(self, channels: _Set, number: str, first: str, count: str) -> None:
+        f, a, k, size = self.f, self.a, self.k, range(self.size)
+        e = Arithmetic(f, channels.lanes)
+        each = f.loop(0, count)
+        tile = self._tile(f.add(first, each.index))
+        vectors = f.loop(0, channels.vectors)
+        block = f.add(f.mul(number, k.vectors), vectors.index)
+        at_tile = f.mul(f.add(f.mul(each.index, k.vectors), vectors.index), k.elements * k.block)
+        source = f.element(self.m, "float", at_tile)
+        bias = f.let(f"load {e.vector}, ptr {f.element(a['bias'], 'float', f.mul(block, k.block))}, align 4", "b")
+
+        def column(j: int) -> list[str]:
+            pointers = [f.element(source, "float", (i * self.size + j) * k.block) for i in size]
+            return [f.let(f"load {e.vector}, ptr {at_tile}, align 4", "m") for at_tile in pointers]
+
+        lines = transform_columns(OUTPUTS[k.tile], e, column, self.size)
+        results = [[e.add(value, bias) for value in OUTPUTS[k.tile](e, line)] for line in lines]
+        usual, unusual, after = f.fresh("usual"), f.fresh("unusual"), f.fresh("after")
+        f.branch_if(self._all_finite(e, results), usual, unusual)
+        f.label(usual)
+        self._store(channels, tile, block, results)
+        f.branch(after)
+        f.label(unusual)
+        self._define(channels, tile, block, bias)
+        f.branch(after)
+        f.label(after)
+        f.end(vectors)
+        f.end(each)
+
+    def _all_finite(self, e: Arithmetic, results: list[list[str]]) -> str:
+        """Whether all sums of a tile are numbers: the results in the corners depend on every one of them."""
+        f = self.f
+        total = e.add(e.add(results[0][0], results[0][-1]), e.add(results[-1][0], results[-1][-1]))
+        number = f.let(f"fcmp ord {e.vector} {e.sub(total, total)}, zeroinitializer")
+        name = f"llvm.vector.reduce.and.v{e.lanes}i1"
+        return f.call("i1", name, (f"<{e.lanes} x i1>", number))
+
+    def _store(self, channels: _Set, tile: _Tile, block: str, results: list[list[str]]) -> None:
+        """The epilogue of a tile, as far as it lies inside the result."""
+        f, a, k = self.f, self.a, self.k
+        columns = f.min(f.sub(a["columns"], tile.column), k.tile) if k.overhangs else None
+        for i, pixels in enumerate(results):
+            row, after = f.add(tile.row, i), ""
+            if k.overhangs and i:
+                exists, after = f.fresh("exists"), f.fresh("after")
+                f.branch_if(f.let(f"icmp slt i64 {row}, {a['rows']}", "c"), exists, after)
+                f.label(exists)
+            self._pixels(channels, tile.image, block, row, tile.column, pixels, columns)
+            if after:
+                f.branch(after)
+                f.label(after)
+
+    def _pixels(
+        self, channels: _Set, image: str, block: str, row: str, column: str, pixels: list[str], count: str | None
+    ) -> None:
+        def pointers(v: int) -> list[str]:
+            return self.operands.at(image, block, "0", row, column)
+
+        channels.tiles.store([pixels], pointers, self.operands.columns, count)
+
+    def _define(self, channels: _Set, tile: _Tile, block: str, bias: str) -> None:
+        """A tile as the definition of a convolution says, pixel by pixel: rare, so it may be slow."""
+        f, a, k, vector = self.f, self.a, self.k, channels.vector
+        e = VectorEmitter(f, channels.lanes)
+        first = f.mul(block, k.block)
+        lanes = f.min(f.sub(a["outputs"], first), channels.lanes)
+        kernel = f.mul(self.channels, TAPS * TAPS)  # elements of one output channel
+        kernels = f.element(a["kernels"], "float", f.mul(first, kernel))
+        image = f.element(a["x"], "float", f.mul(tile.image, a["x_batch"]))
+        down = f.loop(tile.row, f.min(f.add(tile.row, k.tile), a["rows"]))
+        along = f.loop(tile.column, f.min(f.add(tile.column, k.tile), a["columns"]))
+        top, left = f.sub(down.index, a["top"]), f.sub(along.index, a["left"])
+        rows, columns = inside(f, top, "1", a["height"], TAPS), inside(f, left, "1", a["width"], TAPS)
+        channel = f.loop(0, self.channels, carry=[(vector, bias)])
+        within = f.let(f"udiv i64 {channel.index}, {k.block}", "i")
+        lane = f.sub(channel.index, f.mul(within, k.block))
+        source = f.element(image, "float", f.add(f.mul(within, a["x_block"]), lane))
+        taps = f.element(kernels, "float", f.mul(channel.index, TAPS * TAPS))
+        high = f.loop(*rows, carry=[(vector, channel.carry[0])])
+        wide = f.loop(*columns, carry=[(vector, high.carry[0])])
+        at = f.add(f.mul(f.add(top, high.index), a["x_row"]), f.mul(f.add(left, wide.index), k.block))
+        x = e.load_scalar(f.element(source, "float", at), "f32")
+        w = e.load_strided(f.element(taps, "float", f.add(f.mul(high.index, TAPS), wide.index)), kernel, "f32", lanes)
+        total = f.call(vector, f"llvm.fmuladd.v{e.lanes}f32", (vector, x), (vector, w), (vector, wide.carry[0]))
+        (total,) = f.end(channel, f.end(high, f.end(wide, [total])))
+        self._pixels(channels, tile.image, block, down.index, along.index, [total], None)
+        f.end(along)
+        f.end(down)

@@ -1,0 +1,109 @@
+"""Winograd's convolution F(m x m, 3 x 3) over blocked activations: fewer multiplications for kernels of 3 x 3 and stride 1.
+
+A tile of m x m results depends on n x n inputs, n = m + 2. With three small matrices (`matrices`)
+
+    Y = A^T [ sum over channels of (G w G^T) * (B^T x B) ] A            * is element by element
+
+so a tile takes n^2 multiplications for a channel instead of 9 m^2: 36 for 144 with m = 4, 16 for 36 with m = 2. The matrices are
+those of Toom and Cook: x and w are polynomials that are multiplied by their values at `POINTS` and at infinity.
+
+For every one of the n^2 *elements* of transformed tiles the sum over channels is a matrix product of tiles times channels. Tiles
+of all images are counted through, row by row; `block_tiles` of them are transformed into a worker's memory together, in groups
+of `rows`, which are the rows of a register tile of the product:
+
+    v[group][element][block of input channels][row][lane]       transformed inputs
+    w[set][element][input channel][output channel of the set]   transformed weights
+    m[tile][vector][element][lane]                               sums, of one set of output channels
+
+Infinities and NaN would spread over whole tiles, and so would values that overflow in the transforms: a tile with results that
+are no numbers is computed again as the definition says, from the kernels as they are.
+
+A unit is a set of output channels for a block of tiles. Units of a block follow each other, so that a worker transforms inputs
+once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields as dataclass_fields
+from math import prod
+from typing import Final, NamedTuple, TypeAlias
+
+from sardonyx.forks import cached_property
+from sardonyx.kernel.arguments import Arguments, address, number, tensor
+from sardonyx.kernel.conv.conv import ADDRESSES, blocked_operands
+from sardonyx.kernel.epilogue import Epilogue
+from sardonyx.records import dataclass
+
+TAPS: Final = 3  # of a row or column of the kernels
+# For m = 4, 1/2 and -2 have a third less error than 2 and -2, and take a few additions more.
+POINTS: Final = {2: (0.0, 1.0, -1.0), 4: (0.0, 1.0, -1.0, 0.5, -2.0)}
+
+_NUMBERS: Final = (
+    "tiles", "tile_rows", "tile_columns", "block_tiles", "sets", "outputs", "rows", "columns",
+    "height", "width", "top", "left", "input_blocks", "x_batch", "x_block", "x_row", "w_set",
+)  # fmt: skip
+
+Matrix: TypeAlias = tuple[tuple[float, ...], ...]
+
+
+class Matrices(NamedTuple):
+    """The transforms of one axis: of outputs [m][n], of weights [n][3], of inputs [n][n]."""
+
+    outputs: Matrix
+    weights: Matrix
+    inputs: Matrix
+
+
+def _product(roots: list[float]) -> tuple[float, ...]:
+    """The coefficients of the product of (x - root), lowest first."""
+    made: tuple[float, ...] = (1.0,)
+    for root in roots:
+        made = tuple(up - root * same for up, same in zip((0.0, *made), (*made, 0.0)))
+    return made
+
+
+def matrices(tile: int) -> Matrices:
+    """The matrices for tiles of so many results a side. Those of inputs and outputs are exact."""
+    points = POINTS[tile]
+    others = [[other for other in points if other != point] for point in points]
+    scales = [prod(point - other for other in rest) for point, rest in zip(points, others)]
+    outputs = tuple((*(point**power for point in points), float(power == tile - 1)) for power in range(tile))
+    weights = tuple(tuple(point**power / scale for power in range(TAPS)) for point, scale in zip(points, scales))
+    inputs = tuple((*_product(rest), 0.0) for rest in others)
+    return Matrices(outputs, (*weights, (0.0,) * (TAPS - 1) + (1.0,)), (*inputs, _product(list(points))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradKernel:
+    """All that decides the code. `sets` of `vectors` blocks make the output channels."""
+
+    tile: int  # results of a side
+    block: int  # lanes
+    vectors: int
+    last_vectors: int  # of the last set
+    last_lanes: int  # of the vectors of the last set: fewer than a block if so few channels are left
+    rows: int  # tiles of a group: rows of the matrix products
+    last_rows: int  # a last group of so many tiles or fewer has a product of its own; 0: there is none
+    tail: int  # channels of one more block of inputs at the end; 0 if there is none
+    ahead: int  # weights that so many floats later are fetched into the cache meanwhile; 0: none
+    overhangs: bool  # whether tiles may reach past the right or lower end of the result
+    epilogue: Epilogue
+
+    @property
+    def elements(self) -> int:
+        """Of a transformed tile."""
+        return (self.tile + TAPS - 1) ** 2
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]
+        return f"winograd|{','.join(map(str, fields))}|{self.epilogue.key}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with. `input_blocks` counts the full ones; v and m are memory of each worker."""
+        scratch = (tensor("v", 1), tensor("m", 1))
+        return Arguments(
+            *map(address, (*ADDRESSES, "kernels")), *map(number, _NUMBERS), *scratch, blocked_operands(self.epilogue)
+        )

@@ -1,0 +1,102 @@
+"""How a convolution is computed: the algorithm that is estimated to take the least time and is exact enough."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Final
+
+from sardonyx.analysis.attributes import attribute_values
+from sardonyx.ir.dims import Dim, evaluate, product, symbols_of
+from sardonyx.ir.graph import Graph
+from sardonyx.ir.tensor import Tensor
+from sardonyx.kernel.conv.winograd import POINTS, TAPS
+from sardonyx.lower.conv.conv_geometry import Geometry
+from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
+from sardonyx.lower.conv.winograd import is_winograd, tile_count
+from sardonyx.lower.conv.winograd_weights import relative_error
+from sardonyx.lower.derived import part_of
+from sardonyx.target import cost
+from sardonyx.target.target import Target
+
+_LANE_SUM: Final = 10  # operations that add up the lanes of a vector
+_NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels instead
+_LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the code
+_USUAL_SIDE: Final = 224  # of an image whose size is not known
+_LARGEST_ERROR: Final = 1e-4  # of a model, relative, that may come from Winograd's sums
+_WINOGRAD: Final[dict[int, Algorithm]] = {2: "winograd2", 4: "winograd4"}
+
+
+def choose_algorithm(task: Task, *, plain: bool, exact: bool) -> Algorithm:
+    """The algorithm for a convolution; `exact`: none that computes other sums than the definition does."""
+    weights, geometry, block = task.weights, task.geometry, task.block
+    if plain:
+        return "plain"
+    if weights.groups > 1 and weights.inputs == weights.outputs and block % weights.inputs == 0 and weights.inputs < block:
+        return "lanes"
+    if weights.groups == 1 and geometry.kernel[2] <= _LONGEST_NARROW_ROW and _is_narrow(weights, geometry, block):
+        return "narrow"
+    if exact or weights.groups > 1 or not is_winograd(geometry):
+        return "direct"
+    for tile in sorted(POINTS, key=lambda tile: _winograd_time(task, tile)):
+        if _winograd_time(task, tile) < _direct_time(task) and _is_exact_enough(task, tile):
+            return _WINOGRAD[tile]
+    return "direct"
+
+
+def _is_narrow(weights: Weights, geometry: Geometry, block: int) -> bool:
+    """Whether lanes should be input channels, by a simple count of vector operations for a pixel."""
+    blocks = ceildiv_int(2 * weights.outputs, block) / 2
+    wide = blocks * weights.inputs * geometry.taps
+    narrow = weights.outputs * (ceildiv_int(weights.inputs, block) * geometry.taps + _LANE_SUM)
+    return weights.outputs <= _NARROW_OUTPUTS and narrow < wide
+
+
+def _usual(task: Task, dim: Dim) -> int:
+    """A size; one that is not known as it is for a usual image."""
+    batch = symbols_of(task.x.shape[0])
+    return evaluate(dim, {name: 1 if name in batch else _USUAL_SIDE for name in symbols_of(dim)})
+
+
+def _direct_time(task: Task) -> int:
+    weights = task.weights
+    pixels = _usual(task, product([task.x.shape[0], *task.geometry.out]))
+    lanes = ceildiv_int(weights.outputs, task.block) * task.block
+    products = pixels * weights.inputs * lanes * task.geometry.taps
+    fetched = weights.inputs * lanes * task.geometry.taps * 4
+    return _time(cost.conv(2 * products, task.ctx.target), fetched, task.ctx.target)
+
+
+def _winograd_time(task: Task, tile: int) -> int:
+    weights = task.weights
+    tiles = _usual(task, tile_count(task.x.shape[0], task.geometry, tile))
+    lanes = ceildiv_int(weights.outputs, task.block) * task.block
+    fetched = (tile + TAPS - 1) ** 2 * weights.inputs * lanes * 4
+    return _time(cost.winograd(tiles, weights.inputs, lanes, tile, task.ctx.target), fetched, task.ctx.target)
+
+
+def _time(computing: Dim, fetched: int, target: Target) -> int:
+    """Weights are fetched while others are multiplied."""
+    assert isinstance(computing, int)
+    return max(computing, cost.weights(fetched, target))
+
+
+def _is_exact_enough(task: Task, tile: int) -> bool:
+    """Whether the weights are known, and all such layers together stay within the error a model may have.
+
+    Errors of layers are independent: they add up as the root of their number.
+    """
+    constant = task.weights.kernels.buffer.constant
+    if not isinstance(constant, Tensor):
+        return False
+    error = relative_error(part_of(task.weights.kernels).of(constant.numpy()), tile)
+    return error <= _LARGEST_ERROR / sqrt(max(_layers(task.ctx.graph), 1))
+
+
+def _layers(graph: Graph) -> int:
+    """How many convolutions of a graph Winograd's tiles are made for."""
+    found = 0
+    for node in graph.nodes:
+        shape = node.inputs[1].shape if node.op_type == "BlockedConv" and node.inputs[1] is not None else None
+        if shape is not None and shape[2:] == (TAPS, TAPS):
+            found += set(attribute_values(node).get("strides") or (1,)) == {1}
+    return found

@@ -1,0 +1,100 @@
+"""Weights of Winograd's convolution: transformed once, in float64; and how exact the result will be.
+
+Winograd's sums are larger than the results they cancel to, so float32 loses more digits than it does in the plain sum: by a
+factor of about 2 for tiles of 2 x 2, of 7 for tiles of 4 x 4. What that comes to depends on the weights. `relative_error` finds
+out by computing a few tiles of made-up images both ways: of noise, which is what activations look like, and of a slope, of which
+kernels that take differences leave little.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sardonyx.ir.tensor import Array
+from sardonyx.kernel.conv.winograd import TAPS, matrices
+from sardonyx.program.constants import Cut, transform
+
+_SAMPLED_CHANNELS: Final = 16  # of the output
+_SAMPLED_TILES: Final = 4
+_SLOPE: Final = 0.1  # from pixel to pixel, beside a brightness of 1
+
+
+def _cuts(w: Array, tile: int, width: int, last: int) -> tuple[Cut, ...]:
+    return (Cut(0, 0, width),)
+
+
+@transform("pack_conv_winograd", 1, _cuts)
+def pack_winograd(w: Array, tile: int, width: int, last: int) -> Array:
+    """[O, I, 1, 3, 3] as [set of output channels][element][input channel][output channel of the set], computed in float64.
+
+    Sets have `width` channels; one that is not full has `last`, and lies at the start of its row.
+    """
+    outputs, inputs = w.shape[:2]
+    sets = -(-outputs // width)
+    values = _transformed(w, tile)
+    elements = values.shape[-1]
+    padded = np.zeros((sets * width, inputs, elements), np.float32)
+    padded[:outputs] = values
+    packed = np.zeros((sets, elements * inputs * width), np.float32)
+    whole = sets if outputs % width == 0 else sets - 1
+    for first, end, own in ((0, whole, width), (whole, sets, last)):
+        count = end - first
+        lanes = padded[first * width : end * width].reshape(count, width, inputs, elements)[:, :own]
+        packed[first:end, : elements * inputs * own] = lanes.transpose(0, 3, 2, 1).reshape(count, elements * inputs * own)
+    return packed
+
+
+def _transformed(w: Array, tile: int) -> Array:
+    """[O, I, ...3, 3] as [O, I, element], in float64."""
+    along = np.array(matrices(tile).weights)
+    found: Array = w.reshape(*w.shape[:2], TAPS * TAPS).astype(np.float64) @ np.kron(along, along).T
+    return found
+
+
+def relative_error(w: Array, tile: int) -> float:
+    """The largest error of results in tiles of so many a side, relative to the largest result: about, from samples.
+
+    For noise the largest result is that of the same output channel, for a slope that of all. NaN if weights are not finite.
+    """
+    chosen = w[:: max(w.shape[0] // _SAMPLED_CHANNELS, 1)][:_SAMPLED_CHANNELS]
+    if not np.isfinite(chosen).all():
+        return float("nan")
+    size = tile + TAPS - 1
+    random = np.random.default_rng(0)
+    noise = np.maximum(random.standard_normal((_SAMPLED_TILES, w.shape[1], size, size)), 0)
+    slopes = random.uniform(-_SLOPE, _SLOPE, (2, 2, w.shape[1], 1, 1))
+    ramp = 1 + slopes[0] * np.arange(size) + slopes[1] * np.arange(size)[:, None]
+    error = 0.0
+    for images, by_channel in ((noise, True), (ramp, False)):
+        x = images.astype(np.float32)
+        exact = _direct(x.astype(np.float64), chosen.astype(np.float64))
+        largest = np.abs(exact).max(axis=(0, 2, 3), keepdims=True)
+        scale = largest if by_channel else largest.max()
+        difference = np.abs(_by_tiles(x, chosen, tile) - exact)
+        error = max(error, float(np.divide(difference, scale, out=np.zeros_like(difference), where=scale > 0).max()))
+    return error
+
+
+def _direct(x: Array, w: Array) -> Array:
+    """Tiles of results [tile, O, m, m] as plain sums."""
+    size = x.shape[-1] - TAPS + 1
+    kernels = w.reshape(*w.shape[:2], TAPS, TAPS)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (TAPS, TAPS), axis=(2, 3))  # [tile, I, m, m, 3, 3]
+    rows = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(x) * size * size, -1)
+    found: Array = (rows @ kernels.reshape(len(w), -1).T).reshape(len(x), size, size, len(w)).transpose(0, 3, 1, 2)
+    return found
+
+
+def _by_tiles(x: Array, w: Array, tile: int) -> Array:
+    """The same by Winograd's sums, in float32 as the kernels compute them."""
+    made = matrices(tile)
+    size = tile + TAPS - 1
+    along, back = np.array(made.inputs, np.float32), np.array(made.outputs, np.float32)
+    v = (along @ x @ along.T).reshape(*x.shape[:2], size * size)
+    u = _transformed(w, tile).astype(np.float32)
+    sums = v.transpose(2, 0, 1) @ u.transpose(2, 1, 0)  # [element, tile, O]
+    m = sums.transpose(1, 2, 0).reshape(len(x), len(w), size, size)
+    found: Array = back @ m @ back.T
+    return found

@@ -1,0 +1,51 @@
+"""Winograd's transforms in code: what they compute is what the matrices say, in no more operations than they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic
+from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.ir.tensor import Array
+from sardonyx.kernel.conv.winograd import POINTS, matrices
+
+
+class Linear(Arithmetic):
+    """Names stand for linear forms of the inputs x0, x1, ..."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__(FunctionBuilder("f", []), 4)
+        self.forms: dict[str, Array] = {f"x{number}": row for number, row in enumerate(np.eye(inputs))}
+        self.operations = 0
+
+    def _new(self, form: Array) -> str:
+        self.operations += 1
+        name = f"v{self.operations}"
+        self.forms[name] = form
+        return name
+
+    def add(self, a: str, b: str) -> str:
+        return self._new(self.forms[a] + self.forms[b])
+
+    def sub(self, a: str, b: str) -> str:
+        return self._new(self.forms[a] - self.forms[b])
+
+    def scaled(self, a: str, factor: float, b: str) -> str:
+        return self._new(self.forms[a] * factor + self.forms[b])
+
+    def matrix(self, names: Sequence[str]) -> Array:
+        """The forms of some names, one a row."""
+        return np.array([self.forms[name] for name in names])
+
+
+@pytest.mark.parametrize("tile", POINTS)
+def test_transforms_are_the_matrices(tile: int) -> None:
+    made = matrices(tile)
+    names = [f"x{number}" for number in range(tile + 2)]
+    for transform, matrix in ((INPUTS[tile], made.inputs), (OUTPUTS[tile], made.outputs)):
+        linear = Linear(tile + 2)
+        np.testing.assert_array_equal(linear.matrix(transform(linear, names)), np.array(matrix))
+        assert linear.operations <= {2: 4, 4: 16}[tile]

@@ -1,0 +1,53 @@
+"""Winograd's kernel: the matrices are those of a convolution, and keys tell kernels apart."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel, matrices
+from sardonyx.kernel.epilogue import Epilogue, accumulator
+from sardonyx.kernel.expr import clamp
+from sardonyx.kernel.loops import Operand
+
+STORE = Epilogue((Operand("f32", "unit"),), ((0, accumulator("f32")),))
+RELU = Epilogue((Operand("f32", "unit"),), ((0, clamp(accumulator("f32"), 0.0, None)),))
+
+
+@pytest.mark.parametrize("tile", POINTS)
+def test_the_matrices_compute_a_correlation(tile: int) -> None:
+    outputs, weights, inputs = (np.array(each) for each in matrices(tile))
+    random = np.random.default_rng(0)
+    x, w = random.integers(-9, 9, tile + 2), random.integers(-9, 9, 3)
+    np.testing.assert_allclose(outputs @ ((weights @ w) * (inputs @ x)), np.correlate(x, w), atol=1e-12)
+
+
+@pytest.mark.parametrize("tile", POINTS)
+def test_inputs_and_outputs_are_multiplied_by_numbers_that_float32_has(tile: int) -> None:
+    made = matrices(tile)
+    for matrix in (np.array(made.inputs), np.array(made.outputs)):
+        np.testing.assert_array_equal(matrix, matrix.astype(np.float32))
+
+
+def test_every_field_is_part_of_the_key() -> None:
+    kernel = WinogradKernel(
+        tile=4,
+        block=16,
+        vectors=1,
+        last_vectors=1,
+        last_lanes=16,
+        rows=14,
+        last_rows=0,
+        tail=0,
+        ahead=0,
+        overhangs=False,
+        epilogue=STORE,
+    )
+    for field in fields(WinogradKernel):
+        value = getattr(kernel, field.name)
+        other: Any = RELU if field.name == "epilogue" else (not value) if isinstance(value, bool) else value + 1
+        assert replace(kernel, **{field.name: other}).key != kernel.key, field.name
+    assert replace(kernel).key == kernel.key

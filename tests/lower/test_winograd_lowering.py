@@ -1,0 +1,253 @@
+"""Winograd's convolution: any sizes, pads and channels, epilogues, guarded memory, targets, NaN; when it is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, helper
+
+import sardonyx as sx
+from conv_support import assert_blocked_agrees, blocked, compiled, lanes, lowered_for, model, numbers, run_guarded
+from native_support import prepared, run_native, run_reference
+from sardonyx.errors import InvalidArgument
+from sardonyx.ir.tensor import Array
+from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel
+from sardonyx.lower.conv import conv_choice
+from sardonyx.lower.conv.winograd import tile_blocks
+from sardonyx.lower.conv.winograd_weights import pack_winograd, relative_error
+from sardonyx.passes.assign_layout import assign_layout
+from sardonyx.program.steps import KernelStep, Lowered
+from sardonyx.target.target import Target
+from targets import NEOVERSE, described, here_and_less, library_for
+
+LAPLACE = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float32)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution of 3 x 3, its residual and activation."""
+
+    batch: int
+    inputs: int
+    outputs: int
+    size: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    bias: bool
+    after: str  # "", "Relu", "residual" or "Silu"
+    named: bool  # sizes are symbols
+
+    def parts(self) -> tuple[ModelProto, dict[str, Array]]:
+        """The model and what it is fed."""
+        node = helper.make_node
+        constants = {"w": numbers(1, self.outputs, self.inputs, 3, 3) / np.float32(np.sqrt(9 * self.inputs))}
+        if self.bias:
+            constants["b"] = numbers(2, self.outputs)
+        feeds = {"x": numbers(0, self.batch, self.inputs, *self.size)}
+        nodes = [node("Conv", ["x", *constants], ["c"], pads=self.pads)]
+        if self.after == "Silu":
+            nodes += [node("Sigmoid", ["c"], ["s"]), node("Mul", ["c", "s"], ["y"])]
+        elif self.after == "residual":
+            constants["p"] = numbers(3, self.outputs, self.inputs, 1, 1)
+            nodes = [*nodes, node("Pad", ["x", "pads"], ["xp"]), node("Slice", ["xp", "from", "to", "axes"], ["xs"])]
+            before, after = [self.pads[at] - 1 for at in (0, 1)], [self.pads[at] - 1 for at in (2, 3)]
+            constants["pads"] = np.array([0, 0, *(max(each, 0) for each in before), 0, 0, *(max(each, 0) for each in after)])
+            constants["from"] = np.array([max(-each, 0) for each in before])
+            constants["to"] = np.array([-max(-each, 0) or np.iinfo(np.int64).max for each in after])
+            constants["axes"] = np.array([2, 3])
+            nodes += [node("Conv", ["xs", "p"], ["r"]), node("Add", ["c", "r"], ["a"]), node("Relu", ["a"], ["y"])]
+        else:
+            nodes.append(node(self.after or "Neg", ["c"], ["y"]))
+        shape: Sequence[int | str] = ("N", self.inputs, "H", "W") if self.named else feeds["x"].shape
+        return model(nodes, {"x": shape}, constants), feeds
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Layer:
+    pads = tuple(draw(st.sampled_from((0, 1, 1, 2, 5))) for _ in range(4))
+    size = tuple(max(draw(st.integers(1, 21)), 3 - pads[axis] - pads[axis + 2]) for axis in range(2))
+    return Layer(
+        draw(st.sampled_from((1, 1, 3))),
+        draw(st.sampled_from((1, 8, 16, 23, 40))),
+        draw(st.sampled_from((5, 8, 16, 24, 40))),
+        (size[0], size[1]),
+        (pads[0], pads[1], pads[2], pads[3]),
+        draw(st.booleans()),
+        draw(st.sampled_from(("", "Relu", "residual", "Silu"))),
+        draw(st.booleans()),
+    )
+
+
+def force(monkeypatch: pytest.MonkeyPatch, tile: int) -> None:
+    """Have all convolutions that may be computed by tiles of a size."""
+    monkeypatch.setattr(conv_choice, "_winograd_time", lambda task, side: 0 if side == tile else 1 << 60)
+    monkeypatch.setattr(conv_choice, "_direct_time", lambda task: 1)
+
+
+def tiles_of(lowered: Lowered) -> list[int]:
+    """The tiles of the convolutions that are Winograd's."""
+    steps = [step.kernel for step in lowered.steps if isinstance(step, KernelStep)]
+    return [kernel.tile for kernel in steps if isinstance(kernel, WinogradKernel)]
+
+
+@pytest.mark.parametrize("tile", POINTS)
+@settings(max_examples=12, deadline=None)
+@given(layer=layers())
+def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None:
+    content, feeds = layer.parts()
+    with pytest.MonkeyPatch.context() as patch:
+        force(patch, tile)
+        program = assert_blocked_agrees(content, feeds, guard=True, rtol=2e-4, atol=2e-4)
+    if layer.inputs > lanes() // 2:  # images of fewer channels stay in plain order
+        assert tile in tiles_of(program.lowered)
+
+
+@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
+@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("channels", [(40, 24), (16, 8)])
+def test_every_target_agrees(target: Target, tile: int, channels: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    force(monkeypatch, tile)
+    content, feeds = Layer(2, *channels, (9, 14), (1, 0, 2, 1), True, "residual", False).parts()
+    lowered = lowered_for(content, target)
+    assert tiles_of(lowered) == [tile]
+    (wanted,) = run_reference(content.SerializeToString(), feeds)
+    (actual,) = run_guarded(lowered, feeds, library_for(target))
+    np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+def test_what_is_no_number_stays_in_its_windows(tile: int, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    force(monkeypatch, tile)
+    content, feeds = Layer(2, 20, 21, (10, 11), (1, 1, 1, 1), True, "", False).parts()
+    for place in ((0, 3, 4, 4), (1, 7, 0, 0), (1, 19, 9, 10)):
+        feeds["x"][place] = value
+    assert tile in tiles_of(assert_blocked_agrees(content, feeds, guard=True, rtol=1e-4).lowered)
+
+
+def test_a_change_of_sizes_and_empty_batches_need_no_other_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    force(monkeypatch, 4)
+    content, _ = Layer(1, 24, 24, (8, 8), (1, 1, 1, 1), True, "Relu", True).parts()
+    graph, _ = blocked(content)
+    program = compiled(graph)
+    for shape in ((1, 24, 8, 8), (3, 24, 5, 17), (0, 24, 4, 4), (1, 24, 1, 1), (2, 24, 40, 3)):
+        feeds = {"x": numbers(5, *shape)}
+        (wanted,) = run_reference(content.SerializeToString(), feeds)
+        np.testing.assert_allclose(run_native(graph, program, feeds)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    force(monkeypatch, 4)
+    content, feeds = Layer(2, 40, 72, (37, 29), (1, 1, 1, 1), True, "Silu", False).parts()
+    graph, _ = blocked(content)
+    results = [run_native(graph, compiled(graph, workers), feeds)[0].tobytes() for workers in (1, 2, 3)]
+    assert len(set(results)) == 1
+
+
+# Choice
+
+
+def _chosen(channels: int, size: int, *, kernel: Array | None = None, target: Target | None = None, **attrs: Any) -> list[int]:
+    """The tiles of a layer of as many outputs as inputs; [] if it is computed directly."""
+    weights = numbers(1, channels, channels, 3, 3) if kernel is None else numbers(1, channels, channels, 1, 1) * kernel
+    attrs = {"pads": [1, 1, 1, 1], **attrs}
+    content = model([helper.make_node("Conv", ["x", "w"], ["y"], **attrs)], {"x": (1, channels, size, size)}, {"w": weights})
+    return tiles_of(lowered_for(content, target or described(16)))
+
+
+@pytest.mark.parametrize("target", [described(8), described(16)], ids=lambda target: f"{target.lanes} lanes")
+def test_large_tiles_unless_the_weights_would_have_to_be_fetched_from_memory(target: Target) -> None:
+    assert _chosen(64, 56, target=target) == [4]
+    assert _chosen(128, 28, target=target) == [4]
+    assert _chosen(512, 7, target=target) == [2]
+
+
+def test_slower_machines_wait_less_for_weights() -> None:
+    assert _chosen(512, 7, target=NEOVERSE) == [4]
+
+
+def test_strides_dilations_and_one_pixel_are_computed_directly() -> None:
+    assert _chosen(32, 32) == [4]
+    assert not _chosen(32, 32, strides=[2, 2])
+    assert not _chosen(32, 32, dilations=[2, 2])
+    assert not _chosen(32, 1)
+
+
+def test_kernels_that_take_differences_are_computed_directly() -> None:
+    """Of a slope, second differences leave nothing but rounding errors."""
+    assert not _chosen(32, 32, kernel=LAPLACE)
+    assert relative_error(numbers(1, 32, 32, 1, 1) * LAPLACE, 2) > 1e-4
+    assert relative_error(numbers(1, 32, 32, 3, 3), 4) < 1e-5
+    assert relative_error(numbers(1, 32, 32, 3, 3), 2) < 1e-6
+
+
+def test_weights_that_are_no_numbers_are_computed_directly() -> None:
+    assert not _chosen(32, 32, kernel=np.full((3, 3), np.inf, np.float32))
+
+
+def test_layers_share_the_error_a_model_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_choice, "relative_error", lambda w, tile: 6e-5)
+    node = helper.make_node
+    constants = {f"w{number}": numbers(number, 32, 32, 3, 3) for number in range(4)}
+    for count in (1, 2, 4):
+        names = ["x", *(f"v{number}" for number in range(count - 1)), "y"]
+        nodes = [node("Conv", [names[at], f"w{at}"], [names[at + 1]], pads=[1] * 4) for at in range(count)]
+        content = model(nodes, {"x": (1, 32, 32, 32)}, {f"w{at}": constants[f"w{at}"] for at in range(count)})
+        assert bool(tiles_of(lowered_for(content, described(16)))) == (count < 4)
+
+
+def test_a_session_can_forbid_it() -> None:
+    content, feeds = Layer(1, 32, 32, (24, 24), (1, 1, 1, 1), True, "Relu", False).parts()
+    wanted = run_reference(content.SerializeToString(), feeds)[0].astype(np.float64)
+    errors = []
+    for exact in ("0", "1"):
+        options = sx.SessionOptions()
+        options.add_session_config_entry("session.exact_convolution", exact)
+        (result,) = sx.InferenceSession(content.SerializeToString(), options).run(None, feeds)
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
+        errors.append(result)
+    assert errors[0].tobytes() != errors[1].tobytes()
+    graph, _ = blocked(content)
+    assert "exact" not in next(node for node in graph.nodes if node.op_type == "BlockedConv").attrs
+    plain = prepared(content.SerializeToString())
+    assign_layout(plain, described(16), exact=True)
+    assert next(node for node in plain.nodes if node.op_type == "BlockedConv").attr("exact") == 1
+
+
+def test_another_value_of_the_option_is_an_error() -> None:
+    content, _ = Layer(1, 32, 32, (24, 24), (1, 1, 1, 1), True, "Relu", False).parts()
+    options = sx.SessionOptions()
+    options.add_session_config_entry("session.exact_convolution", "yes")
+    with pytest.raises(InvalidArgument, match=r"session.exact_convolution is 'yes': expected 0 or 1"):
+        sx.InferenceSession(content.SerializeToString(), options)
+
+
+# Tiles and weights
+
+
+def test_tiles_fill_rows_and_blocks() -> None:
+    target = described(16)
+    for tiles in (1, 4, 16, 49, 196, 4096):
+        divided = tile_blocks(tiles, 4, 64, 4, target)
+        assert divided.tiles % divided.rows == 0
+        assert divided.last_rows == tiles % divided.rows
+        assert 36 * divided.tiles * 64 * 4 <= target.caches.l2
+    assert tile_blocks(16, 4, 256, 16, target).rows == 8
+    assert tile_blocks(196, 4, 64, 4, target).rows == 14
+
+
+def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:
+    w = numbers(0, 40, 7, 1, 3, 3)
+    whole = pack_winograd(w, 4, 16, 8)
+    assert whole.shape == (3, 36 * 7 * 16)
+    parts = np.zeros_like(whole)
+    for index, part in pack_winograd.blocks((w,), (4, 16, 8), w.nbytes // 4):
+        parts[index] = pack_winograd(part, 4, 16, 8)
+    np.testing.assert_array_equal(parts, whole)
+    last = whole[2].reshape(-1)
+    assert not last[36 * 7 * 8 :].any()

@@ -3,8 +3,9 @@
     python tools/calibrate_costs.py MODEL.onnx [N=1 ...] [--repeat 20]
 
 The estimates are those of `sardonyx.target.cost`. N=1 sets the size of a dimension that the model leaves open (1 by default).
-Every step is run alone on made-up numbers, a few times; the best time counts, less that of a call without work. Steps are listed
-by kind of kernel, the last line of each kind has their sum. A ratio above 1: the kernel takes longer than estimated.
+Every step is run alone on made-up numbers, a few times; the best time counts, of the processor, as others may be busy, less that
+of a call without work. Steps are listed by kind of kernel, the last line of each kind has their sum. A ratio above 1: the kernel
+takes longer than estimated.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ def _steps(lowered: Lowered, kernels: KernelLibrary, sizes: Mapping[str, int], r
         def best(end: int, function: Any = function, table: int = table.ctypes.data) -> int:
             taken = []
             for _ in range(repeat + 1):
-                start = time.perf_counter_ns()
+                start = time.thread_time_ns()
                 function(table, 0, end, 0)
-                taken.append(time.perf_counter_ns() - start)
+                taken.append(time.thread_time_ns() - start)
             return min(taken)
 
         found.append(Measured(type(step.kernel).__name__, step.label, estimate, max(best(units) - best(0), 1)))

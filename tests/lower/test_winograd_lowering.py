@@ -19,7 +19,8 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel
 from sardonyx.lower.conv import conv_choice
-from sardonyx.lower.conv.winograd import tile_blocks
+from sardonyx.lower.conv.conv_task import Algorithm, Task
+from sardonyx.lower.conv.winograd import is_winograd, tile_blocks
 from sardonyx.lower.conv.winograd_weights import pack_winograd, relative_error
 from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.program.steps import KernelStep, Lowered
@@ -85,8 +86,12 @@ def layers(draw: st.DrawFn) -> Layer:
 
 def force(monkeypatch: pytest.MonkeyPatch, tile: int) -> None:
     """Have all convolutions that may be computed by tiles of a size."""
-    monkeypatch.setattr(conv_choice, "_winograd_time", lambda task, side: 0 if side == tile else 1 << 60)
-    monkeypatch.setattr(conv_choice, "_direct_time", lambda task: 1)
+    names = {side: name for name, side in conv_choice.TILES.items()}
+
+    def estimates(task: Task) -> dict[Algorithm, int]:
+        return {names[tile]: 1} if is_winograd(task.geometry) else {"direct": 1}
+
+    monkeypatch.setattr(conv_choice, "estimates", estimates)
 
 
 def tiles_of(lowered: Lowered) -> list[int]:

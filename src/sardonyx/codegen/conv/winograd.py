@@ -2,7 +2,7 @@
 
     for unit in begin .. end:                         (block of tiles, set of output channels)
       if the block is new to this call:
-        for tile of the block, block of channels:     v = B^T x B
+        for block of channels, tile:                  v = B^T x B
       for element, group of tiles:                    m = v w         a matrix product in registers
       for tile of the block, vector of the set:       epilogue(A^T m A + bias)
 
@@ -121,28 +121,49 @@ class _WinogradEmitter:
     # Inputs
 
     def _transform_inputs(self, first: str, count: str) -> None:
+        """All tiles of a block, channels outside: neighbours read pixels that were just read, and write to ends of lines."""
         f, a, k = self.f, self.a, self.k
         groups = f.let(f"udiv i64 {f.add(count, k.rows - 1)}, {k.rows}", "i")
-        last = f.sub(f.add(first, count), 1)
-        group = f.loop(0, groups)
-        row = f.loop(0, k.rows)
-        tile = self._tile(f.min(f.add(first, f.add(f.mul(group.index, k.rows), row.index)), last))
-        to = f.element(self.v, "float", f.add(f.mul(group.index, self.v_group), f.mul(row.index, k.block)))
+        last = f.sub(count, 1)
+        start = self._tile(first)
+        block = f.loop(0, f.add(a["input_blocks"], int(k.tail > 0)))
+        x = f.element(a["x"], "float", f.mul(block.index, a["x_block"]))
+        v = f.element(self.v, "float", f.mul(block.index, self.v_block))
+        group = f.loop(0, groups, carry=[("i64", each) for each in (start.image, start.row, start.column)])
+        row = f.loop(0, k.rows, carry=[("i64", each) for each in group.carry])
+        tile = _Tile(*row.carry)
+        to = f.element(v, "float", f.add(f.mul(group.index, self.v_group), f.mul(row.index, k.block)))
         top, left = f.sub(tile.row, a["top"]), f.sub(tile.column, a["left"])
-        image = f.element(a["x"], "float", f.mul(tile.image, a["x_batch"]))
+        image = f.element(x, "float", f.mul(tile.image, a["x_batch"]))
         at = f.element(image, "float", f.add(f.mul(top, a["x_row"]), f.mul(left, k.block)))
         inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
         within = f.let(f"and i1 {self._inside(top, a['height'])}, {self._inside(left, a['width'])}", "c")
         f.branch_if(within, inner, outer)
         f.label(inner)
-        self._input_blocks(at, to, None)
+        self._transform_input(at, to, None)
         f.branch(after)
         f.label(outer)
-        self._input_blocks(at, to, (top, left))
+        self._transform_input(at, to, (top, left))
         f.branch(after)
         f.label(after)
-        f.end(row)
-        f.end(group)
+        number = f.add(f.mul(group.index, k.rows), row.index)
+        following = self._following(tile, f.let(f"icmp slt i64 {number}, {last}", "c"))
+        f.end(group, f.end(row, [following.image, following.row, following.column]))
+        f.end(block)
+
+    def _following(self, tile: _Tile, exists: str) -> _Tile:
+        """The next tile if there is one, or the same."""
+        f, a, k = self.f, self.a, self.k
+        step = f.let(f"select i1 {exists}, i64 {k.tile}, i64 0", "i")
+        column = f.add(tile.column, step)
+        wraps = f.let(f"icmp sge i64 {column}, {a['columns']}", "c")
+        row = f.let(f"select i1 {wraps}, i64 {f.add(tile.row, k.tile)}, i64 {tile.row}", "i")
+        ends = f.let(f"icmp sge i64 {row}, {a['rows']}", "c")
+        return _Tile(
+            f.let(f"select i1 {ends}, i64 {f.add(tile.image, 1)}, i64 {tile.image}", "i"),
+            f.let(f"select i1 {ends}, i64 0, i64 {row}", "i"),
+            f.let(f"select i1 {wraps}, i64 0, i64 {column}", "i"),
+        )
 
     def _inside(self, begin: str, size: str) -> str:
         """Whether a tile's inputs along one axis are all there."""
@@ -151,33 +172,29 @@ class _WinogradEmitter:
         ends = f.let(f"icmp sle i64 {f.add(begin, self.size)}, {size}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
-    def _input_blocks(self, at: str, to: str, corner: tuple[str, str] | None) -> None:
-        """A tile's blocks of channels; with `corner`, its first row and column, some of its pixels may not be there."""
+    def _transform_input(self, at: str, to: str, corner: tuple[str, str] | None) -> None:
+        """A block of channels of a tile; with `corner`, its first row and column, some of its pixels may not be there."""
         f, a, k, size = self.f, self.a, self.k, range(self.size)
         e = Arithmetic(f, k.block)
-        exists: list[list[str]] = []
-        if corner is not None:
-            for begin, limit in zip(corner, (a["height"], a["width"])):
-                exists.append([f.let(f"icmp ult i64 {f.add(begin, step)}, {limit}", "c") for step in size])
-        block = f.loop(0, f.add(a["input_blocks"], int(k.tail > 0)))
-        source = f.element(at, "float", f.mul(block.index, a["x_block"]))
-        rows = [f.element(source, "float", f.mul(i, a["x_row"])) for i in size]
-        if exists:  # a row that is not there is one of zeros
-            rows = [f.let(f"select i1 {here}, ptr {row}, ptr {a['zeros']}", "p") for here, row in zip(exists[0], rows)]
+        rows = [f.element(at, "float", f.mul(i, a["x_row"])) for i in size]
+        exists: list[str] = []  # for each column
+        if corner is not None:  # a row that is not there is one of zeros
+            for i, row in enumerate(rows):
+                here = f.let(f"icmp ult i64 {f.add(corner[0], i)}, {a['height']}", "c")
+                rows[i] = f.let(f"select i1 {here}, ptr {row}, ptr {a['zeros']}", "p")
+            exists = [f.let(f"icmp ult i64 {f.add(corner[1], j)}, {a['width']}", "c") for j in size]
 
         def column(j: int) -> list[str]:
             pixels = [f.element(row, "float", j * k.block) for row in rows]
             if exists:
-                pixels = [f.let(f"select i1 {exists[1][j]}, ptr {pixel}, ptr {a['zeros']}", "p") for pixel in pixels]
+                pixels = [f.let(f"select i1 {exists[j]}, ptr {pixel}, ptr {a['zeros']}", "p") for pixel in pixels]
             return [f.let(f"load {self.vector}, ptr {pixel}, align 4", "x") for pixel in pixels]
 
         lines = transform_columns(INPUTS[k.tile], e, column, self.size)
-        at_tile = f.element(to, "float", f.mul(block.index, self.v_block))
         for i, line in enumerate(lines):
             for j, value in enumerate(INPUTS[k.tile](e, line)):
-                element = f.element(at_tile, "float", f.mul(i * self.size + j, self.v_element))
+                element = f.element(to, "float", f.mul(i * self.size + j, self.v_element))
                 f.line(f"store {self.vector} {value}, ptr {element}, align 4")
-        f.end(block)
 
     # Products
 

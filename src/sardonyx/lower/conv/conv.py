@@ -18,9 +18,9 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
-from sardonyx.lower.conv.conv_choice import choose_algorithm
+from sardonyx.lower.conv.conv_choice import TILES, choose_algorithm
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
-from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
+from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.conv.winograd import lower_winograd
 from sardonyx.lower.derived import as_float32, is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
@@ -32,7 +32,6 @@ from sardonyx.lower.registry import template
 from sardonyx.ops.indexing.layout import DOMAIN, fits_blocks
 from sardonyx.program.steps import View
 
-_TILES: Final[dict[Algorithm, int]] = {"winograd2": 2, "winograd4": 4}
 _KINDS: Final = ("f32", "f16", "bf16")  # half-precision floats are computed in float32
 
 
@@ -161,8 +160,8 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
     if not plain:
         task = _column_as_row(task)
     algorithm = choose_algorithm(task, plain=plain, exact=bool(attrs.get("exact")))
-    if algorithm in _TILES:
-        lower_winograd(task, _TILES[algorithm])
+    if algorithm in TILES:
+        lower_winograd(task, TILES[algorithm])
     else:
         task.lower(algorithm)
 

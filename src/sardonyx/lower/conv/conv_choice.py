@@ -9,7 +9,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, evaluate, product, symbols_of
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Tensor
-from sardonyx.kernel.conv.winograd import POINTS, TAPS
+from sardonyx.kernel.conv.winograd import TAPS
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
 from sardonyx.lower.conv.winograd import is_winograd, tile_count
@@ -23,7 +23,7 @@ _NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels i
 _LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the code
 _USUAL_SIDE: Final = 224  # of an image whose size is not known
 _LARGEST_ERROR: Final = 1e-4  # of a model, relative, that may come from Winograd's sums
-_WINOGRAD: Final[dict[int, Algorithm]] = {2: "winograd2", 4: "winograd4"}
+TILES: Final[dict[Algorithm, int]] = {"winograd2": 2, "winograd4": 4}  # results of a side
 
 
 def choose_algorithm(task: Task, *, plain: bool, exact: bool) -> Algorithm:
@@ -35,12 +35,19 @@ def choose_algorithm(task: Task, *, plain: bool, exact: bool) -> Algorithm:
         return "lanes"
     if weights.groups == 1 and geometry.kernel[2] <= _LONGEST_NARROW_ROW and _is_narrow(weights, geometry, block):
         return "narrow"
-    if exact or weights.groups > 1 or not is_winograd(geometry):
-        return "direct"
-    for tile in sorted(POINTS, key=lambda tile: _winograd_time(task, tile)):
-        if _winograd_time(task, tile) < _direct_time(task) and _is_exact_enough(task, tile):
-            return _WINOGRAD[tile]
+    times: dict[Algorithm, int] = {"direct": 0} if exact or weights.groups > 1 else estimates(task)
+    for algorithm in sorted(times, key=lambda algorithm: times[algorithm]):
+        if algorithm not in TILES or _is_exact_enough(task, TILES[algorithm]):
+            return algorithm
     return "direct"
+
+
+def estimates(task: Task) -> dict[Algorithm, int]:
+    """The algorithms for a dense convolution, and how many nanoseconds they are thought to take on one core."""
+    times: dict[Algorithm, int] = {"direct": _direct_time(task)}
+    if is_winograd(task.geometry):
+        times.update({algorithm: _winograd_time(task, tile) for algorithm, tile in TILES.items()})
+    return times
 
 
 def _is_narrow(weights: Weights, geometry: Geometry, block: int) -> bool:

@@ -25,7 +25,7 @@ def _cuts(w: Array, tile: int, width: int, last: int) -> tuple[Cut, ...]:
     return (Cut(0, 0, width),)
 
 
-@transform("pack_conv_winograd", 1, _cuts)
+@transform("pack_conv_winograd", 1, _cuts, is_numbers=True)
 def pack_winograd(w: Array, tile: int, width: int, last: int) -> Array:
     """[O, I, 1, 3, 3] as [set of output channels][element][input channel][output channel of the set], computed in float64.
 

@@ -78,6 +78,7 @@ TABLES = {
     "passes/remove_no_ops.py:_SAME_SHAPE",
     "passes/runtime_optimisations.py:_ACTIVATIONS",  # what another engine fuses
     "passes/widen_half.py:_NARROW_KERNELS",  # what another engine has kernels for
+    "passes/widen_half.py:_ON_IMAGES",  # what stands between convolutions
     "passes/fold_affine.py:_PRODUCTS",
     "passes/form_integer_convs.py:_LAYERS",  # what has a counterpart for quantized numbers
     "passes/fuse_activations.py:_CUBIC",

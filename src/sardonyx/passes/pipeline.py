@@ -52,6 +52,7 @@ from sardonyx.passes.rewriter import all_graphs
 from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
 from sardonyx.passes.size_contract import SizeContract
+from sardonyx.passes.widen_half import WidenConvolutions
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
@@ -61,6 +62,7 @@ KEEP_QDQ_KEY: Final = "session.disable_quant_qdq"  # "1": what is quantized and 
 QDQ_PASSES: Final = "QDQSelectorActionTransformer"  # ONNX Runtime's name for all passes that make integers of such pairs
 
 _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their patterns know the parts
+    WidenConvolutions(),  # narrow floats are not taken apart
     ExpandFused(),
     ExpandLayers(),
     ExpandQuantized(),

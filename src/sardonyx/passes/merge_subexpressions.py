@@ -21,6 +21,7 @@ from sardonyx.passes.rewriter import Rewriter
 from sardonyx.records import dataclass
 
 _LARGEST: Final = 1 << 12  # bytes of a tensor attribute that is compared
+_LONGEST: Final = 4096  # numbers of an attribute that are compared: a forest has millions
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ def _attr_key(attr: Attr) -> Any:
         if value.dtype is dtypes.STRING or value.nbytes > _LARGEST:
             return None
         return (value.dtype, value.shape, bytes(value.raw()))
+    if isinstance(value, tuple) and len(value) > _LONGEST:
+        return None
     if isinstance(value, tuple) and all(isinstance(item, (int, float, str)) for item in value):
         return tuple(item.hex() if isinstance(item, float) else item for item in value)
     return None

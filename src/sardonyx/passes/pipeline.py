@@ -37,6 +37,7 @@ from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, 
 from sardonyx.passes.form_integer_convs import FormQLinearConv, FormQLinearLayer, PullQuantize, RemoveRequantize
 from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
+from sardonyx.passes.form_tree_scores import FormTreeScores
 from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
 from sardonyx.passes.fuse_norms import FuseLayerNorm, FuseRmsNorm
 from sardonyx.passes.merge_casts import MergeCasts
@@ -121,6 +122,10 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     MultiplyByInverse(),  # late: the patterns above know divisions
     RemoveUnused(),
 )
+CLASSICAL: Final[tuple[Optimization, ...]] = (
+    FormTreeScores(),
+    RemoveUnused(),  # scores or labels that nobody asks for
+)
 _LAYOUT: Final[tuple[Optimization, ...]] = (
     AssignChannelsLast(),
     PushTransposes(),  # what it has put around each node
@@ -129,7 +134,7 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     AssignLayout(),  # last: the patterns above know standard convolutions
 )
 
-BASIC: Final = (*_EXPAND, *_PREPARE, *_SIMPLIFY)
+BASIC: Final = (*_EXPAND, *_PREPARE, *_SIMPLIFY, *CLASSICAL)
 EXTENDED: Final = (*BASIC, *_FUSE)
 LAYOUT: Final = (*EXTENDED, *_LAYOUT)
 ALL: Final = LAYOUT
@@ -154,6 +159,7 @@ _STAGES: Final = (
     Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _EXPAND, 1),
     Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _PREPARE, 1),
     Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, _SIMPLIFY, 4),
+    Stage(GraphOptimizationLevel.ORT_ENABLE_BASIC, CLASSICAL, 1, portable=False),
     Stage(GraphOptimizationLevel.ORT_ENABLE_EXTENDED, _FUSE, 3),
     Stage(GraphOptimizationLevel.ORT_ENABLE_LAYOUT, _LAYOUT, 1, portable=False),
 )

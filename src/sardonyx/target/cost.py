@@ -183,3 +183,8 @@ def suppress(boxes: Dim) -> Dim:
 def listed(boxes: Dim) -> Dim:
     """The list of boxes that were chosen."""
     return boxes * 4
+
+
+def trees(rows: Dim, columns: int, depths: int, bits: Dim) -> Dim:
+    """A forest: the keys of each row, steps down large trees, and comparisons with the nodes of small ones."""
+    return rows * (columns * 1000 + depths * 1000 + bits * 40) // 1000

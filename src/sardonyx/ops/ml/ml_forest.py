@@ -68,6 +68,7 @@ class Forest:
     targets: int
     leaf_target: Ints  # [nodes, most votes of a leaf]; `targets` where a leaf has fewer votes
     leaf_weight: Array
+    all_positive: bool  # no vote is negative
 
     def leaves(self, x: Array) -> Ints:
         """The leaf each row of x reaches in each tree: [trees, rows]."""
@@ -142,14 +143,14 @@ class Forest:
 
 def build_forest(
     *,
-    feature: Sequence[int],
+    feature: Ints,
     threshold: Array,
-    mode: Sequence[int],
+    mode: NDArray[np.int8],
     when_true: Ints,
     when_false: Ints,
     missing_true: Sequence[int] | None,
     member_sets: Sequence[Array],
-    roots: Sequence[int],
+    roots: Ints,
     targets: int,
     vote_node: Ints,
     vote_target: Ints,
@@ -159,15 +160,14 @@ def build_forest(
 
     Leaves have feature -1. `member_sets` holds the sets of the BRANCH_MEMBER nodes, in the order of the nodes.
     """
-    features = np.asarray(feature, np.int64)
-    modes = np.asarray(mode, np.int8)
+    features, modes = feature, mode
     inner = features >= 0
     count = len(features)
     for name, ids in (("true", when_true), ("false", when_false)):
         bad = inner & ((ids < 0) | (ids >= count))
         if bad.any():
             raise ValueError(f"the {name} branch of a tree leads to node {ids[bad][0]}, which does not exist")
-    _check_depth(np.asarray(roots, np.int64), inner, when_true, when_false)
+    _check_depth(roots, inner, when_true, when_false)
     if len(vote_target) and not (vote_target.min() >= 0 and vote_target.max() < targets):
         raise ValueError(f"leaves vote for {vote_target.min()} to {vote_target.max()}; there are {targets} targets or classes")
     member_set = np.zeros(count, np.int64)
@@ -188,11 +188,12 @@ def build_forest(
         missing if (missing & inner).any() else None,
         member_set,
         _member_table(member_sets, threshold.dtype),
-        np.asarray(roots, np.int64),
+        roots,
         tuple(int(kind) for kind in np.unique(modes[inner])),
         targets,
         leaf_target,
         leaf_weight,
+        bool((vote_weight >= 0).all()),
     )
 
 

@@ -6,8 +6,8 @@ silent (two classes with one score, base values of two classes) the results are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,25 @@ from sardonyx.ops.ml.ml_scores import (
 Array = NDArray[Any]
 Ints = Sequence[int]
 Floats = Sequence[float]
+_NODES: Final = (
+    "nodes_falsenodeids", "nodes_featureids", "nodes_missing_value_tracks_true", "nodes_modes", "nodes_nodeids", "nodes_treeids",
+    "nodes_truenodeids", "nodes_values", "nodes_values_as_tensor", "base_values", "base_values_as_tensor", "post_transform",
+    "ctx",
+)  # fmt: skip
+_REGRESSOR: Final = (
+    *_NODES, "aggregate_function", "n_targets", "target_ids", "target_nodeids", "target_treeids", "target_weights",
+    "target_weights_as_tensor",
+)  # fmt: skip
+_CLASSIFIER: Final = (
+    *_NODES, "class_ids", "class_nodeids", "class_treeids", "class_weights", "class_weights_as_tensor", "classlabels_int64s",
+    "classlabels_strings",
+)  # fmt: skip
+_ENSEMBLE: Final = (
+    "aggregate_function", "leaf_targetids", "leaf_weights", "membership_values", "n_targets", "nodes_falseleafs",
+    "nodes_falsenodeids", "nodes_featureids", "nodes_missing_value_tracks_true", "nodes_modes", "nodes_splits",
+    "nodes_trueleafs", "nodes_truenodeids", "post_transform", "tree_roots", "ctx",
+)  # fmt: skip
+Attributes = Mapping[str, Any]  # of a node, by name; those it does not have may be missing
 
 
 def _values(floats: Floats | None, tensor: Array | None, dtype: Any) -> Array:
@@ -39,9 +58,10 @@ def _values(floats: Floats | None, tensor: Array | None, dtype: Any) -> Array:
     return np.asarray(floats or (), np.float32).astype(dtype) if tensor is None else tensor.reshape(-1).astype(dtype)
 
 
-def _compute_type(x: Array, *tensors: Array | None) -> Any:
+def compute_type(attrs: Attributes, is_double: bool) -> Any:
     """float64 if the input or an attribute is, else float32."""
-    return np.float64 if any(array is not None and array.dtype == np.float64 for array in (x, *tensors)) else np.float32
+    arrays = [value for value in attrs.values() if isinstance(value, np.ndarray)]
+    return np.float64 if is_double or any(array.dtype == np.float64 for array in arrays) else np.float32
 
 
 def _same_lengths(lists: dict[str, Any]) -> None:
@@ -51,70 +71,89 @@ def _same_lengths(lists: dict[str, Any]) -> None:
         raise ValueError(f"these attributes must have one length: {listed}")
 
 
-def _feature(number: int) -> int:
-    if number < 0:
-        raise ValueError(f"a node looks at feature {number}; features are numbered from 0")
-    return number
-
-
-def _forest_by_ids(
-    *,
-    dtype: Any,
-    targets: int,
-    falsenodeids: Ints | None,
-    featureids: Ints | None,
-    missing: Ints | None,
-    modes: Sequence[str] | None,
-    nodeids: Ints | None,
-    treeids: Ints | None,
-    truenodeids: Ints | None,
-    thresholds: Array,
-    vote_trees: Ints | None,
-    vote_nodes: Ints | None,
-    vote_targets: Ints | None,
-    vote_weights: Array,
-) -> Forest:
-    """A forest whose nodes have a tree and a number in it, as versions 1 and 3 write it."""
-    modes, trees, nodes = modes or (), treeids or (), nodeids or ()
-    named: dict[str, Any] = {
-        "nodes_treeids": trees,
-        "nodes_nodeids": nodes,
-        "nodes_modes": modes,
-        "nodes_featureids": featureids or (),
-    }
-    named |= {"nodes_truenodeids": truenodeids or (), "nodes_falsenodeids": falsenodeids or (), "nodes_values": thresholds}
-    _same_lengths(named)
-    _same_lengths({"treeids": vote_trees or (), "nodeids": vote_nodes or (), "ids": vote_targets or (), "weights": vote_weights})
-    position_of = {key: position for position, key in enumerate(zip(trees, nodes, strict=True))}
-    if len(position_of) < len(modes):
+def _positions(trees: Array, nodes: Array, wanted_trees: Array, wanted_nodes: Array) -> NDArray[np.int64]:
+    """Where nodes stand that are known by their tree and their number in it; -1 for those that do not exist."""
+    order = np.lexsort((nodes, trees))
+    known = np.stack([trees[order], nodes[order]], axis=1)
+    if len(known) and (known[1:] == known[:-1]).all(axis=1).any():
         raise ValueError("two nodes of a tree have the same number")
-    unknown = sorted({mode for mode in modes if mode not in MODES[:MEMBER] and mode != "LEAF"})
+    numbers: Array = np.unique(nodes)
+    rank = np.searchsorted(numbers, wanted_nodes)
+    rank = np.minimum(rank, max(len(numbers) - 1, 0))
+    # One number for a tree and a node in it: the rank of each among those there are.
+    ids: Array = np.unique(trees)
+    tree = np.minimum(np.searchsorted(ids, wanted_trees), max(len(ids) - 1, 0))
+    if not len(known):
+        return np.full(len(wanted_nodes), -1, np.int64)
+    keys = np.searchsorted(ids, known[:, 0]) * len(numbers) + np.searchsorted(numbers, known[:, 1])
+    key = tree * len(numbers) + rank
+    found = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+    exists = (keys[found] == key) & (numbers[rank] == wanted_nodes) & (ids[tree] == wanted_trees)
+    return np.where(exists, order[found], -1)
+
+
+def _forest_by_ids(attrs: Attributes, votes: str, dtype: Any, targets: int) -> Forest:
+    """A forest whose nodes have a tree and a number in it, as versions 1 and 3 write it. `votes`: what its votes begin with."""
+    ids = ("nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_truenodeids", "nodes_falsenodeids")
+    thresholds = _values(attrs.get("nodes_values"), attrs.get("nodes_values_as_tensor"), dtype)
+    modes = attrs.get("nodes_modes") or ()
+    named: dict[str, Any] = {name: np.array(attrs.get(name) or (), np.int64) for name in ids}
+    _same_lengths(named | {"nodes_modes": modes, "nodes_values": thresholds})
+    cast = {name: np.array(attrs.get(f"{votes}_{name}") or (), np.int64) for name in ("treeids", "nodeids", "ids")}
+    weights = _values(attrs.get(f"{votes}_weights"), attrs.get(f"{votes}_weights_as_tensor"), dtype)
+    _same_lengths(cast | {"weights": weights})
+    trees, nodes, features, to_true, to_false = (named[name] for name in ids)
+    kinds = {"LEAF": -1} | {mode: number for number, mode in enumerate(MODES[:MEMBER])}
+    unknown = sorted({mode for mode in set(modes) if mode not in kinds})
     if unknown:
         raise ValueError(f"nodes_modes has {unknown[0]!r}; expected LEAF, {', '.join(MODES[:MEMBER])}")
-    leaf = [mode == "LEAF" for mode in modes]
-
-    def children(ids: Ints | None) -> NDArray[np.int64]:
-        keys = zip(trees, ids or (), strict=True)
-        return np.array([0 if at_leaf else position_of.get(key, -1) for at_leaf, key in zip(leaf, keys, strict=True)], np.int64)
-
-    voters = [position_of.get(key, -1) for key in zip(vote_trees or (), vote_nodes or (), strict=True)]
-    if -1 in voters:
-        missing_node = (vote_trees or ())[voters.index(-1)], (vote_nodes or ())[voters.index(-1)]
-        raise ValueError(f"a weight belongs to node {missing_node[1]} of tree {missing_node[0]}, which does not exist")
+    mode = np.array([kinds[name] for name in modes], np.int8)
+    leaf = mode < 0
+    if (features[~leaf] < 0).any():
+        raise ValueError(f"a node looks at feature {features[~leaf].min()}; features are numbered from 0")
+    voters = _positions(trees, nodes, cast["treeids"], cast["nodeids"])
+    if (voters < 0).any():
+        lost = int(np.flatnonzero(voters < 0)[0])
+        at_tree, at_node = cast["treeids"][lost], cast["nodeids"][lost]
+        raise ValueError(f"a weight belongs to node {at_node} of tree {at_tree}, which does not exist")
+    when_true, when_false = (np.where(leaf, 0, _positions(trees, nodes, trees, numbers)) for numbers in (to_true, to_false))
+    starts = np.flatnonzero(np.concatenate([[True], trees[1:] != trees[:-1]])) if len(trees) else np.empty(0, np.int64)
     return build_forest(
-        feature=[-1 if at_leaf else _feature(feature) for at_leaf, feature in zip(leaf, featureids or (), strict=True)],
+        feature=np.where(leaf, -1, features),
         threshold=thresholds,
-        mode=[0 if at_leaf else MODES.index(mode) for at_leaf, mode in zip(leaf, modes, strict=True)],
-        when_true=children(truenodeids),
-        when_false=children(falsenodeids),
-        missing_true=missing,
+        mode=np.maximum(mode, 0),
+        when_true=when_true,
+        when_false=when_false,
+        missing_true=attrs.get("nodes_missing_value_tracks_true"),
         member_sets=(),
-        roots=[position for position, tree in enumerate(trees) if position == 0 or tree != trees[position - 1]],
+        roots=starts,
         targets=targets,
-        vote_node=np.array(voters, np.int64),
-        vote_target=np.array(vote_targets or (), np.int64),
-        vote_weight=vote_weights.astype(dtype),
+        vote_node=voters,
+        vote_target=cast["ids"],
+        vote_weight=weights.astype(dtype),
     )
+
+
+def regressor_forest(attrs: Attributes, is_double: bool) -> Forest:
+    """The trees of a TreeEnsembleRegressor whose input is float64, or something smaller."""
+    targets = attrs.get("n_targets")
+    return _forest_by_ids(attrs, "target", compute_type(attrs, is_double), 1 if targets is None else targets)
+
+
+def classifier_forest(attrs: Attributes, is_double: bool) -> Forest:
+    """The trees of a TreeEnsembleClassifier."""
+    labels = attrs.get("classlabels_strings") or attrs.get("classlabels_int64s") or ()
+    return _forest_by_ids(attrs, "class", compute_type(attrs, is_double), len(labels))
+
+
+def base_values(attrs: Attributes, dtype: Any) -> Array:
+    """What is added to the votes."""
+    return _values(attrs.get("base_values"), attrs.get("base_values_as_tensor"), dtype)
+
+
+def votes_for_one(attrs: Attributes) -> bool:
+    """Whether all leaves of a classifier vote for the same class."""
+    return len(set(attrs.get("class_ids") or ())) == 1
 
 
 def _regression(scores: Array, base: Array, post_transform: str) -> Array:
@@ -124,61 +163,24 @@ def _regression(scores: Array, base: Array, post_transform: str) -> Array:
     return transform(scores.astype(np.float64 if scores.dtype == np.float64 else np.float32), post_transform)
 
 
-def _tree_ensemble_regressor(
-    x: Array,
-    *,
-    aggregate_function: str,
-    base_values: Floats | None,
-    base_values_as_tensor: Array | None,
-    n_targets: int | None,
-    nodes_falsenodeids: Ints | None,
-    nodes_featureids: Ints | None,
-    nodes_missing_value_tracks_true: Ints | None,
-    nodes_modes: Sequence[str] | None,
-    nodes_nodeids: Ints | None,
-    nodes_treeids: Ints | None,
-    nodes_truenodeids: Ints | None,
-    nodes_values: Floats | None,
-    nodes_values_as_tensor: Array | None,
-    post_transform: str,
-    target_ids: Ints | None,
-    target_nodeids: Ints | None,
-    target_treeids: Ints | None,
-    target_weights: Floats | None,
-    target_weights_as_tensor: Array | None,
-    ctx: EvalContext,
-) -> Array:
-    name = check_transform(post_transform)
-    if aggregate_function not in AGGREGATES:
-        raise ValueError(f"aggregate_function is {aggregate_function!r}; expected {', '.join(AGGREGATES)}")
-    dtype = _compute_type(x, base_values_as_tensor, nodes_values_as_tensor, target_weights_as_tensor)
+def _tree_ensemble_regressor(x: Array, **given: Any) -> Array:
+    ctx: EvalContext = given.pop("ctx")
+    name = check_transform(given["post_transform"])
+    aggregate = given["aggregate_function"]
+    if aggregate not in AGGREGATES:
+        raise ValueError(f"aggregate_function is {aggregate!r}; expected {', '.join(AGGREGATES)}")
     if "forest" not in ctx.state:
-        ctx.state["forest"] = _forest_by_ids(
-            dtype=dtype,
-            targets=1 if n_targets is None else n_targets,
-            falsenodeids=nodes_falsenodeids,
-            featureids=nodes_featureids,
-            missing=nodes_missing_value_tracks_true,
-            modes=nodes_modes,
-            nodeids=nodes_nodeids,
-            treeids=nodes_treeids,
-            truenodeids=nodes_truenodeids,
-            thresholds=_values(nodes_values, nodes_values_as_tensor, dtype),
-            vote_trees=target_treeids,
-            vote_nodes=target_nodeids,
-            vote_targets=target_ids,
-            vote_weights=_values(target_weights, target_weights_as_tensor, dtype),
-        )
+        ctx.state["forest"] = regressor_forest(given, x.dtype == np.float64)
     forest: Forest = ctx.state["forest"]
-    scores, _ = forest.votes(rows_of(x), aggregate_function)
-    return _regression(scores, _values(base_values, base_values_as_tensor, dtype), name).astype(np.float32)
+    scores, _ = forest.votes(rows_of(x), aggregate)
+    return _regression(scores, base_values(given, scores.dtype), name).astype(np.float32)
 
 
 def _infer_regressor(ctx: InferContext) -> InferResult:
     return (row_count(ctx), 1 if ctx.attr("n_targets") is None else ctx.attr("n_targets"))
 
 
-op("TreeEnsembleRegressor", domain=DOMAIN, eval=_tree_ensemble_regressor, infer=_infer_regressor)
+op("TreeEnsembleRegressor", domain=DOMAIN, eval=_tree_ensemble_regressor, infer=_infer_regressor, keywords=_REGRESSOR)
 
 
 def _classify(
@@ -224,62 +226,22 @@ def _classify_two(
     return (deciding > (0.5 if one_class and all_positive else 0)).astype(np.intp), given_out
 
 
-def _tree_ensemble_classifier(
-    x: Array,
-    *,
-    base_values: Floats | None,
-    base_values_as_tensor: Array | None,
-    class_ids: Ints | None,
-    class_nodeids: Ints | None,
-    class_treeids: Ints | None,
-    class_weights: Floats | None,
-    class_weights_as_tensor: Array | None,
-    classlabels_int64s: Ints | None,
-    classlabels_strings: Sequence[str] | None,
-    nodes_falsenodeids: Ints | None,
-    nodes_featureids: Ints | None,
-    nodes_missing_value_tracks_true: Ints | None,
-    nodes_modes: Sequence[str] | None,
-    nodes_nodeids: Ints | None,
-    nodes_treeids: Ints | None,
-    nodes_truenodeids: Ints | None,
-    nodes_values: Floats | None,
-    nodes_values_as_tensor: Array | None,
-    post_transform: str,
-    ctx: EvalContext,
-) -> tuple[Array, Array]:
-    name = check_transform(post_transform)
-    labels = labels_of(classlabels_int64s, classlabels_strings)
+def _tree_ensemble_classifier(x: Array, **given: Any) -> tuple[Array, Array]:
+    ctx: EvalContext = given.pop("ctx")
+    name = check_transform(given["post_transform"])
+    labels = labels_of(given["classlabels_int64s"], given["classlabels_strings"])
     if not len(labels):
         raise ValueError("the model has no class labels: set classlabels_int64s or classlabels_strings")
-    dtype = _compute_type(x, base_values_as_tensor, nodes_values_as_tensor, class_weights_as_tensor)
     if "forest" not in ctx.state:
-        weights = _values(class_weights, class_weights_as_tensor, dtype)
-        forest = _forest_by_ids(
-            dtype=dtype,
-            targets=len(labels),
-            falsenodeids=nodes_falsenodeids,
-            featureids=nodes_featureids,
-            missing=nodes_missing_value_tracks_true,
-            modes=nodes_modes,
-            nodeids=nodes_nodeids,
-            treeids=nodes_treeids,
-            truenodeids=nodes_truenodeids,
-            thresholds=_values(nodes_values, nodes_values_as_tensor, dtype),
-            vote_trees=class_treeids,
-            vote_nodes=class_nodeids,
-            vote_targets=class_ids,
-            vote_weights=weights,
-        )
-        ctx.state["forest"] = forest, len(set(class_ids or ())) == 1, bool((weights >= 0).all())
-    forest, one_class, all_positive = ctx.state["forest"]
+        ctx.state["forest"] = classifier_forest(given, x.dtype == np.float64)
+    forest: Forest = ctx.state["forest"]
     scores, voted = forest.votes(rows_of(x))
-    base = _values(base_values, base_values_as_tensor, dtype)
-    best, given_out = _classify(scores, voted, base, name, one_class, all_positive)
-    return _binary_labels(labels, one_class)[best], given_out.astype(np.float32)
+    one_class = votes_for_one(given)
+    best, given_out = _classify(scores, voted, base_values(given, scores.dtype), name, one_class, forest.all_positive)
+    return binary_labels(labels, one_class)[best], given_out.astype(np.float32)
 
 
-def _binary_labels(labels: Array, one_class: bool) -> Array:
+def binary_labels(labels: Array, one_class: bool) -> Array:
     """The labels as ONNX Runtime gives them out: 0 and 1 for two classes that both have votes, and for a single class.
 
     (For a single class of strings it reads behind its labels; here that has its label whatever the score is.)
@@ -295,7 +257,7 @@ def _infer_classifier(ctx: InferContext) -> InferResult:
     return [label_type(ctx, "classlabels_strings", rows), TensorType(dtypes.FLOAT32, (rows, count))]
 
 
-op("TreeEnsembleClassifier", domain=DOMAIN, eval=_tree_ensemble_classifier, infer=_infer_classifier)
+op("TreeEnsembleClassifier", domain=DOMAIN, eval=_tree_ensemble_classifier, infer=_infer_classifier, keywords=_CLASSIFIER)
 
 
 def _member_sets(modes: Array, membership_values: Array | None) -> list[Array]:
@@ -309,87 +271,58 @@ def _member_sets(modes: Array, membership_values: Array | None) -> list[Array]:
     return sets
 
 
-def _tree_ensemble(
-    x: Array,
-    *,
-    aggregate_function: int,
-    leaf_targetids: Ints,
-    leaf_weights: Array,
-    membership_values: Array | None,
-    n_targets: int | None,
-    nodes_falseleafs: Ints,
-    nodes_falsenodeids: Ints,
-    nodes_featureids: Ints,
-    nodes_missing_value_tracks_true: Ints | None,
-    nodes_modes: Array,
-    nodes_splits: Array,
-    nodes_trueleafs: Ints,
-    nodes_truenodeids: Ints,
-    post_transform: int,
-    tree_roots: Ints,
-    ctx: EvalContext,
-) -> Array:
-    if not 0 <= aggregate_function < len(AGGREGATES):
-        raise ValueError(f"aggregate_function is {aggregate_function}; expected 0 to {len(AGGREGATES) - 1}")
+def _tree_ensemble(x: Array, **given: Any) -> Array:
+    ctx: EvalContext = given.pop("ctx")
+    aggregate, post_transform = given["aggregate_function"], given["post_transform"]
+    if not 0 <= aggregate < len(AGGREGATES):
+        raise ValueError(f"aggregate_function is {aggregate}; expected 0 to {len(AGGREGATES) - 1}")
     if not 0 <= post_transform < len(TRANSFORMS):
         raise ValueError(f"post_transform is {post_transform}; expected 0 to {len(TRANSFORMS) - 1}")
     if "forest" not in ctx.state:
-        ctx.state["forest"] = _forest_of_version_5(
-            _compute_type(x, nodes_splits, leaf_weights),
-            1 if n_targets is None else n_targets,
-            [nodes_modes.reshape(-1), nodes_featureids, nodes_splits.reshape(-1)],
-            [nodes_truenodeids, nodes_trueleafs, nodes_falsenodeids, nodes_falseleafs],
-            nodes_missing_value_tracks_true,
-            membership_values,
-            (leaf_targetids, leaf_weights.reshape(-1)),
-            tree_roots,
-        )
+        ctx.state["forest"] = ensemble_forest(given, x.dtype == np.float64)
     forest: Forest = ctx.state["forest"]
-    scores, _ = forest.votes(rows_of(x), AGGREGATES[aggregate_function])
+    scores, _ = forest.votes(rows_of(x), AGGREGATES[aggregate])
     with np.errstate(over="ignore"):
         return _regression(scores, scores[:0, 0], TRANSFORMS[post_transform]).astype(x.dtype)
 
 
-def _forest_of_version_5(
-    dtype: Any,
-    targets: int,
-    nodes: list[Any],
-    branches: list[Ints],
-    missing: Ints | None,
-    membership_values: Array | None,
-    leaves: tuple[Ints, Array],
-    roots: Ints,
-) -> Forest:
-    """A forest whose branches lead to a node or, where a flag says so, to a leaf; leaves are numbered after the nodes here."""
-    modes, features, splits = nodes
-    to_true, true_is_leaf, to_false, false_is_leaf = (np.asarray(values, np.int64) for values in branches)
+def ensemble_forest(attrs: Attributes, is_double: bool) -> Forest:
+    """The trees of a TreeEnsemble: branches lead to a node or, where a flag says so, to a leaf, numbered after the nodes here."""
+    modes, splits = attrs["nodes_modes"].reshape(-1), attrs["nodes_splits"].reshape(-1)
+    features = np.array(attrs["nodes_featureids"], np.int64)
+    to_true, to_false = (np.array(attrs[f"nodes_{side}nodeids"], np.int64) for side in ("true", "false"))
+    true_is_leaf, false_is_leaf = (np.array(attrs[f"nodes_{side}leafs"], np.int64) for side in ("true", "false"))
     _same_lengths(
         {"nodes_modes": modes, "nodes_featureids": features, "nodes_splits": splits}
         | {"nodes_truenodeids": to_true, "nodes_trueleafs": true_is_leaf}
         | {"nodes_falsenodeids": to_false, "nodes_falseleafs": false_is_leaf}
     )
-    target_ids, weights = np.asarray(leaves[0], np.int64), leaves[1]
+    target_ids, weights = np.array(attrs["leaf_targetids"], np.int64), attrs["leaf_weights"].reshape(-1)
     _same_lengths({"leaf_targetids": target_ids, "leaf_weights": weights})
     if len(modes) and int(modes.max()) > MEMBER:
         raise ValueError(f"nodes_modes has {int(modes.max())}; expected 0 to {MEMBER}")
+    if (features < 0).any():
+        raise ValueError(f"a node looks at feature {features.min()}; features are numbered from 0")
     inner, at_leaves = len(modes), len(target_ids)
-    if any(not 0 <= root < inner for root in roots):
-        raise ValueError(f"tree_roots is {list(roots)}; expected numbers of nodes, 0 to {inner - 1}")
-    padding = np.zeros(at_leaves, np.int64)
+    roots = np.array(attrs["tree_roots"], np.int64)
+    if ((roots < 0) | (roots >= inner)).any():
+        raise ValueError(f"tree_roots is {roots.tolist()}; expected numbers of nodes, 0 to {inner - 1}")
+    padding, dtype = np.zeros(at_leaves, np.int64), compute_type(attrs, is_double)
+    targets = attrs.get("n_targets")
     return build_forest(
-        feature=[*map(_feature, features), *[-1] * at_leaves],
+        feature=np.concatenate([features, padding - 1]),
         threshold=np.concatenate([splits, padding]).astype(dtype),
-        mode=[*(int(mode) for mode in modes), *[0] * at_leaves],
+        mode=np.concatenate([modes, padding]).astype(np.int8),
         when_true=np.concatenate([np.where(true_is_leaf != 0, to_true + inner, to_true), padding]),
         when_false=np.concatenate([np.where(false_is_leaf != 0, to_false + inner, to_false), padding]),
-        missing_true=missing,
-        member_sets=_member_sets(modes, membership_values),
+        missing_true=attrs.get("nodes_missing_value_tracks_true"),
+        member_sets=_member_sets(modes, attrs.get("membership_values")),
         roots=roots,
-        targets=targets,
+        targets=1 if targets is None else targets,
         vote_node=np.arange(inner, inner + at_leaves),
         vote_target=target_ids,
         vote_weight=weights.astype(dtype),
     )
 
 
-op("TreeEnsemble", domain=DOMAIN, since=5, eval=_tree_ensemble, infer=_infer_regressor)
+op("TreeEnsemble", domain=DOMAIN, since=5, eval=_tree_ensemble, infer=_infer_regressor, keywords=_ENSEMBLE)

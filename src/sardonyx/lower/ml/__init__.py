@@ -1,0 +1,1 @@
+"""Classical machine learning: how the operators are lowered."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         print_debug_info,
         set_seed,
     )
-    from sardonyx.conversion import Conversion, convert_models
+    from sardonyx.conversion import Conversion, Simplification, convert_models, simplify_model
     from sardonyx.enums import (
         ExecutionMode,
         ExecutionOrder,
@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.values import OrtValue, OrtValueVector, copy_tensors
     from sardonyx.runtime.weight_store import PrepackedWeightsContainer
     from sardonyx.sample_inputs import Fitted, fitting_inputs, fitting_shapes, random_inputs
+    from sardonyx.session.bundling import CompiledBundle, CompiledTarget, compile_bundle
     from sardonyx.session.inference_session import InferenceSession
     from sardonyx.session.model_compiler import ModelCompiler, OrtCompileApiFlags, OrtExternalInitializerInfo
 
@@ -125,6 +126,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "fitting_inputs",
     "fitting_shapes", "Fitted", "Problem", "ModelSummary",
     "OperatorInfo", "explain_model", "Explanation", "object_cache", "program_cache", "convert_models", "Conversion",
+    "simplify_model", "Simplification", "compile_bundle", "CompiledBundle", "CompiledTarget",
     # language models
     "generation",
     # about Sardonyx
@@ -143,7 +145,7 @@ _MODULES = {
         "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
         "get_device", "get_version_string", "has_collective_ops", "preload_dlls", "print_debug_info", "set_seed",
     ),
-    "conversion": ("Conversion", "convert_models"),
+    "conversion": ("Conversion", "Simplification", "convert_models", "simplify_model"),
     "enums": ("ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtExecutionProviderDevicePolicy"),
     "errors": (
         "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
@@ -155,6 +157,7 @@ _MODULES = {
         "ModelSummary", "OperatorInfo", "check_model", "load_model", "load_value", "object_cache", "operators", "program_cache",
         "summarize_model",
     ),
+    "session.bundling": ("CompiledBundle", "CompiledTarget", "compile_bundle"),
     "session.model_compiler": ("ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo"),
     "options": ("RunOptions", "SessionOptions", "set_global_thread_pool_sizes"),
     "provider_names": ("register_provider", "unregister_provider"),

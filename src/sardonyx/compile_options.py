@@ -39,6 +39,7 @@ class CompileOptions:
     initializer_overrides: Mapping[str, NDArray[Any]] = field(default_factory=_empty)
     parameters: frozenset[str] = frozenset()  # initializers that change between runs (training): inputs, nothing is made of them
     weights: Any = field(default=None, compare=False)  # the store that packs weights; None: that of the process
+    kernels: Any = field(default=None, compare=False)  # who compiles kernels; None: the library of this machine
     verify: bool = field(default_factory=lambda: environment().verify)  # look at the graph after every pass
 
     @classmethod

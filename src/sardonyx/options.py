@@ -393,6 +393,15 @@ class SessionOptions(_Settings):
         """Providers set by `add_provider`, with their options, in order."""
         return MappingProxyType(self._providers)
 
+    def is_set(self, name: str) -> bool:
+        """Whether an attribute was set to something else than its default."""
+        if name == "dimension_overrides":
+            return bool(self._dimensions or self._denotations)
+        if name == "replaced_initializers":
+            return bool(self._initializers)
+        value = self._values.get(name)
+        return value is not None and getattr(value, "name", value) != getattr(type(self), name).default
+
     def thread_counts(self) -> tuple[int, int]:
         """How many threads work on one node, and on different nodes; 0 leaves it to us."""
         if self.use_per_session_threads:

@@ -21,6 +21,7 @@ import sardonyx
 from sardonyx.cli.usage import UsageError
 
 Result = TypeVar("Result")
+COMPILED = ".sdx"  # what a compiled model's name ends in
 SUFFIXES = (".npy", ".npz", ".pb")
 
 
@@ -59,6 +60,11 @@ def fit(
         if shapes:
             raise UsageError(f"--shape {next(iter(shapes))}: all inputs are given, none is made up")
         return sardonyx.Fitted({}, {}, run(dict(given)))
+    if str(model).endswith(COMPILED):  # there is no graph to look at
+        missing = [argument for argument in session.get_inputs() if argument.name not in given]
+        feeds = sardonyx.random_inputs(missing, shapes=shapes, seed=seed)
+        made = {name: np.shape(value) for name, value in feeds.items()}
+        return sardonyx.Fitted(feeds, made, run({**given, **feeds}))
     return sardonyx.fitting_inputs(model, run, shapes=shapes, given=given, seed=seed)
 
 

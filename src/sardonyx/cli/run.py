@@ -12,7 +12,7 @@ from typing import Any
 
 import sardonyx
 from sardonyx.cli.demo import answer, demo_files, picture_lines
-from sardonyx.cli.feeds import fit, given_feeds, given_shapes, is_open, shape_options
+from sardonyx.cli.feeds import COMPILED, fit, given_feeds, given_shapes, is_open, shape_options
 from sardonyx.cli.progress import CountingRunOptions, Progress, is_watched
 from sardonyx.cli.results import class_lines, describe, has_columns, save
 from sardonyx.cli.tables import columns, counted, cut, duration, terminal_width
@@ -109,7 +109,7 @@ def _run_once(
     session: sardonyx.InferenceSession, model: Path, names: Sequence[str], feeds: dict[str, Any]
 ) -> tuple[list[Any], list[float]]:
     """The results of one run, and how long it took; a long one shows how far it is."""
-    if not is_watched():
+    if not is_watched() or model.suffix == COMPILED:
         start = time.perf_counter()
         return session.run(names, feeds), [time.perf_counter() - start]
     with Progress(sardonyx.summarize_model(model).nodes, "nodes") as progress:

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+# Of the agreement between Python, kernels and driver: blocks, tables, the signature of kernels. Whoever changes it, here or in
+# the driver, counts on: compiled models in files are refused then.
+ABI_VERSION: Final = 1
+
 # Offsets in the pool block, in bytes
 GENERATION: Final = 0  # number of the current job; the futex word is its low half
 STOP: Final = 8

@@ -48,10 +48,14 @@ def _compile(ir: Callable[[], str], target: Target) -> bytes:
 
 
 class KernelLibrary:
-    """Compiled kernels of this process: each is compiled, or read from the cache, once and stays loaded."""
+    """Compiled kernels of this process: each is compiled, or read from the cache, once and stays loaded.
 
-    def __init__(self, target: Target, cache_: ObjectCache | None) -> None:
+    With `loads` off they are compiled only: for another machine, where a file takes them.
+    """
+
+    def __init__(self, target: Target, cache_: ObjectCache | None, *, loads: bool = True) -> None:
         self.target = target
+        self.loads = loads
         self._keys = f"{source_version()}|{target.key}"  # what the keys of all kernels begin with
         self._cache = cache_
         self._loaded: dict[str, LoadedCode] = {}
@@ -59,8 +63,10 @@ class KernelLibrary:
         self.compiled = 0  # kernels that had to be compiled, not read
 
     def address(self, kernel: Any) -> int:
-        """The entry point of a kernel."""
-        return self._code(self._key(kernel.key), partial(_compiled, kernel, self.target)).functions[ENTRY]
+        """The entry point of a kernel; 0 if it is for another machine."""
+        key = self._key(kernel.key)
+        self._provide(key, partial(_compiled, kernel, self.target))
+        return self._loaded[key].functions[ENTRY] if self.loads else 0
 
     def prepare(self, kernels: Iterable[Any], workers: int) -> None:
         """Compile what is not there yet of some kernels and of the native runtime, on several threads.
@@ -74,7 +80,7 @@ class KernelLibrary:
         wanted: dict[str, Callable[[], str]] = {self._key("driver"): partial(driver_ir, self.target)}
         for text, kernel in {kernel.key: kernel for kernel in kernels}.items():
             wanted[self._key(text)] = partial(_compiled, kernel, self.target)
-        missing = [(key, ir) for key, ir in wanted.items() if key not in self._loaded and not self._read(key)]
+        missing = [(key, ir) for key, ir in wanted.items() if key not in self._objects and not self._read(key)]
         if len(missing) < 2 or workers < 2:
             return  # asking for the addresses compiles them one by one
         todo = iter(missing)
@@ -108,16 +114,18 @@ class KernelLibrary:
 
     def driver(self) -> LoadedCode:
         """The native half of the runtime."""
-        return self._code(self._key("driver"), partial(driver_ir, self.target))
+        key = self._key("driver")
+        self._provide(key, partial(driver_ir, self.target))
+        return self._loaded[key]
 
     def _key(self, text: str) -> str:
         return hashlib.sha256(f"{self._keys}|{text}".encode()).hexdigest()[:40]
 
-    def _code(self, key: str, ir: Callable[[], str]) -> LoadedCode:
-        if key not in self._loaded and not self._read(key):
+    def _provide(self, key: str, ir: Callable[[], str]) -> None:
+        """Have the code of a key, compiled if it is not there."""
+        if key not in self._objects and not self._read(key):
             with held_off:
                 self._keep(key, _compile(ir, self.target))
-        return self._loaded[key]
 
     def _read(self, key: str) -> bool:
         """Load an entry of the cache; whether there is one, and one with code for this machine."""
@@ -138,8 +146,9 @@ class KernelLibrary:
         self._load(key, content)
 
     def _load(self, key: str, content: bytes) -> None:
-        code = load(content, self.target.runtime)
-        self._loaded.setdefault(key, code)  # of two threads that compile it, one may have handed its address out
+        if self.loads:
+            code = load(content, self.target.runtime)
+            self._loaded.setdefault(key, code)  # of two threads that compile it, one may have handed its address out
         self._objects.setdefault(key, content)
 
     def object_of(self, kernel: Any) -> bytes:
@@ -148,5 +157,6 @@ class KernelLibrary:
 
     def driver_object(self) -> bytes:
         """The object code of the native runtime."""
-        self.driver()
-        return self._objects[self._key("driver")]
+        key = self._key("driver")
+        self._provide(key, partial(driver_ir, self.target))
+        return self._objects[key]

@@ -113,6 +113,11 @@ class NativeSettings:
     weights: WeightStore = field(default_factory=shared_store, compare=False)  # who packs them, and for whom
     target: str = ""  # name of the target; "": that of the environment
     bodies: BodyCount = field(default_factory=BodyCount, compare=False)  # those of one model
+    kernels: KernelLibrary | None = field(default=None, compare=False)  # who compiles them; None: the library of the target
+
+    def library(self) -> KernelLibrary:
+        """Who compiles kernels."""
+        return self.kernels or library(self.cache_folder, self.target)
 
 
 def compile_graph(
@@ -127,7 +132,7 @@ def compile_graph(
 
     A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
     """
-    kernels = library(settings.cache_folder, settings.target)
+    kernels = settings.library()
     fed = graph.inputs if inputs is None else inputs
     unique = list(dict.fromkeys(outputs))
     failed: set[Node] = set()
@@ -161,7 +166,8 @@ def compile_graph(
         if not broken or broken <= failed:
             raise errors.EngineError("a kernel that belongs to no node cannot be compiled")
         failed |= broken
-    pool = shared_pool(kernels.driver, settings.workers, settings.spinning, kernels.target.runtime)
+    runs = kernels if kernels.loads else library(settings.cache_folder)  # what is made for others has a pool it never uses
+    pool = shared_pool(runs.driver, settings.workers, settings.spinning, runs.target.runtime)
     numbered = segment_plan(plan, fed, outputs, defaults=inputs is None)
     calls = [_call_of(node, order, settings) for node in numbered.calls]
     core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, settings.weights))

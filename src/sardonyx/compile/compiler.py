@@ -90,10 +90,10 @@ def compile_model(
     return PartitionedModel(whole, hidden, host.program(model, with_nodes_back(on_optimised)), compile_for)
 
 
-def rewrite_model(model: Model, options: CompileOptions, on_optimised: Callable[[Model], None]) -> None:
-    """Show `on_optimised` the same as `compile_model` does, but compile nothing."""
+def rewrite_model(model: Model, options: CompileOptions, on_optimised: Callable[[Model], None]) -> PipelineReport:
+    """Show `on_optimised` the same as `compile_model` does, but compile nothing; what the passes did."""
     prepare_model(model, options)
-    optimise(model, options, on_portable=on_optimised)
+    return optimise(model, options, on_portable=on_optimised)
 
 
 def prepare_model(model: Model, options: CompileOptions) -> None:
@@ -112,6 +112,7 @@ def native_settings(options: CompileOptions) -> NativeSettings:
         eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
         target=environment().target,
         weights=options.weights or shared_store(),
+        kernels=options.kernels,
     )
 
 
@@ -174,7 +175,7 @@ class CpuProvider(HostProvider):
             return Program(build_plan(original, node_step, order))
 
         settings = native_settings(options)
-        target = library(settings.cache_folder, settings.target).target  # one that this machine does not have is an error
+        target = settings.library().target  # one that this machine does not have is an error
 
         def specialised(specialisation: SpecialisationKey) -> NativeModel:
             special = dataclasses.replace(model, graph=Cloner().graph(original))

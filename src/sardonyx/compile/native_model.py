@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from sardonyx import dtypes, errors
-from sardonyx.compile.assemble import BodyCount, Compiled, NativeSettings, compile_graph, library
+from sardonyx.compile.assemble import BodyCount, Compiled, NativeSettings, compile_graph
 from sardonyx.compile.program_code import packed_constants, program_code
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.formats.program.read import ProgramCode
@@ -210,7 +210,7 @@ class NativeModel:
         """The program as it can be saved; None if it is not to be."""
         if not self._settings.eager:
             return None
-        return program_code(self.main.program, library(self._settings.cache_folder, self._settings.target))
+        return program_code(self.main.program, self._settings.library())
 
     @property
     def shares_by_content(self) -> bool:

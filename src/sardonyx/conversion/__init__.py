@@ -7,10 +7,13 @@ For each model and style of optimisation a file appears, and one configuration t
     model.ort                          fixed: all optimisations are made
     model.with_runtime_opt.ort         runtime: basic ones are made, others written down for whoever loads the model
     required_operators.config          see required_operators.py
+
+    simplify_model("model.onnx", "simpler.onnx")           the same model with fewer nodes
 """
 
 from __future__ import annotations
 
 from sardonyx.conversion.convert import Conversion, convert_models
+from sardonyx.conversion.simplify import Simplification, simplify_model
 
-__all__ = ["Conversion", "convert_models"]
+__all__ = ["Conversion", "Simplification", "convert_models", "simplify_model"]

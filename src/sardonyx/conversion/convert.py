@@ -155,8 +155,6 @@ def _write_onnx(source: Path, target: Path, level: GraphOptimizationLevel, style
 
 
 def _rewrite(source: Path, level: GraphOptimizationLevel, write: Callable[[Model], None]) -> None:
-    options = SessionOptions()
-    options.graph_optimization_level = level
     model = load(source)
-    settings = CompileOptions.of(options, initializers=model.graph.initializers)
+    settings = CompileOptions.of(SessionOptions(), initializers=model.graph.initializers)
     rewrite_model(model, dataclasses.replace(settings, optimization_level=level), write)

@@ -41,6 +41,50 @@ _REPLAY: Final = "session.enable_saved_runtime_optimizations"
 _DENOTATION: Final = "onnx.denotation."
 
 
+class ModelRead:
+    """A model that was read, with all that is to be said of it once it is compiled, which changes it."""
+
+    def __init__(
+        self, opening: Opening, options: SessionOptions, providers: ProviderSettings, profiler: Profiler | None = None
+    ) -> None:
+        folder = options.config_entries.get(EXTERNAL_FOLDER_KEY) or opening.folder
+        with _span(profiler, "model_loading_uri" if isinstance(opening.source, str) else "model_loading_array"):
+            chosen, files = options.config_entries.get(LOAD_FORMAT_KEY, ""), options.external_files or None
+            replaced = options.replaced_initializers
+            model = load(opening.source, chosen=chosen, base_dir=folder, external_files=files, replaced=replaced)
+        if opening.reads_config_from_model:
+            apply_model_config(options, model.metadata.get("ort_config", ""))
+        is_extended = options.graph_optimization_level > GraphOptimizationLevel.ORT_ENABLE_BASIC
+        if is_extended and options.config_entries.get(_REPLAY) == "1":
+            replay_optimisations(model, model.saved_optimisations)
+        prepare_decoder(model, options.config_entries)
+        opening.stop_if_cancelled()
+        self.model = model
+        self.looked_at = model.looked_at
+        self._metadata = ModelMetadata.of(model)
+        self._declared = {value.name: value.type for value in model.graph.outputs}
+        ends = (*model.graph.inputs, *model.graph.outputs)
+        self._written = {value.name: dict(value.metadata) for value in ends if value.metadata}
+        self.compile_options = _compile_options(opening, options, providers, model)
+
+    def description(self, program: CompiledModel) -> ModelDescription:
+        """How sessions describe the model."""
+        ports = program.inputs, program.outputs, program.overridable_initializers
+        return ModelDescription.of(ports, self._declared, self._written, self._metadata)
+
+
+def _compile_options(opening: Opening, options: SessionOptions, providers: ProviderSettings, model: Model) -> CompileOptions:
+    found = CompileOptions.of(options, providers, opening.disabled_optimizers, model.graph.initializers)
+    found = dataclasses.replace(found, weights=_store(opening, options))
+    if options.optimized_model_filepath and options.config_entries.get(RECORDING_KEY):
+        basic = min(found.optimization_level, GraphOptimizationLevel.ORT_ENABLE_BASIC)
+        found = dataclasses.replace(found, optimization_level=basic)
+    named = _dimensions_by_denotation(model.graph, found.free_dimension_denotations)
+    if named:
+        found = dataclasses.replace(found, free_dimension_overrides={**named, **found.free_dimension_overrides})
+    return found
+
+
 def open_fully(
     opening: Opening, options: SessionOptions, providers: ProviderSettings, entry: saved.CacheEntry | None, *, is_saved: bool
 ) -> Opened:
@@ -48,35 +92,9 @@ def open_fully(
     profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
     if entry is not None:
         entry.find_key()
-    folder = options.config_entries.get(EXTERNAL_FOLDER_KEY) or opening.folder
-    with _span(profiler, "model_loading_uri" if isinstance(opening.source, str) else "model_loading_array"):
-        replaced = options.replaced_initializers
-        chosen = options.config_entries.get(LOAD_FORMAT_KEY, "")
-        files = options.external_files or None
-        model = load(opening.source, chosen=chosen, base_dir=folder, external_files=files, replaced=replaced)
-    if opening.reads_config_from_model:
-        apply_model_config(options, model.metadata.get("ort_config", ""))
-        if options.enable_profiling and profiler is None:
-            profiler = Profiler(options.profile_file_prefix)
-    is_extended = options.graph_optimization_level > GraphOptimizationLevel.ORT_ENABLE_BASIC
-    if is_extended and options.config_entries.get(_REPLAY) == "1":
-        replay_optimisations(model, model.saved_optimisations)
-    prepare_decoder(model, options.config_entries)
-    opening.stop_if_cancelled()
-    metadata = ModelMetadata.of(model)
-    declared = {value.name: value.type for value in model.graph.outputs}
-    written = {value.name: dict(value.metadata) for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
-    looked_at = model.looked_at
-    compile_options = CompileOptions.of(options, providers, opening.disabled_optimizers, model.graph.initializers)
-    compile_options = dataclasses.replace(compile_options, weights=_store(opening, options))
-    if options.optimized_model_filepath and options.config_entries.get(RECORDING_KEY):
-        basic = min(compile_options.optimization_level, GraphOptimizationLevel.ORT_ENABLE_BASIC)
-        compile_options = dataclasses.replace(compile_options, optimization_level=basic)
-    named = _dimensions_by_denotation(model.graph, compile_options.free_dimension_denotations)
-    if named:
-        sizes = {**named, **compile_options.free_dimension_overrides}
-        compile_options = dataclasses.replace(compile_options, free_dimension_overrides=sizes)
-
+    read = ModelRead(opening, options, providers, profiler)
+    if options.enable_profiling and profiler is None:  # the model says so
+        profiler = Profiler(options.profile_file_prefix)
     packings = PackingSaver(options) if saves_packings(options) else None
 
     def save_if_asked(optimised: Model) -> None:
@@ -86,14 +104,13 @@ def open_fully(
             save_optimized(optimised, options)
 
     with _span(profiler, "session_initialization"):
-        program = compile_model(model, compile_options, save_if_asked)
+        program = compile_model(read.model, read.compile_options, save_if_asked)
         if packings is not None:
             packings.save(program.packed_constants() if isinstance(program, NativeModel) else {})
     opening.stop_if_cancelled()
-    ports = program.inputs, program.outputs, program.overridable_initializers
-    description = ModelDescription.of(ports, declared, written, metadata)
+    description = read.description(program)
     if entry is not None:
-        _save(entry, program, description, looked_at, is_saved=is_saved)
+        _save(entry, program, description, read.looked_at, is_saved=is_saved)
     opened = Opened(options, providers, program, lambda: description, profiler)
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same

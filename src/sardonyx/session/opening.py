@@ -51,6 +51,11 @@ if TYPE_CHECKING:
 
 
 _INFO: Final = 1  # the severity of what is logged here
+_BUNDLE: Final = ".sdx"  # compiled models hold machine code: whoever opens one must have named it so
+# What a compiled model has settled, or has no place for
+_NOT_IN_BUNDLES: Final = (
+    "enable_profiling", "optimized_model_filepath", "replaced_initializers", "dimension_overrides", "execution_order",
+)  # fmt: skip
 _SPINNING: Final = "session.intra_op.allow_spinning"
 _RECORD_ASSIGNMENT: Final = "session.record_ep_graph_assignment_info"
 
@@ -92,6 +97,10 @@ class Opening:
         usable = usable_providers(wanted)
         chosen = {name: wanted[name] for name in wanted if name in usable}
         chosen.setdefault(CPU_PROVIDER, {})
+        if isinstance(self.source, str) and self.source.endswith(_BUNDLE):
+            bundled = self._open_bundle(options, chosen)
+            self._log(bundled)
+            return bundled
         with importing:
             entry = self._saved_entry(options, chosen)
             opened = self._open_saved(entry, options, chosen) if entry is not None and use_saved else None
@@ -108,6 +117,35 @@ class Opening:
             from sardonyx.session.full_opening import open_fully  # lazy: it brings the whole compiler
 
             return open_fully(self, options, providers, entry, is_saved=is_saved)
+
+    def _open_bundle(self, options: SessionOptions, providers: ProviderSettings) -> Opened:
+        """Open a compiled model. What its program cannot do is left to the model inside, if there is one."""
+        with importing:
+            from sardonyx.runtime.bundled import NoProgram, open_bundled, read_bundle  # lazy: most models are not compiled ones
+
+        assert isinstance(self.source, str)
+        bundle, path = read_bundle(self.source), self.source
+
+        def open_full(reason: str = "what was asked for is not in its program") -> Opened:
+            model = bundle.model
+            if model is None:
+                text = f"the compiled model {path!r} cannot be used: {reason}, and the model it was made of is not inside"
+                raise errors.Fail(text, hint="compile it again, with --include-model, or for this machine with --target")
+            inside = options.copy()
+            inside.add_external_initializers_from_files_in_memory(["weights"], [bundle.contents], [len(bundle.contents)])
+            how = Opening(bytes(model[1]), inside, self.disabled_optimizers, self.reads_config_from_model, self.container)
+            return how._open_fully(inside, providers, None, is_saved=False)
+
+        changed = [name for name in _NOT_IN_BUNDLES if options.is_set(name)]
+        if changed or next(iter(providers)) != CPU_PROVIDER:
+            return open_full(f"{', '.join(changed) or 'another provider'} needs the compiler")
+        spinning = options.config_entries.get(_SPINNING, "1") != "0"
+        workers = options.thread_counts()[0] or usable_cores()
+        try:
+            program = open_bundled(bundle, path, workers, spinning, lambda: open_full().program)
+        except NoProgram as problem:
+            return open_full(str(problem))
+        return Opened(options, providers, program, lambda: program.described[1])
 
     def data_folder(self, options: SessionOptions) -> str:
         """Where the model's external data is looked for; "" where there is no such entry."""

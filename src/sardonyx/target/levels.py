@@ -1,7 +1,8 @@
-"""Levels of an architecture: less than a machine has, chosen with SARDONYX_TARGET, for tests and measurements.
+"""Levels of an architecture: less than a machine has, chosen with SARDONYX_TARGET, for tests and measurements; and machines that
+compiled models are made for.
 
 Those of x86-64 are the ones of its ABI, which compilers and Linux distributions use: v2 has vectors of 128 bits, v3 of 256 bits
-with FMA, v4 of 512 bits.
+with FMA, v4 of 512 bits. That of AArch64 is what every one of them has.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ _V2: Final = ("cmov", "cx8", "cx16", "fxsr", "mmx", "popcnt", "sahf", "sse", "ss
 _V3: Final = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4: Final = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
-# Name -> architecture and features, by LLVM's names; LLVM knows the level as a CPU of the same name.
+# Name -> architecture and features, by LLVM's names; LLVM knows those of x86-64 as CPUs of the same names.
 LEVELS: Final = {
     "x86-64-v2": ("x86_64", _V2),
     "x86-64-v3": ("x86_64", _V3),
     "x86-64-v4": ("x86_64", _V4),
+    "aarch64": ("aarch64", ("neon",)),
 }
+_CPUS: Final = {"aarch64": "generic"}
 
 
 def generic(name: str, system: str = "unknown-linux-gnu") -> Target:
     """A machine that has a level and no more."""
     architecture, features = LEVELS[name]
-    return describe(f"{architecture}-{system}", name, ",".join(f"+{feature}" for feature in features), name=name)
+    return describe(f"{architecture}-{system}", _CPUS.get(name, name), ",".join(f"+{feature}" for feature in features), name=name)
 
 
 def level_of(machine: Target, name: str) -> Target:

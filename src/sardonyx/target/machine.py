@@ -47,12 +47,39 @@ def runtime() -> str:
 
 
 @cache
+def _processor() -> str:
+    """What the system says of the first processor: the file is long on large machines, and slow to make."""
+    with open("/proc/cpuinfo", "rb") as file:
+        return file.read(8192).partition(b"\n\n")[0].decode("ascii", "replace")
+
+
+# Levels of x86-64 (see `levels`) by the names that Linux has for what each adds to the one before
+_LEVEL_FLAGS: Final = {
+    "x86-64-v2": "cmov cx8 cx16 fxsr mmx popcnt lahf_lm sse sse2 pni sse4_1 sse4_2 ssse3",
+    "x86-64-v3": "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave",
+    "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl",
+}
+
+
+def has_level(name: str) -> bool:
+    """Whether this machine has a level of its architecture; False if the system does not tell."""
+    if name not in _LEVEL_FLAGS:
+        return name == architecture() == "aarch64"
+    try:
+        line = next(line for line in _processor().splitlines() if line.startswith("flags"))
+    except (OSError, StopIteration):
+        return False
+    levels = list(_LEVEL_FLAGS)
+    wanted = " ".join(_LEVEL_FLAGS[each] for each in levels[: levels.index(name) + 1]).split()
+    return architecture() == "x86_64" and set(wanted) <= set(line.partition(":")[2].split())
+
+
+@cache
 def machine_fingerprint() -> str:
-    """Changes with the processor. One processor's description is read: the file is long on large machines, and slow to make."""
+    """Changes with the processor."""
     text = f"{platform.machine()} {system()} "
     try:
-        with open("/proc/cpuinfo", "rb") as file:
-            first = file.read(8192).partition(b"\n\n")[0].decode("ascii", "replace")
+        first = _processor()
         wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
         text += "".join(line for line in first.splitlines() if line.startswith(wanted))
     except OSError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from sardonyx.formats.program.container import ALIGNMENT
-from sardonyx.mapped_file import checksum
+from sardonyx.mapped_file import checksum, mapped_range
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +33,25 @@ class Contents:
     def add(self, content: memoryview) -> int:
         """The position of a piece, which is filled up to the alignment."""
         position, gap = self.size, -len(content) % ALIGNMENT
-        self.pieces += [content, memoryview(bytes(gap))]
+        self._put(content, gap)
         self.size += len(content) + gap
         return position
+
+    def _put(self, content: memoryview, gap: int) -> None:
+        self.pieces += [content, memoryview(bytes(gap))]
+
+
+class WrittenContents(Contents):
+    """Contents that go to a file at once: those of several programs need not be in memory together."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+
+    def _put(self, content: memoryview, gap: int) -> None:
+        self._file.write(content)
+        self._file.write(bytes(gap))
+
+    def forget(self) -> None:
+        """Let go of arrays that were made for one program; those that lie in mapped files are kept in mind."""
+        self._known = {where: found for where, found in self._known.items() if mapped_range(found[2]) is not None}

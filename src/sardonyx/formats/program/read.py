@@ -94,6 +94,11 @@ class ProgramFile:
             self._read = self._program(self._counts, self._driver)
         return self._read
 
+    @property
+    def has_description(self) -> bool:
+        """Whether it says what the model takes and gives."""
+        return len(self.container["metadata"]) == 1
+
     def description(self) -> Description | None:
         """How the model describes itself; None if the file does not say."""
         from sardonyx.formats.program.description import described  # lazy: it brings the types of the graph

@@ -54,6 +54,11 @@ def write(
     return [*pack(VERSION, *pieces, contents.size), *contents.pieces]
 
 
+def record_pieces(record: Record, arrays: Mapping[int, Array], contents: Contents) -> list[bytes]:
+    """The record of a program whose constants lie among the contents of a file around it: a whole file but for those."""
+    return pack(VERSION, *_record("", record, arrays, {}, (), contents))
+
+
 def _record(
     key: str,
     record: Record,

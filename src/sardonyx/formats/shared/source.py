@@ -19,6 +19,7 @@ _SIGNATURES: Final = (
     (4, b"ORTM", "a model in the ORT format"), (4, b"TFL3", "a TensorFlow Lite model"), (0, b"GGUF", "a GGUF model"),
     (0, b"\x80\x02", "a Python pickle"), (0, b"\x80\x04", "a Python pickle"), (0, b"\x93NUMPY", "a NumPy array"),
     (0, b"<!DOCTYPE", "an HTML page"), (0, b"<!doctype", "an HTML page"), (0, b"<html", "an HTML page"),
+    (0, b"\x89SDX", "a compiled model, whose name must end in .sdx to be opened: it holds machine code"),
     (0, b"<?xml", "an XML file"), (0, b"{", "a JSON file"), (8, b"{\"", "a safetensors file"),
 )  # fmt: skip
 _REMEDIES: Final = {

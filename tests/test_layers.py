@@ -44,7 +44,6 @@ LAYERS = {
     "runtime": 10,
     "compile": 11,
     "training": 12,
-    "quantization": 12,
     "session": 13,
     "inspection": 13,
     "conversion": 13,
@@ -60,6 +59,7 @@ LAYERS = {
     "as_onnxruntime": 14,
     "minimal": 14,
     "tools": 14,
+    "quantization": 14,
     "cli": 14,
     "__init__": 15,  # the public names
     "__main__": 15,
@@ -128,7 +128,7 @@ ABOUT_OPTIONAL = {
 FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  # may go through the public names
 OPTIONAL = {  # package of an extra -> the only parts that may use it, and must work or say so without it
     "torch": ("sardonyx/training/", "sardonyx/transformers/"),
-    "onnx": ("sardonyx/tools/",),
+    "onnx": ("sardonyx/tools/", "sardonyx/quantization/messages.py"),
     "tokenizers": ("sardonyx/generation/",),
     "PIL": ("sardonyx/ops/sampling/image_formats.py",),
 }

@@ -1,6 +1,8 @@
 """Run onnxruntime's own Python tests on onnxruntime and on Sardonyx, and compare test by test.
 
-    python tools/run_onnxruntime_tests.py CHECKOUT [FILE ...] [--json RESULTS] [--minimum 95] [--timeout 600]
+    python tools/run_onnxruntime_tests.py CHECKOUT [FILE ...] [--folder quantization] [--json RESULTS] [--minimum 95]
+
+The tests are those that lie in onnxruntime/test/python, or in a folder of it that `--folder` names.
 
 CHECKOUT is a checkout of onnxruntime's public repository. Needs onnxruntime, parameterized, packaging and an onnx whose IR
 version that onnxruntime reads (1.21 for onnxruntime 1.31); torch is used by some tests if it is there. Each file runs in a
@@ -29,7 +31,7 @@ from types import TracebackType
 from typing import Any, Final, TextIO
 
 ENGINES: Final = ("onnxruntime", "sardonyx")
-PATTERNS: Final = ("onnxruntime_test_*.py", "test_pep561_*.py")
+PATTERNS: Final = {"": ("onnxruntime_test_*.py", "test_pep561_*.py"), "quantization": ("test_*.py",)}
 LEFT_OUT: Final = {
     "onnxruntime_test_collective.py": "needs MPI and several GPUs",
     "onnxruntime_test_distributed.py": "needs MPI and several GPUs",
@@ -39,6 +41,7 @@ LEFT_OUT: Final = {
     "onnxruntime_test_python_nv_tensorrt_rtx_ep_tests.py": "needs a GPU",
     "onnxruntime_test_python_keras.py": "needs keras and onnxmltools of old releases",
     "onnxruntime_test_python_symbolic_shape_infer.py": "tests onnxruntime.tools",
+    "test_op_matmulnbits_prepacked_cuda.py": "needs a GPU",
 }
 PASSED: Final = "passed"
 
@@ -160,15 +163,16 @@ def outcomes_of(path: Path, engine: str, timeout: float) -> Outcomes:
         outcomes[started] = ("failed", f"{end} ({code})")
 
 
-def laid_out(checkout: Path, folder: Path) -> Path:
-    """A copy of the tests and their data, side by side."""
+def laid_out(checkout: Path, inner: str, folder: Path) -> Path:
+    """A copy of the tests (those of an inner folder, in a folder of that name) and of their data, side by side."""
     source = checkout / "onnxruntime/test"
-    if not (source / "python").is_dir():
-        raise SystemExit(f"{checkout} is no checkout of onnxruntime: it has no onnxruntime/test/python")
+    if not (source / "python" / inner).is_dir():
+        raise SystemExit(f"{checkout} is no checkout of onnxruntime: it has no onnxruntime/test/python/{inner}")
     shutil.copytree(source / "testdata", folder / "testdata", symlinks=True)
-    for path in (source / "python").glob("*.py"):
-        shutil.copy(path, folder)
-    return folder
+    (folder / inner).mkdir(exist_ok=True)
+    for path in (source / "python" / inner).glob("*.py"):
+        shutil.copy(path, folder / inner)
+    return folder / inner
 
 
 def report(results: Mapping[str, Mapping[str, Outcomes]], minimum: float) -> int:
@@ -177,7 +181,7 @@ def report(results: Mapping[str, Mapping[str, Outcomes]], minimum: float) -> int
     regressions: list[str] = []
     total = same = 0
     for file, engines in results.items():
-        theirs, ours = (engines[engine] for engine in ENGINES)
+        theirs, ours = (engines.get(engine, {}) for engine in ENGINES)
         expected = [name for name, (outcome, _) in theirs.items() if outcome == PASSED]
         lost = [name for name in expected if ours.get(name, ("missing", ""))[0] != PASSED]
         total, same = total + len(expected), same + len(expected) - len(lost)
@@ -200,15 +204,22 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="onnxruntime's own Python tests, on onnxruntime and on Sardonyx")
     parser.add_argument("checkout", type=Path, help="a checkout of onnxruntime's repository")
     parser.add_argument("files", nargs="*", help="names of test files; default: all but those left out")
-    parser.add_argument("--json", type=Path, help="write every outcome to this file")
+    parser.add_argument("--folder", choices=sorted(PATTERNS), default="", help="of the tests (default: those in no folder)")
+    parser.add_argument(
+        "--engines", nargs="+", choices=ENGINES, default=ENGINES, help="run these only; the rest comes from --json"
+    )
+    parser.add_argument("--json", type=Path, help="write every outcome to this file, and read those of other engines from it")
     parser.add_argument("--minimum", type=float, default=95.0, help="per cent that must pass (default 95)")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds a file may take, before it is taken up again")
     given = parser.parse_args(arguments)
-    results: dict[str, Any] = {}
-    for engine in ENGINES:
+    known = len(given.engines) < len(ENGINES) and given.json is not None and given.json.exists()
+    results: dict[str, Any] = json.loads(given.json.read_text()) if known else {}
+    for engine in given.engines:
         with tempfile.TemporaryDirectory() as folder:
-            tests = laid_out(given.checkout, Path(folder).resolve())
-            files = [path for pattern in PATTERNS for path in sorted(tests.glob(pattern)) if path.name not in LEFT_OUT]
+            tests = laid_out(given.checkout, given.folder, Path(folder).resolve())
+            files = [
+                path for pattern in PATTERNS[given.folder] for path in sorted(tests.glob(pattern)) if path.name not in LEFT_OUT
+            ]
             for path in [tests / name for name in given.files] or files:
                 print(f"{engine}: {path.name}", file=sys.stderr)
                 results.setdefault(path.name, {})[engine] = outcomes_of(path, engine, given.timeout)

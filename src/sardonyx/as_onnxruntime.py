@@ -33,6 +33,22 @@ _ALIASES: Final = {
     "onnxruntime.backend.backend": "sardonyx.backend.backend",
     "onnxruntime.backend.backend_rep": "sardonyx.backend.backend_rep",
     "onnxruntime.datasets": "sardonyx.datasets",
+    "onnxruntime.quantization": "sardonyx.quantization",
+    "onnxruntime.quantization.base_quantizer": "sardonyx.quantization.base_quantizer",
+    "onnxruntime.quantization.calibrate": "sardonyx.quantization.calibrate",
+    "onnxruntime.quantization.matmul_bnb4_quantizer": "sardonyx.quantization.matmul_bnb4_quantizer",
+    "onnxruntime.quantization.matmul_nbits_quantizer": "sardonyx.quantization.matmul_nbits_quantizer",
+    "onnxruntime.quantization.onnx_model": "sardonyx.quantization.onnx_model",
+    "onnxruntime.quantization.onnx_quantizer": "sardonyx.quantization.onnx_quantizer",
+    "onnxruntime.quantization.preprocess": "sardonyx.quantization.preprocess",
+    "onnxruntime.quantization.qdq_loss_debug": "sardonyx.quantization.qdq_loss_debug",
+    "onnxruntime.quantization.qdq_quantizer": "sardonyx.quantization.qdq_quantizer",
+    "onnxruntime.quantization.quant_utils": "sardonyx.quantization.quant_utils",
+    "onnxruntime.quantization.quantize": "sardonyx.quantization.quantize",
+    "onnxruntime.quantization.registry": "sardonyx.quantization.registry",
+    "onnxruntime.quantization.shape_inference": "sardonyx.quantization.shape_inference",
+    "onnxruntime.quantization.static_quantize_runner": "sardonyx.quantization.static_quantize_runner",
+    "onnxruntime.quantization.tensor_quant_overrides": "sardonyx.quantization.tensor_quant_overrides",
     "onnxruntime.tools": "sardonyx.tools",
     "onnxruntime.tools.convert_onnx_models_to_ort": "sardonyx.tools.convert_onnx_models_to_ort",
     "onnxruntime.tools.file_utils": "sardonyx.tools.file_utils",
@@ -47,10 +63,13 @@ _ALIASES: Final = {
     "onnxruntime.transformers": "sardonyx.transformers",
     "onnxruntime.transformers.io_binding_helper": "sardonyx.transformers.io_binding_helper",
 }
-_PACKAGES: Final = (_NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.tools", "onnxruntime.transformers")
+_PACKAGES: Final = (
+    _NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.quantization", "onnxruntime.tools", "onnxruntime.transformers",
+)  # fmt: skip
+_SHADOWED: Final = {"onnxruntime.quantization": "quantize"}  # package -> the function in it that hides the module of its name
 _BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"
 _MISSING: Final = {  # package, of which all or some modules are missing -> what to do instead
-    "onnxruntime.quantization": "quantize the model with onnxruntime itself, and run the result with Sardonyx",
+    "onnxruntime.quantization": "use it with onnxruntime itself, and run the quantized model with Sardonyx",
     "onnxruntime.tools": "use them with onnxruntime itself",
     "onnxruntime.training": "train with onnxruntime itself",
     "onnxruntime.transformers": "optimize the model with onnxruntime itself, and run the result with Sardonyx",
@@ -94,7 +113,11 @@ class _Finder(MetaPathFinder, Loader):
         elif module.__name__ == _BUILD_INFO:
             module.__dict__.update(package_name=_NAME, __version__=ONNXRUNTIME_VERSION, cuda_version="")
         else:
-            importlib.import_module(_ALIASES[module.__name__])
+            source = importlib.import_module(_ALIASES[module.__name__])
+            if module.__name__ in _SHADOWED:
+                name = _SHADOWED[module.__name__]
+                importlib.import_module(f"{module.__name__}.{name}")  # or its later import would hide the function
+                module.__dict__[name] = getattr(source, name)
 
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None

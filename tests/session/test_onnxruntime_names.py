@@ -34,7 +34,7 @@ MODULES: Final = (
 )
 _EP_CONTEXT: Final = "parts of a model that a provider compiled ahead: no provider here writes or reads them"
 _SCHEMAS: Final = "descriptions of ONNX Runtime's C++ operators and kernels; `sardonyx.operators()` describes ours"
-_QUANTIZE: Final = "helpers of onnxruntime.quantization, which is not offered yet"
+_QUANTIZE: Final = "a helper that onnxruntime.quantization does not use"
 NOT_OFFERED: Final = {
     "OrtEpContextData": _EP_CONTEXT,
     "OrtEpContextDataBuffer": _EP_CONTEXT,
@@ -50,12 +50,7 @@ NOT_OFFERED: Final = {
     "SessionObjectInitializer": "a hook of ONNX Runtime's own C++ code, without members",
     "get_session_initializer": "a hook of ONNX Runtime's own C++ code",
     "pack_fp4_weights_for_cuda_moe_gemm": "for CUDA",
-    "quantize_matmul_2bits": _QUANTIZE,
-    "quantize_matmul_4bits": _QUANTIZE,
-    "quantize_matmul_8bits": _QUANTIZE,
-    "quantize_matmul_bnb4": _QUANTIZE,
     "quantize_qdq_matmul_2bits": _QUANTIZE,
-    "quantize_qdq_matmul_4bits": _QUANTIZE,
 }
 # Arguments that are more liberal here, or stand for two of ONNX Runtime's signatures in one.
 OTHER_ARGUMENTS: Final = {

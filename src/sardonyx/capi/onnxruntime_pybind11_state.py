@@ -13,6 +13,13 @@ from sardonyx.build_info import (
     has_collective_ops,
     set_seed,
 )
+from sardonyx.capi.block_quantization import (
+    quantize_matmul_2bits,
+    quantize_matmul_4bits,
+    quantize_matmul_8bits,
+    quantize_matmul_bnb4,
+    quantize_qdq_matmul_4bits,
+)
 from sardonyx.capi.ep_compatibility import (
     OrtCompiledModelCompatibility,
     OrtDeviceEpIncompatibilityReason,
@@ -99,6 +106,7 @@ __all__ = [
     "get_compatibility_info_from_model", "get_compatibility_info_from_model_bytes", "get_default_session_options",
     "get_device", "get_ep_devices", "get_hardware_device_ep_incompatibility_details", "get_hardware_devices",
     "get_model_compatibility_for_ep_devices", "get_version_string", "has_collective_ops", "is_dlpack_uint8_tensor",
-    "kNextPowerOfTwo", "kSameAsRequested", "register_execution_provider_library", "set_default_logger_severity",
+    "kNextPowerOfTwo", "kSameAsRequested", "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits",
+    "quantize_matmul_bnb4", "quantize_qdq_matmul_4bits", "register_execution_provider_library", "set_default_logger_severity",
     "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed", "unregister_execution_provider_library",
 ]  # fmt: skip

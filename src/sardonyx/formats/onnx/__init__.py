@@ -22,7 +22,7 @@ from sardonyx.formats.onnx.read import read_model
 from sardonyx.formats.onnx.save import dense_initializers, model_to_bytes, save_model
 from sardonyx.formats.onnx.values import read_value, root_message, write_optional, write_value
 from sardonyx.formats.onnx.wire import WireError
-from sardonyx.formats.onnx.write import Externalise, keep_inside
+from sardonyx.formats.onnx.write import Externalise, Listed, keep_inside, list_none
 from sardonyx.formats.shared.source import open_source, recognise
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, Type
@@ -137,15 +137,17 @@ def save(
     alignment: int = 4096,
     externalise: Externalise = keep_inside,
     packings: Mapping[int, Sequence[Packed]] | None = None,
+    listed: Listed = list_none,
 ) -> None:
     """Write the model to a file, which appears complete or not at all.
 
     `external_data` names a file beside it that takes every initializer of `external_threshold` bytes or more, each at a multiple
     of `alignment`. Without it everything goes into the one file, which can hold 2 GB, but for initializers of which
     `externalise` says that their data lies elsewhere already. `packings` are packed forms of tensors, by their ids, which are
-    written behind the external data.
+    written behind the external data. Small initializers may be written as lists of numbers, as ONNX's own helpers write them,
+    for programs that look there: `listed` says by name which are.
     """
-    save_model(model, os.fsdecode(path), external_data, external_threshold, alignment, externalise, packings)
+    save_model(model, os.fsdecode(path), external_data, external_threshold, alignment, externalise, packings, listed)
 
 
 def tensor_to_bytes(array: Any, name: str = "") -> bytes:

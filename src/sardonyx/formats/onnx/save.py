@@ -17,7 +17,7 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx.external import Refused, check_location
 from sardonyx.formats.onnx.packings import Packed, aligned, entry_of
 from sardonyx.formats.onnx.wire import Writer
-from sardonyx.formats.onnx.write import Externalise, keep_inside, write_model
+from sardonyx.formats.onnx.write import Externalise, Listed, keep_inside, list_none, write_model
 from sardonyx.formats.shared.replacing import replacing
 from sardonyx.ir.graph import Graph, Model, walk
 from sardonyx.ir.tensor import ExternalLocation, Tensor
@@ -48,11 +48,13 @@ def save_model(
     alignment: int,
     externalise: Externalise = keep_inside,
     packings: Mapping[int, Sequence[Packed]] | None = None,
+    listed: Listed = list_none,
 ) -> None:
     """Write the model, and its external data if asked to; whoever reads the path meanwhile sees the old file or the new one.
 
     `externalise` says which initializers have their data elsewhere already: none of it is written. `packings` has, by the ids of
-    tensors, their packed forms: those of external data are written behind it.
+    tensors, their packed forms: those of external data are written behind it. Initializers that `listed` names are written as
+    lists of numbers.
     """
     placed: dict[int, tuple[ExternalLocation, Tensor]] = {}
     if external_data is not None:
@@ -61,8 +63,11 @@ def save_model(
             raise InvalidArgument(f"alignment is {alignment}, expected 1 or more")
         placed = _assign_locations(model, external_data, external_threshold, alignment, packings or {})
 
+    def location(tensor: Tensor) -> ExternalLocation | None:
+        return placed[id(tensor)][0] if id(tensor) in placed else externalise(tensor)
+
     def message() -> Writer:
-        return _checked(write_model(model, lambda each: placed[id(each)][0] if id(each) in placed else externalise(each)))
+        return _checked(write_model(model, location, listed))
 
     written = message()
     if external_data is not None and placed:

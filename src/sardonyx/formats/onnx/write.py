@@ -9,10 +9,12 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx.read import DEVICE_CONFIGURATIONS
-from sardonyx.formats.onnx.wire import Writer, encode_text
+from sardonyx.formats.onnx.wire import Writer, encode_text, encode_varint
 from sardonyx.formats.shared.link import QUANTIZATION
 from sardonyx.formats.shared.naming import file_names
 from sardonyx.formats.shared.records import DENOTATION, DIM_PARAM
@@ -22,6 +24,7 @@ from sardonyx.ir.tensor import ExternalLocation, Tensor
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 
 Externalise = Callable[[Tensor], "ExternalLocation | None"]
+Listed = Callable[[str], bool]
 _EXTERNAL: Final = 1  # TensorProto.DataLocation
 
 
@@ -30,8 +33,16 @@ def keep_inside(tensor: Tensor) -> ExternalLocation | None:
     return None
 
 
-def write_model(model: Model, externalise: Externalise = keep_inside) -> Writer:
-    """The message of a model; `externalise` says where the data of an initializer lies, if not in the model."""
+def list_none(name: str) -> bool:
+    """The rule that no initializer is written as a list of numbers."""
+    return False
+
+
+def write_model(model: Model, externalise: Externalise = keep_inside, listed: Listed = list_none) -> Writer:
+    """The message of a model; `externalise` says where the data of an initializer lies, if not in the model.
+
+    `listed` names initializers of the main graph that are written as lists of numbers, as ONNX's own helpers write them.
+    """
     out = Writer()
     out.integer(1, model.ir_version)
     out.text(2, model.producer_name)
@@ -40,7 +51,7 @@ def write_model(model: Model, externalise: Externalise = keep_inside) -> Writer:
     if model.model_version:
         out.integer(5, model.model_version)
     out.text(6, model.doc)
-    out.message(7, _GraphWriter(file_names(model.graph), externalise).graph(model.graph))
+    out.message(7, _GraphWriter(file_names(model.graph), externalise, listed).graph(model.graph))
     _imports(out, 8, model.opset_imports)
     _entries(out, 14, model.metadata)
     for function in model.functions.values():
@@ -69,9 +80,10 @@ def _entries(out: Writer, field: int, entries: Mapping[str, str]) -> None:
 class _GraphWriter:
     """Writes the graphs whose values `names` names."""
 
-    def __init__(self, names: dict[Value, str], externalise: Externalise) -> None:
+    def __init__(self, names: dict[Value, str], externalise: Externalise, listed: Listed = list_none) -> None:
         self._names = names
         self._externalise = externalise
+        self._listed = listed
 
     def _name(self, value: Value) -> str:
         name = self._names.get(value)
@@ -110,7 +122,8 @@ class _GraphWriter:
             out.message(14, entry)
 
     def _initializer(self, value: Value, tensor: Tensor) -> Writer:
-        out = write_tensor(tensor, self._name(value), self._externalise(tensor))
+        name = self._name(value)
+        out = write_tensor(tensor, name, self._externalise(tensor), self._listed(name))
         out.text(12, value.doc)
         _entries(out, 16, _plain_metadata(value))
         return out
@@ -251,8 +264,11 @@ def _type(type_: Type, metadata: Mapping[str, str] | None = None) -> Writer:
     return out
 
 
-def write_tensor(tensor: Tensor, name: str, external: ExternalLocation | None = None) -> Writer:
-    """The message of a tensor; its bytes are not copied. `external` is where they lie, if not in the message."""
+def write_tensor(tensor: Tensor, name: str, external: ExternalLocation | None = None, listed: bool = False) -> Writer:
+    """The message of a tensor; its bytes are not copied. `external` is where they lie, if not in the message.
+
+    With `listed` the numbers of a float32 tensor, or of one whose elements have 16 bits or less, are written one by one.
+    """
     out = Writer()
     for dim in tensor.shape:
         out.integer(1, dim)
@@ -266,9 +282,23 @@ def write_tensor(tensor: Tensor, name: str, external: ExternalLocation | None = 
     elif tensor.dtype is dtypes.STRING:
         for text in tensor.numpy().flat:
             out.blob(6, encode_text(text))
+    elif listed and tensor.dtype is dtypes.FLOAT32:
+        out.blob(4, tensor.raw())
+    elif listed and (tensor.dtype.bits <= 16 or tensor.dtype is dtypes.INT32):
+        out.blob(5, b"".join(map(encode_varint, _numbers(tensor))))
     else:
         out.blob(9, tensor.raw())
     return out
+
+
+def _numbers(tensor: Tensor) -> list[int]:
+    """What a list of numbers has for a tensor: integers as they are, floats as their bits, packed elements as their bytes."""
+    if tensor.dtype.is_packed:
+        return list(tensor.raw())
+    array = tensor.numpy().reshape(-1)
+    if tensor.dtype.is_float:
+        array = array.view(np.uint8 if tensor.dtype.bits == 8 else np.uint16)
+    return [int(number) for number in array]
 
 
 def write_sparse(constant: SparseConstant, name: str, value: Value | None = None) -> Writer:

@@ -1,0 +1,1 @@
+"""Operator by operator: what of it is quantized, and by what it is replaced."""

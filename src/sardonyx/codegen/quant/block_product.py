@@ -23,7 +23,7 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type
-from sardonyx.kernel.quant.block_product import WORD, BlockProductKernel
+from sardonyx.kernel.quant.block_product import WORD, BlockProductKernel, has_planes
 from sardonyx.target.target import Target
 
 _WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
@@ -51,6 +51,7 @@ class _BlockProductEmitter:
             self.operands.append((tensor, {"unit": "1", "zero": "0"}.get(operand.inner, tensor.strides[-1])))
         self.tile = f.let(f"alloca [{kernel.heights[-1] * self.lanes} x float], align 64", "tile")
         self.level_bytes = kernel.level_bits // 8
+        self.planes = 2 if has_planes(kernel.level_bits, target) else 1
 
     def emit(self) -> None:
         f, k = self.f, self.k
@@ -136,6 +137,8 @@ class _BlockProductEmitter:
             integers = [constant("i32", 0, lanes)] * height
         else:
             integers = [self._scalar(f.element(row[2], "i32", block.index), "i32") for row in rows]
+        if self.planes > 1:
+            integers += [constant("i32", 0, lanes)] * height  # of the high bytes
         words = k.words
         if words > _WORDS_AT_ONCE:
             inner = f.loop(0, words, _WORDS_AT_ONCE, [(self.integers, value) for value in integers])
@@ -144,6 +147,8 @@ class _BlockProductEmitter:
             integers = f.end(inner, self._words(here, beside, inner.carry, _WORDS_AT_ONCE))
         else:
             integers = self._words(at, levels, integers, words)
+        if self.planes > 1:
+            integers = [self._joined(low, high) for low, high in zip(integers[:height], integers[height:])]
         position = f.mul(block.index, lanes)
         scale = self.e.load(f.element(scales, "float", position), "f32")
         offset = self.e.load(f.element(offsets, "float", position), "f32") if k.has_offsets else ""
@@ -159,6 +164,11 @@ class _BlockProductEmitter:
         for number, total in enumerate(f.end(block, sums)):
             self.e.store(f.element(self.tile, "float", number * lanes), total, "f32")
 
+    def _joined(self, low: str, high: str) -> str:
+        """The sum of both planes."""
+        f, kind, eight = self.f, self.integers, constant("i32", 8, self.lanes)
+        return f.let(f"add {kind} {low}, {f.let(f'shl {kind} {high}, {eight}')}")
+
     def _scalar(self, pointer: str, kind: str) -> str:
         return self.e.load_scalar(pointer, kind)
 
@@ -170,12 +180,10 @@ class _BlockProductEmitter:
             first = word * (WORD // k.bits)
             for four in range(8 // k.bits):
                 start = (first + 4 * four) * self.level_bytes
-                if k.level_bits == 8:
+                if k.level_bits == 8 or self.planes > 1:
                     part = self._masked(packed, four * k.bits, 0x01010101)
-                    totals = [
-                        dot_bytes(self.e, total, part, self._scalar(f.element(each, "i8", start), "i32"))
-                        for total, each in zip(totals, levels)
-                    ]
+                    bytes_ = [f.element(each, "i8", start + 4 * plane) for plane in range(self.planes) for each in levels]
+                    totals = [dot_bytes(self.e, total, part, self._scalar(each, "i32")) for total, each in zip(totals, bytes_)]
                     continue
                 for half in range(2):
                     part = self._masked(packed, four * k.bits + 8 * half, 0x00010001)

@@ -13,7 +13,7 @@ from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
-from sardonyx.kernel.quant.block_product import HALFWORDS, QuantizeRowsKernel
+from sardonyx.kernel.quant.block_product import HALFWORDS, QuantizeRowsKernel, has_planes, largest_level
 from sardonyx.target.target import Target
 
 _LEAST: Final = 2.0**-100  # a block of smaller numbers is a block of zeros: dividing by them would overflow
@@ -28,7 +28,8 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
     a = Loaded(f, kernel.arguments)
     columns, blocks = a["columns"], a["blocks"]
     source, (row_stride,) = a.tensor("source")
-    most = 127.0 if kernel.level_bits == 8 else 32767.0
+    most = float(largest_level(kernel.level_bits, target))
+    planes = has_planes(kernel.level_bits, target)
 
     unit = f.loop("%begin", "%end")
     row = f.let(f"udiv i64 {unit.index}, {blocks}", "i")
@@ -68,6 +69,9 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
         rounded = f.call(floats, f"llvm.roundeven.v{lanes}f32", (floats, scaled))
         whole = convert(e, rounded, "f32", "i32")
         total = f.let(f"add {integers} {total}, {whole}")
+        if planes:
+            _store_planes(e, whole, f.element(target_levels, level, number * lanes))
+            continue
         if kernel.level_bits == 16:
             order = ", ".join(f"i32 {lane - lane % 4 + HALFWORDS[lane % 4]}" for lane in range(lanes))
             whole = f.let(f"shufflevector {integers} {whole}, {integers} poison, <{lanes} x i32> <{order}>")
@@ -83,3 +87,18 @@ def emit_quantize_rows(kernel: QuantizeRowsKernel, name: str, target: Target) ->
         f.line(f"store float {product}, ptr {correction}, align 4")
     f.end(unit)
     return f
+
+
+def _store_planes(e: VectorEmitter, whole: str, target: str) -> None:
+    """Levels as 256 * high + low, both signed bytes: of every four the low ones, then the high ones."""
+    f, lanes, integers = e.f, e.lanes, e.type("i32")
+    shift = constant("i32", 24, lanes)
+    low = f.let(f"ashr {integers} {f.let(f'shl {integers} {whole}, {shift}')}, {shift}")
+    high = f.let(f"ashr {integers} {f.let(f'sub {integers} {whole}, {low}')}, {constant('i32', 8, lanes)}")
+    bytes_ = f"<{lanes} x i8>"
+    parts = [f.let(f"trunc {integers} {value} to {bytes_}") for value in (low, high)]
+    order = ", ".join(
+        f"i32 {four + byte + plane * lanes}" for four in range(0, lanes, 4) for plane in range(2) for byte in range(4)
+    )
+    both = f.let(f"shufflevector {bytes_} {parts[0]}, {bytes_} {parts[1]}, <{2 * lanes} x i32> <{order}>")
+    f.line(f"store <{2 * lanes} x i8> {both}, ptr {target}, align 1")

@@ -9,7 +9,9 @@ what accuracy level 4 allows; sixteen lose about 2e-5 of the largest activation 
 A lane is a column. A word of 32 bits has 32 / bits weights of one column, in an order that needs no shuffling: byte j of a word
 holds the weights 4t + j for t = 0, 1, ..., the first in its lowest bits. So shifting and masking gives four weights in four bytes
 beside four activations of 8 bits (dot products of bytes), or two in halfwords beside two activations of 16 bits (dot products of
-halfwords), whose order is 0, 2, 1, 3 for that reason.
+halfwords), whose order is 0, 2, 1, 3 for that reason. Where the machine has dot products of bytes, activations of 16 bits are
+two planes of bytes, 256 * high + low: of every four, first the low bytes, then the high ones (`has_planes`). That takes as many
+dot products, but half as much shifting and masking.
 
     weights   [strip][block][word][lane] u32
     scales    [strip][block][lane] f32
@@ -35,7 +37,9 @@ LevelBits: TypeAlias = Literal[8, 16]
 WORD: Final = 32  # bits
 HALFWORDS: Final = (0, 2, 1, 3)  # which of four activations stands where, if they have 16 bits
 _MANY_REGISTERS: Final = 32
-_TALLEST: Final = {16: 4, 32: 12}  # rows of a tile by vector registers: each takes one sum of integers and one of floats
+# Rows of a tile by vector registers: each takes one sum of integers, or one for each plane, and one of floats.
+_TALLEST: Final = {16: 4, 32: 12}
+_TALLEST_OF_PLANES: Final = {16: 3, 32: 8}
 _ROUNDED: Final = (1, 2, 4, 8)  # heights of tiles that are made if the number of rows is not known; and the tallest
 
 
@@ -44,9 +48,20 @@ def has_byte_dots(target: Target) -> bool:
     return target.has_int8_dot and target.architecture == "x86_64"
 
 
-def tallest(target: Target) -> int:
+def has_planes(level_bits: int, target: Target) -> bool:
+    """Whether activations of 16 bits are two planes of bytes."""
+    return level_bits == 16 and has_byte_dots(target)
+
+
+def largest_level(level_bits: int, target: Target) -> int:
+    """The largest integer that an activation becomes: its high byte must not overflow."""
+    return 127 * 256 + 127 if has_planes(level_bits, target) else (1 << (level_bits - 1)) - 1
+
+
+def tallest(level_bits: int, target: Target) -> int:
     """The most rows of a tile."""
-    return _TALLEST[32 if target.registers >= _MANY_REGISTERS else 16]
+    registers = 32 if target.registers >= _MANY_REGISTERS else 16
+    return (_TALLEST_OF_PLANES if has_planes(level_bits, target) else _TALLEST)[registers]
 
 
 def heights(rows: Dim, most: int) -> tuple[int, ...]:

@@ -108,7 +108,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         for own in merged:
             own.insert(0, 0)
     *batch, rows, columns = sizes
-    most = tallest(ctx.target)
+    most = tallest(level_bits, ctx.target)
     kernel = BlockProductKernel(
         bits=bits,
         block=block,

@@ -1,7 +1,8 @@
-"""Speed of decoders: `python -m benchmarks.generation [--threads 1] [--model int4|int4-exact|float32] [--tokens 32] [--prompt 512]`.
+"""Speed of decoders: `python -m benchmarks.generation [--threads 1] [--model int4|int4-exact|float32] [--tokens 32]`.
 
-A decoder made in code generates token by token, and reads a prompt, on Sardonyx and on onnxruntime in turns, in one process. Both keep keys
-and values in one shared buffer. Printed are the best CPU times (of all threads together) and the rate at which weights are read.
+A decoder made in code generates token by token, and reads a prompt, on Sardonyx and on onnxruntime in turns, in one process. Both
+keep keys and values in one shared buffer. Printed are the best CPU times (of all threads together) and the rate at which weights
+are read.
 """
 
 from __future__ import annotations

@@ -103,15 +103,15 @@ def beam_search(
         assert logits is not None
         scored = on.log_softmax(np.asarray(logits, np.float32))
         scored = (adjust or _by_settings(config))(scored, histories.all(), length >= least)
-        if on_scores is not None:
-            on_scores(scored)
         sums = scored + totals.reshape(-1, 1)
+        if on_scores is not None:
+            on_scores(sums)
+        best = sums.reshape(texts, -1).max(axis=1)
         tokens, origins, totals = _next_beams(sums.reshape(texts, -1), scored.shape[1], histories, found, config, padding)
-        best = totals.max(axis=1)
         histories.reorder(origins)
         histories.append(tokens, np.ones(len(tokens), bool))
         for text, hypotheses in enumerate(found):
-            hypotheses.settle(float(best[text]), length + 1, most)
+            hypotheses.settle(float(best[text]), length if counts_prompt else length + 1, most)
         if all(hypotheses.is_done for hypotheses in found):
             break
         if length + 1 < most:

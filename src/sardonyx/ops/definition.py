@@ -43,6 +43,7 @@ class Trait(enum.Flag):
     RANDOM = enum.auto()  # two calls differ: never folded, merged or dropped for equality
     VIEW = enum.auto()  # the output has the elements of input 0 in the same order
     CONTROL_FLOW = enum.auto()  # runs subgraphs
+    STATES_BODIES = enum.auto()  # makes what its subgraphs read itself, of the types that they state
     AHEAD = enum.auto()  # work that grows no faster than its inputs and outputs: may be done while a model is compiled
     MEASURES = enum.auto()  # the output follows from the shape of the input
     REDUCES = enum.auto()  # takes the axes that `axes` names away, or leaves them with size 1 (`keepdims`)

@@ -21,6 +21,7 @@ from sardonyx.analysis.value_rules import Known
 from sardonyx.ir.dims import Dim, is_nonnegative
 from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.protocol import PassResult, Reject
 from sardonyx.passes.rewriter import Rewriter, all_graphs
 from sardonyx.records import dataclass
@@ -40,8 +41,13 @@ def infer_from_inputs(model: Model) -> ShapeReport:
 
 
 def control_inputs(graph: Graph) -> int:
-    """How many inputs of a body are no data: a Loop's body says itself whether it takes number and condition as vectors."""
+    """How many inputs of a body have the types it states.
+
+    A Loop's body says itself whether it takes number and condition as vectors.
+    """
     node = graph.parent_node
+    if node is not None and Trait.STATES_BODIES in traits(node):
+        return len(graph.inputs)
     return 2 if node is not None and node.op_type == "Loop" and node.domain == ONNX_DOMAIN else 0
 
 

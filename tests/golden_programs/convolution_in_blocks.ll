@@ -1,4 +1,4 @@
-; conv|8,1,1,8,8,0,1,1,1,0,False,True,True,0|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
+; conv|8,1,1,8,8,0,1,1,1,0,False,True,True,False,0|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
 declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)
 define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
 entry:
@@ -68,9 +68,9 @@ entry:
   %p64 = getelementptr i64, ptr %args, i64 32
   %a65 = load i64, ptr %p64, align 8
   %p66 = getelementptr i64, ptr %args, i64 33
-  %a67 = load ptr, ptr %p66, align 8
+  %a67 = load i64, ptr %p66, align 8
   %p68 = getelementptr i64, ptr %args, i64 34
-  %a69 = load i64, ptr %p68, align 8
+  %a69 = load ptr, ptr %p68, align 8
   %p70 = getelementptr i64, ptr %args, i64 35
   %a71 = load i64, ptr %p70, align 8
   %p72 = getelementptr i64, ptr %args, i64 36
@@ -79,329 +79,331 @@ entry:
   %a75 = load i64, ptr %p74, align 8
   %p76 = getelementptr i64, ptr %args, i64 38
   %a77 = load i64, ptr %p76, align 8
-  %i78 = urem i64 %begin, %a23
-  %i79 = udiv i64 %begin, %a23
-  %i80 = urem i64 %i79, %a17
-  %i81 = udiv i64 %i79, %a17
-  %i82 = urem i64 %i81, %a15
-  %i83 = udiv i64 %i81, %a15
-  %i84 = urem i64 %i83, %a9
-  %i85 = udiv i64 %i83, %a9
-  %i86 = urem i64 %i85, %a11
-  %i87 = udiv i64 %i85, %a11
-  %c90 = icmp slt i64 %begin, %end
-  br i1 %c90, label %loop88, label %done89
-loop88:
-  %i91 = phi i64 [ %begin, %entry ], [ %i369, %done145 ]
-  %r92 = phi i64 [ %i78, %entry ], [ %i350, %done145 ]
-  %r93 = phi i64 [ %i80, %entry ], [ %i354, %done145 ]
-  %r94 = phi i64 [ %i82, %entry ], [ %i358, %done145 ]
-  %r95 = phi i64 [ %i84, %entry ], [ %i362, %done145 ]
-  %r96 = phi i64 [ %i86, %entry ], [ %i366, %done145 ]
-  %r97 = phi i64 [ %i87, %entry ], [ %i368, %done145 ]
-  %i98 = mul i64 %r97, %a11
-  %i99 = add i64 %i98, %r96
-  %i100 = mul i64 %r94, %a37
-  %i101 = sub i64 %i100, %a31
-  %i102 = mul i64 %r93, %a39
+  %p78 = getelementptr i64, ptr %args, i64 39
+  %a79 = load i64, ptr %p78, align 8
+  %i80 = urem i64 %begin, %a23
+  %i81 = udiv i64 %begin, %a23
+  %i82 = urem i64 %i81, %a17
+  %i83 = udiv i64 %i81, %a17
+  %i84 = urem i64 %i83, %a15
+  %i85 = udiv i64 %i83, %a15
+  %i86 = urem i64 %i85, %a9
+  %i87 = udiv i64 %i85, %a9
+  %i88 = urem i64 %i87, %a11
+  %i89 = udiv i64 %i87, %a11
+  %c92 = icmp slt i64 %begin, %end
+  br i1 %c92, label %loop90, label %done91
+loop90:
+  %i93 = phi i64 [ %begin, %entry ], [ %i371, %done147 ]
+  %r94 = phi i64 [ %i80, %entry ], [ %i352, %done147 ]
+  %r95 = phi i64 [ %i82, %entry ], [ %i356, %done147 ]
+  %r96 = phi i64 [ %i84, %entry ], [ %i360, %done147 ]
+  %r97 = phi i64 [ %i86, %entry ], [ %i364, %done147 ]
+  %r98 = phi i64 [ %i88, %entry ], [ %i368, %done147 ]
+  %r99 = phi i64 [ %i89, %entry ], [ %i370, %done147 ]
+  %i100 = mul i64 %r99, %a11
+  %i101 = add i64 %i100, %r98
+  %i102 = mul i64 %r96, %a39
   %i103 = sub i64 %i102, %a33
-  %i104 = mul i64 %r92, %a21
-  %i105 = mul i64 %r97, %a13
-  %i106 = add i64 %i105, %r96
-  %i107 = sub i64 %a41, 1
-  %i108 = sub i64 %i107, %i101
-  %i109 = sdiv i64 %i108, %a41
-  %c110 = icmp sgt i64 %i109, 0
-  %i111 = select i1 %c110, i64 %i109, i64 0
-  %i112 = sub i64 %a25, %i101
-  %i113 = add i64 %i112, %i107
-  %i114 = sdiv i64 %i113, %a41
-  %c115 = icmp slt i64 %i114, %a47
-  %i116 = select i1 %c115, i64 %i114, i64 %a47
-  %c117 = icmp sgt i64 %i116, %i111
-  %i118 = select i1 %c117, i64 %i116, i64 %i111
-  %i119 = sub i64 %a43, 1
-  %i120 = sub i64 %i119, %i103
-  %i121 = sdiv i64 %i120, %a43
-  %c122 = icmp sgt i64 %i121, 0
-  %i123 = select i1 %c122, i64 %i121, i64 0
-  %i124 = sub i64 %a27, %i103
-  %i125 = add i64 %i124, %i119
-  %i126 = sdiv i64 %i125, %a43
-  %c127 = icmp slt i64 %i126, %a49
-  %i128 = select i1 %c127, i64 %i126, i64 %a49
-  %c129 = icmp sgt i64 %i128, %i123
-  %i130 = select i1 %c129, i64 %i128, i64 %i123
-  %i131 = mul i64 %r95, %a55
-  %i132 = mul i64 %r97, %a57
-  %i133 = add i64 %i131, %i132
-  %p134 = getelementptr float, ptr %a1, i64 %i133
-  %i135 = mul i64 %i99, %a65
-  %p136 = getelementptr float, ptr %a3, i64 %i135
-  %i137 = add i64 %i104, %a21
-  %c138 = icmp slt i64 %i137, %a19
-  %i139 = select i1 %c138, i64 %i137, i64 %a19
-  %i140 = sub i64 %i139, %i104
-  %i141 = sdiv i64 %i140, 8
-  %i142 = mul i64 %i141, 8
-  %i143 = add i64 %i104, %i142
-  %c146 = icmp slt i64 %i104, %i143
-  br i1 %c146, label %loop144, label %done145
-loop144:
-  %i147 = phi i64 [ %i104, %loop88 ], [ %i345, %done158 ]
-  %i148 = mul i64 %i106, 8
-  %p149 = getelementptr float, ptr %a5, i64 %i148
-  %b150 = load <8 x float>, ptr %p149, align 4
-  %i151 = sub i64 %i147, %a35
-  %i152 = mul i64 %a49, %a51
-  %i153 = mul i64 %a47, %i152
-  %i154 = mul i64 %i153, 8
-  %i155 = mul i64 %a51, 8
-  %i156 = mul i64 %a49, %i155
-  %c159 = icmp slt i64 0, %a53
-  br i1 %c159, label %loop157, label %done158
-loop157:
-  %i160 = phi i64 [ 0, %loop144 ], [ %i296, %done174 ]
-  %r161 = phi <8 x float> [ %b150, %loop144 ], [ %r288, %done174 ]
-  %r162 = phi <8 x float> [ %b150, %loop144 ], [ %r289, %done174 ]
-  %r163 = phi <8 x float> [ %b150, %loop144 ], [ %r290, %done174 ]
-  %r164 = phi <8 x float> [ %b150, %loop144 ], [ %r291, %done174 ]
-  %r165 = phi <8 x float> [ %b150, %loop144 ], [ %r292, %done174 ]
-  %r166 = phi <8 x float> [ %b150, %loop144 ], [ %r293, %done174 ]
-  %r167 = phi <8 x float> [ %b150, %loop144 ], [ %r294, %done174 ]
-  %r168 = phi <8 x float> [ %b150, %loop144 ], [ %r295, %done174 ]
-  %i169 = mul i64 %i160, %a59
-  %p170 = getelementptr float, ptr %p134, i64 %i169
-  %i171 = mul i64 %i160, %i154
+  %i104 = mul i64 %r95, %a41
+  %i105 = sub i64 %i104, %a35
+  %i106 = mul i64 %r94, %a21
+  %i107 = mul i64 %r99, %a13
+  %i108 = add i64 %i107, %r98
+  %i109 = sub i64 %a43, 1
+  %i110 = sub i64 %i109, %i103
+  %i111 = sdiv i64 %i110, %a43
+  %c112 = icmp sgt i64 %i111, 0
+  %i113 = select i1 %c112, i64 %i111, i64 0
+  %i114 = sub i64 %a27, %i103
+  %i115 = add i64 %i114, %i109
+  %i116 = sdiv i64 %i115, %a43
+  %c117 = icmp slt i64 %i116, %a49
+  %i118 = select i1 %c117, i64 %i116, i64 %a49
+  %c119 = icmp sgt i64 %i118, %i113
+  %i120 = select i1 %c119, i64 %i118, i64 %i113
+  %i121 = sub i64 %a45, 1
+  %i122 = sub i64 %i121, %i105
+  %i123 = sdiv i64 %i122, %a45
+  %c124 = icmp sgt i64 %i123, 0
+  %i125 = select i1 %c124, i64 %i123, i64 0
+  %i126 = sub i64 %a29, %i105
+  %i127 = add i64 %i126, %i121
+  %i128 = sdiv i64 %i127, %a45
+  %c129 = icmp slt i64 %i128, %a51
+  %i130 = select i1 %c129, i64 %i128, i64 %a51
+  %c131 = icmp sgt i64 %i130, %i125
+  %i132 = select i1 %c131, i64 %i130, i64 %i125
+  %i133 = mul i64 %r97, %a57
+  %i134 = mul i64 %r99, %a59
+  %i135 = add i64 %i133, %i134
+  %p136 = getelementptr float, ptr %a1, i64 %i135
+  %i137 = mul i64 %i101, %a67
+  %p138 = getelementptr float, ptr %a3, i64 %i137
+  %i139 = add i64 %i106, %a21
+  %c140 = icmp slt i64 %i139, %a19
+  %i141 = select i1 %c140, i64 %i139, i64 %a19
+  %i142 = sub i64 %i141, %i106
+  %i143 = sdiv i64 %i142, 8
+  %i144 = mul i64 %i143, 8
+  %i145 = add i64 %i106, %i144
+  %c148 = icmp slt i64 %i106, %i145
+  br i1 %c148, label %loop146, label %done147
+loop146:
+  %i149 = phi i64 [ %i106, %loop90 ], [ %i347, %done160 ]
+  %i150 = mul i64 %i108, 8
+  %p151 = getelementptr float, ptr %a5, i64 %i150
+  %b152 = load <8 x float>, ptr %p151, align 4
+  %i153 = sub i64 %i149, %a37
+  %i154 = mul i64 %a51, %a53
+  %i155 = mul i64 %a49, %i154
+  %i156 = mul i64 %i155, 8
+  %i157 = mul i64 %a53, 8
+  %i158 = mul i64 %a51, %i157
+  %c161 = icmp slt i64 0, %a55
+  br i1 %c161, label %loop159, label %done160
+loop159:
+  %i162 = phi i64 [ 0, %loop146 ], [ %i298, %done176 ]
+  %r163 = phi <8 x float> [ %b152, %loop146 ], [ %r290, %done176 ]
+  %r164 = phi <8 x float> [ %b152, %loop146 ], [ %r291, %done176 ]
+  %r165 = phi <8 x float> [ %b152, %loop146 ], [ %r292, %done176 ]
+  %r166 = phi <8 x float> [ %b152, %loop146 ], [ %r293, %done176 ]
+  %r167 = phi <8 x float> [ %b152, %loop146 ], [ %r294, %done176 ]
+  %r168 = phi <8 x float> [ %b152, %loop146 ], [ %r295, %done176 ]
+  %r169 = phi <8 x float> [ %b152, %loop146 ], [ %r296, %done176 ]
+  %r170 = phi <8 x float> [ %b152, %loop146 ], [ %r297, %done176 ]
+  %i171 = mul i64 %i162, %a61
   %p172 = getelementptr float, ptr %p136, i64 %i171
-  %c175 = icmp slt i64 %i111, %i118
-  br i1 %c175, label %loop173, label %done174
-loop173:
-  %i176 = phi i64 [ %i111, %loop157 ], [ %i286, %done192 ]
-  %r177 = phi <8 x float> [ %r161, %loop157 ], [ %r278, %done192 ]
-  %r178 = phi <8 x float> [ %r162, %loop157 ], [ %r279, %done192 ]
-  %r179 = phi <8 x float> [ %r163, %loop157 ], [ %r280, %done192 ]
-  %r180 = phi <8 x float> [ %r164, %loop157 ], [ %r281, %done192 ]
-  %r181 = phi <8 x float> [ %r165, %loop157 ], [ %r282, %done192 ]
-  %r182 = phi <8 x float> [ %r166, %loop157 ], [ %r283, %done192 ]
-  %r183 = phi <8 x float> [ %r167, %loop157 ], [ %r284, %done192 ]
-  %r184 = phi <8 x float> [ %r168, %loop157 ], [ %r285, %done192 ]
-  %i185 = mul i64 %i176, %a41
-  %i186 = add i64 %i101, %i185
-  %i187 = mul i64 %i186, %a61
-  %p188 = getelementptr float, ptr %p170, i64 %i187
-  %i189 = mul i64 %i176, %i156
+  %i173 = mul i64 %i162, %i156
+  %p174 = getelementptr float, ptr %p138, i64 %i173
+  %c177 = icmp slt i64 %i113, %i120
+  br i1 %c177, label %loop175, label %done176
+loop175:
+  %i178 = phi i64 [ %i113, %loop159 ], [ %i288, %done194 ]
+  %r179 = phi <8 x float> [ %r163, %loop159 ], [ %r280, %done194 ]
+  %r180 = phi <8 x float> [ %r164, %loop159 ], [ %r281, %done194 ]
+  %r181 = phi <8 x float> [ %r165, %loop159 ], [ %r282, %done194 ]
+  %r182 = phi <8 x float> [ %r166, %loop159 ], [ %r283, %done194 ]
+  %r183 = phi <8 x float> [ %r167, %loop159 ], [ %r284, %done194 ]
+  %r184 = phi <8 x float> [ %r168, %loop159 ], [ %r285, %done194 ]
+  %r185 = phi <8 x float> [ %r169, %loop159 ], [ %r286, %done194 ]
+  %r186 = phi <8 x float> [ %r170, %loop159 ], [ %r287, %done194 ]
+  %i187 = mul i64 %i178, %a43
+  %i188 = add i64 %i103, %i187
+  %i189 = mul i64 %i188, %a63
   %p190 = getelementptr float, ptr %p172, i64 %i189
-  %c193 = icmp slt i64 %i123, %i130
-  br i1 %c193, label %loop191, label %done192
-loop191:
-  %i194 = phi i64 [ %i123, %loop173 ], [ %i276, %done210 ]
-  %r195 = phi <8 x float> [ %r177, %loop173 ], [ %r268, %done210 ]
-  %r196 = phi <8 x float> [ %r178, %loop173 ], [ %r269, %done210 ]
-  %r197 = phi <8 x float> [ %r179, %loop173 ], [ %r270, %done210 ]
-  %r198 = phi <8 x float> [ %r180, %loop173 ], [ %r271, %done210 ]
-  %r199 = phi <8 x float> [ %r181, %loop173 ], [ %r272, %done210 ]
-  %r200 = phi <8 x float> [ %r182, %loop173 ], [ %r273, %done210 ]
-  %r201 = phi <8 x float> [ %r183, %loop173 ], [ %r274, %done210 ]
-  %r202 = phi <8 x float> [ %r184, %loop173 ], [ %r275, %done210 ]
-  %i203 = mul i64 %i194, %a43
-  %i204 = add i64 %i103, %i203
-  %i205 = mul i64 %i204, %a63
-  %p206 = getelementptr float, ptr %p188, i64 %i205
-  %i207 = mul i64 %i194, %i155
+  %i191 = mul i64 %i178, %i158
+  %p192 = getelementptr float, ptr %p174, i64 %i191
+  %c195 = icmp slt i64 %i125, %i132
+  br i1 %c195, label %loop193, label %done194
+loop193:
+  %i196 = phi i64 [ %i125, %loop175 ], [ %i278, %done212 ]
+  %r197 = phi <8 x float> [ %r179, %loop175 ], [ %r270, %done212 ]
+  %r198 = phi <8 x float> [ %r180, %loop175 ], [ %r271, %done212 ]
+  %r199 = phi <8 x float> [ %r181, %loop175 ], [ %r272, %done212 ]
+  %r200 = phi <8 x float> [ %r182, %loop175 ], [ %r273, %done212 ]
+  %r201 = phi <8 x float> [ %r183, %loop175 ], [ %r274, %done212 ]
+  %r202 = phi <8 x float> [ %r184, %loop175 ], [ %r275, %done212 ]
+  %r203 = phi <8 x float> [ %r185, %loop175 ], [ %r276, %done212 ]
+  %r204 = phi <8 x float> [ %r186, %loop175 ], [ %r277, %done212 ]
+  %i205 = mul i64 %i196, %a45
+  %i206 = add i64 %i105, %i205
+  %i207 = mul i64 %i206, %a65
   %p208 = getelementptr float, ptr %p190, i64 %i207
-  %c211 = icmp slt i64 0, %a51
-  br i1 %c211, label %loop209, label %done210
-loop209:
-  %i212 = phi i64 [ 0, %loop191 ], [ %i266, %loop209 ]
-  %r213 = phi <8 x float> [ %r195, %loop191 ], [ %v237, %loop209 ]
-  %r214 = phi <8 x float> [ %r196, %loop191 ], [ %v241, %loop209 ]
-  %r215 = phi <8 x float> [ %r197, %loop191 ], [ %v245, %loop209 ]
-  %r216 = phi <8 x float> [ %r198, %loop191 ], [ %v249, %loop209 ]
-  %r217 = phi <8 x float> [ %r199, %loop191 ], [ %v253, %loop209 ]
-  %r218 = phi <8 x float> [ %r200, %loop191 ], [ %v257, %loop209 ]
-  %r219 = phi <8 x float> [ %r201, %loop191 ], [ %v261, %loop209 ]
-  %r220 = phi <8 x float> [ %r202, %loop191 ], [ %v265, %loop209 ]
-  %i221 = mul i64 %i212, 8
-  %p222 = getelementptr float, ptr %p208, i64 %i221
-  %i223 = mul i64 %i212, %a45
-  %i224 = add i64 %i151, %i223
-  %p225 = getelementptr float, ptr %p206, i64 %i224
-  %p226 = getelementptr float, ptr %p225, i64 1
-  %p227 = getelementptr float, ptr %p225, i64 2
-  %p228 = getelementptr float, ptr %p225, i64 3
-  %p229 = getelementptr float, ptr %p225, i64 4
-  %p230 = getelementptr float, ptr %p225, i64 5
-  %p231 = getelementptr float, ptr %p225, i64 6
-  %p232 = getelementptr float, ptr %p225, i64 7
-  %w233 = load <8 x float>, ptr %p222, align 4
-  %x234 = load float, ptr %p225, align 4
-  %v235 = insertelement <8 x float> poison, float %x234, i32 0
-  %v236 = shufflevector <8 x float> %v235, <8 x float> poison, <8 x i32> zeroinitializer
-  %v237 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v236, <8 x float> %w233, <8 x float> %r213)
-  %x238 = load float, ptr %p226, align 4
-  %v239 = insertelement <8 x float> poison, float %x238, i32 0
-  %v240 = shufflevector <8 x float> %v239, <8 x float> poison, <8 x i32> zeroinitializer
-  %v241 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v240, <8 x float> %w233, <8 x float> %r214)
-  %x242 = load float, ptr %p227, align 4
-  %v243 = insertelement <8 x float> poison, float %x242, i32 0
-  %v244 = shufflevector <8 x float> %v243, <8 x float> poison, <8 x i32> zeroinitializer
-  %v245 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v244, <8 x float> %w233, <8 x float> %r215)
-  %x246 = load float, ptr %p228, align 4
-  %v247 = insertelement <8 x float> poison, float %x246, i32 0
-  %v248 = shufflevector <8 x float> %v247, <8 x float> poison, <8 x i32> zeroinitializer
-  %v249 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v248, <8 x float> %w233, <8 x float> %r216)
-  %x250 = load float, ptr %p229, align 4
-  %v251 = insertelement <8 x float> poison, float %x250, i32 0
-  %v252 = shufflevector <8 x float> %v251, <8 x float> poison, <8 x i32> zeroinitializer
-  %v253 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v252, <8 x float> %w233, <8 x float> %r217)
-  %x254 = load float, ptr %p230, align 4
-  %v255 = insertelement <8 x float> poison, float %x254, i32 0
-  %v256 = shufflevector <8 x float> %v255, <8 x float> poison, <8 x i32> zeroinitializer
-  %v257 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v256, <8 x float> %w233, <8 x float> %r218)
-  %x258 = load float, ptr %p231, align 4
-  %v259 = insertelement <8 x float> poison, float %x258, i32 0
-  %v260 = shufflevector <8 x float> %v259, <8 x float> poison, <8 x i32> zeroinitializer
-  %v261 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v260, <8 x float> %w233, <8 x float> %r219)
-  %x262 = load float, ptr %p232, align 4
-  %v263 = insertelement <8 x float> poison, float %x262, i32 0
-  %v264 = shufflevector <8 x float> %v263, <8 x float> poison, <8 x i32> zeroinitializer
-  %v265 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v264, <8 x float> %w233, <8 x float> %r220)
-  %i266 = add nsw i64 %i212, 1
-  %c267 = icmp slt i64 %i266, %a51
-  br i1 %c267, label %loop209, label %done210
-done210:
-  %r268 = phi <8 x float> [ %r195, %loop191 ], [ %v237, %loop209 ]
-  %r269 = phi <8 x float> [ %r196, %loop191 ], [ %v241, %loop209 ]
-  %r270 = phi <8 x float> [ %r197, %loop191 ], [ %v245, %loop209 ]
-  %r271 = phi <8 x float> [ %r198, %loop191 ], [ %v249, %loop209 ]
-  %r272 = phi <8 x float> [ %r199, %loop191 ], [ %v253, %loop209 ]
-  %r273 = phi <8 x float> [ %r200, %loop191 ], [ %v257, %loop209 ]
-  %r274 = phi <8 x float> [ %r201, %loop191 ], [ %v261, %loop209 ]
-  %r275 = phi <8 x float> [ %r202, %loop191 ], [ %v265, %loop209 ]
-  %i276 = add nsw i64 %i194, 1
-  %c277 = icmp slt i64 %i276, %i130
-  br i1 %c277, label %loop191, label %done192
-done192:
-  %r278 = phi <8 x float> [ %r177, %loop173 ], [ %r268, %done210 ]
-  %r279 = phi <8 x float> [ %r178, %loop173 ], [ %r269, %done210 ]
-  %r280 = phi <8 x float> [ %r179, %loop173 ], [ %r270, %done210 ]
-  %r281 = phi <8 x float> [ %r180, %loop173 ], [ %r271, %done210 ]
-  %r282 = phi <8 x float> [ %r181, %loop173 ], [ %r272, %done210 ]
-  %r283 = phi <8 x float> [ %r182, %loop173 ], [ %r273, %done210 ]
-  %r284 = phi <8 x float> [ %r183, %loop173 ], [ %r274, %done210 ]
-  %r285 = phi <8 x float> [ %r184, %loop173 ], [ %r275, %done210 ]
-  %i286 = add nsw i64 %i176, 1
-  %c287 = icmp slt i64 %i286, %i118
-  br i1 %c287, label %loop173, label %done174
-done174:
-  %r288 = phi <8 x float> [ %r161, %loop157 ], [ %r278, %done192 ]
-  %r289 = phi <8 x float> [ %r162, %loop157 ], [ %r279, %done192 ]
-  %r290 = phi <8 x float> [ %r163, %loop157 ], [ %r280, %done192 ]
-  %r291 = phi <8 x float> [ %r164, %loop157 ], [ %r281, %done192 ]
-  %r292 = phi <8 x float> [ %r165, %loop157 ], [ %r282, %done192 ]
-  %r293 = phi <8 x float> [ %r166, %loop157 ], [ %r283, %done192 ]
-  %r294 = phi <8 x float> [ %r167, %loop157 ], [ %r284, %done192 ]
-  %r295 = phi <8 x float> [ %r168, %loop157 ], [ %r285, %done192 ]
-  %i296 = add nsw i64 %i160, 1
-  %c297 = icmp slt i64 %i296, %a53
-  br i1 %c297, label %loop157, label %done158
-done158:
-  %r298 = phi <8 x float> [ %b150, %loop144 ], [ %r288, %done174 ]
-  %r299 = phi <8 x float> [ %b150, %loop144 ], [ %r289, %done174 ]
-  %r300 = phi <8 x float> [ %b150, %loop144 ], [ %r290, %done174 ]
-  %r301 = phi <8 x float> [ %b150, %loop144 ], [ %r291, %done174 ]
-  %r302 = phi <8 x float> [ %b150, %loop144 ], [ %r292, %done174 ]
-  %r303 = phi <8 x float> [ %b150, %loop144 ], [ %r293, %done174 ]
-  %r304 = phi <8 x float> [ %b150, %loop144 ], [ %r294, %done174 ]
-  %r305 = phi <8 x float> [ %b150, %loop144 ], [ %r295, %done174 ]
-  %i306 = mul i64 %r95, %a69
-  %i307 = mul i64 %i106, %a71
-  %i308 = add i64 %i306, %i307
-  %i309 = mul i64 %r94, %a73
+  %i209 = mul i64 %i196, %i157
+  %p210 = getelementptr float, ptr %p192, i64 %i209
+  %c213 = icmp slt i64 0, %a53
+  br i1 %c213, label %loop211, label %done212
+loop211:
+  %i214 = phi i64 [ 0, %loop193 ], [ %i268, %loop211 ]
+  %r215 = phi <8 x float> [ %r197, %loop193 ], [ %v239, %loop211 ]
+  %r216 = phi <8 x float> [ %r198, %loop193 ], [ %v243, %loop211 ]
+  %r217 = phi <8 x float> [ %r199, %loop193 ], [ %v247, %loop211 ]
+  %r218 = phi <8 x float> [ %r200, %loop193 ], [ %v251, %loop211 ]
+  %r219 = phi <8 x float> [ %r201, %loop193 ], [ %v255, %loop211 ]
+  %r220 = phi <8 x float> [ %r202, %loop193 ], [ %v259, %loop211 ]
+  %r221 = phi <8 x float> [ %r203, %loop193 ], [ %v263, %loop211 ]
+  %r222 = phi <8 x float> [ %r204, %loop193 ], [ %v267, %loop211 ]
+  %i223 = mul i64 %i214, 8
+  %p224 = getelementptr float, ptr %p210, i64 %i223
+  %i225 = mul i64 %i214, %a47
+  %i226 = add i64 %i153, %i225
+  %p227 = getelementptr float, ptr %p208, i64 %i226
+  %p228 = getelementptr float, ptr %p227, i64 1
+  %p229 = getelementptr float, ptr %p227, i64 2
+  %p230 = getelementptr float, ptr %p227, i64 3
+  %p231 = getelementptr float, ptr %p227, i64 4
+  %p232 = getelementptr float, ptr %p227, i64 5
+  %p233 = getelementptr float, ptr %p227, i64 6
+  %p234 = getelementptr float, ptr %p227, i64 7
+  %w235 = load <8 x float>, ptr %p224, align 4
+  %x236 = load float, ptr %p227, align 4
+  %v237 = insertelement <8 x float> poison, float %x236, i32 0
+  %v238 = shufflevector <8 x float> %v237, <8 x float> poison, <8 x i32> zeroinitializer
+  %v239 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v238, <8 x float> %w235, <8 x float> %r215)
+  %x240 = load float, ptr %p228, align 4
+  %v241 = insertelement <8 x float> poison, float %x240, i32 0
+  %v242 = shufflevector <8 x float> %v241, <8 x float> poison, <8 x i32> zeroinitializer
+  %v243 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v242, <8 x float> %w235, <8 x float> %r216)
+  %x244 = load float, ptr %p229, align 4
+  %v245 = insertelement <8 x float> poison, float %x244, i32 0
+  %v246 = shufflevector <8 x float> %v245, <8 x float> poison, <8 x i32> zeroinitializer
+  %v247 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v246, <8 x float> %w235, <8 x float> %r217)
+  %x248 = load float, ptr %p230, align 4
+  %v249 = insertelement <8 x float> poison, float %x248, i32 0
+  %v250 = shufflevector <8 x float> %v249, <8 x float> poison, <8 x i32> zeroinitializer
+  %v251 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v250, <8 x float> %w235, <8 x float> %r218)
+  %x252 = load float, ptr %p231, align 4
+  %v253 = insertelement <8 x float> poison, float %x252, i32 0
+  %v254 = shufflevector <8 x float> %v253, <8 x float> poison, <8 x i32> zeroinitializer
+  %v255 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v254, <8 x float> %w235, <8 x float> %r219)
+  %x256 = load float, ptr %p232, align 4
+  %v257 = insertelement <8 x float> poison, float %x256, i32 0
+  %v258 = shufflevector <8 x float> %v257, <8 x float> poison, <8 x i32> zeroinitializer
+  %v259 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v258, <8 x float> %w235, <8 x float> %r220)
+  %x260 = load float, ptr %p233, align 4
+  %v261 = insertelement <8 x float> poison, float %x260, i32 0
+  %v262 = shufflevector <8 x float> %v261, <8 x float> poison, <8 x i32> zeroinitializer
+  %v263 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v262, <8 x float> %w235, <8 x float> %r221)
+  %x264 = load float, ptr %p234, align 4
+  %v265 = insertelement <8 x float> poison, float %x264, i32 0
+  %v266 = shufflevector <8 x float> %v265, <8 x float> poison, <8 x i32> zeroinitializer
+  %v267 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v266, <8 x float> %w235, <8 x float> %r222)
+  %i268 = add nsw i64 %i214, 1
+  %c269 = icmp slt i64 %i268, %a53
+  br i1 %c269, label %loop211, label %done212
+done212:
+  %r270 = phi <8 x float> [ %r197, %loop193 ], [ %v239, %loop211 ]
+  %r271 = phi <8 x float> [ %r198, %loop193 ], [ %v243, %loop211 ]
+  %r272 = phi <8 x float> [ %r199, %loop193 ], [ %v247, %loop211 ]
+  %r273 = phi <8 x float> [ %r200, %loop193 ], [ %v251, %loop211 ]
+  %r274 = phi <8 x float> [ %r201, %loop193 ], [ %v255, %loop211 ]
+  %r275 = phi <8 x float> [ %r202, %loop193 ], [ %v259, %loop211 ]
+  %r276 = phi <8 x float> [ %r203, %loop193 ], [ %v263, %loop211 ]
+  %r277 = phi <8 x float> [ %r204, %loop193 ], [ %v267, %loop211 ]
+  %i278 = add nsw i64 %i196, 1
+  %c279 = icmp slt i64 %i278, %i132
+  br i1 %c279, label %loop193, label %done194
+done194:
+  %r280 = phi <8 x float> [ %r179, %loop175 ], [ %r270, %done212 ]
+  %r281 = phi <8 x float> [ %r180, %loop175 ], [ %r271, %done212 ]
+  %r282 = phi <8 x float> [ %r181, %loop175 ], [ %r272, %done212 ]
+  %r283 = phi <8 x float> [ %r182, %loop175 ], [ %r273, %done212 ]
+  %r284 = phi <8 x float> [ %r183, %loop175 ], [ %r274, %done212 ]
+  %r285 = phi <8 x float> [ %r184, %loop175 ], [ %r275, %done212 ]
+  %r286 = phi <8 x float> [ %r185, %loop175 ], [ %r276, %done212 ]
+  %r287 = phi <8 x float> [ %r186, %loop175 ], [ %r277, %done212 ]
+  %i288 = add nsw i64 %i178, 1
+  %c289 = icmp slt i64 %i288, %i120
+  br i1 %c289, label %loop175, label %done176
+done176:
+  %r290 = phi <8 x float> [ %r163, %loop159 ], [ %r280, %done194 ]
+  %r291 = phi <8 x float> [ %r164, %loop159 ], [ %r281, %done194 ]
+  %r292 = phi <8 x float> [ %r165, %loop159 ], [ %r282, %done194 ]
+  %r293 = phi <8 x float> [ %r166, %loop159 ], [ %r283, %done194 ]
+  %r294 = phi <8 x float> [ %r167, %loop159 ], [ %r284, %done194 ]
+  %r295 = phi <8 x float> [ %r168, %loop159 ], [ %r285, %done194 ]
+  %r296 = phi <8 x float> [ %r169, %loop159 ], [ %r286, %done194 ]
+  %r297 = phi <8 x float> [ %r170, %loop159 ], [ %r287, %done194 ]
+  %i298 = add nsw i64 %i162, 1
+  %c299 = icmp slt i64 %i298, %a55
+  br i1 %c299, label %loop159, label %done160
+done160:
+  %r300 = phi <8 x float> [ %b152, %loop146 ], [ %r290, %done176 ]
+  %r301 = phi <8 x float> [ %b152, %loop146 ], [ %r291, %done176 ]
+  %r302 = phi <8 x float> [ %b152, %loop146 ], [ %r292, %done176 ]
+  %r303 = phi <8 x float> [ %b152, %loop146 ], [ %r293, %done176 ]
+  %r304 = phi <8 x float> [ %b152, %loop146 ], [ %r294, %done176 ]
+  %r305 = phi <8 x float> [ %b152, %loop146 ], [ %r295, %done176 ]
+  %r306 = phi <8 x float> [ %b152, %loop146 ], [ %r296, %done176 ]
+  %r307 = phi <8 x float> [ %b152, %loop146 ], [ %r297, %done176 ]
+  %i308 = mul i64 %r97, %a71
+  %i309 = mul i64 %i108, %a73
   %i310 = add i64 %i308, %i309
-  %i311 = mul i64 %r93, %a75
+  %i311 = mul i64 %r96, %a75
   %i312 = add i64 %i310, %i311
-  %i313 = mul i64 %i147, 8
+  %i313 = mul i64 %r95, %a77
   %i314 = add i64 %i312, %i313
-  %p315 = getelementptr float, ptr %a67, i64 %i314
-  %v316 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r298
-  %v317 = select <8 x i1> %v316, <8 x float> splat (float 0x0000000000000000), <8 x float> %r298
-  store <8 x float> %v317, ptr %p315, align 4
-  %p318 = getelementptr float, ptr %p315, i64 8
-  %v319 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r299
-  %v320 = select <8 x i1> %v319, <8 x float> splat (float 0x0000000000000000), <8 x float> %r299
-  store <8 x float> %v320, ptr %p318, align 4
-  %i321 = mul i64 2, 8
-  %p322 = getelementptr float, ptr %p315, i64 %i321
-  %v323 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r300
-  %v324 = select <8 x i1> %v323, <8 x float> splat (float 0x0000000000000000), <8 x float> %r300
-  store <8 x float> %v324, ptr %p322, align 4
-  %i325 = mul i64 3, 8
-  %p326 = getelementptr float, ptr %p315, i64 %i325
-  %v327 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r301
-  %v328 = select <8 x i1> %v327, <8 x float> splat (float 0x0000000000000000), <8 x float> %r301
-  store <8 x float> %v328, ptr %p326, align 4
-  %i329 = mul i64 4, 8
-  %p330 = getelementptr float, ptr %p315, i64 %i329
-  %v331 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r302
-  %v332 = select <8 x i1> %v331, <8 x float> splat (float 0x0000000000000000), <8 x float> %r302
-  store <8 x float> %v332, ptr %p330, align 4
-  %i333 = mul i64 5, 8
-  %p334 = getelementptr float, ptr %p315, i64 %i333
-  %v335 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r303
-  %v336 = select <8 x i1> %v335, <8 x float> splat (float 0x0000000000000000), <8 x float> %r303
-  store <8 x float> %v336, ptr %p334, align 4
-  %i337 = mul i64 6, 8
-  %p338 = getelementptr float, ptr %p315, i64 %i337
-  %v339 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r304
-  %v340 = select <8 x i1> %v339, <8 x float> splat (float 0x0000000000000000), <8 x float> %r304
-  store <8 x float> %v340, ptr %p338, align 4
-  %i341 = mul i64 7, 8
-  %p342 = getelementptr float, ptr %p315, i64 %i341
-  %v343 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r305
-  %v344 = select <8 x i1> %v343, <8 x float> splat (float 0x0000000000000000), <8 x float> %r305
-  store <8 x float> %v344, ptr %p342, align 4
-  %i345 = add nsw i64 %i147, 8
-  %c346 = icmp slt i64 %i345, %i143
-  br i1 %c346, label %loop144, label %done145
-done145:
-  %i347 = zext i1 true to i64
-  %i348 = add i64 %r92, %i347
-  %c349 = icmp eq i64 %i348, %a23
-  %i350 = select i1 %c349, i64 0, i64 %i348
-  %i351 = zext i1 %c349 to i64
-  %i352 = add i64 %r93, %i351
-  %c353 = icmp eq i64 %i352, %a17
-  %i354 = select i1 %c353, i64 0, i64 %i352
-  %i355 = zext i1 %c353 to i64
-  %i356 = add i64 %r94, %i355
-  %c357 = icmp eq i64 %i356, %a15
-  %i358 = select i1 %c357, i64 0, i64 %i356
-  %i359 = zext i1 %c357 to i64
-  %i360 = add i64 %r95, %i359
-  %c361 = icmp eq i64 %i360, %a9
-  %i362 = select i1 %c361, i64 0, i64 %i360
-  %i363 = zext i1 %c361 to i64
-  %i364 = add i64 %r96, %i363
-  %c365 = icmp eq i64 %i364, %a11
-  %i366 = select i1 %c365, i64 0, i64 %i364
-  %i367 = zext i1 %c365 to i64
-  %i368 = add i64 %r97, %i367
-  %i369 = add nsw i64 %i91, 1
-  %c370 = icmp slt i64 %i369, %end
-  br i1 %c370, label %loop88, label %done89
-done89:
-  %r371 = phi i64 [ %i78, %entry ], [ %i350, %done145 ]
-  %r372 = phi i64 [ %i80, %entry ], [ %i354, %done145 ]
-  %r373 = phi i64 [ %i82, %entry ], [ %i358, %done145 ]
-  %r374 = phi i64 [ %i84, %entry ], [ %i362, %done145 ]
-  %r375 = phi i64 [ %i86, %entry ], [ %i366, %done145 ]
-  %r376 = phi i64 [ %i87, %entry ], [ %i368, %done145 ]
+  %i315 = mul i64 %i149, 8
+  %i316 = add i64 %i314, %i315
+  %p317 = getelementptr float, ptr %a69, i64 %i316
+  %v318 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r300
+  %v319 = select <8 x i1> %v318, <8 x float> splat (float 0x0000000000000000), <8 x float> %r300
+  store <8 x float> %v319, ptr %p317, align 4
+  %p320 = getelementptr float, ptr %p317, i64 8
+  %v321 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r301
+  %v322 = select <8 x i1> %v321, <8 x float> splat (float 0x0000000000000000), <8 x float> %r301
+  store <8 x float> %v322, ptr %p320, align 4
+  %i323 = mul i64 2, 8
+  %p324 = getelementptr float, ptr %p317, i64 %i323
+  %v325 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r302
+  %v326 = select <8 x i1> %v325, <8 x float> splat (float 0x0000000000000000), <8 x float> %r302
+  store <8 x float> %v326, ptr %p324, align 4
+  %i327 = mul i64 3, 8
+  %p328 = getelementptr float, ptr %p317, i64 %i327
+  %v329 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r303
+  %v330 = select <8 x i1> %v329, <8 x float> splat (float 0x0000000000000000), <8 x float> %r303
+  store <8 x float> %v330, ptr %p328, align 4
+  %i331 = mul i64 4, 8
+  %p332 = getelementptr float, ptr %p317, i64 %i331
+  %v333 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r304
+  %v334 = select <8 x i1> %v333, <8 x float> splat (float 0x0000000000000000), <8 x float> %r304
+  store <8 x float> %v334, ptr %p332, align 4
+  %i335 = mul i64 5, 8
+  %p336 = getelementptr float, ptr %p317, i64 %i335
+  %v337 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r305
+  %v338 = select <8 x i1> %v337, <8 x float> splat (float 0x0000000000000000), <8 x float> %r305
+  store <8 x float> %v338, ptr %p336, align 4
+  %i339 = mul i64 6, 8
+  %p340 = getelementptr float, ptr %p317, i64 %i339
+  %v341 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r306
+  %v342 = select <8 x i1> %v341, <8 x float> splat (float 0x0000000000000000), <8 x float> %r306
+  store <8 x float> %v342, ptr %p340, align 4
+  %i343 = mul i64 7, 8
+  %p344 = getelementptr float, ptr %p317, i64 %i343
+  %v345 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r307
+  %v346 = select <8 x i1> %v345, <8 x float> splat (float 0x0000000000000000), <8 x float> %r307
+  store <8 x float> %v346, ptr %p344, align 4
+  %i347 = add nsw i64 %i149, 8
+  %c348 = icmp slt i64 %i347, %i145
+  br i1 %c348, label %loop146, label %done147
+done147:
+  %i349 = zext i1 true to i64
+  %i350 = add i64 %r94, %i349
+  %c351 = icmp eq i64 %i350, %a23
+  %i352 = select i1 %c351, i64 0, i64 %i350
+  %i353 = zext i1 %c351 to i64
+  %i354 = add i64 %r95, %i353
+  %c355 = icmp eq i64 %i354, %a17
+  %i356 = select i1 %c355, i64 0, i64 %i354
+  %i357 = zext i1 %c355 to i64
+  %i358 = add i64 %r96, %i357
+  %c359 = icmp eq i64 %i358, %a15
+  %i360 = select i1 %c359, i64 0, i64 %i358
+  %i361 = zext i1 %c359 to i64
+  %i362 = add i64 %r97, %i361
+  %c363 = icmp eq i64 %i362, %a9
+  %i364 = select i1 %c363, i64 0, i64 %i362
+  %i365 = zext i1 %c363 to i64
+  %i366 = add i64 %r98, %i365
+  %c367 = icmp eq i64 %i366, %a11
+  %i368 = select i1 %c367, i64 0, i64 %i366
+  %i369 = zext i1 %c367 to i64
+  %i370 = add i64 %r99, %i369
+  %i371 = add nsw i64 %i93, 1
+  %c372 = icmp slt i64 %i371, %end
+  br i1 %c372, label %loop90, label %done91
+done91:
+  %r373 = phi i64 [ %i80, %entry ], [ %i352, %done147 ]
+  %r374 = phi i64 [ %i82, %entry ], [ %i356, %done147 ]
+  %r375 = phi i64 [ %i84, %entry ], [ %i360, %done147 ]
+  %r376 = phi i64 [ %i86, %entry ], [ %i364, %done147 ]
+  %r377 = phi i64 [ %i88, %entry ], [ %i368, %done147 ]
+  %r378 = phi i64 [ %i89, %entry ], [ %i370, %done147 ]
   ret void
 }
 
-; window|max|8|1|4|2|2|1|8,4,0,8|False|f32:unit|[0]|acc:f32()None->0
+; window|max|8|1|4|2|2|1|8,4,0,8|False|True|f32:unit|[0]|acc:f32()None->0
 define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
 entry:
   %a1 = load ptr, ptr %args, align 8

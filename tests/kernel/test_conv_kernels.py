@@ -29,6 +29,7 @@ CONV = ConvKernel(
     borders=False,
     roomy=False,
     dense=True,
+    banded=False,
     ahead=0,
     epilogue=STORE,
 )
@@ -53,10 +54,12 @@ def test_every_field_of_a_window_is_part_of_its_key() -> None:
         dilation=1,
         row=Row(14, 14, 1, 16),
         padded=False,
+        dense=True,
         epilogue=STORE,
     )
     others: dict[str, Any] = {
         "kind": "max", "block": 8, "group": 2, "pixels": 5, "taps": 5, "stride": 2, "dilation": 2, "row": None, "padded": True,
+        "dense": False,
         "epilogue": RELU,
     }  # fmt: skip
     assert set(others) == {field.name for field in fields(WindowKernel)}

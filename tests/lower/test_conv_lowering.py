@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from conv_support import assert_blocked_agrees, blocked, compiled, model, numbers
-from native_support import assert_native_agrees, run_native
+from conv_support import assert_blocked_agrees, blocked, compiled, lowered_for, model, numbers, run_guarded
+from native_support import assert_native_agrees, run_native, run_reference
 from sardonyx.compile.assemble import library
+from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import NarrowKernel
 from sardonyx.lower.conv.conv_task import choose_tile
 from sardonyx.ops.conv.conv import conv_core
-from sardonyx.target.target import Target
+from sardonyx.program.steps import KernelStep
+from sardonyx.target.target import Caches, Target
 from targets import NEOVERSE, described
 
 
@@ -248,3 +250,34 @@ def test_half_precision_is_computed_in_single_and_rounded_once(kind: int) -> Non
     )
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
     assert_native_agrees(content, {"x": x}, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_image_larger_than_the_cache_is_computed_in_bands(named: bool) -> None:
+    target = library(None).target
+    small = replace(target, caches=Caches(l2=1 << 16))
+    layer = Layer((2, 40, 9, 60), (72, 40, 1, 3), True, {"strides": [1, 2], "pads": [0, 1, 0, 1]}, named)
+    content, feeds = layer.parts()
+    lowered = lowered_for(content, small)
+    kernels = [step.kernel for step in lowered.steps if isinstance(step, KernelStep)]
+    assert [kernel.banded for kernel in kernels if isinstance(kernel, ConvKernel)] == [True]
+    (wanted,) = run_reference(content.SerializeToString(), feeds)
+    (whole,) = run_guarded(lowered, feeds)
+    np.testing.assert_allclose(whole, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_depthwise_transposed_convolutions_stay_in_their_lanes() -> None:
+    for shape, window, attrs in (
+        ((1, 20, 7, 9), (4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((2, 32, 12), (5,), {"strides": [3], "output_padding": [1]}),
+        ((1, 16, 3, 5), (3, 2), {"strides": [2, 1]}),
+    ):
+        constants = {"w": numbers(1, shape[1], 1, *window), "b": numbers(2, shape[1])}
+        nodes = [
+            helper.make_node("ConvTranspose", ["x", "w", "b"], ["c"], group=shape[1], **attrs),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ]
+        content = model(nodes, {"x": shape}, constants)
+        program = assert_blocked_agrees(content, {"x": numbers(0, *shape)}, guard=True)
+        kinds = [step.kernel for step in program.lowered.steps if isinstance(step, KernelStep)]
+        assert not any(isinstance(kernel, ConvKernel) for kernel in kinds)

@@ -33,7 +33,7 @@ from sardonyx.target.levels import generic
 from sardonyx.target.target import Target
 
 _LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: they are written out in the code
-_MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every phase of its stride
+MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every phase of its stride
 EXACT_KEY: Final = "session.exact_convolution"  # "1": no algorithm that rounds otherwise than the plain sum
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
@@ -155,14 +155,14 @@ def _conv_transpose(region: Region, node: Node) -> None:
         return
     groups = int(node.attr("group", 1))
     inputs, outputs = weights.shape[0] // groups, weights.shape[1]
-    if groups > 1 and (inputs % region.block or outputs % region.block):
+    if not fits_blocks(groups, inputs, outputs, region.block):
         region.refuse(node, f"{groups} groups of {inputs} and {outputs} channels do not fit blocks of {region.block}")
         return
     if any(step != 1 for step in node.attr("dilations") or ()):
         region.refuse(node, "there is no kernel for transposed convolutions with dilations")
         return
-    if prod(node.attr("strides") or ()) > _MOST_PHASES:
-        region.refuse(node, f"strides {list(node.attr('strides'))} would make more than {_MOST_PHASES} convolutions of it")
+    if prod(node.attr("strides") or ()) > MOST_PHASES:
+        region.refuse(node, f"strides {list(node.attr('strides'))} would make more than {MOST_PHASES} convolutions of it")
         return
     blocked = region.blocked(x, node)
     assert blocked is not None

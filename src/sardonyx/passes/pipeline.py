@@ -34,6 +34,7 @@ from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
 from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, LEVEL_KEY, FormBlockProducts
+from sardonyx.passes.form_convs import FormConv
 from sardonyx.passes.form_integer_convs import FormQLinearConv, FormQLinearLayer, PullQuantize, RemoveRequantize
 from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
@@ -131,6 +132,7 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     PushTransposes(),  # what it has put around each node
     MergeTransposes(),
     RemoveUnused(),
+    FormConv(),
     AssignLayout(),  # last: the patterns above know standard convolutions
 )
 
@@ -231,6 +233,8 @@ def _configured(pass_: Optimization, options: CompileOptions, target: Target | N
     """The pass with those of its fields set that options or target decide."""
     if isinstance(pass_, AssignLayout) and target is not None:
         return replace(pass_, target=target, exact=_number(options, EXACT_KEY, "0", range(2), "0 or 1") == 1)
+    if isinstance(pass_, FormConv) and target is not None:
+        return replace(pass_, target=target)
     if isinstance(pass_, FormBlockProducts):
         level = _number(options, LEVEL_KEY, str(pass_.level), range(5), "0 to 4")
         block = _number(

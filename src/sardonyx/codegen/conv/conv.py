@@ -1,6 +1,6 @@
 """Convolution -> LLVM: register tiles of output channels times pixels.
 
-    for unit in begin .. end:              (set of output channels, image, plane, row, chunk of the row)
+    for unit in begin .. end:              (set of output channels, image, plane, row, chunk of the row), or by bands
       for tile of pixels in the chunk:
         acc[v][p] = bias[v]
         for iteration, kernel plane and row (only those inside the image), kernel column:
@@ -86,9 +86,36 @@ class _ConvEmitter:
         return _Set(vectors, lanes, TileStore(epilogue, self.f, vectors, self.k.pixels))
 
     def emit(self) -> None:
+        a = self.a
+        if self.k.banded:
+            self._bands()
+            return
+        units = Counter(self.f, [a["chunks"], a["rows"], a["planes"], a["batch"], a["sets"]])
+        self._unit(*units.indices)
+        units.end()
+
+    def _bands(self) -> None:
+        """Units are long here: there is time to divide for each."""
+        f, a = self.f, self.a
+
+        def divided(value: str, by: str) -> tuple[str, str]:
+            quotient = f.let(f"udiv i64 {value}, {by}", "i")
+            return quotient, f.sub(value, f.mul(quotient, by))
+
+        every_chunk = f.mul(f.mul(a["chunks"], a["rows"]), f.mul(a["planes"], a["batch"]))
+        unit = f.loop("%begin", "%end")
+        group, own = divided(unit.index, f.mul(every_chunk, a["sets"]))
+        band, inner = divided(own, f.mul(a["band"], a["sets"]))
+        first = f.mul(band, a["band"])
+        number, at = divided(inner, f.min(a["band"], f.sub(every_chunk, first)))
+        rest, chunk = divided(f.add(first, at), a["chunks"])
+        rest, row = divided(rest, a["rows"])
+        image, plane = divided(rest, a["planes"])
+        self._unit(chunk, row, plane, image, number, group)
+        f.end(unit)
+
+    def _unit(self, chunk: str, row: str, plane: str, image: str, number: str, group: str) -> None:
         f, a, k = self.f, self.a, self.k
-        units = Counter(f, [a["chunks"], a["rows"], a["planes"], a["batch"], a["sets"]])
-        chunk, row, plane, image, number, group = units.indices
         every_set = f.add(f.mul(group, a["sets"]), number)
         first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"])
         first_row = f.sub(f.mul(row, a["row_stride"]), a["top"])
@@ -109,16 +136,15 @@ class _ConvEmitter:
         )
         if self.last is self.whole:
             self._chunk(self.whole, position)
-        else:
-            whole, part, after = f.fresh("whole"), f.fresh("part"), f.fresh("after")
-            is_last = f.let(f"icmp eq i64 {f.add(number, 1)}, {a['sets']}", "c")
-            f.branch_if(is_last, part, whole)
-            for label, channels in ((whole, self.whole), (part, self.last)):
-                f.label(label)
-                self._chunk(channels, position)
-                f.branch(after)
-            f.label(after)
-        units.end()
+            return
+        whole, part, after = f.fresh("whole"), f.fresh("part"), f.fresh("after")
+        is_last = f.let(f"icmp eq i64 {f.add(number, 1)}, {a['sets']}", "c")
+        f.branch_if(is_last, part, whole)
+        for label, channels in ((whole, self.whole), (part, self.last)):
+            f.label(label)
+            self._chunk(channels, position)
+            f.branch(after)
+        f.label(after)
 
     def _chunk(self, channels: _Set, position: _UnitPosition) -> None:
         """Whole tiles, then what is left of the row."""

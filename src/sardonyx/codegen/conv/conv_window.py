@@ -91,7 +91,8 @@ class RowEmitter(Generic[K]):
         self.vector = f"<{kernel.block} x float>"
         self.e = VectorEmitter(f, kernel.block)
         self.a = Loaded(f, kernel.arguments)
-        self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), kernel.block)
+        dense = isinstance(kernel, NarrowKernel) or kernel.dense
+        self.operands = Operands(kernel.epilogue, f, self.a.tensors("operands"), kernel.block if dense else None)
         self.tiles = TileStore(EpilogueEmitter(kernel.epilogue, f, kernel.block, target), f, 1, kernel.pixels)
 
     def emit(self) -> None:

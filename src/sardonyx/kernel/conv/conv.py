@@ -7,6 +7,9 @@ which is multiplied with `vectors` vectors of packed weights.
     blocked input   a run is the channels of one block at one pixel
     plain input     (a first layer with few channels) a run is one element, an iteration is a channel
 
+A unit is a chunk of a row for one set of output channels. Units of a set follow each other, so that its weights stay in the
+cache; where a whole image does not, `banded` units do all sets for a *band* of chunks before the next band.
+
 Sizes, strides and the counts of iterations, kernel rows and columns are arguments, so that layers share code.
 """
 
@@ -22,7 +25,7 @@ from sardonyx.records import dataclass
 
 ADDRESSES: Final = ("x", "w", "bias", "zeros")
 _NUMBERS: Final = (
-    "batch", "sets", "blocks", "planes", "rows", "columns", "chunk", "chunks",
+    "batch", "sets", "blocks", "planes", "rows", "columns", "chunk", "chunks", "band",
     "depth", "height", "width", "front", "top", "left", "plane_stride", "row_stride",
     "plane_dilation", "row_dilation", "column_dilation", "kernel_planes", "kernel_rows", "kernel_columns", "iterations",
     "x_batch", "x_group", "x_iteration", "x_plane", "x_row", "w_set",
@@ -51,6 +54,7 @@ class ConvKernel:
     borders: bool  # whether kernel columns may lie outside of the input
     roomy: bool  # reading past the end of a row of x is harmless
     dense: bool  # neighbouring output pixels are one block apart
+    banded: bool  # units are counted by bands (see above)
     ahead: int  # lines of the next set's weights that every tap fetches into the cache
     epilogue: Epilogue
 

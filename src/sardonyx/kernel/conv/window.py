@@ -58,13 +58,25 @@ class WindowKernel:
     dilation: int  # input columns from one tap to the next
     row: Row | None  # None: not known
     padded: bool  # average: padding counts
+    dense: bool  # neighbouring output pixels are one block apart
     epilogue: Epilogue
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         row = "?" if self.row is None else f"{self.row.width},{self.row.columns},{self.row.left},{self.row.padded}"
-        fields = (self.kind, self.block, self.group, self.pixels, self.taps, self.stride, self.dilation, row, self.padded)
+        fields = (
+            self.kind,
+            self.block,
+            self.group,
+            self.pixels,
+            self.taps,
+            self.stride,
+            self.dilation,
+            row,
+            self.padded,
+            self.dense,
+        )
         return f"window|{'|'.join(map(str, fields))}|{self.epilogue.key}"
 
     @property

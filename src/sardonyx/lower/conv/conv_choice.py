@@ -6,7 +6,7 @@ from math import sqrt
 from typing import Final
 
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim, evaluate, product, symbols_of
+from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Tensor
 from sardonyx.kernel.conv.winograd import TAPS
@@ -21,7 +21,6 @@ from sardonyx.target.target import Target
 _LANE_SUM: Final = 10  # operations that add up the lanes of a vector
 _NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels instead
 _LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the code
-_USUAL_SIDE: Final = 224  # of an image whose size is not known
 _LARGEST_ERROR: Final = 1e-4  # of a model, relative, that may come from Winograd's sums
 TILES: Final[dict[Algorithm, int]] = {"winograd2": 2, "winograd4": 4}  # results of a side
 
@@ -31,7 +30,7 @@ def choose_algorithm(task: Task, *, plain: bool, exact: bool) -> Algorithm:
     weights, geometry, block = task.weights, task.geometry, task.block
     if plain:
         return "plain"
-    if weights.groups > 1 and weights.inputs == weights.outputs and block % weights.inputs == 0 and weights.inputs < block:
+    if is_lane_grouped(weights, block):
         return "lanes"
     if weights.groups == 1 and geometry.kernel[2] <= _LONGEST_NARROW_ROW and _is_narrow(weights, geometry, block):
         return "narrow"
@@ -50,6 +49,12 @@ def estimates(task: Task) -> dict[Algorithm, int]:
     return times
 
 
+def is_lane_grouped(weights: Weights, block: int) -> bool:
+    """Whether groups are so small, and alike, that lanes stay apart: depthwise, or several channels of one block."""
+    same = weights.groups > 1 and weights.inputs == weights.outputs
+    return same and block % weights.inputs == 0 and weights.inputs < block
+
+
 def _is_narrow(weights: Weights, geometry: Geometry, block: int) -> bool:
     """Whether lanes should be input channels, by a simple count of vector operations for a pixel."""
     blocks = ceildiv_int(2 * weights.outputs, block) / 2
@@ -58,15 +63,9 @@ def _is_narrow(weights: Weights, geometry: Geometry, block: int) -> bool:
     return weights.outputs <= _NARROW_OUTPUTS and narrow < wide
 
 
-def _usual(task: Task, dim: Dim) -> int:
-    """A size; one that is not known as it is for a usual image."""
-    batch = symbols_of(task.x.shape[0])
-    return evaluate(dim, {name: 1 if name in batch else _USUAL_SIDE for name in symbols_of(dim)})
-
-
 def _direct_time(task: Task) -> int:
     weights = task.weights
-    pixels = _usual(task, product([task.x.shape[0], *task.geometry.out]))
+    pixels = task.usual(product([task.x.shape[0], *task.geometry.out]))
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
     products = pixels * weights.inputs * lanes * task.geometry.taps
     fetched = weights.inputs * lanes * task.geometry.taps * 4
@@ -75,7 +74,7 @@ def _direct_time(task: Task) -> int:
 
 def _winograd_time(task: Task, tile: int) -> int:
     weights = task.weights
-    tiles = _usual(task, tile_count(task.x.shape[0], task.geometry, tile))
+    tiles = task.usual(tile_count(task.x.shape[0], task.geometry, tile))
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
     fetched = (tile + TAPS - 1) ** 2 * weights.inputs * lanes * 4
     return _time(cost.winograd(tiles, weights.inputs, lanes, tile, task.ctx.target), fetched, task.ctx.target)

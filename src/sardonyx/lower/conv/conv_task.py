@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
+from sardonyx.ir.dims import Dim, ceildiv, dim_max, evaluate, product, symbols_of
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.layout import SurroundKernel
 from sardonyx.kernel.conv.window import NarrowKernel, Row, WindowKernel, WindowKind
@@ -31,6 +31,7 @@ _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough t
 _ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
+_USUAL_SIDE: Final = 224  # of an image whose size is not known
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
 
@@ -114,6 +115,10 @@ class Blocks:
         ]
         return operand_arguments(self.epilogue, operand_strides, offsets)
 
+    def is_dense(self, operand_strides: list[tuple[Dim, ...]]) -> bool:
+        """Whether results are written without gaps between pixels."""
+        return all(operand_strides[number][4] == self.block for number in self.epilogue.written)
+
     def in_place(self, elsewhere: View) -> tuple[tuple[Buffer, Buffer], ...]:
         """Buffers that may share memory. Of a result that is written in several steps none may."""
         return () if self.whole_strides is not None else self.epilogue.in_place(self.operand_strides, [elsewhere.buffer])
@@ -164,7 +169,8 @@ class Task(Blocks):
             run_tail=tail,
             borders=borders,
             roomy=False,
-            dense=self._dense(operand_strides),
+            dense=self.is_dense(operand_strides),
+            banded=self._band(geometry, tile) > 0,
             ahead=self._ahead(geometry, tile),
             epilogue=self.epilogue.for_kernel([own[-1] for own in operand_strides]),
         )
@@ -195,7 +201,8 @@ class Task(Blocks):
             run_tail=0,
             borders=False,
             roomy=True,
-            dense=self._dense(self.operand_strides),
+            dense=self.is_dense(self.operand_strides),
+            banded=False,
             ahead=0,
             epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
         )
@@ -255,8 +262,7 @@ class Task(Blocks):
         blocks = -(-weights.outputs // self.block)
         sets = ceildiv_int(blocks, tile.vectors)
         columns = geometry.out[2]
-        cycles = max(geometry.taps * weights.inputs * tile.vectors, 1)
-        chunk = max(_UNIT_CYCLES // (cycles * tile.pixels), 1) * tile.pixels
+        chunk = self._chunk(geometry, tile)
         chunks = ceildiv(columns, chunk)
         batch = x.shape[0]
         bias = self.bias(weights.groups, weights.outputs)
@@ -271,6 +277,7 @@ class Task(Blocks):
             **named("planes rows columns", geometry.out),
             chunk=chunk,
             chunks=chunks,
+            band=self._band(geometry, tile) if kernel.banded else 0,
             **named("depth height width", geometry.size),
             **named("front top left", geometry.pads_begin),
             **named("plane_stride row_stride", geometry.stride[:2]),
@@ -323,9 +330,6 @@ class Task(Blocks):
         """x with three spatial axes, its lanes and columns without gaps."""
         return dense_blocks(self.ctx, self.x)
 
-    def _dense(self, operand_strides: list[tuple[Dim, ...]]) -> bool:
-        return all(operand_strides[number][4] == self.block for number in self.epilogue.written)
-
     def last_lanes(self, tile: ConvTile) -> int:
         """The lanes of the last block's vectors: half as many take half the time, if there are no more channels."""
         left = self.weights.outputs % self.block
@@ -340,6 +344,27 @@ class Task(Blocks):
         return conv_weights.Sets(
             ceildiv_int(blocks, tile.vectors), tile.vectors * self.block, last if lanes == self.block else lanes
         )
+
+    def _chunk(self, geometry: Geometry, tile: ConvTile) -> int:
+        """The pixels of a unit."""
+        cycles = max(geometry.taps * self.weights.inputs * tile.vectors, 1)
+        return max(_UNIT_CYCLES // (cycles * tile.pixels), 1) * tile.pixels
+
+    def _band(self, geometry: Geometry, tile: ConvTile) -> int:
+        """The chunks of a band, or 0: if an image does not fit the cache, it is cheaper to fetch the weights for every band."""
+        weights, cache = self.weights, self.ctx.target.caches.l2
+        sets = ceildiv_int(ceildiv_int(weights.outputs, self.block), tile.vectors)
+        image = self.usual(product([self.x.shape[0], *geometry.size])) * weights.inputs * 4
+        fetched = weights.outputs * weights.inputs * geometry.taps * 4 * ceildiv_int(image, cache // 2) + image
+        if image <= cache or 2 * fetched > sets * image:
+            return 0
+        strides = geometry.stride[0] * geometry.stride[1] * geometry.stride[2]
+        return max(cache // 2 // (self._chunk(geometry, tile) * strides * weights.inputs * 4), 1)
+
+    def usual(self, dim: Dim) -> int:
+        """A size; one that is not known as it is for a usual image."""
+        batch = symbols_of(self.x.shape[0])
+        return evaluate(dim, {name: 1 if name in batch else _USUAL_SIDE for name in symbols_of(dim)})
 
     def _ahead(self, geometry: Geometry, tile: ConvTile) -> int:
         """Lines of weights to fetch ahead in every tap: large weights that are used for few tiles come from far away."""
@@ -451,6 +476,7 @@ def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool 
         dilation=geometry.dilation[2],
         row=row,
         padded=padded,
+        dense=result.is_dense(result.operand_strides),
         epilogue=result.epilogue.for_kernel([own[-1] for own in result.operand_strides]),
     )
 

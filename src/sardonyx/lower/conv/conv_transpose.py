@@ -17,6 +17,7 @@ from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.ir.graph import Node
 from sardonyx.lower.conv import conv_weights
 from sardonyx.lower.conv.conv import accepts_conv, as_float, result_epilogue, result_strides, root_of
+from sardonyx.lower.conv.conv_choice import is_lane_grouped
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, whole_view
 from sardonyx.lower.derived import numbers
@@ -107,7 +108,7 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
             whole_strides=operand_strides,
             weights=weights, x=x,
         )  # fmt: skip
-        task.lower("direct")
+        task.lower("lanes" if is_lane_grouped(weights, block) else "direct")
 
 
 def _phase(phase: int, begin: int, step: int, kernel: int) -> tuple[tuple[int, ...], int]:

@@ -1,0 +1,89 @@
+"""Transposed convolutions as convolutions give the same numbers, whatever their strides, pads and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+import sardonyx as sx
+from conv_support import model as proto
+from conv_support import numbers
+from native_support import run_reference
+from pass_support import copy_of, evaluate, operators
+from sardonyx.formats.onnx import load
+from sardonyx.ir.graph import Model
+from sardonyx.ir.tensor import Array
+from sardonyx.ir.verify import verify
+from sardonyx.passes.fold_shape_values import infer_from_inputs
+from sardonyx.passes.form_convs import FormConv
+
+
+def transposed(shape: Sequence[int | str], operands: Sequence[Array], attrs: Mapping[str, Any]) -> Model:
+    """A model of one ConvTranspose with these weights (and bias)."""
+    names = ["w", "b"][: len(operands)]
+    nodes = [helper.make_node("ConvTranspose", ["x", *names], ["y"], **attrs)]
+    found = load(proto(nodes, {"x": shape}, dict(zip(names, operands))).SerializeToString())
+    infer_from_inputs(found)
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_results_stay_the_same(data: st.DataObject) -> None:
+    rank = data.draw(st.sampled_from((1, 1, 2, 2, 3)), "rank")
+    step = 1 if rank == 3 else data.draw(st.sampled_from((1, 2, 3, 5)), "stride")
+    kernel = [data.draw(st.integers(1, 7 if rank < 3 else 3), "kernel") for _ in range(rank)]
+    dilations = [data.draw(st.sampled_from((1, 2)), "dilation") if step == 1 else 1 for _ in range(rank)]
+    pads = [data.draw(st.integers(0, 3), "pad") for _ in range(2 * rank)]
+    extra = [data.draw(st.integers(0, max(step, dilation) - 1), "more") for dilation in dilations]
+    spatial = [data.draw(st.integers(1, 6), "size") for _ in range(rank)]
+    for axis in range(rank):
+        full = (spatial[axis] - 1) * step + dilations[axis] * (kernel[axis] - 1) + 1 + extra[axis]
+        assume(full - pads[axis] - pads[axis + rank] > 0)
+    inputs, outputs = data.draw(st.integers(1, 3), "inputs"), data.draw(st.integers(1, 2), "outputs")
+    random = np.random.default_rng(0)
+    weights = random.integers(-8, 8, (inputs, outputs, *kernel)).astype(np.float32)
+    operands = [weights]
+    if data.draw(st.booleans(), "bias"):
+        operands.append(random.integers(-8, 8, outputs).astype(np.float32))
+    batch = data.draw(st.sampled_from((1, 2)), "batch")
+    shape: list[int | str] = [batch, inputs, *spatial]
+    if data.draw(st.booleans(), "named"):
+        shape = ["N", inputs, *(f"S{axis}" for axis in range(rank))]
+    attrs = {"strides": [step] * rank, "dilations": dilations, "pads": pads, "output_padding": extra}
+    original = transposed(shape, operands, attrs)
+    changed = copy_of(original)
+    result = FormConv().run(changed)
+    assert verify(changed) == []
+    covered = all(
+        dilation * (size - 1) >= max(low, high)
+        for dilation, size, low, high in zip(dilations, kernel, pads[:rank], pads[rank:], strict=True)
+    )
+    if step > 1 or covered:
+        assert result.changes == 1
+        assert "ConvTranspose" not in operators(changed)
+    feeds = {"x": random.integers(-8, 8, (batch, inputs, *spatial)).astype(np.float32)}
+    np.testing.assert_array_equal(evaluate(changed, feeds)[0], evaluate(original, feeds)[0])
+
+
+@pytest.mark.parametrize(("outputs", "stride", "changes"), [(2, 2, 1), (8, 2, 0), (8, 80, 1), (8, 1, 1)])
+def test_results_are_channels_if_there_are_few_channels_or_many_phases(outputs: int, stride: int, changes: int) -> None:
+    weights = np.ones((8, outputs, 4), np.float32)
+    assert FormConv().run(transposed((1, 8, 4), [weights], {"strides": [stride]})).changes == changes
+
+
+def test_it_is_native() -> None:
+    weights = numbers(1, 24, 1, 16)
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[8], pads=[4, 4])]
+    content = proto(nodes, {"x": ("N", 24, "T")}, {"w": weights}).SerializeToString()
+    session = sx.InferenceSession(content)
+    for batch, length in ((1, 50), (2, 7), (1, 1)):
+        x = numbers(2, batch, 24, length)
+        (wanted,) = run_reference(content, {"x": x})
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-4, atol=1e-4)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from sardonyx.errors import (
         NotImplemented as NotImplemented,  # noqa: A004 - the name users of ONNX Runtime catch
     )
-    from sardonyx.explanation import Explanation, explain_model
+    from sardonyx.explanation import Explanation, OrderMemory, explain_memory, explain_model
     from sardonyx.inspection import (
         ModelSummary,
         OperatorInfo,
@@ -125,7 +125,8 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     # looking at models and operators
     "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "fitting_inputs",
     "fitting_shapes", "Fitted", "Problem", "ModelSummary",
-    "OperatorInfo", "explain_model", "Explanation", "object_cache", "program_cache", "convert_models", "Conversion",
+    "OperatorInfo", "explain_model", "Explanation", "explain_memory", "OrderMemory", "object_cache", "program_cache",
+    "convert_models", "Conversion",
     "simplify_model", "Simplification", "compile_bundle", "CompiledBundle", "CompiledTarget",
     # language models
     "generation",
@@ -152,7 +153,7 @@ _MODULES = {
         "ModelLoaded", "NotImplemented", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound",
         "DeviceReset",
     ),
-    "explanation": ("Explanation", "explain_model"),
+    "explanation": ("Explanation", "OrderMemory", "explain_memory", "explain_model"),
     "inspection": (
         "ModelSummary", "OperatorInfo", "check_model", "load_model", "load_value", "object_cache", "operators", "program_cache",
         "summarize_model",

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from sardonyx import errors
 from sardonyx.compile.assemble import Compiled
-from sardonyx.compile.compiler import compile_model, optimise
+from sardonyx.compile.compiler import compile_model, optimise, plans_by_order
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
 from sardonyx.inspection import Source, load_model
@@ -27,6 +27,7 @@ from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import PassReport
 from sardonyx.plan.memory import Lifetime, lower_bound, owners, plan_offsets
 from sardonyx.plan.native import NativePlan
+from sardonyx.plan.peak import arena_lifetimes, live_bytes
 from sardonyx.program.image import PARALLEL_FROM
 from sardonyx.program.steps import Buffer, HostNodeStep, SizeStep, Step, Storage
 from sardonyx.records import dataclass
@@ -136,6 +137,34 @@ def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = N
         steps=tuple(_step(number, step, sizes) for number, step in enumerate(compiled.lowered.steps)),
         memory=_memory(compiled.plan, sizes, compiled.program.core.pool.workers),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OrderMemory:
+    """The memory of one execution order, for some sizes."""
+
+    order: str
+    arena_bytes: int  # the planned peak
+    live: tuple[int, ...]  # bytes in use at each step
+    steps: tuple[str, ...]  # what each does
+
+
+def explain_memory(source: Source, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[OrderMemory, ...]:
+    """How much memory the model needs in each execution order. `shapes` is as for `explain_model`."""
+    model = load_model(source)
+    if model is source:
+        model = replace(model, graph=Cloner().graph(model.graph), functions=dict(model.functions))
+    fitted = fitting_shapes(model, shapes)
+    found = []
+    for name, plan in plans_by_order(model, CompileOptions.of(SessionOptions())).items():
+        lifetimes = list(arena_lifetimes(plan, _sizes(plan, fitted)).values())
+        labels = tuple(_label(step) for step in plan.all_steps)
+        found.append(OrderMemory(name, plan_offsets(lifetimes)[1], tuple(live_bytes(lifetimes, len(labels))), labels))
+    return tuple(found)
+
+
+def _label(step: Step) -> str:
+    return step.node.label if isinstance(step, HostNodeStep) else step.label
 
 
 def _sizes(plan: NativePlan, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import sardonyx
 from sardonyx.cli.feeds import parse_shape
+from sardonyx.cli.memory_chart import memory_chart
 from sardonyx.cli.progress import Progress
 from sardonyx.cli.tables import byte_size, columns, counted, cut, duration, terminal_width
+from sardonyx.cli.usage import UsageError
 
 PLACEMENTS = {"kernel": "in kernels", "host": "in Python", "view": "as views of their inputs", "known": "known before a run"}
 SHOWN_BUFFERS = 12
@@ -38,18 +40,53 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
         metavar="NAME=1x3x8x8",
         help="shape of an input, or size of a named dimension, for work and memory (default: what fits the model)",
     )
+    parser.add_argument(
+        "--memory", action="store_true", help="show the memory in use from step to step, for each execution order, and the peaks"
+    )
+    parser.add_argument("--picture", metavar="FILE.svg", help="with --memory: draw it to a file")
     parser.add_argument("--json", action="store_true", help="the same as one JSON object")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the explanation of one model."""
+    if args.picture and not args.memory:
+        raise UsageError("--picture is for --memory")
+    if args.memory:
+        return _run_memory(args)
     with Progress(None, f"compiling {Path(args.model).name}"):
         explanation = sardonyx.explain_model(args.model, dict(map(parse_shape, args.shape)))
     if args.json:
         print(json.dumps({**dataclasses.asdict(explanation), "host_steps": explanation.host_steps}, indent=2))
     else:
         print("\n".join(_lines(explanation)))
+    return 0
+
+
+def _run_memory(args: argparse.Namespace) -> int:
+    """Print, and draw, the memory of each execution order."""
+    name = Path(args.model).name
+    with Progress(None, f"planning {name}"):
+        found = sardonyx.explain_memory(args.model, dict(map(parse_shape, args.shape)))
+    if args.picture:
+        Path(args.picture).write_text(memory_chart(name, found), "utf-8")
+    if args.json:
+        print(json.dumps([dataclasses.asdict(each) for each in found], indent=2))
+        return 0
+    print(f"{name}: planned memory by execution order")
+    least = min(each.arena_bytes for each in found)
+    share = (f"{100 * each.arena_bytes / max(least, 1):.0f}%" for each in found)
+    rows = [(each.order, byte_size(each.arena_bytes), part, len(each.live)) for each, part in zip(found, share)]
+    print("\n".join(columns(rows, header=("order", "peak", "of the least", "steps"), fit=True)))
+    top = max((max(each.live, default=0) for each in found), default=0)
+    for each in found:
+        width = min(TIMELINE, len(each.live))
+        if not width:
+            continue
+        print(f"\n  {each.order}, step 0 to {len(each.live) - 1}; full height: {byte_size(top)}")
+        print("\n".join(f"  |{line}|" for line in live_lines(each.live, width, top)))
+    if args.picture:
+        print(f"\ndrawn to {args.picture}")
     return 0
 
 
@@ -161,8 +198,13 @@ def live_picture(explanation: sardonyx.Explanation, width: int) -> list[str]:
     for buffer in explanation.memory.buffers:
         for step in range(buffer.first, min(buffer.last, count - 1) + 1):
             live[step] += buffer.bytes
+    return live_lines(live, width, max(live))
+
+
+def live_lines(live: Sequence[int], width: int, top: int) -> list[str]:
+    """Numbers, one a step, as lines of text of some width, whose full height is `top`."""
+    count, top = len(live), top or 1
     most = [max(live[at * count // width : max((at + 1) * count // width, at * count // width + 1)]) for at in range(width)]
-    top = max(most) or 1
     levels = [round(value / top * HEIGHT * (len(MARKS) - 1)) for value in most]
     full = len(MARKS) - 1
     return ["".join(MARKS[max(0, min(full, level - line * full))] for level in levels) for line in reversed(range(HEIGHT))]

@@ -28,6 +28,8 @@ from sardonyx.options import environment
 from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
 from sardonyx.plan.loop_body import LoopBody, loop_body_of
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of, plan_native
+from sardonyx.plan.order import has_yield
+from sardonyx.plan.peak import planned_bytes
 from sardonyx.plan.plan import Constant
 from sardonyx.plan.segment_plan import captured_by, captured_inputs, segment_plan
 from sardonyx.program.calls import BodyNode
@@ -113,6 +115,7 @@ class NativeSettings:
     weights: WeightStore = field(default_factory=shared_store, compare=False)  # who packs them, and for whom
     target: str = ""  # name of the target; "": that of the environment
     bodies: BodyCount = field(default_factory=BodyCount, compare=False)  # those of one model
+    orders: tuple[Order, ...] = ()  # others to try: the one whose plan needs the least memory is taken
     kernels: KernelLibrary | None = field(default=None, compare=False)  # who compiles them; None: the library of the target
 
     def library(self) -> KernelLibrary:
@@ -136,27 +139,11 @@ def compile_graph(
     fed = graph.inputs if inputs is None else inputs
     unique = list(dict.fromkeys(outputs))
     failed: set[Node] = set()
-    whole: set[Node] = set()  # Ifs that are not taken apart
+    if settings.orders and not has_yield(graph):
+        others = [_ordered(each, graph, nodes) for each in settings.orders]
+        nodes = _least_memory(graph, unique, [nodes, *others], fed, order, kernels)
     while True:
-        flat = flatten(nodes, order, whole | failed)
-        known = KnownValues(fed, flat.nodes)
-        kept, left = _kept_nodes(flat.nodes, unique, known)
-        grouping = form_groups(kept, fed, frozenset(failed), flat.regions, flat.merges, known)
-        unsuited = {flat.regions[node][0][0] for node in left if node in flat.regions} | grouping.unsuited
-        if unsuited:
-            whole |= unsuited
-            continue
-        expected = [*still_open(graph.size_checks, known.bound_sizes(())), *itertools.chain(*left.values())]
-        try:
-            lowered = lower_graph(graph, unique, grouping, kernels.target, known, fed, expected)
-        except LoweringFailed as error:
-            _warn(error.nodes, error)
-            failed.update(error.nodes)
-            continue
-        if lowered.unsuited:
-            whole |= lowered.unsuited
-            continue
-        plan = plan_native(lowered)
+        grouping, lowered, plan = plan_graph(graph, unique, nodes, fed, order, kernels, failed)
         cores = usable_cores()
         workers = min(settings.workers or cores, cores)
         kernels.prepare((step.kernel for step in lowered.steps if isinstance(step, KernelStep)), workers)
@@ -178,6 +165,57 @@ def compile_graph(
     if settings.eager:
         _ = program.constants
     return Compiled(program, grouping, lowered, plan, tuple(fed), tuple(outputs))
+
+
+def plan_graph(
+    graph: Graph,
+    outputs: Sequence[Value],
+    nodes: Sequence[Node],
+    fed: Sequence[Value],
+    order: Order,
+    kernels: KernelLibrary,
+    failed: set[Node],
+) -> tuple[Grouping, Lowered, NativePlan]:
+    """Group, lower and plan nodes in their order; those in `failed`, to which it adds, are left to the host."""
+    whole: set[Node] = set()  # Ifs that are not taken apart
+    while True:
+        flat = flatten(nodes, order, whole | failed)
+        known = KnownValues(fed, flat.nodes)
+        kept, left = _kept_nodes(flat.nodes, outputs, known)
+        grouping = form_groups(kept, fed, frozenset(failed), flat.regions, flat.merges, known)
+        unsuited = {flat.regions[node][0][0] for node in left if node in flat.regions} | grouping.unsuited
+        if unsuited:
+            whole |= unsuited
+            continue
+        expected = [*still_open(graph.size_checks, known.bound_sizes(())), *itertools.chain(*left.values())]
+        try:
+            lowered = lower_graph(graph, outputs, grouping, kernels.target, known, fed, expected)
+        except LoweringFailed as error:
+            _warn(error.nodes, error)
+            failed.update(error.nodes)
+            continue
+        if lowered.unsuited:
+            whole |= lowered.unsuited
+            continue
+        return grouping, lowered, plan_native(lowered)
+
+
+def _ordered(order: Order, graph: Graph, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes in the order of another kind."""
+    wanted = set(nodes)
+    return [node for node in order(graph) if node in wanted]
+
+
+def _least_memory(
+    graph: Graph,
+    outputs: Sequence[Value],
+    candidates: Sequence[Sequence[Node]],
+    fed: Sequence[Value],
+    order: Order,
+    kernels: KernelLibrary,
+) -> Sequence[Node]:
+    """Of several orders of the same nodes the one whose plan needs the least memory; the first of those that need the same."""
+    return min(candidates, key=lambda nodes: planned_bytes(plan_graph(graph, outputs, nodes, fed, order, kernels, set())[2]))
 
 
 def _load_constants(plan: NativePlan, weights: WeightStore) -> dict[int, Array]:

@@ -20,7 +20,7 @@ from sardonyx import errors
 from sardonyx.analysis.check import check_model, unknown_operators
 from sardonyx.analysis.problems import Problem
 from sardonyx.analysis.shapes import infer_shapes
-from sardonyx.compile.assemble import NativeSettings, library
+from sardonyx.compile.assemble import NativeSettings, library, plan_graph
 from sardonyx.compile.native_model import NativeModel, named_values
 from sardonyx.compile.providers import (
     HostProvider,
@@ -31,9 +31,9 @@ from sardonyx.compile.providers import (
     with_nodes_back,
 )
 from sardonyx.compile_options import CompileOptions
-from sardonyx.enums import GraphOptimizationLevel
+from sardonyx.enums import ExecutionOrder, GraphOptimizationLevel
 from sardonyx.ir.clone import Cloner
-from sardonyx.ir.graph import Graph, Model, Node
+from sardonyx.ir.graph import Graph, Model, Node, needed_nodes
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.matching.signatures import resolver_of
@@ -49,8 +49,11 @@ from sardonyx.passes.apply_overrides import (
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import InconsistentGraph, PassReport, PipelineReport, run_passes
 from sardonyx.passes.rewriter import all_graphs
-from sardonyx.plan.build import build_plan
-from sardonyx.plan.order import execution_order
+from sardonyx.plan.build import Order, build_plan
+from sardonyx.plan.least_peak import least_peak_order
+from sardonyx.plan.native import NativePlan
+from sardonyx.plan.order import execution_order, has_yield
+from sardonyx.plan.peak import planned_bytes
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.providers.protocol import ExecutionProvider, GraphView
 from sardonyx.providers.reference import definition_of, node_step
@@ -102,6 +105,37 @@ def prepare_model(model: Model, options: CompileOptions) -> None:
     _check(model, is_extended=False)
 
 
+def _priority_based(graph: Graph) -> list[Node]:
+    return execution_order(graph, ExecutionOrder.PRIORITY_BASED)
+
+
+_OTHER_ORDERS: Final[tuple[Order, ...]] = (_priority_based, least_peak_order)  # than the default one
+
+
+def plans_by_order(model: Model, options: CompileOptions) -> dict[str, NativePlan]:
+    """How the model is planned in each order, by its name; kernels are not compiled. The model is changed in the process."""
+    prepare_model(model, options)
+    settings = native_settings(options)
+    kernels = settings.library()
+    optimise(model, options, kernels.target)
+    graph = model.graph
+    orders: dict[str, Order] = {
+        "DEFAULT": execution_order,
+        "PRIORITY_BASED": _priority_based,
+        "least peak first": least_peak_order,
+    }
+    if has_yield(graph):
+        orders["MEMORY_EFFICIENT"] = lambda graph: execution_order(graph, ExecutionOrder.MEMORY_EFFICIENT)
+
+    def plan(order: Order) -> NativePlan:
+        nodes = needed_nodes(order(graph), graph.outputs)
+        return plan_graph(graph, list(dict.fromkeys(graph.outputs)), nodes, graph.inputs, order, kernels, set())[2]
+
+    plans = {name: plan(order) for name, order in orders.items()}
+    plans.setdefault("MEMORY_EFFICIENT", min(plans.values(), key=planned_bytes))
+    return plans
+
+
 def native_settings(options: CompileOptions) -> NativeSettings:
     """How graphs are compiled and run with these options."""
     return NativeSettings(
@@ -112,6 +146,7 @@ def native_settings(options: CompileOptions) -> NativeSettings:
         eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
         target=environment().target,
         weights=options.weights or shared_store(),
+        orders=_OTHER_ORDERS if options.execution_order == ExecutionOrder.MEMORY_EFFICIENT else (),
         kernels=options.kernels,
     )
 

@@ -76,6 +76,16 @@ class NativePlan:
     shared_ports: list[tuple[int, int]] = field(default_factory=list)  # buffers of an input and an output, see `Lowered.shared`
     ports: dict[Buffer, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # inputs and outputs: number, dims
 
+    @property
+    def all_steps(self) -> list[KernelStep | HostNodeStep | SizeStep]:
+        """What is done, in order, natively or not: lifetimes count these."""
+        found: list[KernelStep | HostNodeStep | SizeStep] = []
+        for segment in self.segments:
+            found += (
+                self.steps[segment.first : segment.first + segment.count] if isinstance(segment, NativeSegment) else [segment]
+            )
+        return found
+
 
 def plan_native(lowered: Lowered) -> NativePlan:
     """Lay out the table and find the lifetimes."""

@@ -4,7 +4,8 @@ DEFAULT            depth first from the last nodes backwards: a value is made sh
                    early; Shape and Size run right after the node whose result they measure, which may then be freed
 PRIORITY_BASED     of the nodes that are ready: Shape and Size, then the smallest `Node.priority`, then the graph's order
 MEMORY_EFFICIENT   for a training graph with a YieldOp: all the forward part needs, then the YieldOp, then the backward part, in
-                   which what can be computed ahead (recomputation) waits until it is first used; else as DEFAULT
+                   which what can be computed ahead (recomputation) waits until it is first used; else as DEFAULT, but the
+                   compiler tries others (`least_peak`, PRIORITY_BASED) and takes the one whose plan needs the least memory
 
 An edge leads from a node to each reader of its outputs; what a node's subgraphs capture counts as its input. All orders are
 functions of the graph alone and use no recursion. A cycle raises InvalidGraph.
@@ -27,7 +28,7 @@ from sardonyx.ops.registry import Trait, traits
 
 def execution_order(graph: Graph, kind: ExecutionOrder = ExecutionOrder.DEFAULT) -> list[Node]:
     """The nodes of a graph, those of subgraphs not included, in the order of this kind."""
-    edges = _Edges(graph)
+    edges = Edges(graph)
     if kind == ExecutionOrder.DEFAULT:
         order = _default(edges)
     elif kind == ExecutionOrder.PRIORITY_BASED:
@@ -39,7 +40,12 @@ def execution_order(graph: Graph, kind: ExecutionOrder = ExecutionOrder.DEFAULT)
     return [edges.nodes[index] for index in order]
 
 
-class _Edges:
+def has_yield(graph: Graph) -> bool:
+    """Whether a graph has a forward and a backward part with a YieldOp between them."""
+    return any(node.op_type == "YieldOp" for node in graph.nodes)
+
+
+class Edges:
     """A graph as numbers: node i is the i-th of the graph. One edge for each input, so two nodes may share several."""
 
     def __init__(self, graph: Graph) -> None:
@@ -89,7 +95,7 @@ class _Edges:
         return order
 
 
-def _default(edges: _Edges) -> list[int]:
+def _default(edges: Edges) -> list[int]:
     leaves = [index for index, consumers in enumerate(edges.consumers) if not consumers]
     children = edges.measuring()
     order: dict[int, None] = {}
@@ -100,7 +106,7 @@ def _default(edges: _Edges) -> list[int]:
     return list(order)
 
 
-def _priority_based(edges: _Edges) -> list[int]:
+def _priority_based(edges: Edges) -> list[int]:
     waiting = [len(sources) for sources in edges.sources]
     keys = [(Trait.MEASURES not in traits(node), node.priority, index) for index, node in enumerate(edges.nodes)]
     heap = [keys[index] for index, count in enumerate(waiting) if not count]
@@ -116,7 +122,7 @@ def _priority_based(edges: _Edges) -> list[int]:
     return order
 
 
-def _memory_efficient(edges: _Edges) -> list[int]:
+def _memory_efficient(edges: Edges) -> list[int]:
     yields = [index for index, node in enumerate(edges.nodes) if node.op_type == "YieldOp"]
     if not yields:
         return _default(edges)
@@ -125,7 +131,7 @@ def _memory_efficient(edges: _Edges) -> list[int]:
     return order
 
 
-def _forward_part(edges: _Edges, yield_op: int) -> list[int]:
+def _forward_part(edges: Edges, yield_op: int) -> list[int]:
     """What the YieldOp depends on, longest chains first, and the Shape and Size nodes that measure any of it."""
     distance = [0] * len(edges.nodes)
     waiting = [len(sources) for sources in edges.sources]
@@ -166,7 +172,7 @@ class _BackwardPart:
     the branch depend on them. A group runs right before the first node that reads one of its values.
     """
 
-    def __init__(self, edges: _Edges, yield_op: int, forward: frozenset[int]) -> None:
+    def __init__(self, edges: Edges, yield_op: int, forward: frozenset[int]) -> None:
         self._edges = edges
         self._yield_op = yield_op
         self._forward = forward

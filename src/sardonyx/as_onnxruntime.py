@@ -23,6 +23,31 @@ from typing import Any, Final
 
 ONNXRUNTIME_VERSION: Final = "1.31.1"  # the release whose interface is offered: programs compare versions
 _NAME: Final = "onnxruntime"
+_QUANTIZATION: Final = (  # modules of onnxruntime.quantization
+    "base_quantizer",
+    "calibrate",
+    "execution_providers",
+    "execution_providers.qnn",
+    "execution_providers.qnn.fusion_lpnorm",
+    "execution_providers.qnn.mixed_precision_overrides_utils",
+    "execution_providers.qnn.preprocess",
+    "execution_providers.qnn.quant_config",
+    "fusions",
+    "fusions.fusion",
+    "matmul_bnb4_quantizer",
+    "matmul_nbits_quantizer",
+    "onnx_model",
+    "onnx_quantizer",
+    "preprocess",
+    "qdq_loss_debug",
+    "qdq_quantizer",
+    "quant_utils",
+    "quantize",
+    "registry",
+    "shape_inference",
+    "static_quantize_runner",
+    "tensor_quant_overrides",
+)
 _ALIASES: Final = {
     "onnxruntime.capi": "sardonyx.capi",
     "onnxruntime.capi._pybind_state": "sardonyx.capi._pybind_state",
@@ -34,21 +59,7 @@ _ALIASES: Final = {
     "onnxruntime.backend.backend_rep": "sardonyx.backend.backend_rep",
     "onnxruntime.datasets": "sardonyx.datasets",
     "onnxruntime.quantization": "sardonyx.quantization",
-    "onnxruntime.quantization.base_quantizer": "sardonyx.quantization.base_quantizer",
-    "onnxruntime.quantization.calibrate": "sardonyx.quantization.calibrate",
-    "onnxruntime.quantization.matmul_bnb4_quantizer": "sardonyx.quantization.matmul_bnb4_quantizer",
-    "onnxruntime.quantization.matmul_nbits_quantizer": "sardonyx.quantization.matmul_nbits_quantizer",
-    "onnxruntime.quantization.onnx_model": "sardonyx.quantization.onnx_model",
-    "onnxruntime.quantization.onnx_quantizer": "sardonyx.quantization.onnx_quantizer",
-    "onnxruntime.quantization.preprocess": "sardonyx.quantization.preprocess",
-    "onnxruntime.quantization.qdq_loss_debug": "sardonyx.quantization.qdq_loss_debug",
-    "onnxruntime.quantization.qdq_quantizer": "sardonyx.quantization.qdq_quantizer",
-    "onnxruntime.quantization.quant_utils": "sardonyx.quantization.quant_utils",
-    "onnxruntime.quantization.quantize": "sardonyx.quantization.quantize",
-    "onnxruntime.quantization.registry": "sardonyx.quantization.registry",
-    "onnxruntime.quantization.shape_inference": "sardonyx.quantization.shape_inference",
-    "onnxruntime.quantization.static_quantize_runner": "sardonyx.quantization.static_quantize_runner",
-    "onnxruntime.quantization.tensor_quant_overrides": "sardonyx.quantization.tensor_quant_overrides",
+    **{f"onnxruntime.quantization.{name}": f"sardonyx.quantization.{name}" for name in _QUANTIZATION},
     "onnxruntime.tools": "sardonyx.tools",
     "onnxruntime.tools.convert_onnx_models_to_ort": "sardonyx.tools.convert_onnx_models_to_ort",
     "onnxruntime.tools.file_utils": "sardonyx.tools.file_utils",
@@ -64,7 +75,9 @@ _ALIASES: Final = {
     "onnxruntime.transformers.io_binding_helper": "sardonyx.transformers.io_binding_helper",
 }
 _PACKAGES: Final = (
-    _NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.quantization", "onnxruntime.tools", "onnxruntime.transformers",
+    _NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.quantization",
+    "onnxruntime.quantization.execution_providers", "onnxruntime.quantization.execution_providers.qnn",
+    "onnxruntime.quantization.fusions", "onnxruntime.tools", "onnxruntime.transformers",
 )  # fmt: skip
 _SHADOWED: Final = {"onnxruntime.quantization": "quantize"}  # package -> the function in it that hides the module of its name
 _BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"

@@ -236,8 +236,7 @@ def quantize_static(
     options = dict(extra_options or {})
     check_extra_options(options)
     _require(quant_format, QuantFormat, "quant_format")
-    _require(activation_type, QuantType, "activation_type")
-    _require(weight_type, QuantType, "weight_type")
+    activation_type, weight_type = _quant_type(activation_type, "activation_type"), _quant_type(weight_type, "weight_type")
     _require(calibrate_method, CalibrationMethod, "calibrate_method")
     if QuantType.QFLOAT8E4M3FN in (activation_type, weight_type) and calibrate_method is not CalibrationMethod.Distribution:
         raise ValueError("Only Distribution calibration method is supported for float quantization.")
@@ -310,7 +309,7 @@ def quantize_dynamic(
     """
     options = {"MatMulConstBOnly": True, **(extra_options or {})}
     check_extra_options(options)
-    _require(weight_type, QuantType, "weight_type")
+    weight_type = _quant_type(weight_type, "weight_type")
     model = read_model(model_input)
     _check_nodes(model, nodes_to_quantize, nodes_to_exclude)
     _advise(model)
@@ -352,6 +351,15 @@ def _require(given: Any, kind: Any, option: str) -> None:
     if not isinstance(given, kind):
         names = ", ".join(f"{kind.__name__}.{name}" for name in kind.__members__)
         raise InvalidArgument(f"{option} is {given!r}, expected one of {names}")
+
+
+def _quant_type(given: Any, option: str) -> QuantType:
+    """A type that is given as such, or by ONNX's number of it."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = next((kind for kind in QuantType if kind.tensor_type == given), given)
+    _require(given, QuantType, option)
+    found: QuantType = given
+    return found
 
 
 def _check_nodes(model: Model, wanted: Sequence[str] | None, excluded: Sequence[str] | None) -> None:

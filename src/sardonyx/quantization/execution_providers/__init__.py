@@ -1,0 +1,1 @@
+"""Configurations for execution providers of ONNX Runtime."""

@@ -1,0 +1,7 @@
+"""`FusionLpNormalization`, where ONNX Runtime has it."""
+
+from __future__ import annotations
+
+from sardonyx.quantization.fusions import FusionLpNormalization
+
+__all__ = ["FusionLpNormalization"]

@@ -30,7 +30,7 @@ from sardonyx.lower.groups import Group, Grouping, Region, is_native
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.lower.switches import insert_switches
-from sardonyx.lower.views import sliced, without_axes
+from sardonyx.lower.views import sliced, transposed, without_axes
 from sardonyx.program.constants import Derived, Transform, literal
 from sardonyx.program.image import ALIGNMENT
 from sardonyx.program.steps import (
@@ -192,14 +192,19 @@ class LowerContext:
             self.check_at_most(size, wanted)
         self._views[value] = view
 
-    def output(self, value: Value) -> View:
-        """Memory for a value a step will write."""
+    def output(self, value: Value, order: Sequence[int] | None = None) -> View:
+        """Memory for a value a step will write; with its axes in this order, if nobody else has a say in that."""
         found = self._views.get(value)
         if found is not None:
             return found
         storage = Storage.OUTPUT if value in self._outputs else Storage.ARENA
         shape = self.shape(value)
-        view = whole(Buffer(storage, self.dtype(value), element_count(shape), value.name, None, value), shape)
+        buffer = Buffer(storage, self.dtype(value), element_count(shape), value.name, None, value)
+        if order is None or storage is Storage.OUTPUT:
+            view = whole(buffer, shape)
+        else:
+            lying = whole(buffer, [shape[axis] for axis in order])
+            view = transposed(lying, tuple(order.index(axis) for axis in range(len(shape))))
         self._views[value] = view
         return view
 

@@ -40,6 +40,7 @@ from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIn
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
 from sardonyx.passes.form_tree_scores import FormTreeScores
 from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
+from sardonyx.passes.fuse_attention import FuseAttention
 from sardonyx.passes.fuse_norms import FuseLayerNorm, FuseRmsNorm
 from sardonyx.passes.merge_casts import MergeCasts
 from sardonyx.passes.merge_reshapes import MergeReshapes, ReshapeInsteadOfTranspose
@@ -128,6 +129,7 @@ CLASSICAL: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),  # scores or labels that nobody asks for
 )
 _LAYOUT: Final[tuple[Optimization, ...]] = (
+    FuseAttention(),  # its operator is our own
     AssignChannelsLast(),
     PushTransposes(),  # what it has put around each node
     MergeTransposes(),

@@ -335,8 +335,11 @@ class _AttentionEmitter:
         summed = multiply_add(
             self.e, old, self.e.load(self._row(self.old, row), kind), self.e.load(self._row(self.new, row), kind), kind
         )
-        empty = f.let(f"fcmp oeq {vector} {summed}, {zero}")
-        inverse = self.e.choose(empty, one, f.let(f"fdiv {vector} {one}, {summed}"), kind)
+        inverse = f.let(f"fdiv {vector} {one}, {summed}")
+        if self.k.nan_rows:  # zero times infinity; but a row of no keys at all is an empty sum
+            inverse = self._either(f.let(f"icmp eq i64 {self.keys}, 0", "c"), one, inverse)
+        else:
+            inverse = self.e.choose(f.let(f"fcmp oeq {vector} {summed}, {zero}"), one, inverse, kind)
         self.e.store(self._row(self.sums, row), summed, kind)
         self.e.store(self._row(self.new, row), self._either(is_last, inverse, one), kind)
 

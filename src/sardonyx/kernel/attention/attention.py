@@ -7,7 +7,8 @@
     O := O / (sum of the exponentials)
 
 `score` is an expression of the product (`accumulator`), of operands (masks, biases: loads with a stride for batch entry, head,
-query and key) and of the positions `query()` and `key()`; minus infinity takes a key out. A row without any key gives zeros.
+query and key) and of the positions `query()` and `key()`; minus infinity takes a key out. A row without any key gives zeros, or,
+where `score` has taken them all out and that is asked for, NaN.
 Keys are also left out by numbers, and then never read: a query at position p sees keys from p - left to p + right, and only as
 many as there are for its batch entry. Its position is its number plus `offset`; if batch entries have lengths of their own,
 queries are the last ones of each, or stand where `first_positions` say (those behind the end count as the last).
@@ -62,13 +63,14 @@ class AttentionKernel:
     queries: int | None  # how many, if known
     columns: int | None  # of V, if known
     keys: int | None  # how many take part in every block of queries, if known
+    nan_rows: bool = False  # a row whose scores are all minus infinity gives NaN, as a softmax does
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
         keys = (self.banded, self.lengths, self.more, self.has_first_positions, self.keys)
-        fields = (self.type, self.packed, operands, *keys, self.heights, self.columns)
+        fields = (self.type, self.packed, operands, *keys, self.heights, self.columns, self.nan_rows)
         return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
 
     @property

@@ -25,11 +25,12 @@ from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import broadcast_strides, loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
-from sardonyx.lower.views import transposed
+from sardonyx.lower.views import transposed, with_axes
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 
+_TIME_FIRST: Final = (0, 2, 1, 3)  # how a result with four axes lies: heads are mostly put beside each other next
 _FEW: Final = 6  # queries from which on it pays to pack the keys
 
 
@@ -52,6 +53,7 @@ class Attend:
     lengths: View | None = None
     more: int = 0
     first_positions: View | None = None  # with lengths: where the first query of each batch entry stands (i64)
+    nan_rows: bool = False  # what a query without any key gets (see the kernel)
 
 
 def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
@@ -99,6 +101,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         queries=queries if isinstance(queries, int) else None,
         columns=v.shape[3] if isinstance(v.shape[3], int) else None,
         keys=keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
+        nan_rows=given.nan_rows,
     )
     (bits,) = struct.unpack("<q", struct.pack("<d", given.scale))
     grouped = floordiv(heads, dim_max(key_heads, 1))
@@ -303,7 +306,7 @@ def attention(ctx: LowerContext, group: Group) -> None:
         q,
         keys,
         values,
-        split_heads(ctx.output(outputs[0]), attrs.get("q_num_heads") or 0),
+        split_heads(_result(ctx, outputs[0]), attrs.get("q_num_heads") or 0),
         1 / sqrt(max(size, 1)) if scale is None else float(scale),
         score,
         banded=causal or (left or -1) >= 0 or (right if right is not None else -1) >= 0,
@@ -318,6 +321,42 @@ def attention(ctx: LowerContext, group: Group) -> None:
     mask = input_at(node, 3)
     if mask is not None:
         _add_mask(ctx, given, ctx.view(mask), kind)
+    attend(ctx, group, given)
+
+
+def _result(ctx: LowerContext, value: Value) -> View:
+    """Memory for the result of an attention."""
+    return ctx.output(value, _TIME_FIRST if len(ctx.shape(value)) == 4 else None)
+
+
+def _accepts_written_out(node: Node) -> str:
+    shapes = [value.shape for value in node.inputs[:3] if value is not None]
+    if any(shape is None or len(shape) not in (3, 4) for shape in shapes) or len(float_kinds(node, (0, 1, 2, 3))) != 1:
+        return "other than three or four axes, or operands of different types"
+    mask = input_at(node, 3)
+    return "a mask without axes" if mask is not None and not mask.shape else ""
+
+
+@template("SoftmaxAttention", domain="sardonyx", types={"T": FLOATS}, accepts=_accepts_written_out)
+def softmax_attention(ctx: LowerContext, group: Group) -> None:
+    """Attention as graphs write it out; without an axis of heads there is one."""
+    node = group.root
+    assert node is not None
+    assert node.inputs[0] is not None
+    if not used_outputs(ctx, group, node)[0]:
+        return
+    is_plain = len(ctx.shape(node.inputs[0])) == 3
+    q, k, v, result = (
+        with_axes(view, (1,)) if is_plain else view
+        for view in (*(ctx.view(value) for value in node.inputs[:3] if value is not None), _result(ctx, node.outputs[0]))
+    )
+    kind = compute_type(q.buffer.dtype.name)
+    given = Attend(q, k, v, result, float(attribute_values(node)["scale"]), accumulator(kind), nan_rows=True)
+    mask = input_at(node, 3)
+    if mask is not None:
+        shown = ctx.view(mask)
+        ctx.check_equal(shown.shape[-1], k.shape[2])
+        _add_mask(ctx, given, with_axes(shown, (1,)) if is_plain and len(shown.shape) == 3 else shown, kind)
     attend(ctx, group, given)
 
 

@@ -1,0 +1,50 @@
+"""Attention as graphs write it out: softmax(scale * Q K^T + mask) V, over operands with or without an axis of heads.
+
+The operator of ONNX gives zeros for a query that may see no key; a softmax gives NaN there, and so does this one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from sardonyx.ir.tensor import Array
+from sardonyx.ops.definition import op
+from sardonyx.ops.infer import InferContext, InferResult
+from sardonyx.ops.precision import narrow, widen
+from sardonyx.ops.rows.reduce import softmax
+
+DOMAIN: Final = "sardonyx"
+
+
+def _softmax_attention(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float) -> Array:
+    if not (q.ndim == k.ndim == v.ndim >= 2 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]):
+        raise ValueError(f"Q is {q.shape}, K {k.shape} and V {v.shape}: all axes but the last two must agree")
+    if q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"Q is {q.shape}, K {k.shape} and V {v.shape}: sizes of heads or numbers of keys differ")
+    with np.errstate(all="ignore"):
+        scores = np.matmul(widen(q), widen(k).swapaxes(-1, -2)) * np.float32(scale).astype(widen(q).dtype)
+        if mask is not None:
+            if np.broadcast_shapes(scores.shape, mask.shape) != scores.shape or mask.shape[-1] != scores.shape[-1]:
+                raise ValueError(f"the mask is {mask.shape}, the scores are {scores.shape}: expected an element for each key")
+            scores = scores + widen(mask)
+        return narrow(np.matmul(softmax(scores, scores.ndim - 1), widen(v)), q.dtype)
+
+
+def _infer(ctx: InferContext) -> InferResult:
+    q, k, v, mask = (ctx.shape(index) if ctx.has(index) else None for index in range(4))
+    if q is None or k is None or v is None or not len(q) == len(k) == len(v) >= 2:
+        return None
+    for axis in range(len(q) - 2):
+        ctx.expect_equal(k[axis], q[axis])
+        ctx.expect_equal(v[axis], q[axis])
+    ctx.expect_equal(k[-1], q[-1])
+    ctx.expect_equal(v[-2], k[-2])
+    if mask:
+        ctx.expect_equal(mask[-1], k[-2])
+        ctx.expect_broadcast(mask[:-1], q[:-1])
+    return (*q[:-1], v[-1])
+
+
+SOFTMAX_ATTENTION = op("SoftmaxAttention", domain=DOMAIN, eval=_softmax_attention, infer=_infer)

@@ -1,0 +1,184 @@
+"""Recognise attention that was exported as products and a softmax.
+
+    s = MatMul(q, Transpose(k)) * scale
+    p = Softmax(Where(causal, s, -inf) + mask)          =>   y = SoftmaxAttention(q, k, v, mask) {scale}
+    y = MatMul(p, v)
+
+One kernel computes scores, softmax and the product with V for a block of queries: the scores of all queries never lie in memory.
+Operands are [batch, heads, time, size], or [batch, time, size] with one head. What is added to the scores becomes one mask; a
+Where whose other side is so low that any score vanishes beside it (or minus infinity) is the same as adding that. Runs late:
+factors have become a part of the product by then (FormFusedMatMul), and the result is an operator of our own. Refuses: scores or
+weights that are used elsewhere too, operands that broadcast, masks that broadcast the scores or have one element for all keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from sardonyx.ir.graph import Node, Value
+from sardonyx.passes.protocol import Reject, Rule, is_standard
+from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
+from sardonyx.records import dataclass
+
+_DOMAIN: Final = "sardonyx"
+_ONE_AXIS: Final = 13  # the opset version since which Softmax works on one axis alone
+_VANISHING: Final = -1e30  # what float32 scores are lost beside
+_MOST_STEPS: Final = 6  # between the scores and the softmax
+
+
+@dataclass(frozen=True)
+class _Product:
+    """alpha * a @ b, where b may lie transposed."""
+
+    node: Node
+    a: Value
+    b: Value
+    alpha: float
+    is_transposed: bool
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """What is added to the scores; of a Where its condition, and what stands where it holds (or does not)."""
+
+    value: Value
+    low: float | None = None
+    is_low_where_true: bool = False
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Scores from their product on: the masks, and the values in between, the last one first."""
+
+    product: _Product
+    scale: float
+    masks: tuple[_Mask, ...]
+    inside: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class _Attention:
+    scores: _Scores
+    weighted: _Product
+
+
+def _product(value: Value) -> _Product | None:
+    node = value.producer
+    if node is None or len(node.inputs) != 2:
+        return None
+    a, b = node.inputs
+    assert a is not None
+    assert b is not None
+    if node.op_type == "MatMul" and is_standard(node):
+        return _Product(node, a, b, 1.0, False)
+    if node.op_type != "FusedMatMul" or node.domain != MICROSOFT:
+        return None
+    if node.attr("transA", 0) or node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
+        return None
+    return _Product(node, a, b, float(node.attr("alpha", 1.0)), bool(node.attr("transB", 0)))
+
+
+def _scores(g: Rewriter, value: Value | None, steps: int = 0) -> _Scores | None:
+    """The product that a value is made of by factors and masks."""
+    node = None if value is None else value.producer
+    if value is None or node is None or steps == _MOST_STEPS:
+        return None
+    product = _product(value)
+    if product is not None:
+        return _Scores(product, product.alpha, (), (value,))
+    if not is_standard(node) or len(node.inputs) < 2:
+        return None
+    first, second = node.inputs[:2]
+    if node.op_type in ("Mul", "Div"):
+        factor = g.number(second)
+        found = _scores(g, first, steps + 1) if factor else None
+        if found is None or factor is None or found.masks:  # a factor of masks, too
+            return None
+        scale = found.scale * factor if node.op_type == "Mul" else found.scale / factor
+        return replace(found, scale=scale, inside=(value, *found.inside))
+    if node.op_type == "Add":
+        for scores, mask in ((first, second), (second, first)):
+            found = _scores(g, scores, steps + 1)
+            if found is not None and mask is not None:
+                return replace(found, masks=(*found.masks, _Mask(mask)), inside=(value, *found.inside))
+    if node.op_type == "Where":
+        condition, *sides = node.inputs
+        for position, side in enumerate(sides):
+            low = g.number(sides[1 - position])
+            found = _scores(g, side, steps + 1) if low is not None and low <= _VANISHING else None
+            if found is not None and condition is not None:
+                where = _Mask(condition, low, is_low_where_true=position == 1)
+                return replace(found, masks=(*found.masks, where), inside=(value, *found.inside))
+    return None
+
+
+@dataclass(frozen=True)
+class FuseAttention(Rule[_Attention]):
+    """Two products with a softmax between them are attention."""
+
+    name: ClassVar[str] = "FuseAttention"
+    ort_names: ClassVar[tuple[str, ...]] = ("AttentionFusion",)
+    roots: ClassVar[frozenset[str]] = frozenset(("MatMul", "FusedMatMul"))
+    domains: ClassVar[frozenset[str]] = frozenset(("", MICROSOFT))
+
+    def match(self, g: Rewriter, node: Node) -> _Attention | Reject | None:
+        weighted = _product(node.outputs[0])
+        softmax = None if weighted is None else weighted.a.producer
+        if weighted is None or softmax is None or softmax.op_type != "Softmax" or not is_standard(softmax):
+            return None
+        shape = weighted.a.shape
+        if shape is None or softmax.attr("axis", -1 if softmax.version >= _ONE_AXIS else 1) not in (-1, len(shape) - 1):
+            return None
+        scores = _scores(g, softmax.inputs[0])
+        if scores is None:
+            return None
+        shared = next((value for value in (weighted.a, *scores.inside) if not g.is_private(value)), None)
+        if shared is not None:
+            return Reject(f"{shared.name!r} is used elsewhere too")
+        return _Attention(scores, weighted)
+
+    def check(self, g: Rewriter, found: _Attention) -> Any:
+        weighted, product = found.weighted, found.scores.product
+        q, k, v, scores = product.a.shape, product.b.shape, weighted.b.shape, product.node.outputs[0].shape
+        kinds = {dtype_of(value) for value in (product.a, product.b, weighted.b)}
+        if q is None or k is None or v is None or scores is None or len(kinds) != 1 or len(q) not in (3, 4):
+            return Reject("types or ranks are not known, or there are others than three or four axes")
+        if k[:-2] != q[:-2] or v[:-2] != q[:-2] or weighted.alpha != 1.0:
+            return Reject(f"operands broadcast: {product.a.type}, {product.b.type}, {weighted.b.type}")
+        if weighted.a.shape != scores:
+            return Reject(f"masks broadcast the scores {product.node.outputs[0].type} to {weighted.a.type}")
+        for mask in found.scores.masks:
+            shape = mask.value.shape
+            if not shape or shape[-1] != scores[-1]:
+                return Reject(f"the mask {mask.value.type} is not known to have an element for each key")
+        return None
+
+    def rewrite(self, g: Rewriter, found: _Attention, facts: Any) -> None:
+        weighted, product = found.weighted, found.scores.product
+        q, k, v = product.a, product.b, weighted.b
+        rank = len(q.shape or ())
+        swapped = [*range(rank - 2), rank - 1, rank - 2]
+        if not product.is_transposed:
+            k = g.op("Transpose", k, perm=swapped)
+        if weighted.is_transposed:
+            v = g.op("Transpose", v, perm=swapped)
+        masks = [_added(g, mask, q) for mask in found.scores.masks]
+        operands = [q, k, v]
+        if masks:
+            operands.append(reduce(lambda a, b: g.op("Add", a, b), masks))
+        made = g.op("SoftmaxAttention", *operands, domain=_DOMAIN, scale=found.scores.scale)
+        g.replace(weighted.node.outputs[0], made)
+
+
+def _added(g: Rewriter, mask: _Mask, scores: Value) -> Value:
+    """A mask as numbers to be added."""
+    if mask.low is None:
+        return mask.value
+    dtype = dtype_of(scores)
+    assert dtype is not None
+    low, zero = (g.constant(np.asarray(number, dtype.numpy), "added") for number in (mask.low, 0.0))
+    return g.op("Where", mask.value, *((low, zero) if mask.is_low_where_true else (zero, low)))

@@ -1,0 +1,116 @@
+"""Attention exported as products and a softmax: the same numbers in one kernel, masked rows and odd sizes included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import sardonyx
+from sardonyx.explanation import explain_model
+from sardonyx.formats.onnx import to_bytes
+from sardonyx.ir.graph import Model
+from sardonyx.ir.text import parse_graph
+
+HEADS = """graph main(q: f32[B,S,2,4], k: f32[B,T,2,4], v: f32[B,T,2,3], m: f32[{mask}], c: bool[1,1,S,T]) -> (y: f32[B,S,6]) {{
+  const low: f32[] = {low}
+  const flat: i64[3] = [0, 0, 6]
+  const scale: f32[] = 0.5
+  a = Transpose(q) {{perm = [0, 2, 1, 3]}} @17
+  b = Transpose(k) {{perm = [0, 2, 3, 1]}} @17
+  d = Transpose(v) {{perm = [0, 2, 1, 3]}} @17
+  s = MatMul(a, b) @17
+  t = Mul(s, scale) @17
+  w = Where(c, t, low) @17
+  x = Add(w, m) @17
+  p = Softmax(x) {{axis = -1}} @17
+  o = MatMul(p, d) @17
+  r = Transpose(o) {{perm = [0, 2, 1, 3]}} @17
+  y = Reshape(r, flat) @17
+}}"""
+ROWS = """graph main(q: f32[B,S,4], k: f32[B,T,4], v: f32[B,T,3], m: f32[{mask}]) -> (y: f32[B,S,3]) {{
+  b = Transpose(k) {{perm = [0, 2, 1]}} @12
+  s = MatMul(q, b) @12
+  x = Add(m, s) @12
+  p = Softmax(x) {{axis = 2}} @12
+  y = MatMul(p, v) @12
+}}"""
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def _model(text: str, opset: int) -> bytes:
+    return to_bytes(Model(parse_graph(text), 8, {"": opset, "com.microsoft": 1}))
+
+
+def _agree(content: bytes, feeds: dict[str, Any]) -> None:
+    [found] = sardonyx.InferenceSession(content).run(None, feeds)
+    reference = sardonyx.InferenceSession(content, providers=["SardonyxReferenceExecutionProvider"])
+    [wanted] = reference.run(None, feeds)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+SIZES = st.integers(1, 20)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 3),
+    SIZES,
+    SIZES,
+    st.sampled_from(["B,1,1,T", "B,1,S,T", "S,T", "1,T"]),
+    st.booleans(),
+)
+@example(1, 1, 1, 512, "B,1,1,T", True)
+@example(2, 1, 40, 40, "S,T", False)
+def test_heads_and_masks(seed: int, batch: int, queries: int, keys: int, mask: str, lowest: bool) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = {"B": batch, "S": queries, "T": keys, "1": 1}
+    low = LOWEST if lowest else -np.inf
+    shape = [sizes[name] for name in mask.split(",")]
+    feeds: dict[str, Any] = {
+        "q": rng.standard_normal((batch, queries, 2, 4)),
+        "k": rng.standard_normal((batch, keys, 2, 4)),
+        "v": rng.standard_normal((batch, keys, 2, 3)),
+        "m": np.where(rng.random(shape) < 0.2, -1e4, rng.standard_normal(shape)),
+    }
+    feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
+    feeds["c"] = rng.random((1, 1, queries, keys)) < 0.7
+    _agree(_model(HEADS.format(mask=mask, low=low), 17), feeds)
+
+
+@pytest.mark.parametrize("low", [LOWEST, -np.inf])
+def test_a_row_without_keys_is_what_the_softmax_makes_of_it(low: float) -> None:
+    rng = np.random.default_rng(5)
+    feeds: dict[str, Any] = {
+        name: rng.standard_normal((1, 8, 2, size)).astype(np.float32) for name, size in (("q", 4), ("k", 4), ("v", 3))
+    }
+    feeds["m"] = np.zeros((1, 1, 1, 8), np.float32)
+    feeds["c"] = np.tril(np.ones((1, 1, 8, 8), bool))
+    feeds["c"][0, 0, 3] = False
+    _agree(_model(HEADS.format(mask="B,1,1,T", low=low), 17), feeds)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), SIZES, SIZES, st.sampled_from(["B,S,T", "1,S,T", "S,T"]))
+def test_one_head(seed: int, batch: int, queries: int, keys: int, mask: str) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = {"B": batch, "S": queries, "T": keys, "1": 1}
+    shapes = {
+        "q": (batch, queries, 4),
+        "k": (batch, keys, 4),
+        "v": (batch, keys, 3),
+        "m": [sizes[name] for name in mask.split(",")],
+    }
+    _agree(
+        _model(ROWS.format(mask=mask), 12),
+        {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()},
+    )
+
+
+def test_the_scores_take_no_memory_and_nothing_is_copied_behind() -> None:
+    steps = explain_model(_model(HEADS.format(mask="B,1,1,T", low=LOWEST), 17), {"B": (1,), "S": (256,), "T": (256,)}).steps
+    labels = {step.label for step in steps}
+    assert "SoftmaxAttention" in labels
+    assert not labels & {"Softmax", "MatMul", "FusedMatMul", "Transpose", "Reshape"}

@@ -22,10 +22,10 @@ from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
-from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, repeats, to_blocked
 from sardonyx.ops.registry import Trait, traits
+from sardonyx.passes.layout_gradients import GRADIENT_RULES
 from sardonyx.passes.layout_region import STANDARD_VERSION, Region, carried_on, constant_data, image_input, image_output, is_float
 from sardonyx.passes.protocol import PassResult
 from sardonyx.records import dataclass
@@ -92,17 +92,23 @@ def _attrs(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: node.attrs[name].value for name in names if name in node.attrs}
 
 
-def _kernels(region: Region, node: Node, x: Value) -> Tensor | None:
-    """The weights of a convolution that can be blocked; None, with a reason, if it cannot be."""
-    weights = constant_data(region.graph, node.inputs[1])
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if weights is None or (bias is not None and constant_data(region.graph, bias) is None):
-        region.refuse(node, "its weights or its bias are not constant")
+def _kernels(region: Region, node: Node, x: Value) -> tuple[int, ...] | None:
+    """The shape of the weights of a convolution that can be blocked; None, with a reason, if it cannot be."""
+    value = node.inputs[1]
+    shape = None if value is None else value.shape
+    if shape is None or not is_float(value) or any(not isinstance(size, int) for size in shape):
+        region.refuse(node, "the size of its kernels is not known")
         return None
-    if len(weights.shape) > 5 or 0 in weights.shape or x.shape is None or len(x.shape) != len(weights.shape):
-        region.refuse(node, f"there is no blocked kernel for weights of shape {list(weights.shape)}")
+    sizes = tuple(int(str(size)) for size in shape)
+    if len(sizes) > 5 or 0 in sizes or x.shape is None or len(x.shape) != len(sizes):
+        region.refuse(node, f"there is no blocked kernel for weights of shape {list(sizes)}")
         return None
-    return weights
+    return sizes
+
+
+def _has_constants(region: Region, node: Node) -> bool:
+    """Whether weights and bias of a convolution are the same in every run."""
+    return all(constant_data(region.graph, value) is not None for value in node.inputs[1:] if value is not None)
 
 
 def _conv(region: Region, node: Node) -> None:
@@ -115,12 +121,15 @@ def _conv(region: Region, node: Node) -> None:
     if weights is None:
         return
     block, groups = region.block, int(node.attr("group", 1))
-    inputs, outputs = weights.shape[1], weights.shape[0] // groups
+    inputs, outputs = weights[1], weights[0] // groups
     if not fits_blocks(groups, inputs, outputs, block):
         region.refuse(node, f"{groups} groups of {inputs} and {outputs} channels do not fit blocks of {block}")
         return
-    if groups > 1 and inputs < block and weights.shape[-1] * inputs > _LONGEST_ROW:
-        region.refuse(node, f"kernels of {weights.shape[-1]} columns are too long for kernels that stay in their lanes")
+    if groups > 1 and inputs < block and weights[-1] * inputs > _LONGEST_ROW:
+        region.refuse(node, f"kernels of {weights[-1]} columns are too long for kernels that stay in their lanes")
+        return
+    if groups > 1 and 1 < inputs < block and not _has_constants(region, node):
+        region.refuse(node, f"its weights are not constant and its groups of {inputs} channels do not fill blocks")
         return
     pads = node.attr("pads") or ()
     few = x not in region.known and groups == 1 and inputs <= block // 2 and all(pad >= 0 for pad in pads)
@@ -153,8 +162,11 @@ def _conv_transpose(region: Region, node: Node) -> None:
     weights = _kernels(region, node, x)
     if weights is None:
         return
+    if not _has_constants(region, node):
+        region.refuse(node, "its weights or its bias are not constant")
+        return
     groups = int(node.attr("group", 1))
-    inputs, outputs = weights.shape[0] // groups, weights.shape[1]
+    inputs, outputs = weights[0] // groups, weights[1]
     if not fits_blocks(groups, inputs, outputs, region.block):
         region.refuse(node, f"{groups} groups of {inputs} and {outputs} channels do not fit blocks of {region.block}")
         return
@@ -235,8 +247,8 @@ def _elementwise(region: Region, node: Node) -> None:
     if not started:
         return
     rank = max(len(value.shape or ()) for value in started)
-    shape = image_output(node, rank)
-    if shape is None:
+    shape, dtype = image_output(node, rank, allow_bool=True), _dtype(node.outputs[0])
+    if shape is None or dtype is None:
         region.refuse(node, "its result is not a float32 image")
         return
     channels = shape[1]
@@ -249,10 +261,14 @@ def _elementwise(region: Region, node: Node) -> None:
             return
         inputs.append(operand)
     attrs: list[Attr] = list(node.attrs.values())
-    result = Value("", TensorType(dtypes.FLOAT32, blocked_shape(shape, region.block)))
+    result = Value("", TensorType(dtype, blocked_shape(shape, region.block)))
     made = Node(node.op_type, inputs, [result], attrs, domain=node.domain, version=node.version, name=node.name)
     region.graph.insert_before(node, made)
     region.replace(node, [result])
+
+
+def _dtype(value: Value) -> dtypes.DType | None:
+    return value.type.dtype if isinstance(value.type, TensorType) else None
 
 
 def _batch_norm(region: Region, node: Node) -> None:
@@ -455,4 +471,5 @@ _RULES: Final[dict[tuple[str, str], _Rule]] = {
     ("", "Split"): _split,
     ("", "Resize"): _resize,
     ("", "Upsample"): _resize,
+    **GRADIENT_RULES,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -60,9 +61,26 @@ class Region:
             if blocked.made and (value.uses or value in self.graph.outputs):
                 producer = blocked.value.producer
                 assert producer is not None
-                attrs = [make_attr("channels", blocked.channels)]
-                node = Node("FromBlocked", [blocked.value], [value], attrs, domain=DOMAIN, version=1, name=value.name)
-                self.graph.insert_after(producer, node)
+                self._give_back(value, blocked, producer)
+
+    def _give_back(self, value: Value, blocked: Blocked, producer: Node) -> None:
+        """Make a plain value from the blocked one; truth values by way of floats, which are what can be brought back."""
+        attrs = [make_attr("channels", blocked.channels)]
+        if is_float(value):
+            node = Node("FromBlocked", [blocked.value], [value], attrs, domain=DOMAIN, version=1, name=value.name)
+            self.graph.insert_after(producer, node)
+            return
+        inner, outer = blocked.value.shape, value.shape
+        wide = Value(self.free_name(f"{value.name}:wide"), TensorType(dtypes.FLOAT32, inner))
+        plain = Value(self.free_name(f"{value.name}:plain"), TensorType(dtypes.FLOAT32, outer))
+        last = producer
+        for op_type, source, made, domain, own in (
+            ("Cast", blocked.value, wide, "", [make_attr("to", dtypes.FLOAT32.onnx)]),
+            ("FromBlocked", wide, plain, DOMAIN, attrs),
+            ("Cast", plain, value, "", [make_attr("to", dtypes.BOOL.onnx)]),
+        ):
+            version = 1 if domain else STANDARD_VERSION
+            last = self.graph.insert_after(last, Node(op_type, [source], [made], own, domain=domain, version=version))
 
     # What rules use
 
@@ -113,12 +131,19 @@ class Region:
             output.producer = None
         self._discard(node)
 
-    def flatten(self, node: Node, pooled: Value, shape: Shape) -> None:
-        """The node's output is a pooled value without its spatial axes."""
+    def put(self, node: Node, made: Node) -> None:
+        """Another node computes the (plain) outputs of a node from now on."""
+        self.graph.insert_before(node, made)
+        self._discard(node)
+
+    def flatten(self, node: Node, pooled: Value, shape: Shape, gone: Sequence[int] | None = None) -> None:
+        """The node's output is a pooled value without its spatial axes, or without these."""
         plain = Value(self.free_name(f"{node.outputs[0].name}:pooled"), TensorType(dtypes.FLOAT32, shape))
         attrs = [make_attr("channels", shape[1])]
         self.graph.insert_before(node, Node("FromBlocked", [pooled], [plain], attrs, domain=DOMAIN, version=1, name=node.name))
-        axes = self.constant(f"{node.outputs[0].name}:axes", np.arange(2, len(shape)))
+        axes = self.constant(
+            f"{node.outputs[0].name}:axes", np.array(gone if gone is not None else range(2, len(shape)), np.int64)
+        )
         squeezed = Node("Squeeze", [plain, axes], [node.outputs[0]], version=STANDARD_VERSION, name=node.name)
         self.graph.insert_before(node, squeezed)
         self._discard(node)
@@ -190,10 +215,11 @@ def image_input(node: Node, position: int = 0) -> Value | None:
     return value if isinstance(value.shape[1], int) and value.shape[1] > 0 else None
 
 
-def image_output(node: Node, rank: int) -> Shape | None:
+def image_output(node: Node, rank: int, *, allow_bool: bool = False) -> Shape | None:
     """The shape of the output, if it is an image as well."""
     output = node.outputs[0]
-    if not is_float(output) or output.shape is None or len(output.shape) != rank:
+    is_bool = isinstance(output.type, TensorType) and output.type.dtype is dtypes.BOOL
+    if not (is_float(output) or (allow_bool and is_bool)) or output.shape is None or len(output.shape) != rank:
         return None
     return output.shape if isinstance(output.shape[1], int) and output.shape[1] > 0 else None
 

@@ -33,7 +33,8 @@ from sardonyx.program.steps import HostNodeStep
 from sardonyx.providers.reference import node_step
 from sardonyx.records import dataclass
 from sardonyx.runtime.executor import Program
-from sardonyx.training.differentiate import differentiate
+from sardonyx.training.differentiate import LEAST_VERSION, differentiate
+from sardonyx.training.expand import expand_training_operators
 from sardonyx.training.joint import Halves, divide
 
 Array = np.ndarray[Any, Any]
@@ -107,6 +108,7 @@ class TrainingProgram:
                 None if value is None else len([position for position in self._positions if position is not None])
             )
         graph.outputs.extend(_identities(graph, wanted))
+        self._has_seed = expand_training_operators(graph, max(whole.opset_imports.get("", 0), LEAST_VERSION))
         whole.opset_imports.setdefault("sardonyx", 1)
         prepare_model(whole, chosen.compile)
         self.report = optimise(whole, chosen.compile)
@@ -121,6 +123,7 @@ class TrainingProgram:
         )
         self._symbols = _symbol_axes(halves.forward)
         self._count = count
+        self._random = np.random.default_rng()
         self._forward = _Half(halves.forward, chosen.compile, self.report)
         self._backward = _Half(halves.backward, chosen.compile, self.report)
 
@@ -153,8 +156,14 @@ class TrainingProgram:
         names = {value.name for value in self.halves.kept.values}
         return tuple(i for i, value in enumerate(self.halves.forward.outputs[: self._count]) if value.name in names)
 
-    def forward(self, inputs: Sequence[Array]) -> tuple[list[Array], SavedValues]:
-        """The outputs, for arrays in the order of the model's inputs, and what the backward pass needs of this run."""
+    def forward(self, inputs: Sequence[Array], seed: int | None = None) -> tuple[list[Array], SavedValues]:
+        """The outputs, for arrays in the order of the model's inputs, and what the backward pass needs of this run.
+
+        `seed` decides what random operators do; None draws one.
+        """
+        if self._has_seed:
+            drawn = int(self._random.integers(1 << 62)) if seed is None else seed
+            inputs = [*inputs, np.array(drawn, np.int64)]
         results = self._forward.run(inputs)
         outputs = results[: self._count]
         sizes = {name: int(inputs[position].shape[axis]) for name, position, axis in self._symbols}

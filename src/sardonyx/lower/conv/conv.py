@@ -70,14 +70,7 @@ def accepts_conv(node: Node) -> str:
     kinds = _kinds(node)
     if not kinds <= set(_KINDS):
         return f"no kernel for convolutions of {', '.join(sorted(kinds - set(_KINDS)))}"
-    reason = _accepts_plain(node)
-    if reason:
-        return reason
-    if constant_tensor(node, 1) is None:
-        return "the weights are no constant"
-    if len(node.inputs) > 2 and node.inputs[2] is not None and constant_tensor(node, 2) is None:
-        return "the bias is no constant"
-    return ""
+    return _accepts_plain(node)
 
 
 def _weights(ctx: LowerContext, node: Node, attrs: dict[str, Any]) -> tuple[Weights, tuple[int, ...]]:
@@ -128,6 +121,8 @@ def _accepts_blocked(node: Node) -> str:
         return "" if groups == 1 else "groups of a plain input"
     if not fits_blocks(groups, inputs, outputs // groups, block):
         return f"the groups do not lie in whole blocks of {block}"
+    if groups > 1 and 1 < inputs < block and constant_tensor(node, 1) is None:
+        return f"computed weights of groups of {inputs} channels"
     return misfit(node.inputs[0], inputs * groups, block)
 
 

@@ -14,7 +14,7 @@ from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
 from sardonyx.lower.conv.winograd import is_winograd, tile_count
 from sardonyx.lower.conv.winograd_weights import relative_error
-from sardonyx.lower.derived import part_of
+from sardonyx.lower.derived import is_fixed, part_of
 from sardonyx.target import cost
 from sardonyx.target.target import Target
 
@@ -32,6 +32,8 @@ def choose_algorithm(task: Task, *, plain: bool, exact: bool) -> Algorithm:
         return "plain"
     if is_lane_grouped(weights, block):
         return "lanes"
+    if not is_fixed(weights.kernels):  # packed in every run, as the direct kernel reads them
+        return "direct"
     if weights.groups == 1 and geometry.kernel[2] <= _LONGEST_NARROW_ROW and _is_narrow(weights, geometry, block):
         return "narrow"
     times: dict[Algorithm, int] = {"direct": 0} if exact or weights.groups > 1 else estimates(task)

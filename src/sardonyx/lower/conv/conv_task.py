@@ -64,9 +64,9 @@ def choose_tile(target: Target, blocks: int, columns: Dim, *, borders: bool = Fa
 
 @dataclass(frozen=True)
 class Weights:
-    """The kernels of a convolution in float32, constant or computed (then without gaps)."""
+    """The kernels of a convolution in float32, constant or computed."""
 
-    kernels: View  # [O, I / groups, planes, rows, columns]
+    kernels: View  # [O, I / groups, planes, rows, columns]; computed ones also [groups, O / groups, I / groups, ...]
     bias: View | None
     groups: int
     outputs: int  # channels of one group
@@ -220,7 +220,11 @@ class Task(Blocks):
         blocks = -(-channels // block)
         kernel = window_kernel(self, "depthwise", weights.inputs)
         shape = (blocks, geometry.taps, weights.inputs, block)
-        packed = self.ctx.packed(conv_weights.pack_lanes, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
+        if is_fixed(weights.kernels):
+            packed = self.ctx.packed(conv_weights.pack_lanes, (weights.kernels,), block, dtype=dtypes.FLOAT32, shape=shape)
+        else:
+            grouped = conv_weights.by_group(weights.kernels, weights.groups)
+            packed = conv_weights.pack_computed_lanes(self.ctx, grouped, block)
         bias = self.bias(1, channels)
         window_step(self, kernel, x, packed, bias, blocks)
 

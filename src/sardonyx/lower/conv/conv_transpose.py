@@ -16,7 +16,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.ir.graph import Node
 from sardonyx.lower.conv import conv_weights
-from sardonyx.lower.conv.conv import accepts_conv, as_float, result_epilogue, result_strides, root_of
+from sardonyx.lower.conv.conv import accepts_conv, as_float, constant_tensor, result_epilogue, result_strides, root_of
 from sardonyx.lower.conv.conv_choice import is_lane_grouped
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, whole_view
@@ -35,6 +35,8 @@ def _accepts(node: Node) -> str:
     reason = accepts_conv(node)
     if reason:
         return reason
+    if constant_tensor(node, 1) is None:
+        return "the weights are no constant"
     attrs, weights = attribute_values(node), node.inputs[1]
     assert weights is not None
     inputs, outputs = (int(str(dim)) for dim in (weights.shape or ())[:2])

@@ -6,15 +6,19 @@ are packed by copy steps of the program.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.ir.dims import product
 from sardonyx.ir.tensor import Array
+from sardonyx.lower.derived import numbers
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.constants import transform
 from sardonyx.program.steps import View
 from sardonyx.records import dataclass
+
+_GROUPED_RANK: Final = 6
 
 
 @dataclass(frozen=True)
@@ -122,37 +126,53 @@ def transposed_phase(w: Array, groups: int, kept_taps: tuple[tuple[int, ...], ..
     return np.ascontiguousarray(grouped).reshape(groups * outputs, inputs // groups, *part.shape[2:])
 
 
+def by_group(w: View, groups: int) -> View:
+    """Kernels [O, I, planes, rows, columns] as [groups, O / groups, I, planes, rows, columns]; those that are so already stay."""
+    if len(w.shape) == _GROUPED_RANK:
+        return w
+    outputs = int(str(w.shape[0])) // groups
+    return View(w.buffer, (groups, outputs, *w.shape[1:]), (outputs * w.strides[0], *w.strides), w.offset)
+
+
 def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: int) -> View:
-    """What `pack_direct` (or, without a block, `pack_plain`) does, for weights that are computed.
+    """What `pack_direct` (or, without a block, `pack_plain`) does, for weights that are computed; they may have any strides.
 
     Output channels past the last are not written: they end in lanes nobody reads.
     """
-    outputs, inputs = (int(str(dim)) for dim in (w.shape[0], w.shape[1]))
-    outputs //= groups
-    taps = int(str(product(list(w.shape[2:]))))
+    w = by_group(w, groups)
+    _, outputs, inputs, *kernel = numbers(w.shape)
+    group, output, input_, *tap = w.strides
+    planes, rows, columns = kernel
+    taps = planes * rows * columns
     size = taps * inputs * sets.width
     packed = ctx.scratch(dtypes.FLOAT32, (groups * sets.count, size), "packed weights")
     whole = inputs // block * block if block else 0
-    group = outputs * inputs * taps
 
     def copy(first: int, count: int, width: int, lanes: int) -> None:
         """Some sets, of which so many channels exist."""
-        source, target = first * sets.width * inputs * taps, first * size
-        kernel = inputs * taps
+        source, target = w.offset + first * sets.width * output, first * size
+        apart = (sets.count * size, size)
+
+        def inner(run: int) -> tuple[int, ...]:
+            """Strides of planes, rows and columns of kernels whose runs are so long, of inputs and of lanes."""
+            return (rows * columns * run * width, columns * run * width, run * width, width, 1)
+
         if whole:
-            shape = (groups, count, inputs // block, taps, block, lanes)
-            given = View(w.buffer, shape, (group, width * kernel, block * taps, 1, taps, kernel), w.offset + source)
-            made = (sets.count * size, size, taps * block * width, block * width, width, 1)
-            ctx.copy(given, View(packed.buffer, shape, made, target), "pack weights")
+            shape = (groups, count, inputs // block, *kernel, block, lanes)
+            strides = (group, width * output, block * input_, *tap, input_, output)
+            made = (*apart, taps * block * width, *inner(block))
+            ctx.copy(View(w.buffer, shape, strides, source), View(packed.buffer, shape, made, target), "pack weights")
         if block and inputs > whole:
-            tail = (groups, count, taps, inputs - whole, lanes)
-            given = View(w.buffer, tail, (group, width * kernel, 1, taps, kernel), w.offset + source + whole * taps)
-            tail_strides = (sets.count * size, size, (inputs - whole) * width, width, 1)
-            ctx.copy(given, View(packed.buffer, tail, tail_strides, target + taps * whole * width), "pack weights")
+            left = inputs - whole
+            shape = (groups, count, *kernel, left, lanes)
+            given = View(w.buffer, shape, (group, width * output, *tap, input_, output), source + whole * input_)
+            made = View(packed.buffer, shape, (*apart, *inner(left)), target + taps * whole * width)
+            ctx.copy(given, made, "pack weights")
         if not block:
-            plain = (groups, count, kernel, lanes)
-            given = View(w.buffer, plain, (group, width * kernel, 1, kernel), w.offset + source)
-            ctx.copy(given, View(packed.buffer, plain, (sets.count * size, size, width, 1), target), "pack weights")
+            shape = (groups, count, inputs, *kernel, lanes)
+            given = View(w.buffer, shape, (group, width * output, input_, *tap, output), source)
+            strides = (*apart, taps * width, rows * columns * width, columns * width, width, 1)
+            ctx.copy(given, View(packed.buffer, shape, strides, target), "pack weights")
 
     for first, end, width in sets.ranges():
         left = outputs - first * sets.width
@@ -161,4 +181,22 @@ def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: in
             copy(first, full, width, width)
         if full < end - first:
             copy(first + full, 1, width, left - full * width)
+    return packed
+
+
+def pack_computed_lanes(ctx: LowerContext, w: View, block: int) -> View:
+    """What `pack_lanes` does for a depthwise convolution whose weights [C, 1, 1, planes, rows, columns] are computed."""
+    channels, _, _, *kernel = numbers(w.shape)
+    channel, _, _, *tap = w.strides
+    planes, rows, columns = kernel
+    taps = planes * rows * columns
+    packed = ctx.scratch(dtypes.FLOAT32, (-(-channels // block), taps, 1, block), "packed weights")
+    whole = channels // block
+    inner = (rows * columns * block, columns * block, block, 1)
+    for first, count, lanes in ((0, whole, block), (whole, 1, channels - whole * block)):
+        if count and lanes:
+            shape = (count, *kernel, lanes)
+            given = View(w.buffer, shape, (block * channel, *tap, channel), w.offset + first * block * channel)
+            made = View(packed.buffer, shape, (taps * block, *inner), first * taps * block)
+            ctx.copy(given, made, "pack weights")
     return packed

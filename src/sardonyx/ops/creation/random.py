@@ -142,3 +142,32 @@ def _infer_multinomial(ctx: InferContext) -> InferResult:
 
 
 op("Multinomial", since=7, eval=_multinomial, infer=_infer_multinomial, traits=Trait.RANDOM)
+
+
+def mix(value: Array) -> Array:
+    """64 bits that look like random ones, for any 64 bits: each bit of the input changes about half of the output (splitmix)."""
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(value ^ (value >> np.uint64(31)))
+
+
+def _random_mask(shape: Array, seed: Array, ratio: Array, *, stream: int) -> Array:
+    """True where an element stays: a share `ratio` of them does not. It follows from the seed, the stream and the position."""
+    sizes = tuple(int(size) for size in shape)
+    with np.errstate(over="ignore"):
+        start = mix(np.asarray(seed.reshape(()).astype(np.int64).view(np.uint64) ^ np.uint64(stream)))
+        numbers = mix(start + np.arange(int(np.prod(sizes, dtype=np.int64)), dtype=np.uint64))
+    uniform = (numbers >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return np.asarray(uniform >= ratio.reshape(()).astype(np.float32)).reshape(sizes)
+
+
+def _infer_random_mask(ctx: InferContext) -> InferResult:
+    known = ctx.dims(0)
+    if known is not None:
+        return tuple(known)
+    count = ctx.shape(0, rank=1)
+    return ctx.unknown(count[0] if count is not None and isinstance(count[0], int) else None)
+
+
+RANDOM_MASK = op("RandomMask", eval=_random_mask, infer=_infer_random_mask, domain="sardonyx")

@@ -13,6 +13,7 @@ import numpy as np
 
 from sardonyx.ir.graph import Value
 from sardonyx.ir.types import Shape
+from sardonyx.records import dataclass
 from sardonyx.training.gradients.rules import Backward, Term, dtype_of, gradient
 
 Results = Sequence[Value | None]
@@ -83,43 +84,58 @@ def _scaled(b: Backward, normal: Term, of_normal: object) -> Results:
     return results
 
 
-def _per_channel(b: Backward, value: Value, rank: int) -> Term:
-    """One number for each channel, as [C, 1, ...]."""
-    return Term(b, b.Unsqueeze(value, b.ints(*range(1, rank - 1))) if rank > 2 else value, dtype_of(value))
+def of_channels(b: Backward, value: Value, rank: int) -> Term:
+    """One number for each channel, as [1, C, 1, ...]."""
+    return Term(b, b.Unsqueeze(value, b.ints(0, *range(2, rank))), dtype_of(value))
 
 
 def _channel_sum(b: Backward, term: Term, rank: int) -> Value:
     return term.apply("ReduceSum", b.ints(0, *range(2, rank)), keepdims=0).value
 
 
+@dataclass(frozen=True)
+class ChannelStatistics:
+    """What a batch norm knows of its input: all as [1, C, 1, ...] but for the centred values."""
+
+    mean: Term
+    variance: Term
+    centred: Term
+    inverse: Term  # of the deviation
+    count: Term | float  # elements of a channel
+
+
+def channel_statistics(b: Backward) -> ChannelStatistics:
+    """The statistics of a BatchNormalization in training."""
+    x, shape = b.t(b.x()), b.shape(b.x())
+    axes = (0, *range(2, len(shape)))
+    count = _count(b, b.x(), shape, axes)
+    mean = _mean(x, axes, count)
+    centred = x - mean
+    variance = _mean(centred * centred, axes, count)
+    return ChannelStatistics(mean, variance, centred, 1 / (variance + b.attr("epsilon")).apply("Sqrt"), count)
+
+
 @gradient("BatchNormalization", stops=(3, 4))
 def _batch_normalization(b: Backward) -> Results:
     """In training the statistics are those of the batch, else they are constants."""
-    x, shape = b.t(b.x()), b.shape(b.x())
-    rank = len(shape)
-    d, scale = b.d(), _per_channel(b, b.x(1), rank)
-    axes = (0, *range(2, rank))
-    trains = b.node.version >= 14 and bool(b.attr("training_mode"))
-    if trains:
-        count = _count(b, b.x(), shape, axes)
-        centred, inverse = _statistics(x, axes, count, b.attr("epsilon"))
-    else:
-        centred = x - _per_channel(b, b.x(3), rank)
-        inverse = 1 / (_per_channel(b, b.x(4), rank) + b.attr("epsilon")).apply("Sqrt")
-    normal = centred * inverse
+    rank = b.rank(b.x())
+    d, scale = b.d(), of_channels(b, b.x(1), rank)
+    axes = b.ints(0, *range(2, rank))
     results: list[Value | None] = [None, None, None]
-    along, total = d * normal, d
-    if not trains:
+    if b.node.version < 14 or not b.attr("training_mode"):
+        inverse = 1 / (of_channels(b, b.x(4), rank) + b.attr("epsilon")).apply("Sqrt")
+        normal = (b.t(b.x()) - of_channels(b, b.x(3), rank)) * inverse
         results[0] = (d * (scale * inverse)).value if b.wants(0) else None
-        results[1] = _channel_sum(b, along, rank) if b.wants(1) else None
-        results[2] = _channel_sum(b, total, rank) if b.wants(2) else None
+        results[1] = _channel_sum(b, d * normal, rank) if b.wants(1) else None
+        results[2] = _channel_sum(b, d, rank) if b.wants(2) else None
         return results
-    of_scale = along.apply("ReduceSum", b.ints(*axes), keepdims=1)
-    of_bias = total.apply("ReduceSum", b.ints(*axes), keepdims=1)
-    gone = b.ints(*axes)
+    found = channel_statistics(b)
+    normal = found.centred * found.inverse
+    of_scale = (d * normal).apply("ReduceSum", axes, keepdims=1)
+    of_bias = d.apply("ReduceSum", axes, keepdims=1)
     if b.wants(0):
-        results[0] = (scale * inverse * (d - (of_bias + normal * of_scale) / count)).value
-    results[1], results[2] = b.Squeeze(of_scale.value, gone), b.Squeeze(of_bias.value, gone)
+        results[0] = (scale * found.inverse * (d - (of_bias / found.count + normal * (of_scale / found.count)))).value
+    results[1], results[2] = b.Squeeze(of_scale.value, axes), b.Squeeze(of_bias.value, axes)
     return results
 
 
@@ -131,7 +147,7 @@ def _instance_normalization(b: Backward) -> Results:
     count = _count(b, b.x(), shape, axes)
     centred, inverse = _statistics(x, axes, count, b.attr("epsilon"))
     normal, d = centred * inverse, b.d()
-    of_x = _standardised(d * _per_channel(b, b.x(1), rank), normal, inverse, axes, count).value if b.wants(0) else None
+    of_x = _standardised(d * of_channels(b, b.x(1), rank), normal, inverse, axes, count).value if b.wants(0) else None
     return [of_x, _channel_sum(b, d * normal, rank), _channel_sum(b, d, rank)]
 
 

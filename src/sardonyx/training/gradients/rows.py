@@ -1,4 +1,4 @@
-"""Gradients of reductions, of softmax and of losses."""
+"""Gradients of reductions and of softmax."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sardonyx.dtypes import INT64
 from sardonyx.ir.graph import Value
 from sardonyx.training.gradients.rules import Backward, Term, dtype_of, gradient
 
@@ -140,10 +139,11 @@ def _softmax(b: Backward) -> Results:
 @gradient("LogSoftmax")
 def _log_softmax(b: Backward) -> Results:
     d, y, axis = _rows(b)
-    return _unflattened(b, _of_logits(b, d, y, axis))
+    return _unflattened(b, of_logits(b, d, y, axis))
 
 
-def _of_logits(b: Backward, d: Term, y: Term, axis: int) -> Term:
+def of_logits(b: Backward, d: Term, y: Term, axis: int) -> Term:
+    """The gradient of what a LogSoftmax along an axis was taken of."""
     return d - y.apply("Exp") * d.apply("ReduceSum", b.ints(axis), keepdims=1)
 
 
@@ -151,64 +151,3 @@ def _of_logits(b: Backward, d: Term, y: Term, axis: int) -> Term:
 def _cumsum(b: Backward) -> Results:
     reverse = 0 if b.attr("reverse") else 1
     return [b.CumSum(b.dy(), b.x(1), exclusive=b.attr("exclusive"), reverse=reverse)]
-
-
-@gradient("SoftmaxCrossEntropyLoss", stops=(1, 2))
-def _cross_entropy(b: Backward) -> Results:
-    """From the logarithms of the probabilities, which are the second output."""
-    logarithms = Term(b, b.y(1), dtype_of(b.x()))
-    found: list[Term] = []
-    if b.gradients[0] is not None:
-        probabilities = logarithms.apply("Exp")
-        found.append(_label_factors(b) * (probabilities - 1).select(_is_label(b), probabilities))
-    if len(b.gradients) > 1 and b.gradients[1] is not None:
-        found.append(_of_logits(b, Term(b, b.dy(1), logarithms.dtype), logarithms, 1))
-    return [(found[0] if len(found) == 1 else found[0] + found[1]).value]
-
-
-@gradient("NegativeLogLikelihoodLoss", stops=(1, 2))
-def _negative_log_likelihood(b: Backward) -> Results:
-    return [(-_label_factors(b)).select(_is_label(b)).value]
-
-
-def _is_label(b: Backward) -> Value:
-    """[N, C, ...]: whether a class is the label."""
-    labels, rank, classes = b.x(1), b.rank(b.x()), b.shape(b.x())[1]
-    wide = b.Unsqueeze(b.Cast(labels, to=INT64.onnx), b.ints(1))
-    if isinstance(classes, int):
-        numbers = b.g.constant(np.arange(classes).reshape(classes, *(1,) * (rank - 2)))
-    else:
-        count = b.Squeeze(b.sizes(b.x(), 1))
-        line = b.Range(np.array(0, np.int64), count, np.array(1, np.int64))
-        numbers = b.Unsqueeze(line, b.ints(*range(1, rank - 1))) if rank > 2 else line
-    return b.Equal(wide, numbers)
-
-
-def _ignored(b: Backward, labels: Value) -> Value | None:
-    """Where the label is the one to ignore; None if there is no such."""
-    ignore = b.node.attr("ignore_index")
-    return None if ignore is None else b.Equal(labels, np.array(ignore, dtype_of(labels).numpy))
-
-
-def _safe_labels(b: Backward, labels: Value) -> Value:
-    """Labels with 0 for those to ignore, as 64-bit integers."""
-    ignored = _ignored(b, labels)
-    if ignored is not None:
-        labels = b.Where(ignored, np.zeros((), dtype_of(labels).numpy), labels)
-    return b.Cast(labels, to=INT64.onnx)
-
-
-def _label_factors(b: Backward) -> Term:
-    """[N, 1, ...]: for each label the gradient of minus the logarithm of its probability; 0 where it is ignored."""
-    labels, dtype, kind = b.x(1), dtype_of(b.x()), b.attr("reduction")
-    ignored = _ignored(b, labels)
-    if b.has(2):
-        factors = b.Gather(b.x(2), _safe_labels(b, labels), axis=0)
-    else:
-        factors = b.ConstantOfShape(b.Shape(labels), value=np.ones(1, dtype.numpy))
-    if ignored is not None:
-        factors = b.Where(ignored, np.zeros((), dtype.numpy), factors)
-    scaled = b.Mul(factors, b.dy())
-    if kind == "mean":
-        scaled = b.Div(scaled, b.ReduceSum(factors, keepdims=0))
-    return Term(b, b.Unsqueeze(scaled, b.ints(1)), dtype)

@@ -20,7 +20,7 @@ class Mlp(nn.Module):
         self.layers = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)  # type: ignore[no-any-return]
+        return self.layers(x)
 
 
 class LeNet(nn.Module):
@@ -34,7 +34,7 @@ class LeNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = f.max_pool2d(torch.relu(self.c1(x)), 2)
         x = f.max_pool2d(torch.relu(self.c2(x)), 2).flatten(1)
-        return self.f3(torch.relu(self.f2(torch.relu(self.f1(x)))))  # type: ignore[no-any-return]
+        return self.f3(torch.relu(self.f2(torch.relu(self.f1(x)))))
 
 
 class BasicBlock(nn.Module):
@@ -68,7 +68,7 @@ class ResNet18(nn.Module):
         self.head = nn.Linear(512, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(f.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1).flatten(1))  # type: ignore[no-any-return]
+        return self.head(f.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1).flatten(1))
 
 
 class Inverted(nn.Module):
@@ -106,7 +106,7 @@ class MobileNetV2(nn.Module):
         self.layers, self.head = nn.Sequential(*layers), nn.Linear(1280, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(f.adaptive_avg_pool2d(self.layers(x), 1).flatten(1))  # type: ignore[no-any-return]
+        return self.head(f.adaptive_avg_pool2d(self.layers(x), 1).flatten(1))
 
 
 def _double(inputs: int, outputs: int) -> nn.Sequential:
@@ -137,7 +137,7 @@ class UNet(nn.Module):
         x = self.middle(x)
         for up, join in zip(self.up, self.join):
             x = join(torch.cat((up(x), kept.pop()), 1))
-        return self.head(x)  # type: ignore[no-any-return]
+        return self.head(x)
 
 
 class LstmClassifier(nn.Module):
@@ -149,7 +149,7 @@ class LstmClassifier(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         y, _ = self.lstm(self.embedding(tokens))
-        return self.head(y[:, -1])  # type: ignore[no-any-return]
+        return self.head(y[:, -1])
 
 
 class Attention(nn.Module):
@@ -172,7 +172,7 @@ class Attention(nn.Module):
             hidden = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
             scores = torch.where(hidden, scores, torch.full_like(scores, -10000.0))
         y = scores.softmax(-1) @ v
-        return self.out(y.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
 class Layer(nn.Module):
@@ -188,9 +188,9 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if self.first:
             x = x + self.attention(self.n1(x), mask)
-            return x + self.inner(self.n2(x))  # type: ignore[no-any-return]
+            return x + self.inner(self.n2(x))
         x = self.n1(x + self.attention(x, mask))
-        return self.n2(x + self.inner(x))  # type: ignore[no-any-return]
+        return self.n2(x + self.inner(x))
 
 
 class Bert(nn.Module):
@@ -207,7 +207,7 @@ class Bert(nn.Module):
         x = self.norm(self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device)))
         for layer in self.layers:
             x = layer(x, mask)
-        return self.head(torch.tanh(self.pool(x[:, 0])))  # type: ignore[no-any-return]
+        return self.head(torch.tanh(self.pool(x[:, 0])))
 
 
 class Gpt2(nn.Module):
@@ -244,7 +244,7 @@ class Vit(nn.Module):
         x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), 1) + self.positions
         for layer in self.layers:
             x = layer(x)
-        return self.head(self.norm(x)[:, 0])  # type: ignore[no-any-return]
+        return self.head(self.norm(x)[:, 0])
 
 
 class DiffusionBlock(nn.Module):
@@ -264,7 +264,7 @@ class DiffusionBlock(nn.Module):
         batch, width, height, length = x.shape
         pixels = self.n3(x).reshape(batch, width, height * length).transpose(1, 2)
         x = x + self.attention(pixels).transpose(1, 2).reshape(batch, width, height, length)
-        return self.c3(f.interpolate(x, scale_factor=2.0, mode="nearest"))  # type: ignore[no-any-return]
+        return self.c3(f.interpolate(x, scale_factor=2.0, mode="nearest"))
 
 
 @dataclass(frozen=True)

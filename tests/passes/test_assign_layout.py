@@ -202,7 +202,7 @@ def test_channels_that_fill_no_blocks_are_shifted_together(channels: tuple[int, 
 
 def test_refusals_say_why() -> None:
     cases = {
-        "its weights or its bias are not constant": (model([_conv("x", "y")], {"x": (1, 3, 6, 6), "w": (8, 3, 3, 3)}, {}), 8),
+        "the size of its kernels is not known": (model([_conv("x", "y")], {"x": (1, 3, 6, 6), "w": (8, "I", 3, 3)}, {}), 8),
         "do not fit blocks of 8": (model([_conv("x", "y", group=2)], {"x": (1, 6, 6, 6)}, {"w": numbers(1, 8, 3, 3, 3)}), 8),
         "are too long for kernels that stay in their lanes": (
             model([_conv("x", "y", group=8)], {"x": (1, 8, 200)}, {"w": numbers(1, 8, 1, 100)}),

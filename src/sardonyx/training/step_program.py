@@ -122,7 +122,7 @@ class TrainingProgram:
             next(i for i, value in enumerate(model.graph.outputs) if value.name == name) for name in request.outputs
         )
         self._symbols = _symbol_axes(halves.forward)
-        self._count = count
+        self._count, self._given = count, len(model.graph.inputs)
         self._random = np.random.default_rng()
         self._forward = _Half(halves.forward, chosen.compile, self.report)
         self._backward = _Half(halves.backward, chosen.compile, self.report)
@@ -148,7 +148,7 @@ class TrainingProgram:
     @property
     def saved_inputs(self) -> tuple[int, ...]:
         """The positions of inputs that the backward pass reads: they must not change in between."""
-        return self._held
+        return tuple(position for position in self._held if position < self._given)
 
     @property
     def saved_outputs(self) -> tuple[int, ...]:

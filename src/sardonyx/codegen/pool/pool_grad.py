@@ -28,9 +28,9 @@ def emit_pool_grad(kernel: PoolGradKernel, name: str, target: Target) -> Functio
     block, image = units.indices
     bases, rows = {}, {}
     for each in names:
-        base, (batch, of_block, row) = a.tensor(each)
+        base, (batch, of_block, row_stride) = a.tensor(each)
         bases[each] = f.element(base, "float", f.add(f.mul(image, batch), f.mul(block, of_block)))
-        rows[each] = row
+        rows[each] = row_stride
 
     lines = f.loop(0, a["height"])
     line = f.element(bases["dx"], "float", f.mul(lines.index, rows["dx"]))

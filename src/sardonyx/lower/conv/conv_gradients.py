@@ -224,7 +224,7 @@ def _in_blocks(ctx: LowerContext, plain: View, batch: Dim, channels: int, block:
 
 
 def _accepts_weights(node: Node) -> str:
-    kernel = node.attr("kernel_shape") or ()
+    kernel: Sequence[int] = node.attr("kernel_shape") or ()
     if len(kernel) > SPATIAL - 1:
         return f"{len(kernel)} spatial axes: there are kernels for 1 and 2"
     x, dy = node.inputs[0], node.inputs[1]
@@ -300,6 +300,7 @@ def blocked_conv_grad_weights(ctx: LowerContext, group: Group) -> None:
     for size, wanted in zip(dy.shape[2:-1], geometry.out):
         ctx.check_equal(size, wanted)
     inputs = channels // groups
+    strides: tuple[Dim, ...]
     if plain:
         pixels = product(list(spatial))
         strides = (channels * pixels, 0, block * pixels, pixels, geometry.size[2], 1)

@@ -166,8 +166,7 @@ def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: in
             left = inputs - whole
             shape = (groups, count, *kernel, left, lanes)
             given = View(w.buffer, shape, (group, width * output, *tap, input_, output), source + whole * input_)
-            made = View(packed.buffer, shape, (*apart, *inner(left)), target + taps * whole * width)
-            ctx.copy(given, made, "pack weights")
+            ctx.copy(given, View(packed.buffer, shape, (*apart, *inner(left)), target + taps * whole * width), "pack weights")
         if not block:
             shape = (groups, count, inputs, *kernel, lanes)
             given = View(w.buffer, shape, (group, width * output, input_, *tap, output), source)

@@ -22,7 +22,8 @@ import torch
 
 from sardonyx import errors
 from sardonyx.kernel.optimizers import adam, sgd
-from sardonyx.training.optim.fused_step import FusedStep, ParameterRow, ReusableRows, StepSettings, UpdateRule
+from sardonyx.training.optim.fused_step import FusedStep, ParameterRow, ReusableRows
+from sardonyx.training.update_plan import StepSettings, UpdateRule
 
 Group = dict[str, Any]
 

@@ -71,6 +71,21 @@ _ALIASES: Final = {
     "onnxruntime.tools.remove_initializer_from_input": "sardonyx.tools.remove_initializer_from_input",
     "onnxruntime.tools.symbolic_shape_infer": "sardonyx.tools.symbolic_shape_infer",
     "onnxruntime.tools.update_onnx_opset": "sardonyx.tools.update_onnx_opset",
+    "onnxruntime.training": "sardonyx.training",
+    "onnxruntime.training.api": "sardonyx.training.api",
+    "onnxruntime.training.api.checkpoint_state": "sardonyx.training.api.checkpoint_state",
+    "onnxruntime.training.api.lr_scheduler": "sardonyx.training.api.lr_scheduler",
+    "onnxruntime.training.api.module": "sardonyx.training.api.module",
+    "onnxruntime.training.api.optimizer": "sardonyx.training.api.optimizer",
+    "onnxruntime.training.artifacts": "sardonyx.training.artifacts",
+    "onnxruntime.training.onnxblock": "sardonyx.training.onnxblock",
+    "onnxruntime.training.onnxblock.blocks": "sardonyx.training.onnxblock.blocks",
+    "onnxruntime.training.onnxblock.checkpoint_utils": "sardonyx.training.onnxblock.checkpoint_utils",
+    "onnxruntime.training.onnxblock.loss": "sardonyx.training.onnxblock.loss",
+    "onnxruntime.training.onnxblock.model_accessor": "sardonyx.training.onnxblock.model_accessor",
+    "onnxruntime.training.onnxblock.onnxblock": "sardonyx.training.onnxblock.onnxblock",
+    "onnxruntime.training.onnxblock.optim": "sardonyx.training.onnxblock.optim",
+    "onnxruntime.training.optim": "sardonyx.training.optim.adam_modes",
     "onnxruntime.transformers": "sardonyx.transformers",
     "onnxruntime.transformers.io_binding_helper": "sardonyx.transformers.io_binding_helper",
 }
@@ -78,13 +93,14 @@ _PACKAGES: Final = (
     _NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.quantization",
     "onnxruntime.quantization.execution_providers", "onnxruntime.quantization.execution_providers.qnn",
     "onnxruntime.quantization.fusions", "onnxruntime.tools", "onnxruntime.transformers",
+    "onnxruntime.training", "onnxruntime.training.api", "onnxruntime.training.onnxblock",
 )  # fmt: skip
 _SHADOWED: Final = {"onnxruntime.quantization": "quantize"}  # package -> the function in it that hides the module of its name
 _BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"
 _MISSING: Final = {  # package, of which all or some modules are missing -> what to do instead
     "onnxruntime.quantization": "use it with onnxruntime itself, and run the quantized model with Sardonyx",
     "onnxruntime.tools": "use them with onnxruntime itself",
-    "onnxruntime.training": "train with onnxruntime itself",
+    "onnxruntime.training": "what there is stands in docs/training-api.md",
     "onnxruntime.transformers": "optimize the model with onnxruntime itself, and run the result with Sardonyx",
 }
 

@@ -109,7 +109,22 @@ import importlib.util, sardonyx
 sardonyx.install_as_onnxruntime()
 print([importlib.util.find_spec(f"onnxruntime.{name}") is not None for name in ("capi", "backend", "training", "quantization")])
 """
-    assert _run("-c", program).stdout == "[True, True, False, True]\n"
+    assert _run("-c", program).stdout == "[True, True, True, True]\n"
+
+
+def test_training_has_its_modules() -> None:
+    program = """
+import sardonyx
+sardonyx.install_as_onnxruntime()
+import onnxruntime.training.onnxblock as onnxblock
+from onnxruntime.training import artifacts
+from onnxruntime.training.api import CheckpointState, LinearLRScheduler, Module, Optimizer
+from onnxruntime.training.onnxblock.loss import MSELoss
+from onnxruntime.training.optim import AdamWMode, FusedAdam
+assert onnxblock.loss.MSELoss is MSELoss and artifacts.LossType.MSELoss.value == 1
+print(Module.__module__, FusedAdam.__name__, AdamWMode.ADAMW_TORCH.value)
+"""
+    assert _run("-c", program).stdout == "sardonyx.training.api.module AdamWithModes 2\n"
 
 
 def test_exit_codes_reach_the_shell(tmp_path: Path) -> None:

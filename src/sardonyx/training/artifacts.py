@@ -31,6 +31,7 @@ from sardonyx.ir.graph import Model
 from sardonyx.matching.signatures import TableFacts
 from sardonyx.passes.expand_functions import ExpandFunctions
 from sardonyx.training import onnxblock
+from sardonyx.training.onnxblock.messages import to_proto
 from sardonyx.training.onnxblock.model_accessor import ModelAccessor, empty_model
 from sardonyx.training.training_graph import copied
 
@@ -112,9 +113,7 @@ def _base_of(model: Any, block: Any) -> tuple[Any, list[str], int]:
         )
     outputs, version = [value.name for value in base.graph.outputs], base.opset_imports.get("", 0)
     if _as_messages(block):
-        import onnx  # lazy: the caller's own blocks may change its messages
-
-        base = onnx.ModelProto.FromString(onnx_format.to_bytes(base))
+        base = to_proto(base)
     return base, outputs, version
 
 
@@ -135,10 +134,10 @@ def generate_artifacts(
     """Write training, evaluation and optimizer model and the checkpoint into a folder, the working directory by default.
 
     `model` is a path, bytes, a ModelProto or a model of Sardonyx. `requires_grad` names the parameters to train, `frozen_params`
-    those that are parameters all the same (they are in the checkpoint). The loss is one of LossType, a block, or None if the first
-    output of the model is the loss already; it is given `loss_input_names`, by default all outputs. With `ort_format` the models
-    are written in the ORT format, too; with `nominal_checkpoint` a checkpoint without data, for whoever gets the parameters
-    elsewhere.
+    those that are parameters all the same (they are in the checkpoint). The loss is one of LossType, a block, or None if the
+    first output of the model is the loss already; it is given `loss_input_names`, by default all outputs. With `ort_format` the
+    models are written in the ORT format, too; with `nominal_checkpoint` a checkpoint without data, for whoever gets the
+    parameters elsewhere.
     """
     both = set(requires_grad or ()) & set(frozen_params or ())
     if both:
@@ -158,7 +157,9 @@ def generate_artifacts(
         block.requires_grad(name)
     for name in frozen_params or ():
         block.requires_grad(name, False)
-    library = contextlib.nullcontext() if custom_op_library is None else onnxblock.custom_op_library(os.fsdecode(custom_op_library))
+    library = (
+        contextlib.nullcontext() if custom_op_library is None else onnxblock.custom_op_library(os.fsdecode(custom_op_library))
+    )
     with onnxblock.base(base), library:
         block(*outputs)
     folder = Path(os.fsdecode(artifact_directory)) if artifact_directory is not None else Path.cwd()

@@ -109,7 +109,8 @@ def _check_names(graph: Graph, trainable: Collection[str], frozen: Collection[st
     for name in (*trainable, *frozen):
         if name not in known:
             raise errors.InvalidArgument(
-                f"the model has no parameter {name!r}", hint=f"its initializers are {', '.join(sorted(graph.initializers)) or 'none'}"
+                f"the model has no parameter {name!r}",
+                hint=f"its initializers are {', '.join(sorted(graph.initializers)) or 'none'}",
             )
     for name in trainable:
         type_ = known[name].type
@@ -178,7 +179,8 @@ def _normalise_by_statistics(graph: Graph, node: Node) -> None:
     attrs = [make_attr("training_mode", 0) if attr.name == "training_mode" else attr for attr in node.attrs.values()]
     result = Value("", node.outputs[0].type)
     graph.insert_before(
-        node, Node(node.op_type, list(node.inputs), [result], attrs=attrs, name=node.name, domain=node.domain, version=node.version)
+        node,
+        Node(node.op_type, list(node.inputs), [result], attrs=attrs, name=node.name, domain=node.domain, version=node.version),
     )
     old = node.outputs[0]
     graph.replace_uses(old, result)
@@ -206,7 +208,10 @@ def _differentiate(model: Model, names: Sequence[str]) -> None:
         assert gradient is not None
         named = Value(f"{value.name}{GRADIENT}", value.type)
         graph.append(Node("Identity", [gradient], [named], version=version))
-        buffer, flag = Value(f"{value.name}{BUFFER}", value.type), Value(f"{value.name}{ACCUMULATED}", TensorType(dtypes.BOOL, (1,)))
+        buffer, flag = (
+            Value(f"{value.name}{BUFFER}", value.type),
+            Value(f"{value.name}{ACCUMULATED}", TensorType(dtypes.BOOL, (1,))),
+        )
         name = f"GradientAccumulator{number}"
         graph.append(Node("InPlaceAccumulatorV2", [buffer, named, reset], [flag], name=name, domain=MICROSOFT, version=1))
         graph.inputs.append(buffer)

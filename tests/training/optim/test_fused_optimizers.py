@@ -12,6 +12,7 @@ import torch
 
 from sardonyx import errors
 from sardonyx.training.optim import FusedAdam, FusedAdamW, FusedSGD
+from sardonyx.training.optim.adam_modes import AdamWithModes, AdamWMode
 
 SHAPES = [(7,), (16, 3, 3, 3), (100, 123), (1,), (), (0, 4), (5000,)]
 CASES: list[tuple[Any, Any, dict[str, Any]]] = [
@@ -356,6 +357,31 @@ def test_integers_are_refused() -> None:
     parameter.grad = torch.ones(3, dtype=torch.int32)
     with pytest.raises(errors.InvalidArgument, match=r"type torch\.int32 on cpu cannot be updated"):
         FusedSGD([parameter], lr=0.1).step()
+
+
+@pytest.mark.parametrize("mode", list(AdamWMode))
+def test_onnxruntimes_adam_has_three_kinds_of_weight_decay(mode: AdamWMode) -> None:
+    mine, reference = made(), made()
+    optimizer = AdamWithModes(mine, lr=0.01, eps=1e-15, weight_decay=0.1, adam_w_mode=mode)
+    kind = torch.optim.Adam if mode == AdamWMode.ADAM_L2_REGULARIZATION else torch.optim.AdamW
+    behind = mode == AdamWMode.ADAMW_TRANSFORMERS
+    expected = kind(reference, lr=0.01, eps=1e-15, weight_decay=0.0 if behind else 0.1)
+    for seed in range(3):
+        give_gradients(mine, reference, seed=seed)
+        optimizer.step()
+        expected.step()
+        if behind:
+            with torch.no_grad():
+                for parameter in reference:
+                    parameter.mul_(1 - 0.01 * 0.1)
+    assert_close(mine, reference, 1e-5)
+
+
+def test_onnxruntimes_adam_without_bias_correction() -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.full((3,), 0.5)
+    AdamWithModes([parameter], lr=0.1, bias_correction=False, eps=0.0).step()
+    torch.testing.assert_close(parameter.detach(), 1 - 0.1 * torch.full((3,), 0.05) / (0.001**0.5 * 0.5))
 
 
 def test_a_network_learns() -> None:

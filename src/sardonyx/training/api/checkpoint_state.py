@@ -57,7 +57,7 @@ class TrainingState:
         target[...] = given
 
 
-class Parameter:
+class TrainingParameter:
     """A parameter of the model, as a CheckpointState gives it."""
 
     def __init__(self, name: str, state: TrainingState) -> None:
@@ -95,18 +95,21 @@ class Parameter:
         return f"Parameter(name={self.name}, requires_grad={self.requires_grad})"
 
 
+Parameter = TrainingParameter  # ONNX Runtime's name
+
+
 class Parameters:
     """All parameters, by name."""
 
     def __init__(self, state: TrainingState) -> None:
         self._state = state
 
-    def __getitem__(self, name: str) -> Parameter:
+    def __getitem__(self, name: str) -> TrainingParameter:
         if name not in self:
             raise KeyError(f"Parameter {name} not found.")
         if self._state.is_nominal:
             raise errors.InvalidArgument(_NOT_LOADED, hint="call Module.copy_buffer_to_parameters")
-        return Parameter(name, self._state)
+        return TrainingParameter(name, self._state)
 
     def __setitem__(self, name: str, value: Array) -> None:
         self._state.write(name, value)
@@ -114,7 +117,7 @@ class Parameters:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._state.find(name) is not None
 
-    def __iter__(self) -> Iterator[tuple[str, Parameter]]:
+    def __iter__(self) -> Iterator[tuple[str, TrainingParameter]]:
         for name in self._state.names():
             yield name, self[name]
 

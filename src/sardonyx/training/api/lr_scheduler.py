@@ -14,9 +14,8 @@ class LinearLRScheduler:
 
     def __init__(self, optimizer: Optimizer, warmup_step_count: int, total_step_count: int, initial_lr: float) -> None:
         if warmup_step_count < 0 or total_step_count < 1 or warmup_step_count > total_step_count:
-            raise errors.InvalidArgument(
-                f"warmup_step_count is {warmup_step_count}, total_step_count {total_step_count}: expected 0 <= warmup <= total, at least 1"
-            )
+            found = f"warmup_step_count is {warmup_step_count}, total_step_count {total_step_count}"
+            raise errors.InvalidArgument(f"{found}: expected 0 <= warmup <= total, and a total of at least 1")
         self._optimizer = optimizer
         self._warmup, self._total = warmup_step_count, total_step_count
         optimizer.set_initial_learning_rate(initial_lr)

@@ -14,9 +14,9 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.compile_options import CompileOptions
+from sardonyx.forks import cached_property
 from sardonyx.formats import onnx as onnx_format
 from sardonyx.formats.loading import load
-from sardonyx.forks import cached_property
 from sardonyx.ir.graph import Model, Value, needed_nodes
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
@@ -99,7 +99,9 @@ class Module:
     ) -> None:
         kind, _, number = device.partition(":")
         if kind != "cpu" or number not in ("", "0"):
-            raise errors.InvalidArgument(f"device {device!r} is not there: training without PyTorch runs on the CPU", hint="use 'cpu'")
+            raise errors.InvalidArgument(
+                f"device {device!r} is not there: training without PyTorch runs on the CPU", hint="use 'cpu'"
+            )
         self.training = True
         self._options = CompileOptions.of(session_options or SessionOptions())
         self._checkpoint = state
@@ -132,8 +134,9 @@ class Module:
             if self._state.is_nominal:
                 self._state.replace(name, np.zeros(shape, dtype))
             elif found.shape != shape or found.dtype != dtype:
+                held = f"{found.dtype}{list(found.shape)}"
                 raise errors.InvalidArgument(
-                    f"parameter {name!r} is {found.dtype}{list(found.shape)} in the checkpoint and {dtype}{list(shape)} in the model",
+                    f"parameter {name!r} is {held} in the checkpoint and {dtype}{list(shape)} in the model",
                     hint="use a checkpoint of the same model",
                 )
         missing = sorted(set(self._state.content.trainable) - set(self._train.trained))
@@ -215,11 +218,15 @@ class Module:
             self._state.content.is_nominal = False
             self._state.gradients.update({name: np.zeros_like(self._array(name)) for name in self._train.trained})
 
-    def export_model_for_inferencing(self, inference_model_uri: str | os.PathLike[str], graph_output_names: Sequence[str]) -> None:
+    def export_model_for_inferencing(
+        self, inference_model_uri: str | os.PathLike[str], graph_output_names: Sequence[str]
+    ) -> None:
         """Write a model that computes the named outputs, with the parameters of now as its initializers."""
         self._need_parameters()
         if self._eval_model is None:
-            raise errors.InvalidArgument("there is no evaluation model to export", hint="give eval_model_uri when the module is made")
+            raise errors.InvalidArgument(
+                "there is no evaluation model to export", hint="give eval_model_uri when the module is made"
+            )
         model = with_outputs(self._eval_model, graph_output_names)
         graph = model.graph
         for value in list(graph.inputs):

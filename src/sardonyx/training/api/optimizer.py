@@ -40,7 +40,7 @@ class Optimizer:
         self._plan: UpdatePlan | None = None
         groups = self._state.content.groups
         self._group = groups.setdefault(_GROUP, OptimizerGroupState())
-        self._rate = float(self._group.initial_learning_rate)
+        self._rate = _single(self._group.initial_learning_rate)
         if self._node.op_type == "AdamWOptimizer":
             a = self._attributes
             rule = UpdateRule(partial(adam), ("adam",))
@@ -115,7 +115,7 @@ class Optimizer:
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """Set the learning rate of the steps to come."""
-        self._rate = float(learning_rate)
+        self._rate = _single(learning_rate)
 
     def get_learning_rate(self) -> float:
         """The learning rate of the next step."""
@@ -123,8 +123,12 @@ class Optimizer:
 
     def set_initial_learning_rate(self, learning_rate: float) -> None:
         """Set the rate that schedulers scale; a checkpoint keeps it."""
-        self._group.initial_learning_rate = float(learning_rate)
-        self._rate = float(learning_rate)
+        self._group.initial_learning_rate = self._rate = _single(learning_rate)
+
+
+def _single(number: float) -> float:
+    """A number as a checkpoint keeps it, in 32 bits: a training that is saved goes on as if it had not been."""
+    return float(np.float32(number))
 
 
 def _read(graph: Graph) -> tuple[Node, float | None]:

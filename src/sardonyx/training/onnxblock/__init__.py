@@ -1,7 +1,7 @@
 """Blocks that build training models: losses and optimizers on top of a model, its gradients, and checkpoints.
 
-    with onnxblock.base(model):
-        block("output")              a ForwardBlock or TrainingBlock (`onnxblock.py`), made of `blocks`, `loss` and `optim`
+with onnxblock.base(model):
+    block("output")              a ForwardBlock or TrainingBlock (`onnxblock.py`), made of `blocks`, `loss` and `optim`
 """
 
 from sardonyx.training.onnxblock import blocks, loss, optim

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.training.onnxblock.editor import GraphEditor, fresh_name
+from sardonyx.training.onnxblock.editor import GraphEditor
 from sardonyx.training.onnxblock.model_accessor import current
+from sardonyx.training.onnxblock.names import fresh_name
 
 
 class Block(ABC):
@@ -167,7 +168,7 @@ class Pow(Block):
         return output
 
 
-class Constant(Block):
+class ConstantBlock(Block):
     """A number as an initializer."""
 
     def __init__(self, value_float: float) -> None:
@@ -178,6 +179,9 @@ class Constant(Block):
         name = fresh_name("initializer")
         self.editor.constant(np.array([self._value], np.float32), name)
         return name
+
+
+Constant = ConstantBlock  # ONNX Runtime's name
 
 
 class Clip(Block):

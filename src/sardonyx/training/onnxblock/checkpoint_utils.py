@@ -12,7 +12,7 @@ from sardonyx.formats.onnx import load, load_tensor
 from sardonyx.formats.ort import checkpoint as format_
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import from_numpy
-from sardonyx.training.onnxblock.editor import to_proto
+from sardonyx.training.onnxblock.messages import to_proto
 
 Array = np.ndarray[Any, Any]
 

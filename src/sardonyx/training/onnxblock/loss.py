@@ -8,9 +8,9 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.training.onnxblock import blocks
-from sardonyx.training.onnxblock.editor import fresh_name
+from sardonyx.training.onnxblock.names import fresh_name
 
-_REDUCTIONS = {"mean": blocks.ReduceMean, "sum": blocks.ReduceSum, "none": blocks.PassThrough}
+_REDUCTIONS: dict[str, Any] = {"mean": blocks.ReduceMean, "sum": blocks.ReduceSum, "none": blocks.PassThrough}
 
 
 def _checked(reduction: str) -> str:

@@ -1,8 +1,8 @@
 """The model that blocks are built on at the moment: `base` takes one, `empty_base` begins anew.
 
-    with onnxblock.base(model) as accessor:
-        block("output")                        blocks find the model by themselves
-    accessor.model
+with onnxblock.base(model) as accessor:
+    block("output")                        blocks find the model by themselves
+accessor.model
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from sardonyx.formats import onnx as onnx_format
 from sardonyx.ir.graph import Graph, Model
-from sardonyx.training.onnxblock.editor import GraphEditor, editor_of, to_proto
+from sardonyx.training.onnxblock.editor import GraphEditor, editor_of
+from sardonyx.training.onnxblock.messages import latest_opset, to_proto
 from sardonyx.training.training_graph import copied
 
 _LATEST: Final = 23  # opset of models begun here; the `onnx` package's own where it is installed
@@ -44,10 +45,7 @@ class ModelAccessor:
     def path(self) -> str:
         """Where the model was read from."""
         if self._path is None:
-            raise RuntimeError(
-                "The path to the onnx model was not set. Please use the context manager onnxblock.base to create the model and pass "
-                "in a string."
-            )
+            raise RuntimeError("The path to the onnx model was not set. Please give it to the context manager onnxblock.base.")
         return self._path
 
     @property
@@ -66,9 +64,7 @@ class _Current:
 def current() -> ModelAccessor:
     """The model that blocks are built on."""
     if _Current.accessor is None:
-        raise RuntimeError(
-            "The onnx model was not set. Please use the context manager onnxblock.base or onnxblock.empty_base to create the model."
-        )
+        raise RuntimeError("The onnx model was not set. Please use the context manager onnxblock.base or onnxblock.empty_base.")
     return _Current.accessor
 
 
@@ -109,11 +105,7 @@ def empty_base(opset_version: int | None = None) -> Iterator[ModelAccessor]:
 
 def empty_model(opset_version: int | None = None, *, as_proto: bool = False) -> Any:
     """A model without nodes."""
-    version = opset_version or _LATEST
-    if as_proto and opset_version is None:
-        import onnx  # lazy: its messages are what a caller works with who has the package
-
-        version = onnx.defs.onnx_opset_version()
+    version = opset_version or (latest_opset() if as_proto else _LATEST)
     graph = Graph("graph")
     made = Model(graph, ir_version=10, opset_imports={"com.microsoft": 1, "": version}, producer_name="sardonyx")
     return to_proto(made) if as_proto else made

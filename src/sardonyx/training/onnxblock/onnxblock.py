@@ -1,18 +1,18 @@
 """ForwardBlock and TrainingBlock: whole models, built of blocks on a base.
 
-    class Trained(onnxblock.TrainingBlock):
-        def __init__(self):
-            super().__init__()
-            self.loss = onnxblock.loss.CrossEntropyLoss()
+class Trained(onnxblock.TrainingBlock):
+    def __init__(self):
+        super().__init__()
+        self.loss = onnxblock.loss.CrossEntropyLoss()
 
-        def build(self, output_name):
-            return self.loss(output_name)
+    def build(self, output_name):
+        return self.loss(output_name)
 
-    block = Trained()
-    block.requires_grad("fc.weight")
-    with onnxblock.base(model):
-        block("output")
-    training_model, eval_model = block.to_model_proto()
+block = Trained()
+block.requires_grad("fc.weight")
+with onnxblock.base(model):
+    block("output")
+training_model, eval_model = block.to_model_proto()
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from sardonyx.ir.graph import Model
 from sardonyx.records import dataclass
 from sardonyx.training.onnxblock import blocks
-from sardonyx.training.onnxblock.editor import to_proto
+from sardonyx.training.onnxblock.messages import tensor_protos, to_proto
 from sardonyx.training.onnxblock.model_accessor import current
 from sardonyx.training.training_graph import TrainingModels, build_training_models, with_outputs
 
@@ -119,7 +119,4 @@ class TrainingBlock(blocks.Block):
         if not self._with_protos:
             first, second = ([NamedParameter(name, array) for name, array in found.items()] for found in both)
             return first, second
-        from onnx import numpy_helper  # lazy: the base is a message of this package
-
-        first, second = ([numpy_helper.from_array(np.asarray(array), name) for name, array in found.items()] for found in both)
-        return first, second
+        return tensor_protos(self._models.trainable), tensor_protos(self._models.frozen)

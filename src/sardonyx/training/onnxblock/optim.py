@@ -8,7 +8,8 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.types import TensorType
 from sardonyx.training.onnxblock import blocks
-from sardonyx.training.onnxblock.editor import FLAG, fresh_name, sequence_of
+from sardonyx.training.onnxblock.editor import FLAG, sequence_of
+from sardonyx.training.onnxblock.names import fresh_name
 from sardonyx.training.onnxblock.onnxblock import ForwardBlock
 
 _RATE = TensorType(dtypes.FLOAT32, (1,))

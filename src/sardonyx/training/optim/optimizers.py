@@ -142,7 +142,7 @@ class StepCounts:
         return len(states) == len(self.tensors) and all(s["step"] is each for s, each in zip(states, self.tensors))
 
 
-class _AdamSteps(FusedOptimizer):
+class AdamSteps(FusedOptimizer):
     """Rows of Adam: moments, and how many steps each parameter has seen."""
 
     _counts: StepCounts
@@ -200,7 +200,7 @@ class _AdamSteps(FusedOptimizer):
         }
 
 
-class FusedAdam(_AdamSteps, torch.optim.Adam):
+class FusedAdam(AdamSteps, torch.optim.Adam):
     """torch.optim.Adam in one native call a step; the arguments are the same, and `max_grad_norm`."""
 
     def __init__(self, params: Any, *args: Any, max_grad_norm: float | None = None, **options: Any) -> None:
@@ -208,7 +208,7 @@ class FusedAdam(_AdamSteps, torch.optim.Adam):
         self._prepare(max_grad_norm)
 
 
-class FusedAdamW(_AdamSteps, torch.optim.AdamW):
+class FusedAdamW(AdamSteps, torch.optim.AdamW):
     """torch.optim.AdamW, whose weight decay does not go through the moments, in one native call a step."""
 
     def __init__(self, params: Any, *args: Any, max_grad_norm: float | None = None, **options: Any) -> None:

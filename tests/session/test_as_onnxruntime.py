@@ -26,7 +26,7 @@ assert C.SessionOptions is SessionOptions and ort.capi._pybind_state.Fail is Fai
 assert tuple(map(int, ort.__version__.split("."))) >= (1, 17, 0)
 assert ort.get_version_string() == ort.__version__ == importlib.metadata.version("onnxruntime")
 assert importlib.util.find_spec("onnxruntime") is not None
-assert importlib.util.find_spec("onnxruntime.training") is None
+assert importlib.util.find_spec("onnxruntime.training.ort_triton") is None
 assert package_name == "onnxruntime" and not hasattr(ort, "no_such_name") and "InferenceSession" in dir(ort)
 session = ort.InferenceSession(get_example("mul_1.onnx"), providers=C.get_available_providers())
 try:

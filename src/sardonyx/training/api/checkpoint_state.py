@@ -98,7 +98,7 @@ class TrainingParameter:
 Parameter = TrainingParameter  # ONNX Runtime's name
 
 
-class Parameters:
+class TrainingParameters:
     """All parameters, by name."""
 
     def __init__(self, state: TrainingState) -> None:
@@ -126,6 +126,9 @@ class Parameters:
 
     def __repr__(self) -> str:
         return f"Parameters({', '.join(self._state.names())})"
+
+
+Parameters = TrainingParameters
 
 
 class Properties:
@@ -167,7 +170,7 @@ class CheckpointState:
         if not isinstance(state, TrainingState):
             raise TypeError(f"Invalid argument for CheckpointState received {type(state)}")
         self._state = state
-        self._parameters = Parameters(state)
+        self._parameters = TrainingParameters(state)
         self._properties = Properties(state)
 
     @classmethod
@@ -186,7 +189,7 @@ class CheckpointState:
         format_.save_checkpoint(made, os.fspath(checkpoint_uri))
 
     @property
-    def parameters(self) -> Parameters:
+    def parameters(self) -> TrainingParameters:
         """The parameters of the model."""
         return self._parameters
 

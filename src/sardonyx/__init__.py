@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sardonyx import forks as _forks
 
 if TYPE_CHECKING:
-    from sardonyx import backend, benchmarking, capi, datasets, generation, minimal, providers, training
+    from sardonyx import backend, benchmarking, capi, datasets, generation, minimal, providers, quantization, training
     from sardonyx.analysis.problems import Problem
     from sardonyx.as_onnxruntime import install_as_onnxruntime
     from sardonyx.build_info import (
@@ -133,7 +133,8 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     # about Sardonyx
     "__version__", "get_version_string", "get_build_info", "print_debug_info", "preload_dlls", "has_collective_ops",
     "set_default_logger_severity", "set_default_logger_verbosity", "set_seed", "enable_telemetry_events",
-    "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets", "benchmarking", "minimal", "training",
+    "disable_telemetry_events", "install_as_onnxruntime", "backend", "capi", "datasets", "benchmarking", "minimal",
+    "quantization", "training",
     # errors; NotImplemented is here, too, but `from sardonyx import *` must not hide Python's own
     "SardonyxError", "Fail", "InvalidArgument", "NoSuchFile", "NoModel", "EngineError", "RuntimeException", "InvalidProtobuf",
     "ModelLoaded", "InvalidGraph", "EPFail", "ModelLoadCanceled", "ModelRequiresCompilation", "NotFound", "DeviceReset",
@@ -180,7 +181,7 @@ _MODULES = {
 }  # fmt: skip
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 _SMALL = ("enums", "errors", "options", "session.inference_session")  # what a small program needs; they import no `logging`
-_SUBMODULES = ("backend", "benchmarking", "capi", "datasets", "generation", "minimal", "providers", "training")
+_SUBMODULES = ("backend", "benchmarking", "capi", "datasets", "generation", "minimal", "providers", "quantization", "training")
 
 
 def __getattr__(name: str) -> Any:

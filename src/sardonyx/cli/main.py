@@ -13,7 +13,20 @@ import sys
 from collections.abc import Sequence
 
 import sardonyx
-from sardonyx.cli import bench, cache, check, compile_model, convert, explain, generate, inspect_model, ops, run, simplify
+from sardonyx.cli import (
+    bench,
+    cache,
+    check,
+    compile_model,
+    convert,
+    explain,
+    generate,
+    inspect_model,
+    ops,
+    quantize,
+    run,
+    simplify,
+)
 from sardonyx.cli.usage import UsageError
 
 PIPE_CLOSED = 141
@@ -25,12 +38,12 @@ def make_parser() -> argparse.ArgumentParser:
     shared.add_argument("--debug", action="store_true", help="show where in the program an error came from")
     parser = argparse.ArgumentParser(
         prog="sardonyx",
-        description="Run, inspect, check, explain, simplify, compile and measure ONNX models.",
+        description="Run, inspect, check, explain, simplify, quantize, compile and measure ONNX models.",
         epilog="`sardonyx COMMAND --help` says more about one command.",
     )
     parser.add_argument("--version", action="version", version=f"sardonyx {sardonyx.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (run, inspect_model, check, explain, simplify, compile_model, convert, generate, bench, ops, cache):
+    for module in (run, inspect_model, check, explain, simplify, quantize, compile_model, convert, generate, bench, ops, cache):
         module.add_command(commands, shared)
     return parser
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from sardonyx.quantization.calibrate import (
     CalibraterBase,
     CalibrationDataReader,
+    CalibrationFeeds,
     CalibrationMethod,
     MinMaxCalibrater,
     TensorData,
@@ -20,6 +21,15 @@ from sardonyx.quantization.calibrate import (
     save_tensors_data,
 )
 from sardonyx.quantization.calibration_table import write_calibration_table
+from sardonyx.quantization.error_chart import write_chart
+from sardonyx.quantization.error_report import LayerError, layer_errors
+from sardonyx.quantization.matmul_nbits_quantizer import (
+    DefaultWeightOnlyQuantConfig,
+    HQQWeightOnlyQuantConfig,
+    KQuantWeightOnlyQuantConfig,
+    MatMulNBitsQuantizer,
+    RTNWeightOnlyQuantConfig,
+)
 from sardonyx.quantization.qdq_quantizer import QDQQuantizer
 from sardonyx.quantization.quantize import (
     DynamicQuantConfig,
@@ -35,18 +45,26 @@ from sardonyx.quantization.types import QuantFormat, QuantizationMode, QuantType
 __all__ = [
     "CalibraterBase",
     "CalibrationDataReader",
+    "CalibrationFeeds",
     "CalibrationMethod",
+    "DefaultWeightOnlyQuantConfig",
     "DynamicQuantConfig",
+    "HQQWeightOnlyQuantConfig",
+    "KQuantWeightOnlyQuantConfig",
+    "LayerError",
+    "MatMulNBitsQuantizer",
     "MinMaxCalibrater",
     "QDQQuantizer",
     "QuantFormat",
     "QuantType",
     "QuantizationMode",
+    "RTNWeightOnlyQuantConfig",
     "StaticQuantConfig",
     "TensorData",
     "TensorsData",
     "create_calibrator",
     "get_qdq_config",
+    "layer_errors",
     "load_tensors_data",
     "quant_pre_process",
     "quantize",
@@ -54,4 +72,5 @@ __all__ = [
     "quantize_static",
     "save_tensors_data",
     "write_calibration_table",
+    "write_chart",
 ]

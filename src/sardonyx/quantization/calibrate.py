@@ -42,6 +42,7 @@ __all__ = [
     "CalibraterBase",
     "CalibrationCacheEncoder",
     "CalibrationDataReader",
+    "CalibrationFeeds",
     "CalibrationMethod",
     "DistributionCalibrater",
     "EntropyCalibrater",
@@ -88,6 +89,31 @@ class CalibrationDataReader(metaclass=abc.ABCMeta):
     def set_range(self, start_index: int, end_index: int) -> None:
         """Give only the feeds of a range from now on."""
         raise NotImplementedError
+
+
+class CalibrationFeeds(CalibrationDataReader):
+    """A reader of feeds that are there already."""
+
+    def __init__(self, feeds: Iterable[Mapping[str, Any]]) -> None:
+        self.feeds = list(feeds)
+        self._range = (0, len(self.feeds))
+        self.rewind()
+
+    def get_next(self) -> Any:
+        """The next feed; None at the end."""
+        return next(self._left, None)
+
+    def rewind(self) -> None:
+        """Begin again."""
+        self._left = iter(self.feeds[slice(*self._range)])
+
+    def __len__(self) -> int:
+        return len(self.feeds)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        """Give only the feeds of a range from now on."""
+        self._range = (start_index, end_index)
+        self.rewind()
 
 
 class CalibraterBase:

@@ -20,6 +20,7 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.ir.graph import Graph, Node, walk
 from sardonyx.quantization.block_rewriting import BlockSettings, rewrite_gather, rewrite_matmul
 from sardonyx.quantization.blocks import BITS, check_block_size
+from sardonyx.quantization.extra_options import check_node_names
 from sardonyx.quantization.models import CONTRIB_OPERATORS, opset_version, read_model, remove_unused_initializers
 from sardonyx.quantization.onnx_model import ONNXModel
 from sardonyx.quantization.opset import raise_opset
@@ -181,6 +182,11 @@ class MatMulNBitsQuantizer:
         if self._model is None:
             self._model = ONNXModel.of_ir(self._ir)
         return self._model
+
+    def keep_only(self, names: Sequence[str]) -> None:
+        """Quantize the nodes of these names alone."""
+        check_node_names("nodes", names, [node.name for node in walk(self._ir.graph)])
+        self.nodes_to_exclude |= {node.name for node in walk(self._ir.graph)} - set(names)
 
     def process(self) -> None:
         """Quantize the model."""

@@ -68,8 +68,8 @@ class NativeModel:
         self._release()  # passes have read them
         self.main = self._compile(graph, graph.outputs)
         program = self.main.program
-        self._short = program if program.takes_arrays else None  # what the runs of a specialisation take
-        self._fast = program if program.takes_arrays and program.is_one_call else None
+        self._short = program if program.has_fast_path else None  # what the runs of a specialisation take
+        self._fast = program if program.has_fast_path and program.is_one_call else None
         self._release()  # what was packed lies in memory of its own now
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
         weakref.finalize(self, self._release).atexit = False

@@ -159,7 +159,16 @@ def form_groups(
             new_group(node, "template", shape, template)
             if template is not None and template.absorbs:
                 _absorb(group_of[node], groups, group_of)
+    # What only finishes results in Python comes last, so that all native steps are one call.
+    groups.sort(key=_finishes)
     return Grouping(groups, group_of, refusals, unsuited, expected)
+
+
+def _finishes(group: Group) -> bool:
+    """Whether the host computes something that neither native code nor another node reads, as labels and dictionaries."""
+    if group.kind != "host" or group.region:
+        return False
+    return not any(value.uses or is_native(value) for value in group.produced if value.name)
 
 
 def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> None:

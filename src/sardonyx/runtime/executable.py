@@ -5,6 +5,8 @@ A program all of whose steps are one native segment is run by a single call into
 that was checked in full. Anything else is left to the full path (`run` gives None), which hands checked arrays to `run_checked`.
 The addresses of arrays are read in native code, from the array objects.
 
+Where Python only finishes results (a table of labels, dictionaries of scores), the single call is followed by that (`finish`).
+
 Other programs come back to Python between segments (see `program.segments`): for sizes that kernels find out, for nodes that
 their definitions compute, for loops and for what other providers compute. `segments` runs them (see `segment_runner`), in a
 context of the same pool; so do the iterations of a loop whose body the program is (see `native_loop`).
@@ -34,8 +36,8 @@ class RunContext(RunMemory):
     """Memory of one run at a time, and what it was last set up for: a single call, segments, or a loop. Never two of these."""
 
     __slots__ = (
-        "binds", "block", "block_address", "block_view", "given", "known_symbols", "loop", "object_view", "objects", "outputs",
-        "shapes", "stages", "symbols", "table_address", "table_view",
+        "binds", "block", "block_address", "block_view", "given", "known_symbols", "loop", "object_view", "objects", "operands",
+        "outputs", "shapes", "stages", "symbols", "table_address", "table_view",
     )  # fmt: skip
 
     def __init__(self, core: NativeCore, entries: Array, values: int) -> None:
@@ -53,6 +55,7 @@ class RunContext(RunMemory):
         self.object_view = self.objects.data
         self.shapes: Shapes | None = None
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
+        self.operands: list[Any] | None = None  # what Python reads behind the call, as arrays that look into this memory
         # For runs segment by segment
         self.given: tuple[Any, ...] | None = None  # the shapes and sizes from around that the first stage follows from
         self.stages: list[Any] = []  # what it was set up for after each segment that bound sizes
@@ -73,13 +76,26 @@ class Segments(Protocol):
     def shrink(self) -> None: ...
 
 
+class Finish(Protocol):
+    """Makes results of what native code has written."""
+
+    def __call__(self, context: RunContext, written: list[Array]) -> list[Any]: ...
+
+
 class Executable:
     """A program with its code and constants, for any number of runs at once."""
 
     def __init__(
-        self, core: NativeCore, segments: Segments | None = None, *, is_one_call: bool = True, takes_arrays: bool = True
+        self,
+        core: NativeCore,
+        segments: Segments | None = None,
+        *,
+        is_one_call: bool = True,
+        takes_arrays: bool = True,
+        finish: Finish | None = None,
     ) -> None:
         self.core = core
+        self.finish = finish
         self.keeps: Any = None  # what must live as long as it, as the memory of its code
         self.source: Any = None  # what it was compiled from, for whoever saves it
         self.takes_arrays = takes_arrays  # native code reads all inputs and writes all outputs: plain arrays are all it needs
@@ -96,6 +112,8 @@ class Executable:
         outputs = {port.buffer: position for position, port in enumerate(image.outputs)}
         # Inputs, by name, and outputs, by position, that may be the same memory.
         self._in_place = {(inputs[read], outputs[written]) for read, written in image.shared.tolist()}
+        # Runs of plain arrays need nothing but this object: no segments, no dictionaries.
+        self.has_fast_path = takes_arrays or finish is not None
         self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
         self._free: list[RunContext] = []
 
@@ -144,6 +162,8 @@ class Executable:
         in C order and shares no memory with feeds or other targets. `shared` names those, by position, that are the memory of the
         feed of a name: they are written if the program appends to that feed in place.
         """
+        if self.finish is not None:
+            targets, shared = (), None  # those are for outputs that native code writes
         if shared:
             refused = [position for position, name in shared.items() if (name, position) not in self._in_place]
             targets = [None if position in refused else target for position, target in enumerate(targets)]
@@ -209,6 +229,8 @@ class Executable:
         core.pool.launch(context.block_address, context.alone, context.block_view, BLOCK_POOL)
         if core.image.faults:
             core.raise_fault(context)
+        if self.finish is not None:
+            results = self.finish(context, results)
         if len(free) < _MOST_CONTEXTS:
             free.append(context)
         return results
@@ -241,7 +263,7 @@ class Executable:
 
     def _fit(self, context: RunContext, shapes: Shapes) -> None:
         """Set a context up for other shapes."""
-        context.shapes = context.given = None  # if setting up fails, nothing may be taken for granted
+        context.shapes = context.given = context.operands = None  # if setting up fails, nothing may be taken for granted
         if context.loop is not None:
             context.loop.shapes = None
         self.core.fit(context, shapes)

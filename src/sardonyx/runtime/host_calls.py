@@ -30,6 +30,7 @@ class Call(Protocol):
     """Computes a node, from its inputs, what its bodies capture and the sizes of the symbols."""
 
     has_bodies: bool
+    is_plain: bool  # a function of arrays alone
 
     def __call__(
         self, inputs: Sequence[Any], captured: Sequence[Any], sizes: Mapping[str, int], control: RunControl
@@ -110,6 +111,7 @@ class HostCall:
         self.node = node
         self.bodies = bodies
         self.has_bodies = bool(bodies)
+        self.is_plain = not bodies and type(self) is HostCall
         self._step = host_step(node)
 
     def __call__(

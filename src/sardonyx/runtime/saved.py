@@ -303,7 +303,7 @@ class SavedModel(SavedProgram):
     def __init__(self, file: ProgramFile, program: Executable, open_full: Callable[[], Any]) -> None:
         super().__init__(file, open_full)
         self._program: Executable | None = program
-        self.run_fast = program.run if program.takes_arrays else _never_fast
+        self.run_fast = program.run if program.has_fast_path else _never_fast
 
     def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
         return self._program

@@ -45,7 +45,7 @@ class SavedSpecialisations(SavedProgram):
             results = self._full.run_fast(feeds)
         if results is None:
             program = self._program_for(feeds)
-            results = program.run(feeds) if program is not None and program.takes_arrays else None
+            results = program.run(feeds) if program is not None and program.has_fast_path else None
         return results
 
     def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
@@ -73,7 +73,7 @@ class SavedSpecialisations(SavedProgram):
             if len(self._absent) >= _MOST_ABSENT:
                 self._absent.clear()
             self._absent.add(specialisation)
-        elif program.takes_arrays:
+        elif program.has_fast_path:
             self._specialisations.put(specialisation, program)
         else:
             self._others[specialisation] = program

@@ -48,6 +48,7 @@ _UNKNOWN = 0  # stands for a size that a later step will tell; every entry compu
 _READ: Final = 0x100  # PyBUF_READ
 
 _UNCONTROLLED: Final = RunControl()
+_NO_SIZES: Final[Mapping[str, int]] = {}
 
 _memory_at = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_at.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
@@ -89,18 +90,78 @@ def executable_of(runner: SegmentRunner) -> Executable:
             known.update(rows[results[dim]][1] for dim in segment.sizes.dims if rows[results[dim]][0] == SYMBOL)
     is_native = is_native and len(known) == len(image.symbols)
     takes_arrays = is_native and _has_plain_ends(image, plan)
-    return Executable(runner.core, runner, is_one_call=is_one_call and is_native, takes_arrays=takes_arrays)
+    finish = None if is_native or len(known) != len(image.symbols) else ResultFinish.of(runner)
+    is_one_call = (is_one_call and is_native) or finish is not None
+    return Executable(runner.core, runner, is_one_call=is_one_call, takes_arrays=takes_arrays, finish=finish)
 
 
 def _has_plain_ends(image: ProgramImage, plan: SegmentPlan) -> bool:
     """Whether native code reads all inputs and writes all outputs, in arrays as callers have them."""
+    results = [(result.kind, result.number) for result in plan.results]
+    return _has_plain_inputs(image, plan) and results == [(VALUE, value) for value in plan.native_outputs]
+
+
+def _has_plain_inputs(image: ProgramImage, plan: SegmentPlan) -> bool:
+    """Whether native code reads all inputs in arrays as callers have them, and what it writes are such arrays."""
     return (
         ADDRESS_FIRST
         and plan.native_inputs == tuple(range(len(plan.inputs)))
         and all(given.default < 0 for given in plan.inputs)
-        and [(result.kind, result.number) for result in plan.results] == [(VALUE, value) for value in plan.native_outputs]
         and all(port.numpy_type.isbuiltin == 1 for port in image.outputs)
     )
+
+
+class ResultFinish:
+    """Calls behind the last native step that make results no native code reads: labels, dictionaries of scores.
+
+    What they read are arrays that look into the memory of a run; those of a context stay the same as long as its shapes do.
+    """
+
+    def __init__(self, runner: SegmentRunner, calls: Sequence[BoundCall]) -> None:
+        self._runner = runner
+        self._calls = calls
+        written = {value: position for position, value in enumerate(runner.plan.native_outputs)}
+        # Each result is one that native code has written, by position, or one of a call, by value.
+        self._results = [(written.get(result.number, -1), result.number) for result in runner.plan.results]
+
+    @classmethod
+    def of(cls, runner: SegmentRunner) -> ResultFinish | None:
+        """What finishes the results of a program, if it is of that form."""
+        plan, image = runner.plan, runner.core.image
+        steps, *calls = plan.segments or (None,)
+        if not isinstance(steps, StepSegment) or not calls or not _has_plain_inputs(image, plan):
+            return None
+        made = set(plan.native_outputs)
+        for call in calls:
+            if not isinstance(call, CallSegment) or call.captured or not runner.calls[call.call].is_plain:
+                return None
+        bound = [segment for segment in runner.bound.segments if isinstance(segment, BoundCall)]
+        for segment in bound:
+            if any(operand.kind == VALUE for operand in segment.inputs):
+                return None
+            for value, _, axes in segment.outputs:
+                if value >= 0 and axes is not None:  # native code could read it
+                    return None
+                made.add(value)
+        if any(result.kind != VALUE or result.number not in made for result in plan.results):
+            return None
+        return cls(runner, bound)
+
+    def __call__(self, context: RunContext, written: list[Array]) -> list[Any]:
+        """The results of a program, from the arrays that native code has written."""
+        runner = self._runner
+        operands = context.operands
+        if operands is None:
+            lent: list[Array] = []
+            operands = [[runner.operand(context, each, (), lent) for each in call.inputs] for call in self._calls]
+            context.operands = operands
+        found: dict[int, Any] = {}
+        with np.errstate(all="ignore"):
+            for call, inputs in zip(self._calls, operands):
+                results = runner.calls[call.call](inputs, (), _NO_SIZES, _UNCONTROLLED)
+                for (value, _, _), result in zip(call.outputs, results):
+                    found[value] = _detached(result, inputs)
+        return [written[position] if position >= 0 else found[value] for position, value in self._results]
 
 
 class SegmentRunner:
@@ -127,7 +188,7 @@ class SegmentRunner:
         self._given = bound
 
     @cached_property
-    def _bound(self) -> BoundSegments:
+    def bound(self) -> BoundSegments:
         """What follows from the plan; programs that are native as a whole rarely need it."""
         return self._given or BoundSegments(self.core.image, self.plan)
 
@@ -148,7 +209,7 @@ class SegmentRunner:
         """The outputs of a program without calls, for contiguous arrays in the order of the image's inputs."""
         self._begin(context, arrays, {})
         outputs = self._run_segments(context, arrays, [], _UNCONTROLLED, {})
-        return [outputs[output.value] for output in self._bound.outputs]
+        return [outputs[output.value] for output in self.bound.outputs]
 
     def shrink(self) -> None:
         """Give the memory that calls keep for later runs back."""
@@ -159,7 +220,7 @@ class SegmentRunner:
         self, context: RunContext, arrays: Sequence[Array], frame: list[Any], control: RunControl, sizes: Mapping[str, int]
     ) -> dict[int, Array]:
         """The outputs that native code writes, by value."""
-        bound = self._bound
+        bound = self.bound
         bases, table = context.bases.data, context.table_view
         for given, array in zip(bound.inputs, arrays):
             bases[given.buffer] = address_of(array)
@@ -217,10 +278,10 @@ class SegmentRunner:
             if size >= 0:
                 context.known_symbols |= 1 << number
                 context.symbols[number] = size
-        for port, array in zip(self._bound.inputs, arrays):
+        for port, array in zip(self.bound.inputs, arrays):
             _bind(context, port.axes, array.shape)
         self._set_up(context, 0)
-        for port, array in zip(self._bound.inputs, arrays):
+        for port, array in zip(self.bound.inputs, arrays):
             self._check(context, port.axes, array.shape)
         context.given = given
 
@@ -233,14 +294,14 @@ class SegmentRunner:
         if stage and stage < len(stages) and stages[stage].known == known and stages[stage].symbols == symbols:
             return
         del stages[stage:]
-        core, needs = self.core, self._bound.dim_needs
+        core, needs = self.core, self.bound.dim_needs
         core.evaluate(context, tuple(symbols), lambda one, other: bool((needs[one] | needs[other]) & ~known))
         before = 0
         if stage:
             before, context.late_used = stages[-1].known, stages[-1].late_used
         else:
             core.place(context)
-        ready = tuple([number for number, needs in self._bound.late_buffers if not needs & ~known and needs & ~before])
+        ready = tuple([number for number, needs in self.bound.late_buffers if not needs & ~known and needs & ~before])
         if ready:
             core.place_late(context, ready)
         core.fill_addresses(context)
@@ -260,7 +321,7 @@ class SegmentRunner:
     def _allocate_outputs(self, context: RunContext, bases: memoryview, outputs: dict[int, Array]) -> None:
         """Make arrays for the outputs whose sizes are known by now."""
         sizes = context.sizes
-        for output in self._bound.outputs:
+        for output in self.bound.outputs:
             if not output.needs & ~context.known_symbols and output.value not in outputs:
                 array = new_array([sizes[dim] for dim in output.dims], output.dtype)
                 outputs[output.value] = array
@@ -292,8 +353,8 @@ class SegmentRunner:
     ) -> list[tuple[Axes, Sequence[int]]]:
         """Compute something in Python; the shapes of its results that native code may read."""
         lent: list[Array] = []  # memory of this run that Python sees only while the call runs
-        inputs = [self._operand(context, operand, frame, lent) for operand in segment.inputs]
-        captured = [self._operand(context, operand, frame, lent) for operand in segment.captured]
+        inputs = [self.operand(context, operand, frame, lent) for operand in segment.inputs]
+        captured = [self.operand(context, operand, frame, lent) for operand in segment.captured]
         call = self.calls[segment.call]
         results = call(inputs, captured, self._known(context, sizes) if call.has_bodies else sizes, control)
         shapes: list[tuple[Axes, Sequence[int]]] = []
@@ -310,7 +371,7 @@ class SegmentRunner:
             frame[value] = None
         return shapes
 
-    def _operand(self, context: RunContext, operand: SegmentOperand, frame: list[Any], lent: list[Array]) -> Any:
+    def operand(self, context: RunContext, operand: SegmentOperand, frame: Sequence[Any], lent: list[Array]) -> Any:
         """What a call reads."""
         kind = operand.kind
         if kind == VALUE:
@@ -355,11 +416,13 @@ class SegmentRunner:
         return made
 
 
-def _detached(result: Any, lent: Sequence[Array]) -> Any:
+def _detached(result: Any, lent: Sequence[Any]) -> Any:
     """A host step's result without views of memory that will be used for something else; sequences are looked through."""
     if isinstance(result, np.ndarray):
+        if result.dtype == object:  # texts are no memory of a run
+            return result
         return result.copy() if any(np.may_share_memory(result, array) for array in lent) else result
-    if isinstance(result, list):
+    if isinstance(result, list) and not (result and type(result[0]) is dict):  # dictionaries hold numbers
         return [_detached(item, lent) for item in result]
     return result
 

@@ -24,6 +24,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "sampling.sample.SampleKernel": "sampling.sample.emit_sample_kernel",
     "rows.topk.TopKKernel": "rows.topk.emit_topk_kernel",
     "rows.sort.SortKernel": "rows.sort.emit_sort_kernel",
+    "ml.coupling.CouplingKernel": "ml.coupling.emit_coupling",
     "ml.trees.TreeKernel": "ml.trees.emit_trees",
     "sampling.suppress.SuppressKernel": "sampling.suppress.emit_suppress_kernel",
     "sampling.suppress.ListKernel": "sampling.suppress.emit_list_kernel",

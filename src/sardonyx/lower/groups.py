@@ -160,15 +160,20 @@ def form_groups(
             if template is not None and template.absorbs:
                 _absorb(group_of[node], groups, group_of)
     # What only finishes results in Python comes last, so that all native steps are one call.
-    groups.sort(key=_finishes)
+    finishing: set[Node] = set()
+    for group in reversed(groups):
+        if _finishes(group, finishing):
+            finishing.update(group.nodes)
+    groups.sort(key=lambda group: group.nodes[0] in finishing)
     return Grouping(groups, group_of, refusals, unsuited, expected)
 
 
-def _finishes(group: Group) -> bool:
-    """Whether the host computes something that neither native code nor another node reads, as labels and dictionaries."""
+def _finishes(group: Group, finishing: Collection[Node]) -> bool:
+    """Whether the host computes something that no native code reads, and no node but such, as labels and dictionaries."""
     if group.kind != "host" or group.region:
         return False
-    return not any(value.uses or is_native(value) for value in group.produced if value.name)
+    named = [value for value in group.produced if value.name]
+    return not any(is_native(value) or any(node not in finishing for node, _ in value.uses) for value in named)
 
 
 def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> None:

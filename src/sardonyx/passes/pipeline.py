@@ -24,10 +24,13 @@ from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_channels_last import AssignChannelsLast
 from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
+from sardonyx.passes.expand_features import ExpandFeatures
 from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
 from sardonyx.passes.expand_layers import ExpandLayers
 from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
+from sardonyx.passes.expand_linear_models import ExpandLinearModels, ExpandSupportVectors
 from sardonyx.passes.expand_quantized import ExpandQuantized
+from sardonyx.passes.expand_short_argmax import ExpandShortArgMax
 from sardonyx.passes.expand_updates import ExpandUpdates
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
@@ -125,7 +128,11 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),
 )
 CLASSICAL: Final[tuple[Optimization, ...]] = (
+    ExpandFeatures(),
+    ExpandLinearModels(),
+    ExpandSupportVectors(),
     FormTreeScores(),
+    ExpandShortArgMax(),  # which those above leave
     RemoveUnused(),  # scores or labels that nobody asks for
 )
 _LAYOUT: Final[tuple[Optimization, ...]] = (

@@ -123,6 +123,18 @@ class ResultFinish:
         written = {value: position for position, value in enumerate(runner.plan.native_outputs)}
         # Each result is one that native code has written, by position, or one of a call, by value.
         self._results = [(written.get(result.number, -1), result.number) for result in runner.plan.results]
+        outputs = {port.buffer: position for position, port in enumerate(runner.core.image.outputs)}
+        self._reads_results: list[
+            list[tuple[int, int, int, BoundView | None]]
+        ] = []  # which operands of each call are new in each run
+        for call in calls:
+            rows: list[tuple[int, int, int, BoundView | None]] = []
+            for number, each in enumerate(call.inputs):
+                if each.kind == VALUE:
+                    rows.append((number, each.number, written.get(each.number, -1), None))
+                elif each.view is not None and each.view.buffer in outputs:
+                    rows.append((number, -1, outputs[each.view.buffer], each.view))
+            self._reads_results.append(rows)
 
     @classmethod
     def of(cls, runner: SegmentRunner) -> ResultFinish | None:
@@ -137,7 +149,7 @@ class ResultFinish:
                 return None
         bound = [segment for segment in runner.bound.segments if isinstance(segment, BoundCall)]
         for segment in bound:
-            if any(operand.kind == VALUE for operand in segment.inputs):
+            if any(operand.kind == VALUE and operand.number not in made for operand in segment.inputs):
                 return None
             for value, _, axes in segment.outputs:
                 if value >= 0 and axes is not None:  # native code could read it
@@ -153,11 +165,17 @@ class ResultFinish:
         operands = context.operands
         if operands is None:
             lent: list[Array] = []
-            operands = [[runner.operand(context, each, (), lent) for each in call.inputs] for call in self._calls]
-            context.operands = operands
+            operands = context.operands = []
+            for call, new in zip(self._calls, self._reads_results):
+                later = {number for number, _, _, _ in new}
+                given = enumerate(call.inputs)
+                operands.append([None if number in later else runner.operand(context, each, (), lent) for number, each in given])
         found: dict[int, Any] = {}
         with np.errstate(all="ignore"):
-            for call, inputs in zip(self._calls, operands):
+            for call, inputs, results_read in zip(self._calls, operands, self._reads_results):
+                for number, value, position, view in results_read:
+                    array = written[position] if position >= 0 else found[value]
+                    inputs[number] = array if view is None else runner.part(context, view, array)
                 results = runner.calls[call.call](inputs, (), _NO_SIZES, _UNCONTROLLED)
                 for (value, _, _), result in zip(call.outputs, results):
                     found[value] = _detached(result, inputs)
@@ -397,6 +415,15 @@ class SegmentRunner:
             if size < 0:
                 raise SizeConflict(f"{segment.axes.label!r}: {self._name(dim)} is {size}")
         return found
+
+    def part(self, context: RunMemory, view: BoundView, whole: Array) -> Array:
+        """What a view shows of an array, which is all of its buffer."""
+        sizes, width = context.sizes, view.dtype.itemsize
+        shape, strides = tuple([sizes[dim] for dim in view.shape]), tuple([sizes[dim] * width for dim in view.strides])
+        if shape == whole.shape and strides == whole.strides and not sizes[view.offset]:
+            return whole
+        offset = sizes[view.offset] * width if 0 not in shape else 0
+        return np.ndarray(shape, view.dtype, whole, offset, strides)
 
     def _array(self, context: RunMemory, view: BoundView) -> Array:
         """What lies in a view, as an array that shares its memory."""

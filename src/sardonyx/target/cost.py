@@ -188,3 +188,8 @@ def listed(boxes: Dim) -> Dim:
 def trees(rows: Dim, columns: int, depths: int, bits: Dim) -> Dim:
     """A forest: the keys of each row, steps down large trees, and comparisons with the nodes of small ones."""
     return rows * (columns * 1000 + depths * 1000 + bits * 40) // 1000
+
+
+def coupling(rows: Dim, classes: int) -> Dim:
+    """Probabilities of classes from pairs: some iterations, each with the square of the classes."""
+    return rows * (classes * classes * 4)

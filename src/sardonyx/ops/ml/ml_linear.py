@@ -169,11 +169,12 @@ def _svm_regressor(
 op("SVMRegressor", domain=DOMAIN, eval=_svm_regressor, infer=lambda ctx: (row_count(ctx), 1))
 
 
-def _pairs(classes: int) -> list[tuple[int, int]]:
+def class_pairs(classes: int) -> list[tuple[int, int]]:
+    """Every class against each behind it."""
     return [(first, second) for first in range(classes) for second in range(first + 1, classes)]
 
 
-def _pair_weights(coefficients: Floats, vectors_per_class: Sequence[int]) -> Array:
+def pair_weights(coefficients: Floats, vectors_per_class: Sequence[int]) -> Array:
     """The weight of each support vector in the decision between each pair of classes: [pairs, vectors].
 
     libsvm stores, for a vector of class c, its weights against the other classes in order: row j of `coefficients` is against
@@ -186,7 +187,7 @@ def _pair_weights(coefficients: Floats, vectors_per_class: Sequence[int]) -> Arr
     stops = np.cumsum(vectors_per_class)
     starts = stops - np.asarray(vectors_per_class)
     result = np.zeros((classes * (classes - 1) // 2, vectors))
-    for pair, (first, second) in enumerate(_pairs(classes)):
+    for pair, (first, second) in enumerate(class_pairs(classes)):
         one, other = slice(starts[first], stops[first]), slice(starts[second], stops[second])
         result[pair, one] = rows[second - 1, one]
         result[pair, other] = rows[first, other]
@@ -198,13 +199,16 @@ def _coupled(scores: Array, prob_a: Floats, prob_b: Floats, classes: int) -> Arr
 
     All rows iterate together; a row stops when its error is below libsvm's bound, so that results agree with it.
     """
-    pairs = _pairs(classes)
-    count = len(pairs)
+    count = len(class_pairs(classes))
     if len(prob_a) < count or len(prob_b) < count:
         raise ValueError(f"prob_a has {len(prob_a)} and prob_b {len(prob_b)} entries; expected {count}, one for each pair")
     slope, shift = (np.asarray(values[:count], np.float32) for values in (prob_a, prob_b))
-    likely = np.clip(1 - logistic(scores * slope + shift), np.float32(1e-7), np.float32(1 - 1e-7))
-    rows = len(scores)
+    return coupled(np.clip(1 - logistic(scores * slope + shift), np.float32(1e-7), np.float32(1 - 1e-7)), classes)
+
+
+def coupled(likely: Array, classes: int) -> Array:
+    """Probabilities of the classes, from those of the first class of each pair: [rows, pairs]."""
+    pairs, rows = class_pairs(classes), len(likely)
     r = np.zeros((rows, classes, classes), np.float32)
     for pair, (first, second) in enumerate(pairs):
         r[:, first, second] = likely[:, pair]
@@ -266,11 +270,11 @@ def _svm_classifier(
         return labels[best], transform(scores, name)
     if len(vectors_per_class) != classes:
         raise ValueError(f"vectors_per_class has {len(vectors_per_class)} entries but there are {classes} labels")
-    pairs = _pairs(classes)
+    pairs = class_pairs(classes)
     if len(rho or ()) < len(pairs):
         raise ValueError(f"rho has {len(rho or ())} entries; expected {len(pairs)}, one for each pair of classes")
     if "weights" not in ctx.state:
-        ctx.state["weights"] = _pair_weights(weights, vectors_per_class)
+        ctx.state["weights"] = pair_weights(weights, vectors_per_class)
     vectors = _matrix(ctx, support_vectors, sum(vectors_per_class), "support_vectors")
     kernel = _kernel(x, vectors, kernel_type, kernel_params)
     exact = kernel.astype(np.float64) @ ctx.state["weights"].T + np.asarray(rho, np.float32)[: len(pairs)]
@@ -297,3 +301,23 @@ def _infer_svm_classifier(ctx: InferContext) -> InferResult:
 
 
 op("SVMClassifier", domain=DOMAIN, eval=_svm_classifier, infer=_infer_svm_classifier)
+
+
+def _coupled_probabilities(likely: Array, *, classes: int) -> Array:
+    """What passes make of the end of an SVMClassifier."""
+    pairs = classes * (classes - 1) // 2
+    if likely.ndim != 2 or likely.shape[1] != pairs:
+        raise ValueError(f"the input has shape {likely.shape}; expected {pairs} pairs of {classes} classes for each row")
+    with np.errstate(all="ignore"):
+        return coupled(likely, classes)
+
+
+def _infer_coupled(ctx: InferContext) -> InferResult:
+    shape, classes = ctx.shape(0, rank=2), ctx.attr("classes")
+    if shape is None:
+        return None
+    ctx.expect_equal(shape[1], classes * (classes - 1) // 2)
+    return (shape[0], classes)
+
+
+op("CoupledProbabilities", domain="sardonyx", eval=_coupled_probabilities, infer=_infer_coupled)

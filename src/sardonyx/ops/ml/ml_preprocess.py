@@ -78,7 +78,7 @@ def _label_encoder_1(
     return _pick(ctx.state["positions"].find(x), np.arange(len(classes), dtype=np.int64), default_int64)
 
 
-def _attribute_array(
+def attribute_array(
     floats: Sequence[float] | None, integers: Sequence[int] | None, strings: Sequence[str] | None, tensor: Array | None, what: str
 ) -> Array:
     """The keys or values of a LabelEncoder, whichever attribute holds them."""
@@ -111,8 +111,8 @@ def _label_encoder(
     ctx: EvalContext,
 ) -> Array:
     if "table" not in ctx.state:
-        keys = _attribute_array(keys_floats, keys_int64s, keys_strings, keys_tensor, "keys")
-        values = _attribute_array(values_floats, values_int64s, values_strings, values_tensor, "values")
+        keys = attribute_array(keys_floats, keys_int64s, keys_strings, keys_tensor, "keys")
+        values = attribute_array(values_floats, values_int64s, values_strings, values_tensor, "values")
         if len(keys) != len(values):
             raise ValueError(f"there are {len(keys)} keys and {len(values)} values: they must agree")
         if keys.dtype != x.dtype:
@@ -207,6 +207,7 @@ def _infer_array_feature_extractor(ctx: InferContext) -> InferResult:
     count: Dim = 1
     for dim in indices:
         count = count * dim
+    ctx.expect_filled(count)
     return (1, count) if len(shape) == 1 else (*shape[:-1], count)
 
 

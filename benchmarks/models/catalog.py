@@ -38,7 +38,7 @@ class Case:
 
     name: str
     title: str
-    group: str  # "convolution", "transformer", "recurrent", "small": how tables and charts are ordered
+    group: str  # "convolution", "transformer", "recurrent", "small", "trees", "classical": how tables and charts are ordered
     prepare: Callable[[Path], tuple[Path, Feeds]] = field(compare=False)
 
 
@@ -163,6 +163,30 @@ def _packaged(
     return Case(name, title, group, prepare)
 
 
+def _classical(make: str, title: str, group: str, *counts: int) -> list[Case]:
+    """A model of classical machine learning, for so many rows at a time."""
+
+    def case(count: int) -> Case:
+        def prepare(folder: Path) -> tuple[Path, Feeds]:
+            from benchmarks.models import classical
+
+            model = folder / make / "model.onnx"
+            stamp = model.parent / "source"
+            if not (model.exists() and stamp.exists() and stamp.read_text() == _sources_hash()):
+                lacking = classical.missing()
+                if lacking:
+                    raise Unavailable(f"{', '.join(lacking)} not installed; `make bench` installs all")
+                model.parent.mkdir(parents=True, exist_ok=True)
+                model.write_bytes(classical.make(make))
+                stamp.write_text(_sources_hash())
+            return model, {"X": classical.rows(count)}
+
+        plural = "row" if count == 1 else "rows"
+        return Case(f"{make}_{count}", f"{title}, {count:,} {plural}", group, prepare)
+
+    return [case(count) for count in counts]
+
+
 def _floats(**shapes: tuple[int, ...]) -> Callable[[np.random.Generator], Mapping[str, Any]]:
     return lambda rng: {name: rng.random(shape, np.float32) for name, shape in shapes.items()}
 
@@ -231,6 +255,13 @@ CASES: Final[dict[str, Case]] = {
         _exported("gru", "GRU 2x256, 64 steps", "recurrent", _small("gru")),
         _exported("mlp", "MLP 64-128-128-10", "small", _small("mlp")),
         _exported("chain", "100 elementwise nodes", "small", _small("chain")),
+        *_classical("lightgbm", "LightGBM, 500 trees", "trees", 1, 100, 10_000),
+        *_classical("xgboost", "XGBoost, 300 trees", "trees", 1, 100, 10_000),
+        *_classical("forest", "random forest, 200 trees", "trees", 1, 100, 10_000),
+        *_classical("logistic", "scaler and logistic regression", "classical", 1, 1000),
+        *_classical("support_vectors", "SVC with probabilities", "classical", 1, 1000),
+        *_classical("neighbours", "5 nearest neighbours", "classical", 1, 1000),
+        *_classical("gaussian_process", "Gaussian process", "classical", 1, 1000),
     )
 }  # fmt: skip
 

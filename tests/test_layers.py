@@ -123,6 +123,7 @@ ABOUT_OPTIONAL = {
         "sardonyx/training/ortmodule/",
         "sardonyx/training/structure.py",
         "sardonyx/training/transition.py",
+        "sardonyx/training/utils/",
     ),
 }
 FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  # may go through the public names

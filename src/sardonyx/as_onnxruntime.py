@@ -89,18 +89,31 @@ _ALIASES: Final = {
     "onnxruntime.transformers": "sardonyx.transformers",
     "onnxruntime.transformers.io_binding_helper": "sardonyx.transformers.io_binding_helper",
 }
+_TRAINING: Final = (  # modules that stand below sardonyx.training by the same names
+    "ortmodule",
+    "ortmodule._custom_gradient_registry",
+    "ortmodule._fallback",
+    "ortmodule._graph_execution_manager_factory",
+    "ortmodule._onnx_models",
+    "ortmodule._utils",
+    "ortmodule.options",
+    "ortmodule.torch_cpp_extensions",
+    "utils",
+)
+_ALIASES.update({f"onnxruntime.training.{name}": f"sardonyx.training.{name}" for name in _TRAINING})
 _PACKAGES: Final = (
     _NAME, "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.quantization",
     "onnxruntime.quantization.execution_providers", "onnxruntime.quantization.execution_providers.qnn",
     "onnxruntime.quantization.fusions", "onnxruntime.tools", "onnxruntime.transformers",
     "onnxruntime.training", "onnxruntime.training.api", "onnxruntime.training.onnxblock",
+    "onnxruntime.training.ortmodule",
 )  # fmt: skip
 _SHADOWED: Final = {"onnxruntime.quantization": "quantize"}  # package -> the function in it that hides the module of its name
 _BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"
 _MISSING: Final = {  # package, of which all or some modules are missing -> what to do instead
     "onnxruntime.quantization": "use it with onnxruntime itself, and run the quantized model with Sardonyx",
     "onnxruntime.tools": "use them with onnxruntime itself",
-    "onnxruntime.training": "what there is stands in docs/training-api.md",
+    "onnxruntime.training": "what there is stands in docs/training.md and docs/training-api.md",
     "onnxruntime.transformers": "optimize the model with onnxruntime itself, and run the result with Sardonyx",
 }
 

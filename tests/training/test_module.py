@@ -7,6 +7,7 @@ import gc
 import io
 import logging
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -443,3 +444,44 @@ def test_data_parallel_is_refused() -> None:
         TrainingModule(nn.DataParallel(Net()))
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
         TrainingModule("module")
+
+
+def test_exported_graphs_are_kept_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTMODULE_CACHE_DIR", str(tmp_path))
+    module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6))
+    x = torch.randn(5, 4)
+    first, second = TrainingModule(copy.deepcopy(module)), TrainingModule(copy.deepcopy(module))
+    for ours in (first, second):
+        ours(x).sum().backward()
+        assert_same_gradients(ours, first)
+    assert counters(first).exports == 1
+    assert counters(second).exports == 0
+    torch.testing.assert_close(first.get_buffer("1.running_mean"), second.get_buffer("1.running_mean"))
+    assert len(list(tmp_path.iterdir())) == 1
+    second.eval()(x)
+    assert counters(second, training=False).exports == 1
+
+
+def test_a_row_for_padding_gets_no_gradient() -> None:
+    ours, theirs = pair(nn.Embedding(5, 3, padding_idx=1))
+    tokens = torch.tensor([[1, 2, 1], [4, 1, 2]])
+    for module in (ours, theirs):
+        module(tokens).square().sum().backward()
+    assert_same_gradients(ours, theirs)
+
+
+@pytest.mark.parametrize("keepdim", [True, False])
+def test_the_largest_along_an_axis_alone_gets_the_gradient(keepdim: bool) -> None:
+    class Extremes(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return *torch.max(x, 1, keepdim=keepdim), *torch.min(x, dim=0, keepdim=keepdim), x.max(), torch.max(x, x * 2)
+
+    x = torch.tensor([[3.0, 1.0, 3.0], [0.0, 0.5, 0.25]], requires_grad=True)
+    results = []
+    for module in pair(Extremes()):
+        x.grad = None
+        outputs = module(x)
+        (outputs[0].sum() + 2 * outputs[2].sum() + 3 * outputs[4] + outputs[5].sum()).backward()
+        results.append([*outputs, x.grad])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)

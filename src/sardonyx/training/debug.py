@@ -3,8 +3,9 @@
     TrainingModule(model, DebugOptions(log_level=LogLevel.INFO, save_onnx=True, onnx_prefix="bert"))
 
     bert_torch_exported_training.onnx    as the front end made it
-    bert_post_processed_training.onnx    with its inputs by source, as it is differentiated
+    bert_optimized_pre_grad_training.onnx    as it is differentiated
     bert_optimized_training.onnx         forward and backward in one graph, after all passes
+    bert_execution_model_training.onnx   the same: what is compiled
 
 ORTMODULE_LOG_LEVEL and ORTMODULE_SAVE_ONNX_PATH in the environment come before what the program says, as in ONNX Runtime.
 """

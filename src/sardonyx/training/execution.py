@@ -8,11 +8,14 @@ neither start again.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from sardonyx.compile_options import CompileOptions
 from sardonyx.errors import SardonyxError
+from sardonyx.ir.graph import Model
 from sardonyx.ir.types import TensorType
 from sardonyx.training.autograd import run_inference, run_step
 from sardonyx.training.debug import DebugOptions
@@ -23,6 +26,7 @@ from sardonyx.training.fallback import (
     ORTModuleONNXModelException,
     ORTModuleTorchModelException,
 )
+from sardonyx.training.model_view import ModelView
 from sardonyx.training.settings import RuntimeOptions
 from sardonyx.training.step_program import GradientRequest, InferenceProgram, TrainingOptions, TrainingProgram
 from sardonyx.training.transition import GraphTransitionManager, PostExportProcessedModelInfo
@@ -54,8 +58,11 @@ class ExecutionManager:
             logger=logger,
             opset=settings.onnx_opset_version,
             skip_checks=settings.skips_checks,
+            cache_dir=settings.ortmodule_cache_dir,
         )
         self._execution_agent: TrainingProgram | InferenceProgram | None = None  # of the last call
+        self._onnx_models = CompiledGraphs()
+        self._export_mode = torch.onnx.TrainingMode.TRAINING if is_training else torch.onnx.TrainingMode.EVAL
         self._device = device_of(module)
 
     def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -89,20 +96,43 @@ class ExecutionManager:
         model = info.post_export_processed_model
         self._device = device_of(self._module)
         self._graph_transition_manager.counters.compilations += 1
+        options = TrainingOptions(
+            compile=CompileOptions(
+                intra_op_num_threads=torch.get_num_threads(), deterministic=torch.are_deterministic_algorithms_enabled()
+            )
+        )
         try:
             if not info.needs_gradients:
-                return InferenceProgram(model, TrainingOptions())
+                self._save_optimized(model)
+                return InferenceProgram(model, options)
             floats = tuple(
                 value.name
                 for value in model.graph.outputs[: info.output_count]
                 if not isinstance(value.type, TensorType) or value.type.dtype.is_float
             )
             request = GradientRequest(outputs=floats, inputs=info.onnx_graph_input_names_require_grad)
-            program = TrainingProgram(model, request, TrainingOptions())
-            self._debug_options.save_stage(program.joint, "optimized", is_training=True)
+            program = TrainingProgram(model, request, options)
+            self._save_optimized(program.joint)
         except SardonyxError as error:
             raise ORTModuleONNXModelException(f"the module's graph could not be compiled for training: {error}") from error
         return program
+
+    def _save_optimized(self, model: Model) -> None:
+        self._onnx_models.optimized_model = ModelView(model)
+        for stage in ("optimized", "execution_model"):
+            self._debug_options.save_stage(model, stage, is_training=self._is_training)
+
+    @property
+    def _graph_builder(self) -> Any:
+        """What the last call ran; ONNX Runtime's programs compare it to see whether gradients were built anew."""
+        return self._execution_agent
+
+
+@dataclass(slots=True)
+class CompiledGraphs:
+    """The graph that the last compilation was of: forward and backward in one, if there are gradients."""
+
+    optimized_model: ModelView | None = None
 
 
 class ExecutionManagers:

@@ -14,6 +14,7 @@ more axis of size 0, which takes no memory.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -86,7 +87,10 @@ def price(value: Value, sizes: Mapping[str, int]) -> int:
         return _ENDLESS
     count = product(list(value.type.shape))
     names = symbols_of(count) if not isinstance(count, int) else ()
-    number = evaluate(count, {name: sizes.get(name, _USUAL_SIZE) for name in names})
+    try:
+        number = evaluate(count, {name: sizes.get(name, _USUAL_SIZE) for name in names})
+    except ValueError:  # usual sizes may contradict the model's own, as a number of positions
+        number = math.prod(dim if isinstance(dim, int) else _USUAL_SIZE for dim in value.type.shape)
     return max(number * max(value.type.dtype.bits // 8, 1), 1)
 
 

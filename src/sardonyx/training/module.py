@@ -22,12 +22,14 @@ import torch
 from sardonyx.training.debug import DebugOptions, training_logger
 from sardonyx.training.execution import CompiledModule, PlainModule
 from sardonyx.training.fallback import (
+    DEFAULT_POLICY,
     FallbackManager,
     ORTModuleFallbackException,
     ORTModuleTorchModelException,
     policy_of_environment,
     retry_of_environment,
 )
+from sardonyx.training.settings import constant_set_by_program
 
 _Wrapper = TypeVar("_Wrapper", bound="TrainingModule")
 _SHARED: Final = ("_modules", "_parameters", "_buffers", "_non_persistent_buffers_set")  # the wrapped module's own
@@ -53,7 +55,12 @@ class TrainingModule(torch.nn.Module):
         own = self.__dict__
         own["_debug_options"] = debug_options
         own["_logger"] = logger = training_logger(debug_options.logging.log_level)
-        own["_fallback_manager"] = fallback = FallbackManager(module, policy_of_environment(), retry_of_environment(), logger)
+        own["_fallback_manager"] = fallback = FallbackManager(
+            module,
+            policy_of_environment(constant_set_by_program("ORTMODULE_FALLBACK_POLICY", DEFAULT_POLICY)),
+            retry_of_environment(constant_set_by_program("ORTMODULE_FALLBACK_RETRY", False)),
+            logger,
+        )
         own["training"] = module.training
         for name in _SHARED:
             own[name] = module.__dict__[name]

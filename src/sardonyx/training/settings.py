@@ -2,6 +2,7 @@
 
     ORTMODULE_ONNX_OPSET_VERSION    the opset of exported graphs (17)
     ORTMODULE_SKIPCHECK_POLICY      what is not looked at before each call, once there is a graph (nothing)
+    ORTMODULE_CACHE_DIR             a folder in which exported graphs are kept for programs that start again (none)
     ORTMODULE_FALLBACK_POLICY, ORTMODULE_FALLBACK_RETRY      see fallback.py
     ORTMODULE_LOG_LEVEL, ORTMODULE_SAVE_ONNX_PATH            see debug.py
 
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 import enum
 import os
+import sys
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 DEFAULT_OPSET: Final = 17
-OPSETS: Final = range(13, 21)  # that the exporter and the gradient rules know
+OPSETS: Final = range(12, 21)  # that the exporter and the gradient rules know
 OPSET_VARIABLE: Final = "ORTMODULE_ONNX_OPSET_VERSION"
 SKIP_VARIABLE: Final = "ORTMODULE_SKIPCHECK_POLICY"
 
@@ -39,12 +41,13 @@ class SkipCheck(enum.IntFlag):
         return SkipCheck.SKIP_CHECK_DISABLED in self
 
 
-@dataclass(slots=True)
+@dataclass
 class RuntimeOptions:
     """The settings of one manager."""
 
     onnx_opset_version: int = DEFAULT_OPSET
     skip_check: SkipCheck = SkipCheck.SKIP_CHECK_DISABLED
+    ortmodule_cache_dir: str = ""
 
     @property
     def skips_checks(self) -> bool:
@@ -54,11 +57,20 @@ class RuntimeOptions:
     @staticmethod
     def from_environment() -> RuntimeOptions:
         """The settings, with what the environment says."""
-        return RuntimeOptions(_opset(), _skipped())
+        return RuntimeOptions(_opset(), _skipped(), os.environ.get("ORTMODULE_CACHE_DIR", ""))
+
+
+def constant_set_by_program(name: str, default: Any) -> Any:
+    """A constant of `onnxruntime.training.ortmodule`, which programs set there before they wrap a module."""
+    for module in ("onnxruntime.training.ortmodule", "sardonyx.training.ortmodule"):
+        loaded = sys.modules.get(module)
+        if loaded is not None and name in vars(loaded):
+            return vars(loaded)[name]
+    return default
 
 
 def _opset() -> int:
-    text = os.environ.get(OPSET_VARIABLE, str(DEFAULT_OPSET))
+    text = os.environ.get(OPSET_VARIABLE, str(constant_set_by_program("ONNX_OPSET_VERSION", DEFAULT_OPSET)))
     if not text.isdecimal() or int(text) not in OPSETS:
         raise ValueError(f"{OPSET_VARIABLE} is {text!r}, expected a number from {OPSETS.start} to {OPSETS.stop - 1}")
     return int(text)

@@ -41,9 +41,11 @@ from sardonyx.training.flatten import (
     leaf_schemas,
     unflatten,
 )
+from sardonyx.training.frontend.cache import cached_export
 from sardonyx.training.frontend.exported import ExportedGraph, ExportError, InputSource
 from sardonyx.training.frontend.patches import NumberNeeded
 from sardonyx.training.frontend.torchscript import CallInputs, export_module
+from sardonyx.training.model_view import ModelView
 from sardonyx.training.structure import ModuleStructure
 
 REMEMBERED: Final = 16  # graphs, and processed graphs, that a manager keeps
@@ -150,12 +152,13 @@ class ExportedModelInfo:
     graph: ExportedGraph
     call: ModelInfoForExport
     module_forward_args_schema: Schema
+    module_forward_kwargs_schema: Schema
     module_forward_output_schema: Schema
 
     @property
-    def exported_model(self) -> Model:
-        """The graph itself."""
-        return self.graph.model
+    def exported_model(self) -> ModelView:
+        """The graph, as ONNX's message shows it."""
+        return ModelView(self.graph.model)
 
     @property
     def onnx_graph_input_names(self) -> tuple[str, ...]:
@@ -250,6 +253,7 @@ class GraphTransitionManager:
         logger: logging.Logger | None = None,
         opset: int = 17,
         skip_checks: bool = False,
+        cache_dir: str = "",
     ) -> None:
         self._module = module
         self._is_training = is_training
@@ -257,6 +261,7 @@ class GraphTransitionManager:
         self._logger = logger or logging.getLogger(__name__)
         self._opset = opset
         self._skip_checks = skip_checks
+        self._cache_dir = cache_dir
         self._export_extra_kwargs: dict[str, Any] = {}
         self.counters = Counters()
         self._parameters = tuple(inspect.signature(module.forward).parameters.values())
@@ -387,9 +392,8 @@ class GraphTransitionManager:
         assert self._structure is not None
         self._check_devices(call.leaves)
         info = self._info_for_export(call)
-        self.counters.exports += 1
         try:
-            graph = export_module(self._module, info.inputs, opset=self._opset, extra=self._export_extra_kwargs)
+            graph = self._graph_of(info.inputs)
         except UnsupportedType as error:
             raise ORTModuleIOError(
                 f"ORTModule fails to extract schema from data: Unsupported flatten data type: {error.found}: {error}"
@@ -403,11 +407,20 @@ class GraphTransitionManager:
             self._logger.debug(
                 f"sizes of tensors became Python values at these lines; what they decided holds for all sizes:\n  {lines}"
             )
-        exported = ExportedModelInfo(graph, info, call.schema, graph.output_schema)
+        args_schema, kwargs_schema = call.schema.children  # type: ignore[union-attr]
+        exported = ExportedModelInfo(graph, info, args_schema, kwargs_schema, graph.output_schema)
         self._debug.save_stage(graph.model, "torch_exported", is_training=self._is_training)
         if self.state is GraphState.NEW:
             self._remember(call, exported, None)
         return exported
+
+    def _graph_of(self, inputs: CallInputs) -> ExportedGraph:
+        if self._cache_dir and not self._export_extra_kwargs:
+            graph, is_new = cached_export(self._cache_dir, self._module, inputs, opset=self._opset)
+            self.counters.exports += is_new
+            return graph
+        self.counters.exports += 1
+        return export_module(self._module, inputs, opset=self._opset, extra=self._export_extra_kwargs)
 
     def _info_for_export(self, call: _Call) -> ModelInfoForExport:
         args_schema, kwargs_schema = call.schema.children  # type: ignore[union-attr]
@@ -502,7 +515,8 @@ class GraphTransitionManager:
             _leaf_types=tuple(leaf_types),
             _arrays=TensorArrays(len(sources)),
         )
-        self._debug.save_stage(graph.model, "post_processed", is_training=self._is_training)
+        if self._is_training:
+            self._debug.save_stage(graph.model, "optimized_pre_grad", is_training=True)
         return info
 
 

@@ -8,6 +8,7 @@ aten::cumsum    of bool, which torch counts as integers and CumSum does not take
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -47,15 +48,53 @@ def cumsum(g: Any, x: Any, dim: Any, dtype: Any) -> Any:
     return g.op("CumSum", x, axis)
 
 
+def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by_freq: Any, sparse: Any) -> Any:
+    """Rows of a table; from those at `padding_idx` no gradient flows back."""
+    from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
+
+    if helper._get_const(scale_grad_by_freq, "b", "scale_grad_by_freq"):
+        return helper._unimplemented("embedding", "gradients scaled by how often a row is read", weight)
+    rows = g.op("Gather", weight, indices)
+    padding = helper._get_const(padding_idx, "i", "padding_idx")
+    if padding < 0:
+        return rows
+    is_padding = g.op("Equal", indices, g.op("Constant", value_t=torch.tensor(padding)))
+    return g.op("Where", helper._unsqueeze_helper(g, is_padding, [-1]), g.op("sardonyx::StopGradient", rows), rows)
+
+
+def _extreme(name: str, choose: str, opset: int) -> Callable[..., Any]:
+    """max or min: along an axis as said above, otherwise as the exporter has it since an opset."""
+
+    def extreme(g: Any, x: Any, dim_or_other: Any = None, keepdim: Any = None) -> Any:
+        from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
+
+        if dim_or_other is None or keepdim is None:
+            family = importlib.import_module(f"torch.onnx._internal.torchscript_exporter.symbolic_opset{opset}")
+            return getattr(family, name)(g, x, dim_or_other, keepdim)
+        axis = helper._get_const(dim_or_other, "i", "dim")
+        indices = g.op(choose, x, axis_i=axis, keepdims_i=1)
+        values = g.op("GatherElements", x, indices, axis_i=axis)
+        if helper._get_const(keepdim, "i", "keepdim"):
+            return values, indices
+        return helper._squeeze_helper(g, values, [axis]), helper._squeeze_helper(g, indices, [axis])
+
+    return extreme
+
+
 def _is_bool(x: Any) -> bool:
     return bool(x.type().scalarType() == "Bool")
 
 
-SYMBOLICS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {  # by name: the opset from which it holds
-    "aten::detach": (9, detach),
-    "aten::diff": (9, diff),
-    "aten::cumsum": (11, cumsum),
-}
+SYMBOLICS: Final[tuple[tuple[str, int, Callable[..., Any]], ...]] = (  # name, the opset from which it holds, function
+    ("aten::detach", 9, detach),
+    ("aten::diff", 9, diff),
+    ("aten::cumsum", 11, cumsum),
+    ("aten::embedding", 9, embedding),
+    ("aten::max", 9, _extreme("max", "ArgMax", 9)),
+    ("aten::max", 18, _extreme("max", "ArgMax", 18)),
+    ("aten::min", 9, _extreme("min", "ArgMin", 9)),
+    ("aten::min", 18, _extreme("min", "ArgMin", 18)),
+)
 
 
 @contextlib.contextmanager
@@ -64,10 +103,10 @@ def symbolics_registered() -> Iterator[None]:
     from torch.onnx._internal.torchscript_exporter import registration  # lazy: with the exporter
 
     registry = registration.registry
-    for name, (opset, function) in SYMBOLICS.items():
+    for name, opset, function in SYMBOLICS:
         registry.register(name, opset, function, custom=True)
     try:
         yield
     finally:
-        for name, (opset, _) in SYMBOLICS.items():
+        for name, opset, _ in SYMBOLICS:
             registry.unregister(name, opset)

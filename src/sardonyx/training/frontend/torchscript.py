@@ -85,6 +85,17 @@ def export_module(
     )
 
 
+def result_schema(module: torch.nn.Module, inputs: CallInputs) -> tuple[Schema, int]:
+    """The schema of a module's result and the number of its tensors, by a run in PyTorch that leaves nothing behind."""
+    args, kwargs = unflatten(
+        inputs.schema, [_example(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in inputs.leaves]
+    )
+    tensors: list[Any] = []
+    with _put_back(module, _buffers(module)), torch.no_grad():
+        schema = flatten(module(*args, **kwargs), tensors, numbers=False, path="the module's result")
+    return schema, len(tensors)
+
+
 def _read(data: bytes) -> Model:
     return load(data)
 

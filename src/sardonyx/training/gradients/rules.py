@@ -256,6 +256,13 @@ def gradient(*names: str, domain: str = "", stops: Sequence[int] = ()) -> Callab
     return register
 
 
+def override_gradient(name: str, domain: str, rule: Rule) -> None:
+    """Give an operator another rule, or its first; inputs through which nothing flows stay the same."""
+    _load()
+    before = _RULES.get((domain, name))
+    _RULES[domain, name] = Gradient(rule, before.stops if before is not None else frozenset())
+
+
 def constant_for_gradients(*names: str, domain: str = "") -> None:
     """Register operators through which nothing flows: their results are constants, or steps with slope zero."""
     _STOPS_ALL.update((domain, name) for name in names)

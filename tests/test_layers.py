@@ -129,7 +129,12 @@ ABOUT_OPTIONAL = {
 FACES = {"backend", "build_info", "capi", "datasets", "as_onnxruntime", "cli"}  # may go through the public names
 OPTIONAL = {  # package of an extra -> the only parts that may use it, and must work or say so without it
     "torch": ("sardonyx/training/", "sardonyx/transformers/"),
-    "onnx": ("sardonyx/tools/", "sardonyx/quantization/messages.py", "sardonyx/training/onnxblock/messages.py"),
+    "onnx": (
+        "sardonyx/tools/",
+        "sardonyx/quantization/messages.py",
+        "sardonyx/training/onnxblock/messages.py",
+        "sardonyx/transformers/messages.py",
+    ),
     "tokenizers": ("sardonyx/generation/",),
     "PIL": ("sardonyx/ops/sampling/image_formats.py",),
 }

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         set_seed,
     )
     from sardonyx.conversion import Conversion, Simplification, convert_models, simplify_model
+    from sardonyx.conversion.float16 import convert_to_float16
     from sardonyx.enums import (
         ExecutionMode,
         ExecutionOrder,
@@ -126,7 +127,7 @@ __all__ = [  # noqa: RUF022 - grouped by what they are for
     "load_model", "check_model", "summarize_model", "operators", "load_value", "random_inputs", "fitting_inputs",
     "fitting_shapes", "Fitted", "Problem", "ModelSummary",
     "OperatorInfo", "explain_model", "Explanation", "explain_memory", "OrderMemory", "object_cache", "program_cache",
-    "convert_models", "Conversion",
+    "convert_models", "Conversion", "convert_to_float16",
     "simplify_model", "Simplification", "compile_bundle", "CompiledBundle", "CompiledTarget",
     # language models
     "generation",
@@ -147,6 +148,7 @@ _MODULES = {
         "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
         "get_device", "get_version_string", "has_collective_ops", "preload_dlls", "print_debug_info", "set_seed",
     ),
+    "conversion.float16": ("convert_to_float16",),
     "conversion": ("Conversion", "Simplification", "convert_models", "simplify_model"),
     "enums": ("ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtExecutionProviderDevicePolicy"),
     "errors": (

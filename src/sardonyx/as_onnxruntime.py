@@ -87,7 +87,10 @@ _ALIASES: Final = {
     "onnxruntime.training.onnxblock.optim": "sardonyx.training.onnxblock.optim",
     "onnxruntime.training.optim": "sardonyx.training.optim.adam_modes",
     "onnxruntime.transformers": "sardonyx.transformers",
-    "onnxruntime.transformers.io_binding_helper": "sardonyx.transformers.io_binding_helper",
+    **{
+        f"onnxruntime.transformers.{name}": f"sardonyx.transformers.{name}"
+        for name in ("float16", "fusion_options", "io_binding_helper", "onnx_model", "onnx_model_bert", "optimizer")
+    },
 }
 _TRAINING: Final = (  # modules that stand below sardonyx.training by the same names
     "ortmodule",

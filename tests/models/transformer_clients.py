@@ -21,6 +21,7 @@ _ENDS = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
 def tokenizer() -> Any:
     """Words as tokens, with BERT's special ones."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
     from transformers import PreTrainedTokenizerFast
 
     vocabulary = {word: index for index, word in enumerate([*SPECIAL, *WORDS])}
@@ -82,6 +83,7 @@ def optimum_feature_extraction() -> Any:
 def optimum_sequence_classification() -> Any:
     """A class for each sentence, by transformers' pipeline."""
     from optimum.onnxruntime import ORTModelForSequenceClassification
+
     from transformers import pipeline
 
     with tempfile.TemporaryDirectory() as folder:
@@ -94,6 +96,7 @@ def optimum_sequence_classification() -> Any:
 def optimum_token_classification() -> Any:
     """A class for each word."""
     from optimum.onnxruntime import ORTModelForTokenClassification
+
     from transformers import pipeline
 
     with tempfile.TemporaryDirectory() as folder:
@@ -107,6 +110,7 @@ def optimum_token_classification() -> Any:
 def optimum_fill_mask() -> Any:
     """The likeliest words in a gap."""
     from optimum.onnxruntime import ORTModelForMaskedLM
+
     from transformers import pipeline
 
     with tempfile.TemporaryDirectory() as folder:
@@ -133,6 +137,7 @@ def optimum_gpt2_generation() -> Any:
     """Texts continued by the likeliest words and by beams, with and without a cache of keys and values, and with binding."""
     import torch
     from optimum.onnxruntime import ORTModelForCausalLM
+
     from transformers import GPT2Config, GPT2LMHeadModel
 
     def make(vocabulary: int) -> Any:
@@ -158,6 +163,7 @@ def optimum_t5_generation() -> Any:
     """Texts rewritten by an encoder and a decoder, with and without a cache of keys and values, and with binding."""
     import torch
     from optimum.onnxruntime import ORTModelForSeq2SeqLM
+
     from transformers import T5Config, T5ForConditionalGeneration
 
     def make(vocabulary: int) -> Any:
@@ -202,7 +208,27 @@ def sentence_transformers_cross_encoder() -> Any:
         return rounded(model.predict([(first, second) for first in SENTENCES for second in SENTENCES]))
 
 
+def optimum_optimizer() -> Any:
+    """Layers fused by ORTOptimizer at two levels, in float32 and float16, and the model that it wrote."""
+    import torch
+    from optimum.onnxruntime import ORTModelForFeatureExtraction, ORTOptimizer
+    from optimum.onnxruntime.configuration import AutoOptimizationConfig
+
+    with tempfile.TemporaryDirectory() as folder:
+        words = saved(bert("BertModel"), folder)
+        model = ORTModelForFeatureExtraction.from_pretrained(folder, export=True)
+        batch = words(SENTENCES, padding=True, return_tensors="pt")
+        answers = []
+        for config in (AutoOptimizationConfig.O1(), AutoOptimizationConfig.O2()):
+            with tempfile.TemporaryDirectory() as target, torch.no_grad():
+                ORTOptimizer.from_pretrained(model).optimize(save_dir=target, optimization_config=config)
+                again = ORTModelForFeatureExtraction.from_pretrained(target, file_name="model_optimized.onnx")
+                answers.append(rounded(again(**batch).last_hidden_state))
+        return answers
+
+
 CLIENTS = (
+    optimum_optimizer,
     optimum_feature_extraction,
     optimum_sequence_classification,
     optimum_token_classification,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import sardonyx
 from sardonyx.cli.tables import byte_size, counted
+from sardonyx.cli.usage import UsageError
 
 STYLES = ("fixed", "runtime")
 
@@ -19,7 +20,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
         parents=[shared],
         help="convert ONNX models to the ORT format",
         description="Convert an .onnx file, or all in a folder, to the ORT format (.ort), and write the list of operators they "
-        "need. Both ONNX Runtime and Sardonyx run the files; sardonyx.minimal runs them without the operator table.",
+        "need. Both ONNX Runtime and Sardonyx run the files; sardonyx.minimal runs them without the operator table. With "
+        "--float16 the models stay in the ONNX format, and their weights and values become half as large.",
     )
     parser.add_argument("source", metavar="IN", help="an .onnx file, or a folder with such files")
     parser.add_argument("--output-dir", metavar="DIR", help="where files go; default: beside the models")
@@ -40,12 +42,22 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
     parser.add_argument("--target-platform", choices=("arm", "amd64"), help="where the models will run")
     parser.add_argument("--save-optimized-onnx-model", action="store_true", help="write the optimized model as ONNX, too")
     parser.add_argument("--allow-conversion-failures", action="store_true", help="go on after a model that cannot be converted")
+    parser.add_argument(
+        "--float16",
+        action="store_true",
+        help="write ONNX models in float16 (NAME.float16.onnx) instead; weights are half as large",
+    )
+    parser.add_argument("--keep-io-types", action="store_true", help="with --float16: inputs and outputs stay float32")
     parser.add_argument("--json", action="store_true", help="the same as one JSON object per style")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Convert; exit code 1 if a model could not be."""
+    if args.keep_io_types and not args.float16:
+        raise UsageError("--keep-io-types is for --float16")
+    if args.float16:
+        return _to_float16(args)
 
     def tell(model: Path, target: Path) -> None:
         if not args.json:
@@ -78,3 +90,20 @@ def run(args: argparse.Namespace) -> int:
         size = sum(path.stat().st_size for path in each.models)
         print(f"{each.style}: {counted(len(each.models), 'model')}, {byte_size(size)}; operators in {each.config}")
     return int(any(each.failures for each in done))
+
+
+def _to_float16(args: argparse.Namespace) -> int:
+    source = Path(args.source)
+    models = sorted(source.rglob("*.onnx")) if source.is_dir() else [source]
+    if not models:
+        raise UsageError(f"{source} has no .onnx files")
+    for model in models:
+        folder = Path(args.output_dir) if args.output_dir else model.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{model.stem}.float16.onnx"
+        sardonyx.convert_to_float16(model, target, keep_io_types=args.keep_io_types)
+        if args.json:
+            print(json.dumps({"model": str(model), "target": str(target), "bytes": target.stat().st_size}))
+        else:
+            print(f"{model} -> {target}, {byte_size(target.stat().st_size)}")
+    return 0

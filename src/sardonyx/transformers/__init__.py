@@ -1,11 +1,11 @@
-"""What ONNX Runtime's `onnxruntime.transformers` offers to programs that run models: so far the helper for bindings."""
+"""What ONNX Runtime's `onnxruntime.transformers` offers: fused layers, float16, models as messages, bindings of torch tensors."""
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
 
-_MODULES = ("io_binding_helper",)
+_MODULES = ("float16", "fusion_options", "io_binding_helper", "onnx_model", "onnx_model_bert", "optimizer")
 
 
 def __getattr__(name: str) -> ModuleType:

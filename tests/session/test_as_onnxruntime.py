@@ -91,7 +91,7 @@ def test_an_onnxruntime_that_was_imported_before_is_an_honest_error() -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("transformers.optimizer", "optimize the model with onnxruntime itself, and run the result with Sardonyx"),
+        ("transformers.convert_generation", "optimize the model with onnxruntime itself, and run the result with Sardonyx"),
         ("quantization.cuda_quantizer", "use it with onnxruntime itself, and run the quantized model with Sardonyx"),
     ],
 )

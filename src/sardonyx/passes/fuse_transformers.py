@@ -236,10 +236,10 @@ class _Attention:
 
 
 @dataclass(frozen=True)
-class FuseAttention(Rule[_Attention]):
+class FuseContribAttention(Rule[_Attention]):
     """Attention spelled out. `packs`: products of one input become Attention, with their weights side by side."""
 
-    name: ClassVar[str] = "FuseAttention"
+    name: ClassVar[str] = "FuseContribAttention"
     roots: ClassVar[frozenset[str]] = frozenset(("Softmax",))
     packs: bool = True
 

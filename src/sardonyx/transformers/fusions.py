@@ -7,7 +7,7 @@ from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
 from sardonyx.passes.fuse_activations import FuseGelu, FuseQuickGelu, FuseTanhGelu
 from sardonyx.passes.fuse_norms import FuseLayerNorm, FuseRmsNorm
-from sardonyx.passes.fuse_transformers import ApproximateGelu, FuseAttention, FuseBiasGelu, FuseEmbedding, FuseSkipNorm
+from sardonyx.passes.fuse_transformers import ApproximateGelu, FuseBiasGelu, FuseContribAttention, FuseEmbedding, FuseSkipNorm
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.merge_reshapes import MergeReshapes
 from sardonyx.passes.merge_subexpressions import MergeSubexpressions
@@ -35,7 +35,7 @@ def passes_for(options: FusionOptions) -> list[Pass]:
         (options.enable_gelu, FuseGelu()),
         (options.enable_gelu, FuseTanhGelu()),
         (options.enable_gelu, FuseQuickGelu()),
-        (options.enable_attention, FuseAttention(packs=not is_plain)),
+        (options.enable_attention, FuseContribAttention(packs=not is_plain)),
         (options.enable_embed_layer_norm, FuseEmbedding()),
         (options.enable_skip_layer_norm, FuseSkipNorm(with_bias=options.enable_bias_skip_layer_norm)),
         (options.enable_bias_gelu, FuseBiasGelu()),

@@ -56,6 +56,13 @@ def normalised() -> Model:
     return net.model(g.MatMul(pooled, net.weight("w", 5, 3)))
 
 
+def dropped() -> Model:
+    """A weight for each column, and half of the products dropped."""
+    net = Net(("N", 64))
+    products = net.g.Mul(net.x, net.weight("w", 64))
+    return net.model(net.g.node("Dropout", [products, np.array(0.5, np.float32), np.array(True)], 1)[0])
+
+
 def write(model: Model, folder: Path, **options: Any) -> Path:
     """Artifacts of a model: all weights are trained, unless options say so."""
     chosen = {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_trainings import dense, normalised, write
+from small_trainings import dense, dropped, normalised, write
 
 import sardonyx
 from sardonyx import errors
@@ -122,6 +122,38 @@ def test_batch_normalisation_keeps_running_statistics(tmp_path: Path) -> None:
     np.testing.assert_array_equal(module(x, labels), first)
     optimizer.step()
     assert module(x, labels) != first
+
+
+class _Sum(onnxblock.Block):
+    def build(self, name: str) -> Any:
+        return onnxblock.blocks.ReduceSum(keepdims=False)(name)
+
+
+def test_dropout_drops_in_training_and_gradients_go_where_it_did_not(tmp_path: Path) -> None:
+    state, module, _ = opened(write(dropped(), tmp_path, loss=_Sum(), additional_output_names=["y"]))
+    weights, x = state.parameters["w"].data, np.ones((1, 64), np.float32)
+    masks = []
+    for _ in range(2):
+        module.lazy_reset_grad()
+        _, y = module(x)
+        gradient = state.parameters["w"].grad
+        assert gradient is not None
+        np.testing.assert_allclose(gradient, y[0] / weights, rtol=1e-5)
+        assert 10 < np.count_nonzero(gradient) < 54
+        masks.append(gradient != 0)
+    assert (masks[0] != masks[1]).any()
+    loss, y = module.eval()(x)
+    np.testing.assert_allclose(y[0], weights, rtol=1e-6)
+    np.testing.assert_allclose(loss, weights.sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [dense, normalised, dropped])
+def test_training_steps_are_machine_code_altogether(tmp_path: Path, make: Any) -> None:
+    loss = artifacts.LossType.MSELoss if make is dropped else artifacts.LossType.CrossEntropyLoss
+    _, module, _ = opened(write(make(), tmp_path, loss=loss))
+    for program in (module._train, module._eval):
+        assert program is not None
+        assert program._program._program.host_nodes == ()
 
 
 def test_a_saved_training_goes_on_bit_by_bit(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx import errors
+from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.compile_options import CompileOptions
 from sardonyx.forks import cached_property
 from sardonyx.formats import onnx as onnx_format
@@ -24,6 +25,8 @@ from sardonyx.options import SessionOptions
 from sardonyx.runtime import feeds
 from sardonyx.runtime.values import OrtValue
 from sardonyx.training.api.checkpoint_state import Array, CheckpointState, TrainingState
+from sardonyx.training.differentiate import LEAST_VERSION
+from sardonyx.training.expand import expand_training_operators
 from sardonyx.training.step_program import InferenceProgram, TrainingOptions
 from sardonyx.training.training_graph import ACCUMULATED, BUFFER, MICROSOFT, RESET, RUNNING, copied, with_outputs
 
@@ -37,6 +40,7 @@ class _ModelProgram:
     def __init__(self, model: Model, state: TrainingState, options: CompileOptions) -> None:
         self._model = model
         self._options = options
+        self._random: np.random.Generator | None = None  # draws the seeds of dropout, if there is any
         names = [value.name for value in model.graph.inputs]
         self.parameters = [name for name in names if state.find(name) is not None]
         self.trained = [name.removesuffix(BUFFER) for name in names if name.endswith(BUFFER)]
@@ -65,6 +69,11 @@ class _ModelProgram:
             results.append(node.outputs[1])
         results += [flags[f"{name}{RUNNING}"] for name in self.running]
         graph.outputs[:] = results
+        infer_shapes(model)
+        # Losses, batch normalisation and dropout of training have no kernels, but the operators they are made of have.
+        if expand_training_operators(graph, max(model.opset_imports.get("", 0), LEAST_VERSION)):
+            self._random = np.random.default_rng()
+        model.opset_imports.setdefault("sardonyx", 1)
         return InferenceProgram(model, TrainingOptions(compile=self._options))
 
     def run(self, user_inputs: Sequence[Any], state: TrainingState, reset: bool) -> list[Any]:
@@ -81,7 +90,11 @@ class _ModelProgram:
             given[name] = state.find(name)
         for name in self.trained:
             given[f"{name}{BUFFER}"] = state.gradients[name]
-        return self._program.run([given[value.name] for value in self._model.graph.inputs])
+        program = self._program
+        arrays = [given[value.name] for value in self._model.graph.inputs]
+        if self._random is not None:
+            arrays.append(np.array(self._random.integers(1 << 62)))
+        return program.run(arrays)
 
 
 class Module:

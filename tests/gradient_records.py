@@ -292,7 +292,51 @@ WINDOWS = (
            lambda a: f.avg_pool2d(a, 3, 2, 1, count_include_pad=False)),
     Record("AveragePool pads", "y = AveragePool <kernel_shape=[3, 2], pads=[1, 0, 1, 0], count_include_pad=1> (a)",
            ((2, 3, 5, 4),), lambda a: f.avg_pool2d(a, (3, 2), 1, (1, 0))),
+    Record("Resize nearest", "s = Constant <value=float[4] {1.0, 1.0, 2.0, 2.0}> () "
+           'y = Resize <coordinate_transformation_mode="asymmetric", nearest_mode="floor"> (a, , s)', ((2, 3, 4, 5),),
+           lambda a: f.interpolate(a, scale_factor=2.0)),
+    Record("Resize linear", _ints("s", 2, 3, 7, 9) + 'y = Resize <mode="linear"> (a, , , s)', ((2, 3, 4, 5),),
+           lambda a: f.interpolate(a, (7, 9), mode="bilinear"), native=False, symbolic=False),
+    Record("Resize cubic", _ints("s", 2, 3, 6, 10) + 'y = Resize <mode="cubic"> (a, , , s)', ((2, 3, 4, 5),),
+           None, native=False, symbolic=False),
+    Record("Upsample", "s = Constant <value=float[4] {1.0, 1.0, 2.0, 2.0}> () y = Upsample(a, s)", ((2, 3, 4, 5),),
+           lambda a: f.interpolate(a, scale_factor=2.0), opset=9),
     Record("GlobalAveragePool", "y = GlobalAveragePool(a)", ((2, 3, 4, 5),), lambda a: a.mean((2, 3), keepdim=True)),
     Record("GlobalMaxPool", "y = GlobalMaxPool(a)", ((2, 3, 4, 5),), lambda a: a.amax((2, 3), keepdim=True), _apart),
 )  # fmt: skip
-RECORDS = (*UNARY, *BINARY, *PRODUCTS, *REDUCTIONS, *LOSSES, *NORMS, *MOVEMENT, *WINDOWS)
+
+
+def _lstm(
+    x: torch.Tensor, w: torch.Tensor, r: torch.Tensor, bias: torch.Tensor, *, kind: str = "LSTM", both: bool = False
+) -> torch.Tensor:
+    """Y of a recurrent layer, whose gates PyTorch has in another order."""
+    order = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}[kind]
+    hidden, directions = r.shape[2], w.shape[0]
+    layer = getattr(torch.nn, kind)(x.shape[2], hidden, bidirectional=both).double()
+
+    def moved(value: torch.Tensor) -> torch.Tensor:
+        parts = value.reshape(len(order), hidden, *value.shape[1:])
+        return torch.cat([parts[gate] for gate in order])
+
+    given: dict[str, torch.Tensor] = {}
+    for number in range(directions):
+        end = "_reverse" if number else ""
+        half = bias.shape[1] // 2
+        given |= {f"weight_ih_l0{end}": moved(w[number]), f"weight_hh_l0{end}": moved(r[number])}
+        given |= {f"bias_ih_l0{end}": moved(bias[number, :half]), f"bias_hh_l0{end}": moved(bias[number, half:])}
+    y, _ = torch.func.functional_call(layer, given, (x,))
+    return y.reshape(*x.shape[:2], directions, hidden).transpose(1, 2)
+
+
+RECURRENT = (
+    Record("LSTM", "y = LSTM <hidden_size=3> (a, b, c, d)", ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24)), _lstm, _small),
+    Record("LSTM both", 'y = LSTM <hidden_size=3, direction="bidirectional"> (a, b, c, d)',
+           ((4, 2, 5), (2, 12, 5), (2, 12, 3), (2, 24)), lambda *all: _lstm(*all, both=True), _small),
+    Record("LSTM states", "v, h, e = LSTM <hidden_size=3> (a, b, c, d, , f, f) p = Add(h, e) y = Add(v, p)",
+           ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24)), None, _small, integers={"f": np.full((1, 2, 3), 0.3)}),
+    Record("GRU", "y = GRU <hidden_size=3, linear_before_reset=1> (a, b, c, d)",
+           ((4, 2, 5), (1, 9, 5), (1, 9, 3), (1, 18)), lambda *all: _lstm(*all, kind="GRU"), _small),
+    Record("RNN", "y = RNN <hidden_size=3> (a, b, c, d)", ((4, 2, 5), (1, 3, 5), (1, 3, 3), (1, 6)),
+           lambda *all: _lstm(*all, kind="RNN"), _small),
+)  # fmt: skip
+RECORDS = (*UNARY, *BINARY, *PRODUCTS, *REDUCTIONS, *LOSSES, *NORMS, *MOVEMENT, *WINDOWS, *RECURRENT)

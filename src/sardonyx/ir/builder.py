@@ -8,6 +8,7 @@ g.output(y, "y")
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, Union
 
@@ -95,6 +96,12 @@ class GraphBuilder:
         if not op_type[:1].isupper():
             raise AttributeError(op_type)
         return lambda *inputs, **attrs: self.op(op_type, *inputs, **attrs)
+
+    def inserting_before(self, node: Node) -> GraphBuilder:
+        """A builder of the same graph that puts nodes before this one; both give out different names."""
+        other = copy.copy(self)
+        other._before = node
+        return other
 
     def fresh_name(self, hint: str) -> str:
         """A name no value of the graph has yet."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sardonyx import dtypes
+from sardonyx.analysis.liveness import used_values
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.dims import Dim, evaluate, product, symbols_of
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Node, Value, needed_nodes
@@ -30,12 +31,13 @@ from sardonyx.records import dataclass
 _USUAL_SIZE: Final = 32  # what an open dimension counts as when values are compared
 _SHAPE_VERSION: Final = 15  # since which Shape can leave axes out
 _ENDLESS: Final = 1 << 62
+_MOST_SIZES: Final = 64  # elements of a vector of sizes
 
 # Cheap to compute again, but not elementwise or views.
 _REARRANGES: Final = frozenset(
     (
-        "Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "Identity", "Pad", "RandomMask", "Range", "Reshape", "Slice",
-        "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+        "Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "FromBlocked", "Identity", "Pad", "RandomMask", "Range", "Reshape", "Slice",
+        "Split", "Squeeze", "Tile", "ToBlocked", "Transpose", "Trilu", "Unsqueeze", "Where",
     )
 )  # fmt: skip
 
@@ -78,7 +80,20 @@ def is_cheap(node: Node) -> bool:
     found = traits(node)
     if Trait.RANDOM in found or node.subgraphs():
         return False
-    return bool(found & (Trait.ELEMENTWISE | Trait.VIEW | Trait.MEASURES)) or node.op_type in _REARRANGES
+    return bool(found & (Trait.ELEMENTWISE | Trait.VIEW | Trait.MEASURES)) or node.op_type in _REARRANGES or _is_size_value(node)
+
+
+def _is_size_value(node: Node) -> bool:
+    """Whether a node makes a few integers of a few integers, as arithmetic of shapes does."""
+    values = [*node.outputs, *(value for value in node.inputs if value is not None)]
+    return Trait.DATA_SIZED not in traits(node) and all(_is_small_integer(value) for value in values)
+
+
+def _is_small_integer(value: Value) -> bool:
+    type_ = value.type
+    if not isinstance(type_, TensorType) or type_.shape is None or len(type_.shape) > 1 or not type_.dtype.is_integer:
+        return False
+    return all(isinstance(size, int) and size <= _MOST_SIZES for size in type_.shape)
 
 
 def price(value: Value, sizes: Mapping[str, int]) -> int:
@@ -250,7 +265,8 @@ class _Division:
 
 
 def _read(node: Node) -> list[Value]:
-    return [value for value in node.inputs if value is not None]
+    """What a node reads, its subgraphs included."""
+    return used_values(node) if node.subgraphs() else [value for value in node.inputs if value is not None]
 
 
 def _measures(node: Node) -> bool:

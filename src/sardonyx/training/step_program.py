@@ -25,7 +25,8 @@ from sardonyx.compile_options import CompileOptions
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.dims import Dim, evaluate, symbols_of
 from sardonyx.ir.graph import Graph, Model, Node, Value
-from sardonyx.ir.types import Shape
+from sardonyx.ir.types import Shape, TensorType
+from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.pipeline import PipelineReport
 from sardonyx.plan.build import build_plan
 from sardonyx.plan.order import execution_order
@@ -75,7 +76,7 @@ class InferenceProgram:
 
     def __init__(self, model: Model, options: TrainingOptions | None = None) -> None:
         chosen = options or TrainingOptions()
-        whole = dataclasses.replace(model, graph=Cloner().graph(model.graph))
+        whole = _copy_of(model)
         prepare_model(whole, chosen.compile)
         report = optimise(whole, chosen.compile)
         self._program = _Half(whole.graph, chosen.compile, report)
@@ -91,8 +92,9 @@ class TrainingProgram:
     def __init__(self, model: Model, request: GradientRequest, options: TrainingOptions | None = None) -> None:
         chosen = options or TrainingOptions()
         self.request = request
-        whole = dataclasses.replace(model, graph=Cloner().graph(model.graph))
+        whole = _copy_of(model)
         prepare_model(whole, chosen.compile)
+        FoldConstants().run(whole)  # gradient rules look at axes, scales and the like
         graph = whole.graph
         count = len(graph.outputs)
         outputs = [_named(graph.outputs, name, "output") for name in request.outputs]
@@ -132,7 +134,7 @@ class TrainingProgram:
 
     @property
     def host_nodes(self) -> tuple[str, ...]:
-        """The nodes of both passes that have no kernel, and are computed by NumPy."""
+        """The nodes of both passes that have no kernel, and are computed by NumPy; loops are programs of their own."""
         return (*self._forward.host_nodes, *self._backward.host_nodes)
 
     @property
@@ -209,7 +211,7 @@ class _Half:
     def host_nodes(self) -> tuple[str, ...]:
         """The nodes that have no kernel."""
         main = self.model.main
-        nodes = [step.node for step in main.lowered.steps if isinstance(step, HostNodeStep)]
+        nodes = [step.node for step in main.lowered.steps if isinstance(step, HostNodeStep) and not step.node.subgraphs()]
         return tuple(f"{node.label}: {main.grouping.refusals.get(node, '')}" for node in nodes)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
@@ -218,6 +220,15 @@ class _Half:
         feeds: Mapping[str, Array] = dict(zip(self._names, arrays))
         found = self.model.run_fast(feeds)
         return found if found is not None else self.model.run(feeds, self._results)
+
+
+def _copy_of(model: Model) -> Model:
+    """A copy whose outputs have the sizes that follow from the inputs, whatever names the model gives them."""
+    graph = Cloner().graph(model.graph)
+    for value in graph.outputs:
+        if isinstance(value.type, TensorType) and value not in graph.inputs:
+            value.type = TensorType(value.type.dtype)
+    return dataclasses.replace(model, graph=graph)
 
 
 def _named(values: Sequence[Value], name: str, kind: str) -> Value:

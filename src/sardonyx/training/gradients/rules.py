@@ -31,7 +31,7 @@ from sardonyx.records import dataclass
 
 STOP_GRADIENT: Final = "sardonyx.stop_gradient"  # metadata of a node through which no gradient flows
 DOMAIN: Final = "sardonyx"  # of operators that ONNX does not have
-FAMILIES: Final = ("conv", "elementwise", "indexing", "losses", "matmul", "norms", "pool", "rows")
+FAMILIES: Final = ("conv", "elementwise", "indexing", "losses", "matmul", "norms", "pool", "rnn", "rows", "sampling")
 
 
 class Backward:

@@ -1,0 +1,334 @@
+"""Gradients of recurrent layers.
+
+A layer that is differentiated is taken apart first: its inputs times W are one product over all steps, and a Scan over time has
+the product of the hidden state with R and the gates, which it hands out. Backwards, what is left for a loop over time is
+elementwise, and one product with R a step:
+
+    dh = dy[t] + d[t + 1] R       d[t] = the gradient of what the gates were taken of
+
+The gradients of X, W, R and B are products and sums over all steps at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.ir.builder import GraphBuilder
+from sardonyx.ir.graph import Graph, Value
+from sardonyx.ir.types import TensorType
+from sardonyx.records import dataclass
+from sardonyx.training.gradients.rules import Backward, Term, dtype_of, gradient
+
+Results = Sequence[Value | None]
+
+_SCAN_VERSION = 16
+_DEFAULTS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+Step = Callable[[GraphBuilder, list[Value], list[Value]], tuple[list[Value], list[Value]]]
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """One direction of a layer before its steps, its time running forwards."""
+
+    x: Value  # [T, B, I]
+    w: Value  # [gates * H, I]
+    r: Value  # [gates * H, H]
+    across: Value  # R transposed
+    bias: tuple[Value, Value] | None  # of the inputs, of the recurrence: [gates * H]
+    states: tuple[Value, ...]  # initial, [B, H]
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """What the steps of a direction gave: final states, hidden states [T, B, H] and whatever else their gradient needs."""
+
+    ends: tuple[Value, ...]
+    hidden: Value
+    kept: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Gradients of both products, [T, B, gates * H], and of the initial states."""
+
+    of_inputs: Value
+    of_recurrence: Value
+    states: tuple[Value, ...]
+
+
+class _Layer:
+    """A recurrent node as its rule sees it: `f` puts nodes where it stands, `b` where gradients are computed."""
+
+    def __init__(self, b: Backward) -> None:
+        self.b = b
+        self.f = Backward(b.g.inserting_before(b.node), b.node, (), ())
+        kind = b.node.op_type
+        names = tuple(name.lower() for name in b.attr("activations") or ())
+        found = _DIRECTIONS.get(b.attr("direction") or "forward")
+        if found is None:
+            b.refuse(f"its direction is {b.attr('direction')!r}")
+        self.backwards = found
+        usual = _DEFAULTS[kind] * len(self.backwards)
+        if names and names[: len(usual)] != usual:
+            b.refuse(f"its activations are {', '.join(names)}")
+        if b.attr("clip") or b.attr("layout") or b.attr("input_forget") or b.has(7):
+            b.refuse("it clips, has the batch first, peepholes or coupled gates")
+        if b.has(4):
+            b.refuse("it has sequence_lens", "pad the sequences, and mask what they give")
+        hidden = b.shape(b.x(2))[2]
+        if not isinstance(hidden, int):
+            b.refuse("its hidden size is not known", "declare the shape of R")
+        self.hidden = hidden
+        self.count = 2 if kind == "LSTM" else 1  # states
+        self.gates = _GATES[kind]
+        self.dtype = dtype_of(b.x())
+
+    def t(self, value: Value, *, early: bool = False) -> Term:
+        """A value of the layer's element type, for formulas."""
+        return Term(self.f if early else self.b, value, self.dtype)
+
+    def results(
+        self, run: Callable[[_Direction], _Ran], back: Callable[[_Direction, _Ran, Value, tuple[Value, ...]], _Found]
+    ) -> Results:
+        """Take the node apart with `run`, and put the gradients of all directions together, which `back` finds."""
+        b = self.b
+        parts = [self._direction(number) for number in range(len(self.backwards))]
+        ran = [run(part) for part in parts]
+        self._replace(ran)
+        of_x: Value | None = None
+        of_w, of_r, of_b, states = [], [], [], []
+        for number, (part, own, is_reverse) in enumerate(zip(parts, ran, self.backwards)):
+            dy, ends = self._gradients(number, is_reverse, own)
+            found = back(part, own, dy, ends)
+            d = b.MatMul(found.of_inputs, part.w)
+            d = _reversed(b, d) if is_reverse else d
+            of_x = d if of_x is None else b.Add(of_x, d)
+            of_w.append(self._weights(found.of_inputs, part.x, part.w))
+            of_r.append(self._weights(found.of_recurrence, self.before(part.states[0], own.hidden), part.r))
+            sums = [b.ReduceSum(value, b.ints(0, 1), keepdims=0) for value in (found.of_inputs, found.of_recurrence)]
+            of_b.append(b.Concat(*sums, axis=0))
+            states.append(found.states)
+        of_states = [_together(b, [own[index] for own in states]) for index in range(self.count)]
+        of_bias = _together(b, of_b) if b.has(3) else None
+        return [of_x, _together(b, of_w), _together(b, of_r), of_bias, None, *of_states]
+
+    def _direction(self, number: int) -> _Direction:
+        f, is_reverse = self.f, self.backwards[number]
+        x, w, r = f.x(), _only(f, f.x(1), number), _only(f, f.x(2), number)
+        batch, hidden = f.sizes(x, 1), f.sizes(f.x(2), 2)
+        bias = None
+        if f.has(3):
+            size = self.gates * self.hidden
+            halves = f.g.node("Split", [_only(f, f.x(3), number), f.ints(size, size)], 2, attrs={"axis": 0})
+            bias = (halves[0], halves[1])
+        states = tuple(
+            _only(f, f.x(5 + index), number) if f.has(5 + index) else self._zeros(f, batch, hidden) for index in range(self.count)
+        )
+        return _Direction(_reversed(f, x) if is_reverse else x, w, r, f.Transpose(r, perm=[1, 0]), bias, states)
+
+    def _replace(self, ran: Sequence[_Ran]) -> None:
+        """The outputs of the node are what its steps gave."""
+        f, node = self.f, self.b.node
+        lines = [_reversed(f, own.hidden) if back else own.hidden for own, back in zip(ran, self.backwards)]
+        found = [_together(f, lines, 1), *(_together(f, [own.ends[index] for own in ran]) for index in range(self.count))]
+        for old, new in zip(list(node.outputs), found):
+            new.type = old.type
+            f.g.graph.replace_uses(old, new)
+
+    def _gradients(self, number: int, is_reverse: bool, own: _Ran) -> tuple[Value, tuple[Value, ...]]:
+        """Those of the hidden states and of the final states of a direction."""
+        b = self.b
+        batch, hidden = b.sizes(b.x(), 1), b.sizes(b.x(2), 2)
+        given = [*b.gradients, *(None,) * 3]
+        dy = _only(b, given[0], number, 1) if given[0] is not None else self._zeros(b, b.sizes(b.x(), 0), batch, hidden)
+        ends = tuple(
+            _only(b, end, number) if end is not None else self._zeros(b, batch, hidden) for end in given[1 : 1 + self.count]
+        )
+        return (_reversed(b, dy) if is_reverse else dy), ends
+
+    def _zeros(self, b: Backward, *sizes: Value) -> Value:
+        return b.ConstantOfShape(b.Concat(*sizes, axis=0), value=np.zeros(1, self.dtype.numpy))
+
+    def before(self, first: Value, rest: Value) -> Value:
+        """The state before each step, from the first one and those after each."""
+        b = self.b
+        return b.Slice(b.Concat(b.Unsqueeze(first, b.ints(0)), rest, axis=0), b.ints(0), b.ints(-1), b.ints(0))
+
+    def projected(self, part: _Direction, *, both: bool) -> Value:
+        """The inputs times W with the bias, or `both` biases, of all steps."""
+        f = self.f
+        made = self.t(f.MatMul(part.x, f.Transpose(part.w, perm=[1, 0])), early=True)
+        for bias in (part.bias or ())[: 2 if both else 1]:
+            made = made + self.t(bias, early=True)
+        return made.value
+
+    def split(self, g: GraphBuilder, value: Value) -> list[Value]:
+        """The gates of a step, from the last axis."""
+        sizes = np.full(self.gates, self.hidden, np.int64)
+        return g.node("Split", [value, sizes], self.gates, attrs={"axis": -1})
+
+    def scan(
+        self, b: Backward, states: Sequence[Value], inputs: Sequence[tuple[Value, int]], body: Step, *, backwards: bool
+    ) -> tuple[list[Value], list[Value]]:
+        """A Scan node over the first axis: final states and stacked results.
+
+        `inputs` come with the size of their last axis, in hidden sizes; `body` makes new states and results of a step.
+        """
+        graph = Graph(b.g.fresh_name(f"{b.node.op_type}_step"))
+        inner = GraphBuilder(graph, b.g.version, prefix=f"{graph.name}_")
+        batch = b.shape(b.x())[1]
+        sizes = [*(1 for _ in states), *(size for _, size in inputs)]
+        given = [
+            inner.input(f"{graph.name}_in{at}", TensorType(self.dtype, (batch, size * self.hidden)))
+            for at, size in enumerate(sizes)
+        ]
+        made, results = body(inner, given[: len(states)], given[len(states) :])
+        graph.outputs.extend([*made, *results])
+        attrs: dict[str, Any] = {"body": graph, "num_scan_inputs": len(inputs)}
+        if backwards:
+            attrs["scan_input_directions"] = [1] * len(inputs)
+            attrs["scan_output_directions"] = [1] * len(results)
+        operands = [*states, *(value for value, _ in inputs)]
+        version = max(b.g.version, _SCAN_VERSION)
+        found = b.g.node("Scan", operands, len(states) + len(results), version=version, attrs=attrs)
+        return found[: len(states)], found[len(states) :]
+
+    def _weights(self, d: Value, x: Value, like: Value) -> Value:
+        """[T, B, m] and [T, B, n] summed over time and batch: [m, n]."""
+        b = self.b
+        flat = b.Reshape(d, b.Concat(b.ints(-1), b.sizes(like, 0), axis=0))
+        columns = b.Reshape(x, b.Concat(b.ints(-1), b.sizes(like, 1), axis=0))
+        return b.g.op("Gemm", flat, columns, transA=1)
+
+
+def _only(b: Backward, value: Value, number: int, axis: int = 0) -> Value:
+    """The part of one direction, without that axis."""
+    return b.Gather(value, np.array(number, np.int64), axis=axis)
+
+
+def _reversed(b: Backward, value: Value) -> Value:
+    """Another order of time."""
+    return b.Slice(value, b.ints(-1), b.ints(np.iinfo(np.int64).min), b.ints(0), b.ints(-1))
+
+
+def _together(b: Backward, values: Sequence[Value], axis: int = 0) -> Value:
+    """The parts of all directions."""
+    wide = [b.Unsqueeze(value, b.ints(axis)) for value in values]
+    return wide[0] if len(wide) == 1 else b.Concat(*wide, axis=axis)
+
+
+@gradient("LSTM", stops=(4, 7))
+def _lstm(b: Backward) -> Results:
+    layer = _Layer(b)
+
+    def run(part: _Direction) -> _Ran:
+        def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            enter, leave, keep, new = layer.split(g, g.Add(inputs[0], g.MatMul(states[0], part.across)))
+            enter, leave, keep, new = g.Sigmoid(enter), g.Sigmoid(leave), g.Sigmoid(keep), g.Tanh(new)
+            cell = g.Add(g.Mul(keep, states[1]), g.Mul(enter, new))
+            hidden = g.Mul(leave, g.Tanh(cell))
+            return [hidden, cell], [g.Identity(value) for value in (hidden, cell, enter, leave, keep, new)]
+
+        given = [(layer.projected(part, both=True), 4)]
+        ends, (hidden, *kept) = layer.scan(layer.f, part.states, given, step, backwards=False)
+        return _Ran(tuple(ends), hidden, tuple(kept))
+
+    def back(part: _Direction, ran: _Ran, dy: Value, ends: tuple[Value, ...]) -> _Found:
+        cells, enter, leave, keep, new = map(layer.t, ran.kept)
+        squashed, old = cells.apply("Tanh"), layer.t(layer.before(part.states[1], cells.value))
+        # The gradients of the gates are multiples of that of the cell, or of the hidden state: factors are known ahead.
+        to_cell = leave * (1 - squashed * squashed)
+        factors = [
+            new * enter * (1 - enter),
+            squashed * leave * (1 - leave),  # of the hidden state's, the others of the cell's
+            old * keep * (1 - keep),
+            enter * (1 - new * new),
+        ]
+
+        def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            dy, slope, kept, *own = inputs
+            dh = g.Add(states[0], dy)
+            dc = g.Add(states[1], g.Mul(dh, slope))
+            gates = g.Concat(*(g.Mul(dh if number == 1 else dc, factor) for number, factor in enumerate(own)), axis=-1)
+            return [g.MatMul(gates, part.r), g.Mul(dc, kept)], [g.Identity(gates)]
+
+        inputs = [(value, 1) for value in (dy, to_cell.value, keep.value, *(factor.value for factor in factors))]
+        states, (gates,) = layer.scan(b, ends, inputs, step, backwards=True)
+        return _Found(gates, gates, tuple(states))
+
+    return layer.results(run, back)
+
+
+@gradient("GRU", stops=(4,))
+def _gru(b: Backward) -> Results:
+    if not b.attr("linear_before_reset"):
+        b.refuse("its reset gate comes before the product (linear_before_reset is 0)")
+    layer = _Layer(b)
+
+    def run(part: _Direction) -> _Ran:
+        def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            product = g.MatMul(states[0], part.across)
+            if part.bias is not None:
+                product = g.Add(product, part.bias[1])
+            (update, reset, new), (u, r, inner) = layer.split(g, inputs[0]), layer.split(g, product)
+            update, reset = g.Sigmoid(g.Add(update, u)), g.Sigmoid(g.Add(reset, r))
+            new = g.Tanh(g.Add(new, g.Mul(reset, inner)))
+            hidden = g.Add(new, g.Mul(update, g.Sub(states[0], new)))
+            return [hidden], [g.Identity(value) for value in (hidden, update, reset, new, inner)]
+
+        given = [(layer.projected(part, both=False), 3)]
+        ends, (hidden, *kept) = layer.scan(layer.f, part.states, given, step, backwards=False)
+        return _Ran(tuple(ends), hidden, tuple(kept))
+
+    def back(part: _Direction, ran: _Ran, dy: Value, ends: tuple[Value, ...]) -> _Found:
+        update, reset, new, inner = map(layer.t, ran.kept)
+        old = layer.t(layer.before(part.states[0], ran.hidden))
+        of_new = (1 - update) * (1 - new * new)  # multiples of the hidden state's gradient
+        factors = [(old - new) * update * (1 - update), of_new * inner * reset * (1 - reset), of_new, of_new * reset]
+
+        def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            dy, kept, *own = inputs
+            dh = g.Add(states[0], dy)
+            d = [g.Mul(dh, factor) for factor in own]
+            through = g.Concat(d[0], d[1], d[3], axis=-1)
+            before = g.Add(g.Mul(dh, kept), g.MatMul(through, part.r))
+            return [before], [g.Concat(*d[:3], axis=-1), g.Identity(through)]
+
+        inputs = [(value, 1) for value in (dy, update.value, *(factor.value for factor in factors))]
+        states, (gates, through) = layer.scan(b, ends, inputs, step, backwards=True)
+        return _Found(gates, through, tuple(states))
+
+    return layer.results(run, back)
+
+
+@gradient("RNN", stops=(4,))
+def _rnn(b: Backward) -> Results:
+    layer = _Layer(b)
+
+    def run(part: _Direction) -> _Ran:
+        def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            hidden = g.Tanh(g.Add(inputs[0], g.MatMul(states[0], part.across)))
+            return [hidden], [g.Identity(hidden)]
+
+        ends, (hidden,) = layer.scan(layer.f, part.states, [(layer.projected(part, both=True), 1)], step, backwards=False)
+        return _Ran(tuple(ends), hidden, ())
+
+    def back(part: _Direction, ran: _Ran, dy: Value, ends: tuple[Value, ...]) -> _Found:
+        after = layer.t(ran.hidden)
+
+        def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            d = g.Mul(g.Add(states[0], inputs[0]), inputs[1])
+            return [g.MatMul(d, part.r)], [g.Identity(d)]
+
+        inputs = [(dy, 1), ((1 - after * after).value, 1)]
+        states, (d,) = layer.scan(b, ends, inputs, step, backwards=True)
+        return _Found(d, d, tuple(states))
+
+    return layer.results(run, back)

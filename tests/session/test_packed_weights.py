@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx
 from sardonyx.mapped_file import checksum, mapped_range
 from sardonyx.program.constants import Transform
+from sardonyx.runtime import saved as saved_programs
 from sardonyx.runtime.weight_store import WeightStore, content_store, shared_store
 
 F32 = np.float32
@@ -507,3 +508,17 @@ def test_processes_share_the_pages_of_packed_weights(tmp_path: Path) -> None:
 
 def test_what_a_store_holds() -> None:
     assert WeightStore().kept() == []
+
+
+@pytest.mark.parametrize(("room", "is_saved"), [(1 << 40, True), (1 << 16, False)])
+def test_large_programs_are_saved_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, is_saved: bool
+) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(saved_programs, "_LARGEST", 1000)
+    monkeypatch.setattr(saved_programs, "free_bytes", lambda folder: room)
+    path = write_model(tmp_path / "m.onnx")
+    sardonyx.InferenceSession(path)
+    kept = sum(each.stat().st_size for each in (tmp_path / "cache").glob("*.program"))
+    assert (kept > SIDE * SIDE * 4) is is_saved
+    np.testing.assert_array_equal(run(sardonyx.InferenceSession(path))[0], run(sardonyx.InferenceSession(path))[0])

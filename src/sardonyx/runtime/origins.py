@@ -39,7 +39,7 @@ _BLOCK: Final = 1 << 12
 _BLOCKS: Final = 16
 _CHUNK: Final = 1 << 20
 _JUST_NOW: Final = 2_000_000_000  # nanoseconds; the coarsest times of change (FAT) have steps of two seconds
-LARGEST: Final = 1 << 30  # bytes of a file that is digested; programs of larger ones are not saved
+LARGEST: Final = 16 << 30  # bytes of a file that is digested; programs of larger ones are not saved
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 

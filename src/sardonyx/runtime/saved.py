@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from sardonyx.runtime.specialisations import SpecialisationKey
 
 _SUFFIX: Final = ".program"
-_LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved
+_LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved wherever there is room for it
+_SHARE: Final = 8  # more are saved if the file system has so many times as much free
 _LONG_TO_READ: Final = 16 << 20  # bytes of a model that is not read for nothing
-_FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept; the ones unused for longest go first
+_FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept at least; the ones unused for longest go first
 
 
 class CacheEntry:
@@ -152,12 +153,24 @@ def save(
         return
     files = programs(entry.folder)
     files.keep(name, *pieces)
+    files.limit_bytes = max(_FOLDER_LIMIT, free_bytes(entry.folder) // _SHARE)
     files.make_room()
 
 
-def is_small_enough(arrays: Mapping[int, Array], more: int = 0) -> bool:
-    """Whether a program with these constants, and `more` bytes of others, is saved."""
-    return sum(array.nbytes for array in arrays.values()) + more <= _LARGEST
+def is_small_enough(entry: CacheEntry, arrays: Mapping[int, Array], more: int = 0) -> bool:
+    """Whether a program with these constants, and `more` bytes of others, is saved: large ones need much room."""
+    size = sum(array.nbytes for array in arrays.values()) + more
+    return size <= _LARGEST or size <= free_bytes(entry.folder) // _SHARE
+
+
+def free_bytes(folder: str) -> int:
+    """How much room there is on the file system of a folder; 0 if nobody says."""
+    try:
+        import shutil  # lazy: a start from a saved program writes nothing
+
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
 
 
 def read(entry: CacheEntry, specialisation: SpecialisationKey | None = None) -> ProgramFile | None:

@@ -143,7 +143,7 @@ def _save(
     if not isinstance(program, NativeModel):
         return
     code = None if is_saved else program.saved_program()
-    is_kept = code is None or _is_small_enough(program, code)
+    is_kept = code is None or _is_small_enough(entry, program, code)
     files = entry.files(looked_at) if is_kept or program.is_specialised else None
     if files is None:
         return
@@ -167,7 +167,7 @@ def _save(
 def _keep(entry: saved.CacheEntry, model: NativeModel, record: Record, specialisation: SpecialisationKey | None = None) -> None:
     """Write a program; of one that cannot be saved, or is too large, what to know of the model."""
     code = model.saved_program()
-    if code is not None and _is_small_enough(model, code):
+    if code is not None and _is_small_enough(entry, model, code):
         main = model.main
         keys = constant_keys(main.plan, by_content if model.shares_by_content else by_identity)
         saved.save(entry, record._replace(program=code), main.program.constants, keys, specialisation)
@@ -175,8 +175,8 @@ def _keep(entry: saved.CacheEntry, model: NativeModel, record: Record, specialis
         saved.save(entry, record, {})
 
 
-def _is_small_enough(model: NativeModel, code: ProgramCode) -> bool:
-    return saved.is_small_enough(model.main.program.constants, constant_bytes(code))
+def _is_small_enough(entry: saved.CacheEntry, model: NativeModel, code: ProgramCode) -> bool:
+    return saved.is_small_enough(entry, model.main.program.constants, constant_bytes(code))
 
 
 def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:

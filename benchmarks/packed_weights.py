@@ -1,0 +1,136 @@
+"""Saved packed weights and compiled models, time and memory: `python -m benchmarks.packed_weights [--model FILE]`.
+
+For a model of matrix products with external data (or a model of yours), printed are
+
+- the creation of a session that packs, against one that maps saved packed weights: as a whole, and the part of the weights alone
+- the memory that 1 and 4 processes hold for themselves (anonymous pages) with mapped weights
+- what a second session in the process adds
+- a bundle: its creation against onnxruntime's, and its private memory
+
+Times are processor seconds, best of some attempts that take turns; kernels are in the cache of object code, programs are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import sardonyx
+
+from .weights import write_model
+
+_PROGRAM: Final = """
+import json, sys, time
+import numpy
+engine, path = sys.argv[1:3]
+if engine == "onnxruntime":
+    import onnxruntime as module
+else:
+    import sardonyx as module
+    from sardonyx.runtime import weight_store
+    load, spent = weight_store.WeightStore.load, [0.0]
+    def timed(self, constants):
+        start = time.thread_time()
+        try:
+            return load(self, constants)
+        finally:
+            spent[0] += time.thread_time() - start
+    weight_store.WeightStore.load = timed
+options = module.SessionOptions()
+def own():
+    with open("/proc/self/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("Anonymous")) / 1024
+before = own()
+start = time.process_time()
+session = module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+opened = time.process_time() - start
+one = own()
+second = module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+both = own()
+print(json.dumps([opened, 0.0 if engine == "onnxruntime" else spent[0], one - before, both - one, one]), flush=True)
+if len(sys.argv) > 3:
+    sys.stdin.readline()
+"""
+
+
+def _run(engine: str, model: Path, cache: Path) -> list[float]:
+    environment = {**os.environ, "SARDONYX_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, engine, str(model)], capture_output=True, text=True, check=True, env=environment
+    )
+    for each in cache.glob("*.program"):
+        each.unlink()
+    found: list[float] = json.loads(done.stdout)
+    return found
+
+
+def _together(model: Path, cache: Path, count: int) -> float:
+    """The private memory of some processes that have the model open at the same time."""
+    environment = {**os.environ, "SARDONYX_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", _PROGRAM, "sardonyx", str(model), "wait"]
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(count)
+    ]
+    total = 0.0
+    for each in running:
+        assert each.stdout is not None
+        total += json.loads(each.stdout.readline())[4]
+    for each in running:
+        each.communicate("\n")
+    return total
+
+
+def _save(model: Path, folder: Path) -> Path:
+    options = sardonyx.SessionOptions()
+    options.optimized_model_filepath = str(folder / "packed.onnx")
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "packed.data")
+    options.add_session_config_entry("session.save_external_prepacked_constant_initializers", "1")
+    sardonyx.InferenceSession(model, options)
+    return folder / "packed.onnx"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="saved packed weights and compiled models: time and memory")
+    parser.add_argument("--megabytes", type=int, default=1024)
+    parser.add_argument("--model", type=Path, help="a model of yours in place of the matrix products")
+    parser.add_argument("--attempts", type=int, default=3)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model = args.model
+        if model is None:
+            model = folder / "products.onnx"
+            total = args.megabytes * 2**20 // (4 * 4096)
+            write_model(model, [total // 4, total // 4, total // 2])
+        packed, bundle, cache = _save(model, folder), folder / "model.sdx", folder / "cache"
+        sardonyx.compile_bundle(model, bundle)
+        best: dict[str, list[float]] = {}
+        for _ in range(args.attempts + 1):  # the first fills the cache of object code
+            for kind, engine, path in (
+                ("packing", "sardonyx", model),
+                ("mapped", "sardonyx", packed),
+                ("bundle", "sardonyx", bundle),
+                ("onnxruntime", "onnxruntime", model),
+            ):
+                one = _run(engine, path, cache)
+                best[kind] = [min(pair) for pair in zip(best.get(kind, one), one)]
+        print(f"load {os.getloadavg()[0]:.1f}")
+        print(f"{'':14s}{'creation s':>12s}{'weights s':>12s}{'adds MB':>12s}{'second adds MB':>16s}")
+        for kind, (opened, weights, one_adds, second_adds, _) in best.items():
+            print(f"{kind:14s}{opened:12.3f}{weights:12.3f}{one_adds:12.1f}{second_adds:16.1f}")
+        print(f"session creation, packing / mapped: {best['packing'][0] / best['mapped'][0]:.1f}")
+        print(f"the weights alone, packing / mapped: {best['packing'][1] / max(best['mapped'][1], 1e-6):.1f}")
+        print(f"session creation, bundle / onnxruntime: {best['bundle'][0] / best['onnxruntime'][0]:.3f}")
+        alone, four, packing = _together(packed, cache, 1), _together(packed, cache, 4), _together(model, cache, 4)
+        print(f"private memory of 1 process {alone:.0f} MB, of 4 together {four:.0f} MB; of 4 that pack {packing:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

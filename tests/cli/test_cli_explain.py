@@ -82,14 +82,14 @@ def test_an_unknown_dimension_is_an_error(network: str, capsys: pytest.CaptureFi
 
 def test_layout_assignment_is_among_the_passes(build: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [node("Conv", ["x", "w"], ["c"], name="filter"), node("Conv", ["c", "v"], ["y"], name="computed")]
-    inputs = {"x": (TensorProto.FLOAT, [1, 4, 8, 8]), "v": (TensorProto.FLOAT, [4, 32, 1, 1])}
-    path = build(nodes, inputs, {"y": (TensorProto.FLOAT, [1, 4, 8, 8])}, {"w": np.ones((32, 4, 3, 3), np.float32)})
+    inputs = {"x": (TensorProto.FLOAT, [1, 4, 8, 8]), "v": (TensorProto.FLOAT, ["M", 32, 1, 1])}
+    path = build(nodes, inputs, {"y": (TensorProto.FLOAT, [1, "M", 8, 8])}, {"w": np.ones((32, 4, 3, 3), np.float32)})
     assert main(["explain", path, "--json"]) == 0
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     assigned = next(each for each in facts["passes"] if each["name"] == "AssignLayout")
     assert assigned["changes"] == 1
     assert assigned["removed"] == ["Conv 'filter'"]
-    assert assigned["reasons"] == ["Conv 'computed': its weights or its bias are not constant"]
+    assert assigned["reasons"] == ["Conv 'computed': its types are not float32 or its channels are not known"]
     made = next(each for each in facts["nodes"] if each["operator"] == "BlockedConv")
     assert made["passes"] == ["AssignLayout"]
     assert main(["explain", path]) == 0

@@ -90,7 +90,7 @@ def test_of_the_operators_only_those_that_python_computes_are_imported(folder: P
         sardonyx.InferenceSession(path).run(None, feeds)
     _, _, operators = in_another_process({path: runs})
     families = {name.split(".")[2] for name in operators if name.count(".") == 3}
-    assert families == {"ml"}
+    assert families == {"ml", "indexing"}  # ZipMap, and Gather of labels that are texts
 
 
 def test_a_branch_that_was_never_taken_is_compiled_then_and_saved_with_the_other_one(folder: Path) -> None:
@@ -152,13 +152,13 @@ def test_a_dropped_session_leaves_nothing_to_the_garbage_collector(name: str, fo
     session.run(None, feeds)
     program = session._opened.program
     assert program._full is None
-    left = [weakref.ref(each) for each in (program, program._file, *program._others.values())]
-    assert len(left) == 3
+    # A model that is native as a whole has no specialisations.
+    left = [weakref.ref(each) for each in (program, program._file, *getattr(program, "_others", {}).values())]
     gc.collect()
     gc.disable()
     try:
         del session, program
-        assert [ref() for ref in left] == [None] * 3
+        assert [ref() for ref in left] == [None] * len(left)
     finally:
         gc.enable()
 

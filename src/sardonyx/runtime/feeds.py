@@ -236,6 +236,8 @@ def text_array(array: Array) -> Array:
         array = np.char.decode(array, "utf-8", "surrogateescape")
     if kind in "UST":
         return array.astype(object)
+    if kind == "O" and set(map(type, array.reshape(-1).tolist())) <= {str}:
+        return array
     result: Array = np.empty(array.shape, object)
     items = (item.tobytes() if isinstance(item, np.void) else item for item in array.reshape(-1))
     result.reshape(-1)[:] = [_text(item) for item in items]

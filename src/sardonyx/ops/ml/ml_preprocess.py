@@ -6,6 +6,7 @@ A map is a dict. Its float values are float32 unless they are np.float64 objects
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -48,7 +49,7 @@ class _Positions:
     def find(self, values: Array) -> NDArray[np.intp]:
         """The position of each value; -1 where it is not a key."""
         if self._texts is not None:
-            found = (self._texts.get(value, -1) for value in values.reshape(-1).tolist())
+            found = map(self._texts.get, values.reshape(-1).tolist(), repeat(-1))
             return np.fromiter(found, np.intp, values.size).reshape(values.shape)
         if not len(self._sorted):
             return np.full(values.shape, -1, np.intp)

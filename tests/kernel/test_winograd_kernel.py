@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel, matrices
+from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel, WinogradRowKernel, matrices
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import clamp
 from sardonyx.kernel.loops import Operand
@@ -33,7 +33,7 @@ def test_inputs_and_outputs_are_multiplied_by_numbers_that_float32_has(tile: int
 
 
 def test_every_field_is_part_of_the_key() -> None:
-    kernel = WinogradKernel(
+    tiles = WinogradKernel(
         tile=4,
         block=16,
         vectors=1,
@@ -46,8 +46,23 @@ def test_every_field_is_part_of_the_key() -> None:
         overhangs=False,
         epilogue=STORE,
     )
-    for field in fields(WinogradKernel):
-        value = getattr(kernel, field.name)
-        other: Any = RELU if field.name == "epilogue" else (not value) if isinstance(value, bool) else value + 1
-        assert replace(kernel, **{field.name: other}).key != kernel.key, field.name
-    assert replace(kernel).key == kernel.key
+    lines = WinogradRowKernel(
+        tile=4,
+        block=16,
+        vectors=1,
+        last_vectors=1,
+        last_lanes=16,
+        rows=14,
+        last_rows=0,
+        tail=0,
+        ahead=0,
+        taps=3,
+        epilogue=STORE,
+    )
+    for kernel in (tiles, lines):
+        for field in fields(kernel):
+            value = getattr(kernel, field.name)
+            other: Any = RELU if field.name == "epilogue" else (not value) if isinstance(value, bool) else value + 1
+            assert replace(kernel, **{field.name: other}).key != kernel.key, field.name
+        assert replace(kernel).key == kernel.key
+    assert tiles.key != lines.key

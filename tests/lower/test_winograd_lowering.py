@@ -101,7 +101,7 @@ def tiles_of(lowered: Lowered) -> list[int]:
 
 
 @pytest.mark.parametrize("tile", POINTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=9, deadline=None)
 @given(layer=layers())
 def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None:
     content, feeds = layer.parts()
@@ -238,12 +238,12 @@ def test_another_value_of_the_option_is_an_error() -> None:
 def test_tiles_fill_rows_and_blocks() -> None:
     target = described(16)
     for tiles in (1, 4, 16, 49, 196, 4096):
-        divided = tile_blocks(tiles, 4, 64, 4, target)
+        divided = tile_blocks(tiles, 36 * 64, 4, target)
         assert divided.tiles % divided.rows == 0
         assert divided.last_rows == tiles % divided.rows
         assert 36 * divided.tiles * 64 * 4 <= target.caches.l2
-    assert tile_blocks(16, 4, 256, 16, target).rows == 8
-    assert tile_blocks(196, 4, 64, 4, target).rows == 14
+    assert tile_blocks(16, 36 * 256, 16, target).rows == 8
+    assert tile_blocks(196, 36 * 64, 4, target).rows == 14
 
 
 def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:

@@ -15,7 +15,7 @@ from native_support import run_reference
 from sardonyx.kernel.attention.attention import AttentionKernel
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import WindowKernel
-from sardonyx.kernel.conv.winograd import WinogradKernel
+from sardonyx.kernel.conv.winograd import WinogradKernel, WinogradRowKernel
 from sardonyx.kernel.loops import LoopKernel
 from sardonyx.kernel.matmul.dot import DotKernel
 from sardonyx.kernel.matmul.int8 import Int8MatMulKernel, QuadPackKernel
@@ -117,6 +117,12 @@ def test_convolutions_by_tiles() -> None:
     check(content, feeds, WinogradKernel)
     feeds["x"][0, 2, 3, 3] = np.nan
     check(content, feeds, WinogradKernel)
+
+
+def test_convolutions_by_tiles_of_a_line() -> None:
+    constants = {"w": numbers(1, 20, 18, 6) * 0.1, "b": numbers(2, 20)}
+    nodes = [node("Conv", ["x", "w", "b"], ["a"], pads=[4, 4], dilations=[2]), node("Relu", ["a"], ["y"])]
+    check(model(nodes, {"x": (1, 18, 61)}, constants), {"x": numbers(0, 1, 18, 61)}, WinogradRowKernel)
 
 
 def test_convolutions_and_pools() -> None:

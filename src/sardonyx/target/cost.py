@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Vector operations of Winograd's transforms, by the side of a tile: loads and stores count as well.
 _INPUT_TRANSFORM: Final = {2: 64, 4: 264}
 _OUTPUT_TRANSFORM: Final = {2: 48, 4: 180}
+_ROW_INPUT_TRANSFORM: Final = 28  # for each three taps
+_ROW_OUTPUT_TRANSFORM: Final = 28
 _SHARED_CACHE_BYTES_PER_NS: Final = 40  # of one core
 _MEMORY_BYTES_PER_NS: Final = 12
 
@@ -70,6 +72,14 @@ def winograd(tiles: Dim, inputs: int, outputs: int, tile: int, target: Target) -
     elements = (tile + 2) ** 2
     products = elements * inputs * outputs
     transforms = _INPUT_TRANSFORM[tile] * inputs + _OUTPUT_TRANSFORM[tile] * outputs
+    return tiles * (2 * (products + transforms)) // target.flops_per_ns
+
+
+def winograd_rows(tiles: Dim, inputs: int, outputs: int, tile: int, tap_groups: int, target: Target) -> Dim:
+    """The same along one axis, for so many times three taps."""
+    elements = tile + 2
+    products = elements * tap_groups * inputs * outputs
+    transforms = _ROW_INPUT_TRANSFORM * tap_groups * inputs + _ROW_OUTPUT_TRANSFORM * outputs
     return tiles * (2 * (products + transforms)) // target.flops_per_ns
 
 

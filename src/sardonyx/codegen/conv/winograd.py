@@ -12,6 +12,8 @@ full is filled with the last tile, so that all that is multiplied is defined.
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
 from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic, transform_columns
@@ -19,7 +21,7 @@ from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel
+from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
@@ -27,12 +29,12 @@ from sardonyx.target.target import Target
 def emit_winograd(kernel: WinogradKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a Winograd convolution."""
     function = FunctionBuilder(name, KERNEL_PARAMETERS)
-    _WinogradEmitter(kernel, function, target).emit()
+    _TileEmitter(kernel, function, target).emit()
     return function
 
 
 @dataclass(frozen=True)
-class _Set:
+class ChannelSet:
     """Output channels that are computed together: so many vectors of so many lanes."""
 
     vectors: int
@@ -57,10 +59,15 @@ class _Tile:
     column: str
 
 
-class _WinogradEmitter:
-    def __init__(self, kernel: WinogradKernel, function: FunctionBuilder, target: Target) -> None:
+K = TypeVar("K", WinogradKernel, WinogradRowKernel)
+
+
+class WinogradEmitter(Generic[K]):
+    """Blocks of tiles, and the products; where tiles lie and how they are transformed is up to subclasses."""
+
+    def __init__(self, kernel: K, function: FunctionBuilder, target: Target) -> None:
         self.target = target
-        self.k = kernel
+        self.k: K = kernel
         self.f = f = function
         self.a = a = Loaded(f, kernel.arguments)
         self.size = kernel.tile + TAPS - 1
@@ -70,15 +77,16 @@ class _WinogradEmitter:
         same = (kernel.last_vectors, kernel.last_lanes) == (kernel.vectors, kernel.block)
         self.last = self.whole if same else self._set(kernel.last_vectors, kernel.last_lanes)
         self.v, self.m = (f.own_part(base, "float", size) for base, (size,) in (a.tensor("v"), a.tensor("m")))
-        # Distances in v: from one block of channels to the next, from one element to the next, from one group to the next.
+        # Distances in v: from one block of channels to the next, one group of taps, one element, one group of tiles.
         self.v_block = kernel.rows * kernel.block
-        self.v_element = f.mul(f.add(a["input_blocks"], int(kernel.tail > 0)), self.v_block)
+        self.v_taps = f.mul(f.add(a["input_blocks"], int(kernel.tail > 0)), self.v_block)
+        self.v_element = f.mul(self.v_taps, kernel.tap_groups)
         self.v_group = f.mul(self.v_element, kernel.elements)
         self.channels = f.add(f.mul(a["input_blocks"], kernel.block), kernel.tail)
 
-    def _set(self, vectors: int, lanes: int) -> _Set:
+    def _set(self, vectors: int, lanes: int) -> ChannelSet:
         epilogue = EpilogueEmitter(self.k.epilogue, self.f, lanes, self.target)
-        return _Set(vectors, lanes, TileStore(epilogue, self.f, 1, self.k.tile))
+        return ChannelSet(vectors, lanes, TileStore(epilogue, self.f, 1, self.k.tile))
 
     def emit(self) -> None:
         f, a = self.f, self.a
@@ -91,7 +99,7 @@ class _WinogradEmitter:
         is_first_unit = f.let(f"icmp eq i64 {units.index}, %begin", "c")
         f.branch_if(f.let(f"or i1 {is_first_set}, {is_first_unit}", "c"), fresh, known)
         f.label(fresh)
-        self._transform_inputs(first, count)
+        self.transform_inputs(first, count)
         f.branch(known)
         f.label(known)
         if self.last is self.whole:
@@ -106,10 +114,114 @@ class _WinogradEmitter:
             f.label(after)
         units.end()
 
-    def _channels(self, channels: _Set, number: str, first: str, count: str) -> None:
+    def _channels(self, channels: ChannelSet, number: str, first: str, count: str) -> None:
         self._multiply(channels, number, count)
-        self._transform_outputs(channels, number, first, count)
+        self.transform_outputs(channels, number, first, count)
 
+    def transform_inputs(self, first: str, count: str) -> None:
+        """Fill v with the tiles of a block."""
+        raise NotImplementedError
+
+    def transform_outputs(self, channels: ChannelSet, number: str, first: str, count: str) -> None:
+        """Make results of m for the tiles of a block and a set of output channels."""
+        raise NotImplementedError
+
+    # Products
+
+    def _multiply(self, channels: ChannelSet, number: str, count: str) -> None:
+        """m = v w for every element and group."""
+        f, a, k = self.f, self.a, self.k
+        weights = f.element(a["w"], "float", f.mul(number, a["w_set"]))
+        full = f.let(f"udiv i64 {count}, {k.rows}", "i")
+        left = f.sub(count, f.mul(full, k.rows))
+        element = f.loop(0, k.elements)
+        w = f.element(weights, "float", f.mul(element.index, f.mul(self.channels, channels.width * k.tap_groups)))
+        v = f.element(self.v, "float", f.mul(element.index, self.v_element))
+        m = f.element(self.m, "float", f.mul(element.index, k.block))
+        group = f.loop(0, full)
+        self._product(channels, k.rows, w, v, m, group.index)
+        f.end(group)
+        some, done = f.fresh("some"), f.fresh("done")
+        f.branch_if(f.let(f"icmp sgt i64 {left}, 0", "c"), some, done)
+        f.label(some)
+        if k.last_rows:
+            few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
+            f.branch_if(f.let(f"icmp sle i64 {left}, {k.last_rows}", "c"), few, many)
+            for label, rows in ((few, k.last_rows), (many, k.rows)):
+                f.label(label)
+                self._product(channels, rows, w, v, m, full)
+                f.branch(after)
+            f.label(after)
+        else:
+            self._product(channels, k.rows, w, v, m, full)
+        f.branch(done)
+        f.label(done)
+        f.end(element)
+
+    def _product(self, channels: ChannelSet, rows: int, w: str, v: str, m: str, group: str) -> None:
+        """One register tile: rows of a group times the vectors of a set."""
+        f, a, k, vector = self.f, self.a, self.k, channels.vector
+        v = f.element(v, "float", f.mul(group, self.v_group))
+        sums = ["zeroinitializer"] * (rows * channels.vectors)
+        if k.tail and k.tap_groups > 1:
+            taps = f.loop(0, k.tap_groups, carry=[(vector, value) for value in sums])
+            own_w = f.element(w, "float", f.mul(taps.index, f.mul(self.channels, channels.width)))
+            own_v = f.element(v, "float", f.mul(taps.index, self.v_taps))
+            sums = f.end(taps, self._runs(channels, rows, a["input_blocks"], own_w, own_v, taps.carry))
+        else:
+            sums = self._runs(channels, rows, f.mul(a["input_blocks"], k.tap_groups), w, v, sums)
+        first = f.mul(group, k.rows * k.vectors * k.elements * k.block)
+        to = f.element(m, "float", first)
+        for row in range(rows):
+            for number in range(channels.vectors):
+                at = f.element(to, "float", (row * k.vectors + number) * k.elements * k.block)
+                f.line(f"store {vector} {sums[row * channels.vectors + number]}, ptr {at}, align 4")
+
+    def _runs(self, channels: ChannelSet, rows: int, blocks: str, w: str, v: str, sums: list[str]) -> list[str]:
+        """The sums after so many full blocks of channels, and one that is not."""
+        f, k = self.f, self.k
+        loop = f.loop(0, blocks, carry=[(channels.vector, value) for value in sums])
+        sums = f.end(loop, self._run(channels, rows, k.block, w, v, loop.index, loop.carry))
+        return self._run(channels, rows, k.tail, w, v, blocks, sums) if k.tail else sums
+
+    def _run(self, channels: ChannelSet, rows: int, lanes: int, w: str, v: str, block: str, sums: list[str]) -> list[str]:
+        """The sums after one more block of channels."""
+        f, k, vector, values = self.f, self.k, channels.vector, list(sums)
+        weights = f.element(w, "float", f.mul(block, k.block * channels.width))
+        inputs = f.element(v, "float", f.mul(block, self.v_block))
+        for lane in range(lanes):
+            if k.ahead:
+                later = f.element(weights, "float", lane * channels.width + k.ahead)
+                f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+                f.line(f"call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 2, i32 1)")
+            loaded = [
+                f.let(
+                    f"load {vector}, ptr {f.element(weights, 'float', lane * channels.width + number * channels.lanes)}, align 4",
+                    "w",
+                )
+                for number in range(channels.vectors)
+            ]
+            for row in range(rows):
+                one = f.let(f"load float, ptr {f.element(inputs, 'float', row * k.block + lane)}, align 4", "x")
+                first = f.let(f"insertelement {vector} poison, float {one}, i32 0")
+                every = f.let(f"shufflevector {vector} {first}, {vector} poison, <{channels.lanes} x i32> zeroinitializer")
+                for number, weight in enumerate(loaded):
+                    at = row * channels.vectors + number
+                    values[at] = f.call(
+                        vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, every), (vector, weight), (vector, values[at])
+                    )
+        return values
+
+    def all_finite(self, e: Arithmetic, results: list[list[str]]) -> str:
+        """Whether all sums of a tile are numbers: the results in the corners depend on every one of them."""
+        f = self.f
+        total = e.add(e.add(results[0][0], results[0][-1]), e.add(results[-1][0], results[-1][-1]))
+        number = f.let(f"fcmp ord {e.vector} {e.sub(total, total)}, zeroinitializer")
+        name = f"llvm.vector.reduce.and.v{e.lanes}i1"
+        return f.call("i1", name, (f"<{e.lanes} x i1>", number))
+
+
+class _TileEmitter(WinogradEmitter[WinogradKernel]):
     def _tile(self, tile: str) -> _Tile:
         f, a = self.f, self.a
         line = f.let(f"udiv i64 {tile}, {a['tile_columns']}", "i")
@@ -120,7 +232,7 @@ class _WinogradEmitter:
 
     # Inputs
 
-    def _transform_inputs(self, first: str, count: str) -> None:
+    def transform_inputs(self, first: str, count: str) -> None:
         """All tiles of a block, channels outside: neighbours read pixels that were just read, and write to ends of lines."""
         f, a, k = self.f, self.a, self.k
         groups = f.let(f"udiv i64 {f.add(count, k.rows - 1)}, {k.rows}", "i")
@@ -196,84 +308,7 @@ class _WinogradEmitter:
                 element = f.element(to, "float", f.mul(i * self.size + j, self.v_element))
                 f.line(f"store {self.vector} {value}, ptr {element}, align 4")
 
-    # Products
-
-    def _multiply(self, channels: _Set, number: str, count: str) -> None:
-        """m = v w for every element and group."""
-        f, a, k = self.f, self.a, self.k
-        weights = f.element(a["w"], "float", f.mul(number, a["w_set"]))
-        full = f.let(f"udiv i64 {count}, {k.rows}", "i")
-        left = f.sub(count, f.mul(full, k.rows))
-        element = f.loop(0, k.elements)
-        w = f.element(weights, "float", f.mul(element.index, f.mul(self.channels, channels.width)))
-        v = f.element(self.v, "float", f.mul(element.index, self.v_element))
-        m = f.element(self.m, "float", f.mul(element.index, k.block))
-        group = f.loop(0, full)
-        self._product(channels, k.rows, w, v, m, group.index)
-        f.end(group)
-        some, done = f.fresh("some"), f.fresh("done")
-        f.branch_if(f.let(f"icmp sgt i64 {left}, 0", "c"), some, done)
-        f.label(some)
-        if k.last_rows:
-            few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
-            f.branch_if(f.let(f"icmp sle i64 {left}, {k.last_rows}", "c"), few, many)
-            for label, rows in ((few, k.last_rows), (many, k.rows)):
-                f.label(label)
-                self._product(channels, rows, w, v, m, full)
-                f.branch(after)
-            f.label(after)
-        else:
-            self._product(channels, k.rows, w, v, m, full)
-        f.branch(done)
-        f.label(done)
-        f.end(element)
-
-    def _product(self, channels: _Set, rows: int, w: str, v: str, m: str, group: str) -> None:
-        """One register tile: rows of a group times the vectors of a set."""
-        f, a, k, vector = self.f, self.a, self.k, channels.vector
-        v = f.element(v, "float", f.mul(group, self.v_group))
-        loop = f.loop(0, a["input_blocks"], carry=[(vector, "zeroinitializer")] * (rows * channels.vectors))
-        sums = f.end(loop, self._run(channels, rows, k.block, w, v, loop.index, loop.carry))
-        if k.tail:
-            sums = self._run(channels, rows, k.tail, w, v, a["input_blocks"], sums)
-        first = f.mul(group, k.rows * k.vectors * k.elements * k.block)
-        to = f.element(m, "float", first)
-        for row in range(rows):
-            for number in range(channels.vectors):
-                at = f.element(to, "float", (row * k.vectors + number) * k.elements * k.block)
-                f.line(f"store {vector} {sums[row * channels.vectors + number]}, ptr {at}, align 4")
-
-    def _run(self, channels: _Set, rows: int, lanes: int, w: str, v: str, block: str, sums: list[str]) -> list[str]:
-        """The sums after one more block of channels."""
-        f, k, vector, values = self.f, self.k, channels.vector, list(sums)
-        weights = f.element(w, "float", f.mul(block, k.block * channels.width))
-        inputs = f.element(v, "float", f.mul(block, self.v_block))
-        for lane in range(lanes):
-            if k.ahead:
-                later = f.element(weights, "float", lane * channels.width + k.ahead)
-                f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-                f.line(f"call void @llvm.prefetch.p0(ptr {later}, i32 0, i32 2, i32 1)")
-            loaded = [
-                f.let(
-                    f"load {vector}, ptr {f.element(weights, 'float', lane * channels.width + number * channels.lanes)}, align 4",
-                    "w",
-                )
-                for number in range(channels.vectors)
-            ]
-            for row in range(rows):
-                one = f.let(f"load float, ptr {f.element(inputs, 'float', row * k.block + lane)}, align 4", "x")
-                first = f.let(f"insertelement {vector} poison, float {one}, i32 0")
-                every = f.let(f"shufflevector {vector} {first}, {vector} poison, <{channels.lanes} x i32> zeroinitializer")
-                for number, weight in enumerate(loaded):
-                    at = row * channels.vectors + number
-                    values[at] = f.call(
-                        vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, every), (vector, weight), (vector, values[at])
-                    )
-        return values
-
-    # Outputs
-
-    def _transform_outputs(self, channels: _Set, number: str, first: str, count: str) -> None:
+    def transform_outputs(self, channels: ChannelSet, number: str, first: str, count: str) -> None:
         f, a, k, size = self.f, self.a, self.k, range(self.size)
         e = Arithmetic(f, channels.lanes)
         each = f.loop(0, count)
@@ -291,7 +326,7 @@ class _WinogradEmitter:
         lines = transform_columns(OUTPUTS[k.tile], e, column, self.size)
         results = [[e.add(value, bias) for value in OUTPUTS[k.tile](e, line)] for line in lines]
         usual, unusual, after = f.fresh("usual"), f.fresh("unusual"), f.fresh("after")
-        f.branch_if(self._all_finite(e, results), usual, unusual)
+        f.branch_if(self.all_finite(e, results), usual, unusual)
         f.label(usual)
         self._store(channels, tile, block, results)
         f.branch(after)
@@ -302,15 +337,15 @@ class _WinogradEmitter:
         f.end(vectors)
         f.end(each)
 
-    def _all_finite(self, e: Arithmetic, results: list[list[str]]) -> str:
-        """Whether all sums of a tile are numbers: the results in the corners depend on every one of them."""
-        f = self.f
-        total = e.add(e.add(results[0][0], results[0][-1]), e.add(results[-1][0], results[-1][-1]))
-        number = f.let(f"fcmp ord {e.vector} {e.sub(total, total)}, zeroinitializer")
-        name = f"llvm.vector.reduce.and.v{e.lanes}i1"
-        return f.call("i1", name, (f"<{e.lanes} x i1>", number))
+    def _pixels(
+        self, channels: ChannelSet, image: str, block: str, row: str, column: str, pixels: list[str], count: str | None
+    ) -> None:
+        def pointers(v: int) -> list[str]:
+            return self.operands.at(image, block, "0", row, column)
 
-    def _store(self, channels: _Set, tile: _Tile, block: str, results: list[list[str]]) -> None:
+        channels.tiles.store([pixels], pointers, self.operands.columns, count)
+
+    def _store(self, channels: ChannelSet, tile: _Tile, block: str, results: list[list[str]]) -> None:
         """The epilogue of a tile, as far as it lies inside the result."""
         f, a, k = self.f, self.a, self.k
         columns = f.min(f.sub(a["columns"], tile.column), k.tile) if k.overhangs else None
@@ -325,15 +360,7 @@ class _WinogradEmitter:
                 f.branch(after)
                 f.label(after)
 
-    def _pixels(
-        self, channels: _Set, image: str, block: str, row: str, column: str, pixels: list[str], count: str | None
-    ) -> None:
-        def pointers(v: int) -> list[str]:
-            return self.operands.at(image, block, "0", row, column)
-
-        channels.tiles.store([pixels], pointers, self.operands.columns, count)
-
-    def _define(self, channels: _Set, tile: _Tile, block: str, bias: str) -> None:
+    def _define(self, channels: ChannelSet, tile: _Tile, block: str, bias: str) -> None:
         """A tile as the definition of a convolution says, pixel by pixel: rare, so it may be slow."""
         f, a, k, vector = self.f, self.a, self.k, channels.vector
         e = VectorEmitter(f, channels.lanes)

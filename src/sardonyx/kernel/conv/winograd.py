@@ -73,6 +73,12 @@ def matrices(tile: int) -> Matrices:
     return Matrices(outputs, (*weights, (0.0,) * (TAPS - 1) + (1.0,)), (*inputs, _product(list(points))))
 
 
+_ROW_NUMBERS: Final = (
+    "tiles", "lines", "line_tiles", "block_tiles", "sets", "outputs", "columns",
+    "width", "left", "dilation", "input_blocks", "x_batch", "x_block", "x_line", "x_step", "w_set",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class WinogradKernel:
     """All that decides the code. `sets` of `vectors` blocks make the output channels."""
@@ -94,6 +100,11 @@ class WinogradKernel:
         """Of a transformed tile."""
         return (self.tile + TAPS - 1) ** 2
 
+    @property
+    def tap_groups(self) -> int:
+        """How many sums of transformed taps are added up: all taps are transformed together."""
+        return 1
+
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
@@ -107,3 +118,49 @@ class WinogradKernel:
         return Arguments(
             *map(address, (*ADDRESSES, "kernels")), *map(number, _NUMBERS), *scratch, blocked_operands(self.epilogue)
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradRowKernel:
+    """The same along one axis, for kernels of one row and any number of columns: F(m, 3) for every three of them.
+
+    A tile is m results `dilation` apart in one line; tiles with neighbouring starts fill the gaps. Taps are taken by threes,
+    the last of them filled up with zeros: their sums are added up in the products, as if they were more channels.
+
+        v[group][element][three taps][block of input channels][row][lane]
+        w[set][element][three taps][input channel][output channel of the set]
+    """
+
+    tile: int
+    block: int
+    vectors: int
+    last_vectors: int
+    last_lanes: int
+    rows: int
+    last_rows: int
+    tail: int
+    ahead: int
+    taps: int
+    epilogue: Epilogue
+
+    @property
+    def elements(self) -> int:
+        """Of a transformed tile."""
+        return self.tile + TAPS - 1
+
+    @property
+    def tap_groups(self) -> int:
+        """How many times three taps there are."""
+        return -(-self.taps // TAPS)
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]
+        return f"winograd row|{','.join(map(str, fields))}|{self.epilogue.key}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with: x_line from one line to the next, x_step from one pixel of a line to the next."""
+        scratch, operands = (tensor("v", 1), tensor("m", 1)), blocked_operands(self.epilogue)
+        return Arguments(*map(address, (*ADDRESSES, "kernels")), *map(number, _ROW_NUMBERS), *scratch, operands)

@@ -7,7 +7,7 @@ by `conv_choice`. A plain Conv (one the layout pass left alone) is brought into 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from sardonyx import dtypes
@@ -18,10 +18,10 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
-from sardonyx.lower.conv.conv_choice import TILES, choose_algorithm
+from sardonyx.lower.conv.conv_choice import ROW_TILE, TILES, choose_algorithm
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, whole_view
-from sardonyx.lower.conv.winograd import lower_winograd
+from sardonyx.lower.conv.winograd import lower_winograd, lower_winograd_rows
 from sardonyx.lower.derived import as_float32, is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
@@ -157,6 +157,8 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
     algorithm = choose_algorithm(task, plain=plain, exact=bool(attrs.get("exact")))
     if algorithm in TILES:
         lower_winograd(task, TILES[algorithm])
+    elif algorithm == "winograd_rows":
+        lower_winograd_rows(task, ROW_TILE)
     else:
         task.lower(algorithm)
 
@@ -170,18 +172,7 @@ def _column_as_row(task: Task) -> Task:
     if not column or geometry.size[1] == 1 or not is_fixed(kernels):
         return task
 
-    def exchanged(values: tuple[Any, ...], first: int = 1) -> tuple[Any, ...]:
-        return (*values[:first], values[first + 1], values[first], *values[first + 2 :])
-
-    view = blocked_view(task.x)
-    as_row = View(kernels.buffer, exchanged(kernels.shape, 3), exchanged(kernels.strides, 3), kernels.offset)
-    return replace(
-        task,
-        geometry=Geometry(*(exchanged(getattr(geometry, each.name)) for each in fields(geometry))),
-        operand_strides=[exchanged(own, 3) for own in task.operand_strides],
-        weights=replace(task.weights, kernels=as_row),
-        x=View(view.buffer, exchanged(view.shape, 3), exchanged(view.strides, 3), view.offset),
-    )
+    return replace(task, x=blocked_view(task.x)).with_axes_exchanged()
 
 
 def root_of(group: Group) -> tuple[Node, Value]:

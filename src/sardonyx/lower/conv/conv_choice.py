@@ -12,8 +12,8 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.kernel.conv.winograd import TAPS
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
-from sardonyx.lower.conv.winograd import is_winograd, tile_count
-from sardonyx.lower.conv.winograd_weights import relative_error
+from sardonyx.lower.conv.winograd import is_winograd, is_winograd_row, row_tile_count, tile_count
+from sardonyx.lower.conv.winograd_weights import relative_error, relative_row_error
 from sardonyx.lower.derived import is_fixed, part_of
 from sardonyx.target import cost
 from sardonyx.target.target import Target
@@ -23,6 +23,8 @@ _NARROW_OUTPUTS: Final = 4  # channels up to which lanes may be input channels i
 _LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the code
 _LARGEST_ERROR: Final = 1e-4  # of a model, relative, that may come from Winograd's sums
 TILES: Final[dict[Algorithm, int]] = {"winograd2": 2, "winograd4": 4}  # results of a side
+ROW_TILE: Final = 4  # results of a tile along one axis
+_FEWEST_TILES: Final = 4  # fewer take as long: sums wait for each other
 
 
 def choose_algorithm(task: Task, *, plain: bool, exact: bool) -> Algorithm:
@@ -38,7 +40,7 @@ def choose_algorithm(task: Task, *, plain: bool, exact: bool) -> Algorithm:
         return "narrow"
     times: dict[Algorithm, int] = {"direct": 0} if exact or weights.groups > 1 else estimates(task)
     for algorithm in sorted(times, key=lambda algorithm: times[algorithm]):
-        if algorithm not in TILES or _is_exact_enough(task, TILES[algorithm]):
+        if algorithm == "direct" or _is_exact_enough(task, algorithm):
             return algorithm
     return "direct"
 
@@ -48,6 +50,8 @@ def estimates(task: Task) -> dict[Algorithm, int]:
     times: dict[Algorithm, int] = {"direct": _direct_time(task)}
     if is_winograd(task.geometry):
         times.update({algorithm: _winograd_time(task, tile) for algorithm, tile in TILES.items()})
+    if is_winograd_row(task.geometry):
+        times["winograd_rows"] = _winograd_row_time(task)
     return times
 
 
@@ -76,10 +80,19 @@ def _direct_time(task: Task) -> int:
 
 def _winograd_time(task: Task, tile: int) -> int:
     weights = task.weights
-    tiles = task.usual(tile_count(task.x.shape[0], task.geometry, tile))
+    tiles = max(task.usual(tile_count(task.x.shape[0], task.geometry, tile)), _FEWEST_TILES)
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
     fetched = (tile + TAPS - 1) ** 2 * weights.inputs * lanes * 4
     return _time(cost.winograd(tiles, weights.inputs, lanes, tile, task.ctx.target), fetched, task.ctx.target)
+
+
+def _winograd_row_time(task: Task) -> int:
+    weights, target = task.weights, task.ctx.target
+    tiles = max(task.usual(row_tile_count(task.x.shape[0], task.geometry, ROW_TILE)), _FEWEST_TILES)
+    lanes = ceildiv_int(weights.outputs, task.block) * task.block
+    groups = ceildiv_int(task.geometry.taps, TAPS)
+    fetched = (ROW_TILE + TAPS - 1) * groups * weights.inputs * lanes * 4
+    return _time(cost.winograd_rows(tiles, weights.inputs, lanes, ROW_TILE, groups, target), fetched, target)
 
 
 def _time(computing: Dim, fetched: int, target: Target) -> int:
@@ -88,7 +101,7 @@ def _time(computing: Dim, fetched: int, target: Target) -> int:
     return max(computing, cost.weights(fetched, target))
 
 
-def _is_exact_enough(task: Task, tile: int) -> bool:
+def _is_exact_enough(task: Task, algorithm: Algorithm) -> bool:
     """Whether the weights are known, and all such layers together stay within the error a model may have.
 
     Errors of layers are independent: they add up as the root of their number.
@@ -96,7 +109,11 @@ def _is_exact_enough(task: Task, tile: int) -> bool:
     constant = task.weights.kernels.buffer.constant
     if not isinstance(constant, Tensor):
         return False
-    error = relative_error(part_of(task.weights.kernels).of(constant.numpy()), tile)
+    kernels = part_of(task.weights.kernels).of(constant.numpy())
+    if algorithm == "winograd_rows":
+        error = relative_row_error(kernels.reshape(*kernels.shape[:2], 1, 1, -1), ROW_TILE)
+    else:
+        error = relative_error(kernels, TILES[algorithm])
     return error <= _LARGEST_ERROR / sqrt(max(_layers(task.ctx.graph), 1))
 
 
@@ -105,6 +122,6 @@ def _layers(graph: Graph) -> int:
     found = 0
     for node in graph.nodes:
         shape = node.inputs[1].shape if node.op_type == "BlockedConv" and node.inputs[1] is not None else None
-        if shape is not None and shape[2:] == (TAPS, TAPS):
+        if shape is not None and max((int(str(dim)) for dim in shape[2:]), default=1) >= TAPS:
             found += set(attribute_values(node).get("strides") or (1,)) == {1}
     return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Final, Literal, TypeAlias
+from dataclasses import fields, replace
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.target import Target
 
-Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4"]
+Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4", "winograd_rows"]
 
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
 _ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
@@ -141,6 +141,22 @@ class Task(Blocks):
             self._plain()
         else:
             self._direct()
+
+    def with_axes_exchanged(self) -> Task:
+        """The same with rows for columns; x is blocked, with three spatial axes."""
+
+        def exchanged(values: tuple[Any, ...], first: int = 1) -> tuple[Any, ...]:
+            return (*values[:first], values[first + 1], values[first], *values[first + 2 :])
+
+        x, kernels = self.x, self.weights.kernels
+        as_row = View(kernels.buffer, exchanged(kernels.shape, 3), exchanged(kernels.strides, 3), kernels.offset)
+        return replace(
+            self,
+            geometry=Geometry(*(exchanged(getattr(self.geometry, each.name)) for each in fields(self.geometry))),
+            operand_strides=[exchanged(own, 3) for own in self.operand_strides],
+            weights=replace(self.weights, kernels=as_row),
+            x=View(x.buffer, exchanged(x.shape, 3), exchanged(x.strides, 3), x.offset),
+        )
 
     # Kernels
 

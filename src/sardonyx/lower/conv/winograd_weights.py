@@ -46,6 +46,34 @@ def pack_winograd(w: Array, tile: int, width: int, last: int) -> Array:
     return packed
 
 
+@transform("pack_conv_winograd_rows", 1, _cuts, is_numbers=True)
+def pack_winograd_rows(w: Array, tile: int, width: int, last: int) -> Array:
+    """[O, I, 1, 1, K] as [set of output channels][element][three taps][input channel][output channel of the set]."""
+    outputs, inputs = w.shape[:2]
+    sets = -(-outputs // width)
+    values = _transformed_rows(w, tile)  # [O, I, three taps, element]
+    groups, elements = values.shape[2:]
+    depth = elements * groups * inputs
+    padded = np.zeros((sets * width, inputs, groups, elements), np.float32)
+    padded[:outputs] = values
+    packed = np.zeros((sets, depth * width), np.float32)
+    whole = sets if outputs % width == 0 else sets - 1
+    for first, end, own in ((0, whole, width), (whole, sets, last)):
+        count = end - first
+        lanes = padded[first * width : end * width].reshape(count, width, inputs, groups, elements)[:, :own]
+        packed[first:end, : depth * own] = lanes.transpose(0, 4, 3, 2, 1).reshape(count, depth * own)
+    return packed
+
+
+def _transformed_rows(w: Array, tile: int) -> Array:
+    """[O, I, 1, 1, K] as [O, I, three taps, element], in float64."""
+    taps = w.shape[-1]
+    filled = np.zeros((*w.shape[:2], -(-taps // TAPS) * TAPS))
+    filled[..., :taps] = w.reshape(*w.shape[:2], taps)
+    found: Array = filled.reshape(*w.shape[:2], -1, TAPS) @ np.array(matrices(tile).weights).T
+    return found
+
+
 def _transformed(w: Array, tile: int) -> Array:
     """[O, I, ...3, 3] as [O, I, element], in float64."""
     along = np.array(matrices(tile).weights)
@@ -58,7 +86,7 @@ def relative_error(w: Array, tile: int) -> float:
 
     For noise the largest result is that of the same output channel, for a slope that of all. NaN if weights are not finite.
     """
-    chosen = w[:: max(w.shape[0] // _SAMPLED_CHANNELS, 1)][:_SAMPLED_CHANNELS]
+    chosen = _sampled(w)
     if not np.isfinite(chosen).all():
         return float("nan")
     size = tile + TAPS - 1
@@ -70,11 +98,48 @@ def relative_error(w: Array, tile: int) -> float:
     for images, by_channel in ((noise, True), (ramp, False)):
         x = images.astype(np.float32)
         exact = _direct(x.astype(np.float64), chosen.astype(np.float64))
-        largest = np.abs(exact).max(axis=(0, 2, 3), keepdims=True)
-        scale = largest if by_channel else largest.max()
-        difference = np.abs(_by_tiles(x, chosen, tile) - exact)
-        error = max(error, float(np.divide(difference, scale, out=np.zeros_like(difference), where=scale > 0).max()))
+        error = max(error, _largest_difference(_by_tiles(x, chosen, tile), exact, by_channel))
     return error
+
+
+def relative_row_error(w: Array, tile: int) -> float:
+    """The same for kernels of one row."""
+    chosen = _sampled(w)
+    if not np.isfinite(chosen).all():
+        return float("nan")
+    taps = w.shape[-1]
+    made, groups = matrices(tile), -(-taps // TAPS)
+    length = tile + TAPS * groups - 1
+    random = np.random.default_rng(0)
+    noise = np.maximum(random.standard_normal((_SAMPLED_TILES, w.shape[1], length)), 0)
+    ramp = 1 + random.uniform(-_SLOPE, _SLOPE, (2, w.shape[1], 1)) * np.arange(length)
+    u = _transformed_rows(chosen, tile).astype(np.float32)
+    along, back = np.array(made.inputs, np.float32), np.array(made.outputs, np.float32)
+    error = 0.0
+    for lines, by_channel in ((noise, True), (ramp, False)):
+        x = lines.astype(np.float32)
+        v = np.stack([x[..., TAPS * group :][..., : tile + TAPS - 1] @ along.T for group in range(groups)], 2)
+        rows, columns = v.transpose(3, 0, 2, 1), u.transpose(3, 2, 1, 0)  # [element, tile, taps, I] and [element, taps, I, O]
+        sums = rows.reshape(len(along), len(x), -1) @ columns.reshape(len(along), -1, len(chosen))
+        found = sums.transpose(1, 2, 0) @ back.T
+        windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), taps, axis=2)[:, :, :tile]
+        exact = np.einsum("nimk,oik->nom", windows, chosen.reshape(*chosen.shape[:2], taps).astype(np.float64), optimize=True)
+        error = max(error, _largest_difference(found, exact, by_channel))
+    return error
+
+
+def _sampled(w: Array) -> Array:
+    """Some output channels."""
+    found: Array = w[:: max(w.shape[0] // _SAMPLED_CHANNELS, 1)][:_SAMPLED_CHANNELS]
+    return found
+
+
+def _largest_difference(found: Array, exact: Array, by_channel: bool) -> float:
+    """Relative to the largest result of a channel, or of all. Results are [tile, channel, ...]."""
+    largest = np.abs(exact).max(axis=(0, *range(2, exact.ndim)), keepdims=True)
+    scale = largest if by_channel else largest.max()
+    difference = np.abs(found - exact)
+    return float(np.divide(difference, scale, out=np.zeros_like(difference), where=scale > 0).max())
 
 
 def _direct(x: Array, w: Array) -> Array:

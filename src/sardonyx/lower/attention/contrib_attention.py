@@ -28,17 +28,18 @@ from sardonyx.lower.views import transposed, with_axes
 from sardonyx.program.steps import View
 
 MICROSOFT: Final = "com.microsoft"
+FLOATS: Final = ("f32", "f16", "bf16")  # scores and sums are f32 for all of them
 _MASK_FILTER: Final = -10000.0
 
 
-def only_f32(node: Node) -> str:
-    """Why the types of a node have no kernel, or ""."""
+def one_type(node: Node) -> str:
+    """Why the types of a node have no kernel, or "": all floats must be of one type, which may be narrow."""
     kinds = {
         value.type.dtype.name
         for value in (*node.inputs, *node.outputs)
         if value is not None and isinstance(value.type, TensorType) and value.type.dtype.is_float
     }
-    return "" if kinds == {"f32"} else f"no kernel for {', '.join(sorted(kinds))}"
+    return "" if len(kinds) == 1 and kinds <= set(FLOATS) else f"no kernel for {', '.join(sorted(kinds))}"
 
 
 def _mask_fits(mask: Value | None, batch: Dim) -> str:
@@ -75,7 +76,7 @@ def _accepts_multi_head(node: Node) -> str:
         return "a head size that is known only at run time"
     if attribute_values(node).get("unidirectional") and len(shape) == 3 and _key_length(node) != shape[1]:
         return "a causal mask over other keys than those of the queries"
-    return only_f32(node) or _mask_fits(input_at(node, 4), shape[0])
+    return one_type(node) or _mask_fits(input_at(node, 4), shape[0])
 
 
 def _key_length(node: Node) -> Dim | None:
@@ -84,7 +85,7 @@ def _key_length(node: Node) -> Dim | None:
     return None if not shape else shape[2] if len(shape) == 4 else shape[1]
 
 
-@template("MultiHeadAttention", domain=MICROSOFT, types={"T": ("f32",)}, accepts=_accepts_multi_head)
+@template("MultiHeadAttention", domain=MICROSOFT, types={"T": FLOATS}, accepts=_accepts_multi_head)
 def multi_head_attention(ctx: LowerContext, group: Group) -> None:
     """Attention of queries, keys and values that come in any of several packings."""
     node = group.root
@@ -137,6 +138,7 @@ def _with_bias(ctx: LowerContext, group: Group, node: Node, parts: list[View], h
         if number and only_query:
             made.append(part)
             continue
+        kind = part.buffer.dtype.name
         rows = transposed(part, (0, 2, 1, 3))  # in the order in which it lies
         piece = ctx.part(bias, 0, start, size)
         added = View(piece.buffer, (heads, part.shape[3]), (piece.strides[0] * part.shape[3], piece.strides[0]), piece.offset)
@@ -145,8 +147,8 @@ def _with_bias(ctx: LowerContext, group: Group, node: Node, parts: list[View], h
             loop_step(
                 rows.shape,
                 [rows, added, target],
-                ["f32"] * 3,
-                [(2, load(0, "f32") + load(1, "f32"))],
+                [kind] * 3,
+                [(2, (load(0, kind).cast("f32") + load(1, kind).cast("f32")).cast(kind))],
                 target=ctx.target,
                 label="bias",
                 nodes=tuple(one.label for one in group.nodes),
@@ -167,7 +169,7 @@ def add_masks(ctx: LowerContext, given: Attend, mask: Value | None, bias: Value 
         view = ctx.view(bias)
         ctx.check_broadcast(view.shape, (batch, given.q.shape[1], queries, total))
         given.operands.append(view)
-        given.score = given.score + load(len(given.operands) - 1, "f32")
+        given.score = given.score + load(len(given.operands) - 1, view.buffer.dtype.name).cast("f32")
     if mask is None:
         return
     view = ctx.view(mask)
@@ -201,10 +203,13 @@ def _accepts_packed(node: Node) -> str:
         return "hidden sizes that do not fit"
     if sizes and sizes[2] != sizes[1] and (input_at(node, 4) is not None or (len(node.outputs) > 1 and node.outputs[1].name)):
         return "a past with values of another size"
-    return only_f32(node) or _mask_fits(input_at(node, 3), (source.shape or (0,))[0])
+    is_narrow = isinstance(source.type, TensorType) and source.type.dtype.name != "f32"
+    if is_narrow and (input_at(node, 4) is not None or (len(node.outputs) > 1 and node.outputs[1].name)):
+        return "a past of narrow floats"
+    return one_type(node) or _mask_fits(input_at(node, 3), (source.shape or (0,))[0])
 
 
-@template("Attention", domain=MICROSOFT, types={"T": ("f32",)}, accepts=_accepts_packed)
+@template("Attention", domain=MICROSOFT, types={"T": FLOATS}, accepts=_accepts_packed)
 def packed_attention(ctx: LowerContext, group: Group) -> None:
     """Attention of a tensor with itself: the projections to queries, keys and values are one product."""
     node = group.root
@@ -222,8 +227,8 @@ def packed_attention(ctx: LowerContext, group: Group) -> None:
     value, views = accumulator("f32"), [target]
     bias = input_at(node, 2)
     if bias is not None:
-        value = value + load(0, "f32")
         views.insert(0, ctx.view(bias))
+        value = value + load(0, views[0].buffer.dtype.name).cast("f32")
         ctx.check_equal(views[0].shape[0], w.shape[1])
     product_into(ctx, group, x, w, GroupEpilogue(tuple(views), ((len(views) - 1, value),)), shape)
     sizes = attrs.get("qkv_hidden_sizes") or (floordiv(w.shape[1], 3),) * 3

@@ -16,9 +16,9 @@ from sardonyx.ir.dims import Dim, dim_min
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import const, index, load, select
-from sardonyx.lower.attention.attention import Attend, attend, input_at, softcapped, split_heads, used_outputs
+from sardonyx.lower.attention.attention import Attend, attend, float_kinds, input_at, softcapped, split_heads, used_outputs
 from sardonyx.lower.attention.cache import append
-from sardonyx.lower.attention.contrib_attention import MICROSOFT, only_f32
+from sardonyx.lower.attention.contrib_attention import FLOATS, MICROSOFT
 from sardonyx.lower.attention.rotary import angles_at, rotate
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor
@@ -52,10 +52,11 @@ def _accepts(node: Node) -> str:
             return "keys that are not as many as the queries"
     if attrs.get("do_rotary") and (input_at(node, _COS) is None or input_at(node, _POSITIONS) is not None):
         return "a rotation by positions of its own"
-    return only_f32(node)
+    kinds = float_kinds(node, (0, 1, 2, 3, 4, _COS, _SIN, _BIAS))
+    return "" if len(kinds) == 1 else f"no kernel for operands of different types: {', '.join(sorted(kinds))}"
 
 
-@template("GroupQueryAttention", domain=MICROSOFT, types={"T": ("f32",), "T_CACHE": ("f32",)}, accepts=_accepts)
+@template("GroupQueryAttention", domain=MICROSOFT, types={"T": FLOATS, "T_CACHE": FLOATS}, accepts=_accepts)
 def group_query_attention(ctx: LowerContext, group: Group) -> None:
     """Attention of query heads that share key heads, behind a cache."""
     assert group.root is not None
@@ -193,5 +194,5 @@ class _Grouped:
             given.keys = dim_min(view.shape[-1], keys.shape[2])
             ctx.check_broadcast(view.shape[:-1], (self.batch, self.heads, self.queries))
             given.operands.append(View(view.buffer, (*view.shape[:-1], given.keys), view.strides, view.offset))
-            given.score = given.score + load(0, "f32")
+            given.score = given.score + load(0, view.buffer.dtype.name).cast("f32")
         attend(ctx, self.group, given)

@@ -485,3 +485,20 @@ def test_the_largest_along_an_axis_alone_gets_the_gradient(keepdim: bool) -> Non
         results.append([*outputs, x.grad])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("offset", "dims"), [(0, (0, 1)), (1, (0, 2)), (-2, (1, 2)), (9, (2, 0))])
+def test_a_diagonal_of_any_size(offset: int, dims: tuple[int, int]) -> None:
+    class Diagonal(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.diagonal(x, offset, *dims) * 2
+
+    ours = TrainingModule(Diagonal())
+    for shape in ((3, 4, 5), (5, 3, 2)):
+        x = torch.randn(shape, requires_grad=True)
+        z = x.detach().clone().requires_grad_()
+        torch.testing.assert_close(ours(x), Diagonal()(z))
+        ours(x).sum().backward()
+        Diagonal()(z).sum().backward()
+        torch.testing.assert_close(x.grad, z.grad)
+    assert counters(ours).exports == 1

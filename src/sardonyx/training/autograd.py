@@ -62,8 +62,8 @@ def _kept_by(keeper: torch.Tensor) -> SavedValues:
     return found
 
 
-class TrainingStep(torch.autograd.Function):
-    """Forward and backward of a training program."""
+class _ORTModuleFunction(torch.autograd.Function):
+    """Forward and backward of a training program; its name, which tensors show as their grad_fn, is ONNX Runtime's."""
 
     @staticmethod
     def forward(ctx: Any, call: StepCall, *differentiable: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -99,7 +99,7 @@ class TrainingStep(torch.autograd.Function):
 def run_step(program: TrainingProgram, info: PostExportProcessedModelInfo, values: Sequence[Any]) -> list[torch.Tensor]:
     """The module's outputs, connected to the gradients of its inputs; buffers get their new values."""
     call = StepCall(program, info, values, [])
-    outputs = TrainingStep.apply(call, *(values[position] for position in info.gradient_positions))
+    outputs = _ORTModuleFunction.apply(call, *(values[position] for position in info.gradient_positions))
     _update_buffers(info, call.updates)
     return list(outputs)
 

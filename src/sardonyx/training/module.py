@@ -11,7 +11,6 @@ and attributes. An attribute set through the wrapper is set on the wrapped modul
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -244,20 +243,18 @@ class TrainingModule(torch.nn.Module):
 
 def _bind_methods(wrapper: TrainingModule, module: torch.nn.Module, logger: logging.Logger) -> None:
     """The user's own methods, bound to the wrapper, so that a call of `self(...)` in them is compiled."""
-    of_torch = set(dir(torch.nn.Module))
-    of_wrapper = set(vars(TrainingModule)) | (set(wrapper.__dict__) - set(vars(torch.nn.Module())))
-    for name, member in (
-        inspect.getmembers_static(type(module)) if hasattr(inspect, "getmembers_static") else _static(type(module))
-    ):
-        if name.startswith("__") or name == "forward":
-            continue
+    of_torch = {**vars(torch.nn.Module), **vars(torch.nn.Module())}
+    of_wrapper = {name for name in (*vars(TrainingModule), *wrapper.__dict__) if not name.startswith("__") and name != "forward"}
+    for name in module.__dict__:
         if name in of_wrapper and name not in of_torch:
-            _tell_collision(logger, "method" if inspect.isroutine(member) else "attribute", name)
+            _tell_collision(logger, name)
+    for name, member in _static(type(module)):
+        if name.startswith("__") or name == "forward" or of_torch.get(name) is member:
+            continue
+        if name in of_wrapper:
+            _tell_collision(logger, name)
         elif name not in of_torch and isinstance(member, types.FunctionType):
             wrapper.__dict__[name] = types.MethodType(member, wrapper)
-    for name in module.__dict__:
-        if name in of_wrapper and name not in of_torch and name not in _SHARED and name not in vars(torch.nn.Module()):
-            _tell_collision(logger, "attribute", name)
 
 
 def _static(kind: type) -> list[tuple[str, Any]]:
@@ -265,8 +262,8 @@ def _static(kind: type) -> list[tuple[str, Any]]:
     return sorted(found.items())
 
 
-def _tell_collision(logger: logging.Logger, kind: str, name: str) -> None:
+def _tell_collision(logger: logging.Logger, name: str) -> None:
     logger.warning(
-        f"User Module's {kind} name {name} collides with ORTModule's {kind} name. "
-        f"User Module's {kind} may not be called upon invocation through ORTModule."
+        f"User Module's attribute name {name} collides with ORTModule's attribute name. "
+        "Through the training module its own is found; the user's is that of its `module`."
     )

@@ -62,6 +62,33 @@ def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by
     return g.op("Where", helper._unsqueeze_helper(g, is_padding, [-1]), g.op("sardonyx::StopGradient", rows), rows)
 
 
+def diagonal(g: Any, x: Any, offset: Any, dim1: Any, dim2: Any) -> Any:
+    """The diagonal of two axes as a new last axis: of a row-major matrix, every element `columns + 1` from the one before."""
+    from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
+
+    rank = helper._get_tensor_rank(x)
+    if rank is None:
+        return helper._unimplemented("diagonal", "unknown rank", x)
+    shift = helper._get_const(offset, "i", "offset")
+    first, second = (helper._get_const(each, "i", "dim") % rank for each in (dim1, dim2))
+    kept = [axis for axis in range(rank) if axis not in (first, second)]
+    matrices = g.op("Transpose", x, perm_i=[*kept, first, second])
+
+    def constant(value: Any) -> Any:
+        return g.op("Constant", value_t=torch.tensor(value))
+
+    def size(axis: int) -> Any:
+        return g.op("Gather", g.op("Shape", matrices), constant(axis))  # of rank 0
+
+    rows, columns = size(rank - 2), size(rank - 1)
+    count = g.op("Min", g.op("Sub", rows, constant(max(-shift, 0))), g.op("Sub", columns, constant(max(shift, 0))))
+    count = g.op("Max", count, constant(0))
+    start = constant(shift) if shift >= 0 else g.op("Mul", columns, constant(-shift))
+    steps = g.op("Mul", g.op("Range", constant(0), count, constant(1)), g.op("Add", columns, constant(1)))
+    flat = g.op("Reshape", matrices, constant([0] * (rank - 2) + [-1]))
+    return g.op("Gather", flat, g.op("Add", steps, start), axis_i=rank - 2)
+
+
 def _extreme(name: str, choose: str, opset: int) -> Callable[..., Any]:
     """max or min: along an axis as said above, otherwise as the exporter has it since an opset."""
 
@@ -90,6 +117,7 @@ SYMBOLICS: Final[tuple[tuple[str, int, Callable[..., Any]], ...]] = (  # name, t
     ("aten::diff", 9, diff),
     ("aten::cumsum", 11, cumsum),
     ("aten::embedding", 9, embedding),
+    ("aten::diagonal", 13, diagonal),
     ("aten::max", 9, _extreme("max", "ArgMax", 9)),
     ("aten::max", 18, _extreme("max", "ArgMax", 18)),
     ("aten::min", 9, _extreme("min", "ArgMin", 9)),

@@ -35,6 +35,8 @@ REQUIRED: Final = frozenset(  # what the caller may not say, since the rest reli
         "dynamic_axes",
         "training",
         "export_params",
+        "verbose",
+        "do_constant_folding",
         "keep_initializers_as_inputs",
         "dynamo",
     ]
@@ -64,7 +66,9 @@ def export_module(
     """
     overlap = REQUIRED & set(extra or ())
     if overlap:
-        raise ExportError(f"the export arguments {sorted(overlap)} are set by the export itself and cannot be given")
+        raise ExportError(
+            f"The following PyTorch exporter arguments cannot be specified: '{set(overlap)}'. The export sets them itself"
+        )
     buffers = _buffers(module)
     traced = _TracedModule(module, inputs, buffers)
     examples = tuple(_example(leaf) for leaf in inputs.leaves)

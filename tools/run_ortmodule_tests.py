@@ -44,7 +44,12 @@ REPLACED: Final = (  # pattern, replacement, why
 _GPU: Final = "is about GPUs: several devices, their memory, or their half-precision autocast"
 _GRAPH: Final = "expects nodes of onnxruntime's own rewritings in the graph, or looks at private parts of its implementation"
 _DATACLASS: Final = "expects that dataclasses are refused; here they are supported"
+_DATA: Final = "decides by the data of a tensor in forward, which is refused here: a graph would keep what the first call decided"
+_PACKAGES: Final = "needs packages that are not among those above"
 NOT_FOR_US: Final[dict[str, str]] = {
+    "test_forward_call_default_input": _DATA,
+    "test_model_with_registered_buffer_and_dropped_parameters": _DATA,
+    "test_hf_save_pretrained": _PACKAGES,
     "test_model_without_device": _GPU,
     "test_model_with_multiple_devices_cpu_cuda": _GPU,
     "test_model_with_multiple_devices_to_to": _GPU,

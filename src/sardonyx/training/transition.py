@@ -445,8 +445,8 @@ class GraphTransitionManager:
     def _tell_constant(self, name: str, constant: ConstantSchema) -> None:
         if constant.type is str:
             self._logger.info(
-                f"Received input of type {constant.type}, which may be treated as a constant by ORT by default: "
-                f"input {name} is {constant.value!r}, and another value will be exported anew."
+                f"Received input of type {constant.type} is treated as a constant by ORT by default. "
+                f"Input {name} is {constant.value!r}; for another value the module is exported anew."
             )
 
     def _check_devices(self, leaves: Sequence[Leaf]) -> None:

@@ -10,7 +10,7 @@ MODELS_PIP := $(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-ver
 BENCH_PIP := $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types coverage conformance guarded share soak models bench bench-kernels bench-memory docs demo-model clean
+.PHONY: help run test lint format types coverage conformance guarded share soak models bench bench-kernels bench-memory bench-training docs demo-model clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ bench-kernels: $(BENCH_VENV)/.stamp ## single kernels, with their share of what 
 
 bench-memory: $(BENCH_VENV)/.stamp ## memory of a process that sees many shapes (ARGS=ppocr_det)
 	$(BENCH_VENV)/bin/python -m benchmarks.memory $(ARGS)
+
+bench-training: $(BENCH_VENV)/.stamp ## training steps against eager PyTorch and torch.compile (ARGS="--threads 1 mlp")
+	$(BENCH_VENV)/bin/python -m benchmarks.training --compile $(ARGS)
 
 docs: $(VENV)/.stamp-run ## write docs/operators.md from the operator table
 	$(BIN)/sardonyx ops --markdown > docs/operators.md.new && mv docs/operators.md.new docs/operators.md

@@ -36,8 +36,8 @@ _MOST_SIZES: Final = 64  # elements of a vector of sizes
 # Cheap to compute again, but not elementwise or views.
 _REARRANGES: Final = frozenset(
     (
-        "Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "FromBlocked", "Identity", "Pad", "RandomMask", "Range", "Reshape", "Slice",
-        "Split", "Squeeze", "Tile", "ToBlocked", "Transpose", "Trilu", "Unsqueeze", "Where",
+        "Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "FromBlocked", "Identity", "Pad", "RandomMask", "Range",
+        "Reshape", "Slice", "Split", "Squeeze", "Tile", "ToBlocked", "Transpose", "Trilu", "Unsqueeze", "Where",
     )
 )  # fmt: skip
 

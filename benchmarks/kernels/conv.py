@@ -30,7 +30,7 @@ from sardonyx.runtime.runs import RunControl
 
 @dataclass(frozen=True)
 class Case:
-    """Layers from `inputs` to `outputs` channels over `pixels` squared; where they differ, every other layer goes back."""
+    """Layers from `inputs` to `outputs` channels over `pixels` a side; where they differ, every other layer goes back."""
 
     inputs: int
     outputs: int
@@ -40,19 +40,20 @@ class Case:
     groups: int = 1
     layers: int = 4
     dilation: int = 1
+    rank: int = 2  # spatial axes
 
     def __str__(self) -> str:
         kind = "depthwise " if self.groups == self.inputs else f"{self.groups} groups " if self.groups > 1 else ""
         channels = str(self.inputs) if self.inputs == self.outputs else f"{self.inputs}->{self.outputs}"
         marks = f" stride {self.stride}" if self.stride > 1 else ""
         marks += f" dilation {self.dilation}" if self.dilation > 1 else ""
-        return f"{kind}{self.kernel}x{self.kernel}{marks} {channels}ch {self.pixels}px"
+        return f"{kind}{'x'.join([str(self.kernel)] * self.rank)}{marks} {channels}ch {self.pixels}px"
 
     @property
     def operations(self) -> float:
         """Floating point operations of one layer."""
         out = self.pixels // self.stride
-        return 2.0 * self.inputs * self.outputs // self.groups * self.kernel**2 * out * out
+        return 2.0 * self.inputs * self.outputs // self.groups * self.kernel**self.rank * out**self.rank
 
 
 CASES = (
@@ -76,6 +77,12 @@ CASES = (
     Case(64, 64, 56, 3, dilation=2),
     Case(24, 24, 56, 3),
     Case(40, 40, 28, 1),
+    Case(512, 512, 14, 3),
+    Case(64, 64, 1000, 3, rank=1),
+    Case(512, 512, 400, 3, dilation=4, rank=1),
+    Case(128, 128, 2000, 11, dilation=5, rank=1),
+    Case(512, 512, 3200, 3, stride=2, layers=1, rank=1),
+    Case(256, 256, 500, 31, groups=256, rank=1),
     Case(64, 1, 56, 3, layers=1),
     Case(32, 3, 112, 3, layers=1),
 )
@@ -83,17 +90,23 @@ CASES = (
 
 def _model(case: Case) -> tuple[bytes, dict[str, Array]]:
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((1, case.inputs, case.pixels, case.pixels)).astype(np.float32)
+    x = rng.standard_normal((1, case.inputs, *[case.pixels] * case.rank)).astype(np.float32)
     pad = case.kernel // 2 * case.dilation
     value, nodes, constants = "x", [], {}
     for layer in range(case.layers):
         there = layer % 2 == 0
         inputs, outputs = (case.inputs, case.outputs) if there else (case.outputs, case.inputs)
-        scale = np.sqrt(2 * case.groups / inputs) / case.kernel
-        weights = rng.standard_normal((outputs, inputs // case.groups, case.kernel, case.kernel)) * scale
+        taps = [case.kernel] * case.rank
+        scale = np.sqrt(2 * case.groups / (inputs * np.prod(taps)))
+        weights = rng.standard_normal((outputs, inputs // case.groups, *taps)) * scale
         constants[f"w{layer}"] = weights.astype(np.float32)
         constants[f"b{layer}"] = rng.standard_normal(outputs).astype(np.float32)
-        attrs = {"pads": [pad] * 4, "strides": [case.stride] * 2, "group": case.groups, "dilations": [case.dilation] * 2}
+        attrs = {
+            "pads": [pad] * (2 * case.rank),
+            "strides": [case.stride] * case.rank,
+            "group": case.groups,
+            "dilations": [case.dilation] * case.rank,
+        }
         nodes.append(helper.make_node("Conv", [value, f"w{layer}", f"b{layer}"], [f"c{layer}"], **attrs))
         nodes.append(helper.make_node("Relu", [f"c{layer}"], [f"r{layer}"]))
         value = f"r{layer}"

@@ -118,3 +118,35 @@ def test_an_old_model_is_raised_to_the_version_its_types_need(tmp_path: Path) ->
             None, reader.feeds[0]
         )
         np.testing.assert_allclose(found, exact, atol=1e-3)
+
+
+def test_names_of_nodes_stay_unique(tmp_path: Path) -> None:
+    model = products()
+    model.graph.node[1].name = "x_QuantizeLinear"  # the name that a new node would have
+    reader = feeds_for(model)
+    for form in ours.QuantFormat:
+        reader.rewind()
+        ours.quantize_static(model, tmp_path / "out.onnx", reader, quant_format=form, activation_type=ours.QuantType.QUInt8)
+        names = [node.name for node in onnx.load(str(tmp_path / "out.onnx")).graph.node if node.name]
+        assert len(names) == len(set(names))
+        assert "x_QuantizeLinear_1" in names
+        _agree(tmp_path / "out.onnx", reader.feeds[0], 0.03)
+
+
+@pytest.mark.parametrize("form", ours.QuantFormat)
+def test_what_reaches_to_infinity_is_not_quantized(tmp_path: Path, form: Any) -> None:
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["m"], name="matmul"),
+        onnx.helper.make_node("Add", ["m", "mask"], ["a"], name="add"),
+        onnx.helper.make_node("Reshape", ["a", "shape"], ["r"], name="reshape"),
+        onnx.helper.make_node("Softmax", ["r"], ["y"], name="softmax"),
+    ]
+    weight = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    mask = np.array([0, 0, -np.inf, 0], np.float32)
+    model = model_of(nodes, {"x": [3, 6], "mask": [4]}, ["y"], {"w": weight, "shape": np.array([3, 4])})
+    feed = {"x": np.random.default_rng(1).normal(size=(3, 6)).astype(np.float32), "mask": mask}
+    reader = ours.CalibrationFeeds([feed])
+    ours.quantize_static(model, tmp_path / "out.onnx", reader, quant_format=form, activation_type=ours.QuantType.QUInt8)
+    [exact] = sardonyx.InferenceSession(model.SerializeToString()).run(None, feed)
+    [found] = sardonyx.InferenceSession(str(tmp_path / "out.onnx")).run(None, feed)
+    np.testing.assert_allclose(found, exact, atol=0.03)

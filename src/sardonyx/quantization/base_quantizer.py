@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import tensor
-from sardonyx.ir.graph import Graph, Model, Node, Value
+from sardonyx.ir.graph import Graph, Model, Node, Value, walk
 from sardonyx.ir.tensor import Array, Tensor, release_range
 from sardonyx.ir.types import TensorType
 from sardonyx.quantization import arithmetic
@@ -98,6 +98,8 @@ class BaseQuantizer:
         is_valid, complaint = self.tensor_quant_overrides.is_valid(self.initializers, named, activation_qType)
         if not is_valid:
             raise ValueError(complaint)
+        self._original_nodes = set(walk(self.graph))
+        self.unbounded: set[str] = set()  # activations whose range is infinite
         self._constants: dict[str, Value] = {}  # those we have made, by the name we wanted for them
         self._message: ONNXModel | None = None
         self.on_progress: Callable[[str], None] = lambda name: None  # called for each node that has been looked at
@@ -119,10 +121,34 @@ class BaseQuantizer:
         raise NotImplementedError
 
     def _finish(self) -> None:
+        self._name_nodes()
         self.ir.producer_name, self.ir.producer_version = PRODUCER
         if any(node.domain == "com.microsoft" for node in self.graph.nodes):
             self.ir.opset_imports.setdefault("com.microsoft", 1)
         self._message = None
+
+    def _name_nodes(self) -> None:
+        """Give new nodes names of their own: ONNX Runtime refuses a model in which two have one name."""
+        taken = {node.name for node in self._original_nodes}
+        for node in walk(self.graph):
+            if node in self._original_nodes or not node.name:
+                continue
+            name, number = node.name, 0
+            while name in taken:
+                number += 1
+                name = f"{node.name}_{number}"
+            node.name = name
+            taken.add(name)
+
+    def known_ranges(self) -> Iterator[tuple[str, TensorData]]:
+        """The statistics of activations that have a range; those that reach to infinity cannot be quantized."""
+        for name, data in (self.tensors_range or {}).items():
+            limits = np.concatenate([np.ravel(getattr(data, end, 0)) for end in ("lowest", "highest")]).astype(np.float64)
+            if np.isfinite(limits).all():
+                yield name, data
+            else:
+                self.unbounded.add(name)
+                logger.warning("%s is not quantized: its values are from %s to %s", name, limits.min(), limits.max())
 
     def is_weight_symmetric(self, dtype: DType) -> bool:
         """Whether weights of this type are quantized around zero."""

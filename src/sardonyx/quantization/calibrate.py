@@ -530,7 +530,7 @@ def create_calibrator(
     unknown = sorted(set(given) - _KNOWN_OPTIONS)
     if unknown:
         raise ValueError(f"extra_options: there is no calibration option {unknown[0]!r}; there are {sorted(_KNOWN_OPTIONS)}")
-    chosen = {name: given.get(name, default) for name, default in _OPTIONS[calibrate_method].items()}
+    chosen = {name: default if given.get(name) is None else given[name] for name, default in _OPTIONS[calibrate_method].items()}
     calibrator = _CLASSES[calibrate_method](
         model,
         op_types_to_calibrate,

@@ -24,6 +24,7 @@ KNOWN: Final = frozenset(
         "DefaultTensorType",
         "EnableSubgraph",
         "ForceQuantizeNoInputCheck",
+        "ForceSymmetric",  # has no effect, in ONNX Runtime either; programs for older versions pass it
         "MatMulConstBOnly",
         "MinimumRealRange",
         "OpTypesToExcludeOutputQuantization",

@@ -76,7 +76,7 @@ class ONNXQuantizer(BaseQuantizer):
         self.adjust_tensor_ranges()
         self.parameters: dict[str, Parameters] = {
             name: self.activation_parameters(data, self.tensor_quant_overrides.get_per_tensor_overrides(name, {}) or {})
-            for name, data in (self.tensors_range or {}).items()
+            for name, data in self.known_ranges()
         }
         self.parent: ONNXQuantizer | None = None
         self.graph_scope = "/"

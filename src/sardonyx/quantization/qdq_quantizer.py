@@ -137,7 +137,7 @@ class QDQQuantizer(BaseQuantizer):
             value: node for node in self.graph.nodes if node.op_type == "DequantizeLinear" for value in node.outputs
         }
         self.adjust_tensor_ranges()
-        self.parameters = {name: self._tensor_parameters(name, data) for name, data in (self.tensors_range or {}).items()}
+        self.parameters = {name: self._tensor_parameters(name, data) for name, data in self.known_ranges()}
 
     def _needs_contrib(self) -> bool:
         used = {self.activation_dtype, self.weight_dtype, *(each.dtype for each in self.tensor_quant_overrides.get_quant_types())}
@@ -162,7 +162,7 @@ class QDQQuantizer(BaseQuantizer):
     # What operators ask for.
 
     def _can_be_quantized(self, value: Value | None) -> bool:
-        if value is None or not value.name:
+        if value is None or not value.name or (value.name in self.unbounded and value.constant is None):
             return False
         if value.constant is None and value.type is None:
             logger.warning("%s is not quantized: its type is not known", value.name)
@@ -185,7 +185,7 @@ class QDQQuantizer(BaseQuantizer):
 
     def quantize_output_same_as_input(self, output: Value, given: Value | None, node: Node) -> None:
         """Mark a result, to have the parameters with which the node reads its input."""
-        if self._can_be_quantized(output):
+        if self._can_be_quantized(output) and self._can_be_quantized(given):
             self.marks[output] = Mark(like=given, reader=node)
 
     def quantize_bias_tensor(self, node: Node, index: int, given: Value, weight: Value, beta: float = 1.0) -> None:

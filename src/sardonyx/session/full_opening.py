@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sardonyx import errors
@@ -21,9 +22,15 @@ from sardonyx.formats.program.write import Record
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
-from sardonyx.options import EXTERNAL_FOLDER_KEY, LOAD_FORMAT_KEY, SHARE_PACKING_KEY, SessionOptions
+from sardonyx.options import (
+    EXTERNAL_FOLDER_KEY,
+    LOAD_FORMAT_KEY,
+    RECORDING_KEY,
+    SAVE_PACKINGS_KEY,
+    SHARE_PACKING_KEY,
+    SessionOptions,
+)
 from sardonyx.passes.prepare_decoder import prepare_decoder
-from sardonyx.passes.runtime_optimisations import replay_optimisations
 from sardonyx.plan.native import constant_keys
 from sardonyx.program.constants import by_content, by_identity
 from sardonyx.runtime import saved
@@ -32,10 +39,10 @@ from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.specialisations import SpecialisationKey
 from sardonyx.runtime.weight_store import WeightStore, content_store, shared_store
 from sardonyx.session.opening import Opened, ProviderSettings
-from sardonyx.session.saving import RECORDING_KEY, PackingSaver, save_optimized, saves_packings
 
 if TYPE_CHECKING:
     from sardonyx.session.opening import CompiledModel, Opening
+    from sardonyx.session.saving import PackingSaver
 
 _REPLAY: Final = "session.enable_saved_runtime_optimizations"
 _DENOTATION: Final = "onnx.denotation."
@@ -56,6 +63,8 @@ class ModelRead:
             apply_model_config(options, model.metadata.get("ort_config", ""))
         is_extended = options.graph_optimization_level > GraphOptimizationLevel.ORT_ENABLE_BASIC
         if is_extended and options.config_entries.get(_REPLAY) == "1":
+            from sardonyx.passes.runtime_optimisations import replay_optimisations  # lazy: few models have any
+
             replay_optimisations(model, model.saved_optimisations)
         prepare_decoder(model, options.config_entries)
         opening.stop_if_cancelled()
@@ -95,14 +104,7 @@ def open_fully(
     read = ModelRead(opening, options, providers, profiler)
     if options.enable_profiling and profiler is None:  # the model says so
         profiler = Profiler(options.profile_file_prefix)
-    packings = PackingSaver(options) if saves_packings(options) else None
-
-    def save_if_asked(optimised: Model) -> None:
-        if packings is not None:
-            packings.keep(optimised)
-        elif options.optimized_model_filepath:
-            save_optimized(optimised, options)
-
+    save_if_asked, packings = _saving(options)
     with _span(profiler, "session_initialization"):
         program = compile_model(read.model, read.compile_options, save_if_asked)
         if packings is not None:
@@ -115,6 +117,18 @@ def open_fully(
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same
     return opened
+
+
+def _saving(options: SessionOptions) -> tuple[Callable[[Model], None] | None, PackingSaver | None]:
+    """What is to be done with the optimised model, and who writes it with packed weights, if those are asked for."""
+    if not options.optimized_model_filepath and SAVE_PACKINGS_KEY not in options.config_entries:
+        return None, None
+    from sardonyx.session.saving import PackingSaver, save_optimized, saves_packings  # lazy: few sessions write anything
+
+    if saves_packings(options):
+        saver = PackingSaver(options)
+        return saver.keep, saver
+    return partial(save_optimized, options=options) if options.optimized_model_filepath else None, None
 
 
 def _store(opening: Opening, options: SessionOptions) -> WeightStore:

@@ -15,7 +15,7 @@ from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import Array
 from sardonyx.matching.signatures import TableFacts
-from sardonyx.options import DISABLE_PACKING_KEY, SessionOptions
+from sardonyx.options import DISABLE_PACKING_KEY, RECORDING_KEY, SAVE_PACKINGS_KEY, SessionOptions
 from sardonyx.passes.expand_functions import ExpandFunctions
 from sardonyx.passes.runtime_optimisations import find_optimisations, replay_optimisations
 from sardonyx.passes.widen_half import WidenHalf
@@ -23,10 +23,8 @@ from sardonyx.program.constants import Derived
 from sardonyx.runtime.logs import WARNING, log
 from sardonyx.runtime.packed_weights import packings_of
 
-RECORDING_KEY: Final = "optimization.minimal_build_optimizations"
 _EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
 _EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
-_SAVE_PACKINGS: Final = "session.save_external_prepacked_constant_initializers"
 _SAVE_FORMAT: Final = "session.save_model_format"
 
 
@@ -58,7 +56,7 @@ def save_format(options: SessionOptions) -> str:
 def saves_packings(options: SessionOptions) -> bool:
     """Whether packed weights are to be written beside the model; a warning if that is asked for and cannot be."""
     entries = options.config_entries
-    if entries.get(_SAVE_PACKINGS, "0") != "1":
+    if entries.get(SAVE_PACKINGS_KEY, "0") != "1":
         return False
     problem = (
         "the model is not saved (SessionOptions.optimized_model_filepath)"
@@ -72,7 +70,7 @@ def saves_packings(options: SessionOptions) -> bool:
         else ""
     )
     if problem:
-        log(WARNING, "%s is ignored: %s", _SAVE_PACKINGS, problem, threshold=options.log_severity_level, logid=options.logid)
+        log(WARNING, "%s is ignored: %s", SAVE_PACKINGS_KEY, problem, threshold=options.log_severity_level, logid=options.logid)
     return not problem
 
 

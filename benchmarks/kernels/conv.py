@@ -53,7 +53,7 @@ class Case:
     def operations(self) -> float:
         """Floating point operations of one layer."""
         out = self.pixels // self.stride
-        return 2.0 * self.inputs * self.outputs // self.groups * self.kernel**self.rank * out**self.rank
+        return 2.0 * self.inputs * self.outputs // self.groups * float((self.kernel * out) ** self.rank)
 
 
 CASES = (

@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 from ml_oracle import TRANSFORMS, RandomTrees, inputs_with_ties
 
 from classical_support import assert_classical_agrees, expanded, ml_model
+from emulator import Emulator
 from guarded_session import guarded_feeds, guarded_memory
-from native_support import compile_native, run_native, run_reference
+from native_support import compile_native, in_order, prepared, run_native, run_reference
 from sardonyx import InferenceSession, errors
 from sardonyx.codegen.ml import trees as emitted
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.kernel.ml.trees import TreeKernel
+from sardonyx.lower.groups import form_groups
+from sardonyx.lower.lowering import lower_graph
 from sardonyx.lower.ml import trees as lowered
 from sardonyx.ops.ml import ml_decisions
-from targets import names_here
+from step_runner import run_steps
+from targets import NEOVERSE, names_here
 
 ALL = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 seeds = st.integers(0, 2**32 - 1)
@@ -310,3 +314,14 @@ def test_nothing_outside_the_buffers_is_touched(targets: int, per_leaf: int, at_
             found = run_native(graph, compiled, guarded_feeds(guard, {"x": x[:rows]}))
         wanted = run_reference(content.SerializeToString(), {"x": x[:rows]})
         np.testing.assert_array_equal(found[0], wanted[0])
+
+
+def test_kernels_for_aarch64_reach_the_same_leaves(most_leaves: int) -> None:
+    rng = np.random.default_rng(0)
+    trees = RandomTrees(rng, 5, 4, ALL[:4], 6)
+    x = hard_rows(rng, 21, 4)
+    content = ml_model("TreeEnsembleRegressor", {"x": x}, symbolic=False, **regressor(rng, trees, 1, 1))
+    graph = prepared(expanded(content)[0])
+    steps = lower_graph(graph, graph.outputs, form_groups(in_order(graph), graph.inputs), NEOVERSE)
+    (found,) = run_steps(steps, {"x": x}, Emulator(NEOVERSE))
+    np.testing.assert_array_equal(found, run_reference(content.SerializeToString(), {"x": x})[0])

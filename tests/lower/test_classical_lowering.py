@@ -63,7 +63,7 @@ def test_linear_classifiers(seed: int, classes: int, transform: str, one_score: 
         labels = {"classlabels_strings": [f"class {number}" for number in range(classes)]}
     attrs = {"coefficients": floats(rng, 4 * scores), "intercepts": floats(rng, scores), "post_transform": transform, **labels}
     content = ml_model("LinearClassifier", feeds[0], outputs=2, **attrs)
-    assert_classical_agrees(content, feeds, tolerance=1e-4, hosts=("Gather",) if strings else ())
+    assert_classical_agrees(content, feeds, tolerance=1e-4, hosts=("ClassLabels",) if strings else ())
 
 
 @few
@@ -112,7 +112,7 @@ def test_support_vector_classifiers(
     else:
         attrs["classlabels_ints"] = list(range(classes))
     content = ml_model("SVMClassifier", feeds[0], outputs=2, **attrs)
-    assert_classical_agrees(content, feeds, tolerance=3e-4, hosts=("Gather",) if strings else ())
+    assert_classical_agrees(content, feeds, tolerance=3e-4, hosts=("ClassLabels",) if strings else ())
 
 
 @pytest.mark.parametrize("target", names_here())
@@ -196,7 +196,7 @@ def test_numbers_become_strings_at_the_end() -> None:
     content = ml_model(
         "LabelEncoder", {"x": x}, keys_int64s=[1, 2, 3], values_strings=["one", "two", "three"], default_string="?"
     )
-    assert_classical_agrees(content, [{"x": x}], hosts=("Gather",))
+    assert_classical_agrees(content, [{"x": x}], hosts=("ClassLabels",))
 
 
 @pytest.mark.parametrize(

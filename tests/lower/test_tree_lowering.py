@@ -107,7 +107,7 @@ def test_classifiers(
         labels = {"classlabels_strings": [f"class {number}" for number in range(classes)]}
     feeds = [{"x": hard_rows(rng, rows, 3, np.float64 if double else np.float32)} for rows in (1, 9, 40)]
     content = ml_model("TreeEnsembleClassifier", feeds[0], outputs=2, post_transform=transform, **attrs, **labels)
-    assert_classical_agrees(content, feeds, tolerance=2e-5, hosts=("Gather",) if strings else ())
+    assert_classical_agrees(content, feeds, tolerance=2e-5, hosts=("ClassLabels",) if strings else ())
 
 
 def ensemble(rng: np.random.Generator, dtype: Any, modes: tuple[int, ...], depth: int = 4) -> dict[str, Any]:

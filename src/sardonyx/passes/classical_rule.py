@@ -120,9 +120,7 @@ class ScoreRewriter(Rewriter):
         if list(labels) == list(range(len(labels))):
             return best
         if all(isinstance(label, str) for label in labels):
-            table = np.empty(len(labels), object)
-            table[:] = list(labels)
-            return self.op("Gather", self.constant(table, "labels"), best, axis=0)
+            return self.op("ClassLabels", best, domain="sardonyx", labels=tuple(labels))
         return self.op("Gather", self.int64s(*labels), best, axis=0)
 
     def is_above(self, score: Value, limit: float) -> Value:

@@ -445,3 +445,13 @@ def _infer_zip_map(ctx: InferContext) -> InferResult:
 
 
 op("ZipMap", domain=DOMAIN, eval=_zip_map, infer=_infer_zip_map)
+
+
+def _class_labels(positions: Array, *, labels: Sequence[str], ctx: EvalContext) -> Array:
+    """The labels at positions: what passes make of the end of a classifier."""
+    if "table" not in ctx.state:
+        ctx.state["table"] = _text_array(labels)
+    return np.asarray(ctx.state["table"][positions])
+
+
+op("ClassLabels", domain="sardonyx", eval=_class_labels, infer=same_as(0))

@@ -35,6 +35,11 @@ TRAINING = (  # only the package for training has these; the schema says how
     "InplaceClipGradNorm-1 (gradients: S_GRAD) -> (clipped_gradients: S_GRAD) [max_norm: float = 1.0, norm_type: string = 'fro'] "
     "{S_GRAD: seq(f16) seq(f32) seq(f64)}",
     "ReduceAllL2-1 (X*1: TIn) -> (Y: TOut) {TIn: f32 f16 f64 bf16; TOut: f32 f16 f64 bf16}",
+    "ReluGrad-1 (dY: T, X: T) -> (dX: T) {T: f32 f16 f64 bf16}",
+    "SigmoidGrad-1 (dY: T, Y: T) -> (dX: T) {T: f32 f16 f64 bf16}",
+    "SoftmaxCrossEntropyLossGrad-1 (dY: T, log_prob: T, label: Tind, weight?: T) -> (d_logits: T) "
+    "[ignore_index: int, reduction: string = 'mean'] {T: f32 f16 f64 bf16; Tind: i32 i64}",
+    "TanhGrad-1 (dY: T, Y: T) -> (dX: T) {T: f32 f16 f64 bf16}",
     "SGDOptimizerV2-1 (lr: T1, weights: S_WEIGHT, gradients: S_GRAD, update_signal?: T_BOOL) -> (update_completed: T_BOOL, "
     "updated_weights?: S_WEIGHT) {T1: f32; T_BOOL: bool; S_WEIGHT: seq(f16) seq(f32) seq(f64); "
     "S_GRAD: seq(f16) seq(f32) seq(f64)}",

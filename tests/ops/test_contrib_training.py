@@ -98,6 +98,36 @@ def test_the_norm_of_all_tensors() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "function"), [("ReluGrad", torch.relu), ("SigmoidGrad", torch.sigmoid), ("TanhGrad", torch.tanh)]
+)
+def test_gradients_of_activations_are_those_of_pytorch(name: str, function: Any) -> None:
+    x = torch.linspace(-2, 2, 12).reshape(3, 4).requires_grad_()
+    y, dy = function(x), torch.linspace(1, 2, 12).reshape(3, 4)
+    y.backward(dy)
+    (found,) = call(name, [dy.numpy(), y.detach().numpy()])
+    assert x.grad is not None
+    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_gradient_of_cross_entropy_is_that_of_pytorch(reduction: str, weighted: bool) -> None:
+    random = np.random.default_rng(5)
+    logits = torch.from_numpy(random.normal(size=(6, 4, 3)).astype(np.float32)).requires_grad_()
+    labels = random.integers(0, 4, (6, 3))
+    weight = np.array([1.0, 2.0, 0.5, 3.0], np.float32) if weighted else None
+    scale = None if weight is None else torch.from_numpy(weight)
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels), scale, reduction=reduction, ignore_index=2)
+    dy = torch.full(loss.shape, 2.0)
+    loss.backward(dy)
+    logarithms = torch.log_softmax(logits.detach(), 1).numpy()
+    attributes = {"ignore_index": 2, "reduction": reduction}
+    (found,) = call("SoftmaxCrossEntropyLossGrad", [dy.numpy(), logarithms, labels, weight], attributes)
+    assert logits.grad is not None
+    np.testing.assert_allclose(found, logits.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
     ("name", "inputs", "attributes", "text"),
     [
         ("SGDOptimizerV2", [np.ones(2, np.float32), [], []], {}, "the learning rate has shape (2,), expected one element"),
@@ -109,6 +139,13 @@ def test_the_norm_of_all_tensors() -> None:
         ),
         ("SGDOptimizerV2", [np.ones(1, np.float32), [np.ones(2)], [np.ones(3)]], {}, "tensors 0 have shapes (2,), (3,)"),
         ("InplaceClipGradNorm", [tensors(1)], {"max_norm": 1.0, "norm_type": "inf"}, "norm_type is 'inf', expected 'fro'"),
+        ("ReluGrad", [np.ones(2), np.ones(3)], {}, "the gradient has shape (2,), the value (3,)"),
+        (
+            "SoftmaxCrossEntropyLossGrad",
+            [np.ones(()), np.ones((2, 3)), np.ones(3, np.int64)],
+            {"ignore_index": None, "reduction": "mean"},
+            "the labels have shape (3,), the logarithms (2, 3)",
+        ),
         ("InPlaceAccumulatorV2", [np.ones(2), np.ones(3)], {}, "the buffer has shape (2,), the value (3,)"),
         ("AdamWOptimizer", [np.ones(1), np.ones(1), [], [], [], []], {**ADAM, "adam_mode": 7}, "adam_mode is 7, expected 0"),
     ],

@@ -502,3 +502,17 @@ def test_a_diagonal_of_any_size(offset: int, dims: tuple[int, int]) -> None:
         Diagonal()(z).sum().backward()
         torch.testing.assert_close(x.grad, z.grad)
     assert counters(ours).exports == 1
+
+
+def test_names_that_collide_are_told_but_not_those_of_torch(caplog: pytest.LogCaptureFixture) -> None:
+    TrainingModule(nn.Conv2d(1, 1, 1))
+    assert caplog.records == []
+
+    class Collides(Net):
+        def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+            return super().load_state_dict(*args, **kwargs)
+
+    TrainingModule(Collides())
+    assert [record.getMessage().split(".")[0] for record in caplog.records] == [
+        "User Module's attribute name load_state_dict collides with ORTModule's attribute name"
+    ]

@@ -185,10 +185,6 @@ class TrainingModule(torch.nn.Module):
         """The wrapped module and all below it, with their names."""
         yield from self.module.named_modules(*args, **kwargs)
 
-    def extra_repr(self) -> str:
-        """Nothing of its own: children are shown."""
-        return ""
-
     # Attributes: the wrapper's own, or else the wrapped module's.
 
     def __getattr__(self, name: str) -> Any:
@@ -252,7 +248,8 @@ def _bind_methods(wrapper: TrainingModule, module: torch.nn.Module, logger: logg
         if name.startswith("__") or name == "forward" or of_torch.get(name) is member:
             continue
         if name in of_wrapper:
-            _tell_collision(logger, name)
+            if not str(getattr(member, "__module__", "")).startswith("torch."):  # torch's own layers may define what they like
+                _tell_collision(logger, name)
         elif name not in of_torch and isinstance(member, types.FunctionType):
             wrapper.__dict__[name] = types.MethodType(member, wrapper)
 

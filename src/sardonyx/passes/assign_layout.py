@@ -37,6 +37,7 @@ MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every p
 EXACT_KEY: Final = "session.exact_convolution"  # "1": no algorithm that rounds otherwise than the plain sum
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
+_QUANTIZES: Final = frozenset(("DynamicQuantizeLinear", "QuantizeLinear"))
 _USUAL: Final = generic("x86-64-v3")  # until somebody says what code is made for
 _POOL_ATTRS: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides")
 
@@ -56,7 +57,11 @@ class AssignLayout:
 
 
 def assign_layout(graph: Graph, target: Target, *, exact: bool = False) -> PassResult:
-    """Rewrite a graph and its subgraphs for the vectors of a target."""
+    """Rewrite a graph and its subgraphs for the vectors of a target.
+
+    Where numbers are quantized on the way, a last bit may become a whole step: there convolutions are exact, too.
+    """
+    exact = exact or any(node.op_type in _QUANTIZES for node in graph.nodes)
     region = Region(graph, target.lanes, exact=exact)
     for node in list(graph.nodes):
         rule = _RULES.get((node.domain, node.op_type))

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sardonyx.quantization.types import QuantType
+from sardonyx.records import dataclass
 
 Override = dict[str, Any]
 _WITHOUT_SCALE: Final = ("symmetric", "reduce_range", "rmax", "rmin")  # no use if scale and zero point are given

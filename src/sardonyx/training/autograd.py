@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
+from sardonyx.records import dataclass
 from sardonyx.training.arrays import array_of, tensor_of
 from sardonyx.training.step_program import InferenceProgram, SavedValues, TrainingProgram
 from sardonyx.training.transition import PostExportProcessedModelInfo

@@ -8,7 +8,6 @@ neither start again.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from sardonyx.compile_options import CompileOptions
 from sardonyx.errors import SardonyxError
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import TensorType
+from sardonyx.records import dataclass
 from sardonyx.training.autograd import run_inference, run_step
 from sardonyx.training.debug import DebugOptions
 from sardonyx.training.fallback import (

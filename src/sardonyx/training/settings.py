@@ -15,8 +15,9 @@ from __future__ import annotations
 import enum
 import os
 import sys
-from dataclasses import dataclass
 from typing import Any, Final
+
+from sardonyx.records import dataclass
 
 DEFAULT_OPSET: Final = 17
 OPSETS: Final = range(12, 21)  # that the exporter and the gradient rules know

@@ -15,12 +15,13 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import torch
 
 from sardonyx.ir.graph import Model
+from sardonyx.records import dataclass
 from sardonyx.training.arrays import Array, TensorArrays, array_of
 from sardonyx.training.debug import DebugOptions
 from sardonyx.training.fallback import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from sardonyx.ir.graph import Model
+from sardonyx.records import dataclass
 from sardonyx.training.flatten import Schema
 
 

@@ -11,13 +11,13 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Model
+from sardonyx.records import dataclass
 from sardonyx.training.flatten import Leaf, ScalarSchema, Schema, UnsupportedType, flatten, leaf_schemas, unflatten
 from sardonyx.training.frontend.exported import ExportedGraph, ExportError
 from sardonyx.training.frontend.finish import finished_graph

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sardonyx.ir.graph import Node
@@ -20,6 +20,7 @@ from sardonyx.quantization.base_quantizer import REAL
 from sardonyx.quantization.models import dense, read_model
 from sardonyx.quantization.tensor_quant_overrides import QuantTypeInfo, TensorQuantOverridesHelper
 from sardonyx.quantization.types import QuantType
+from sardonyx.records import dataclass
 
 logger = logging.getLogger(__name__)
 

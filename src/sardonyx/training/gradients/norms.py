@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sardonyx.dtypes import FLOAT32, FLOAT64
 from sardonyx.ir.graph import Value
 from sardonyx.ir.types import Shape
 from sardonyx.records import dataclass
@@ -93,6 +94,17 @@ def _channel_sum(b: Backward, term: Term, rank: int) -> Value:
     return term.apply("ReduceSum", b.ints(0, *range(2, rank)), keepdims=0).value
 
 
+def _channel_total(term: Term, axes: Value) -> Term:
+    """The sum of every channel, as [1, C, 1, ...].
+
+    It is added up in 64 bits, as PyTorch does: gradients of a norm are differences of such sums, and mostly cancel.
+    """
+    if term.dtype is not FLOAT32:
+        return term.apply("ReduceSum", axes, keepdims=1)
+    wide = Term(term.b, term.b.Cast(term.value, to=FLOAT64.onnx), FLOAT64).apply("ReduceSum", axes, keepdims=1)
+    return Term(term.b, term.b.Cast(wide.value, to=FLOAT32.onnx), FLOAT32)
+
+
 @dataclass(frozen=True)
 class ChannelStatistics:
     """What a batch norm knows of its input: all as [1, C, 1, ...] but for the centred values."""
@@ -109,9 +121,10 @@ def channel_statistics(b: Backward) -> ChannelStatistics:
     x, shape = b.t(b.x()), b.shape(b.x())
     axes = (0, *range(2, len(shape)))
     count = _count(b, b.x(), shape, axes)
-    mean = _mean(x, axes, count)
+    along = b.ints(*axes)
+    mean = _channel_total(x, along) / count
     centred = x - mean
-    variance = _mean(centred * centred, axes, count)
+    variance = _channel_total(centred * centred, along) / count
     return ChannelStatistics(mean, variance, centred, 1 / (variance + b.attr("epsilon")).apply("Sqrt"), count)
 
 
@@ -131,8 +144,7 @@ def _batch_normalization(b: Backward) -> Results:
         return results
     found = channel_statistics(b)
     normal = found.centred * found.inverse
-    of_scale = (d * normal).apply("ReduceSum", axes, keepdims=1)
-    of_bias = d.apply("ReduceSum", axes, keepdims=1)
+    of_scale, of_bias = _channel_total(d * normal, axes), _channel_total(d, axes)
     if b.wants(0):
         results[0] = (scale * found.inverse * (d - (of_bias / found.count + normal * (of_scale / found.count)))).value
     results[1], results[2] = b.Squeeze(of_scale.value, axes), b.Squeeze(of_bias.value, axes)

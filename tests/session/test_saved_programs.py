@@ -90,7 +90,7 @@ def test_of_the_operators_only_those_that_python_computes_are_imported(folder: P
         sardonyx.InferenceSession(path).run(None, feeds)
     _, _, operators = in_another_process({path: runs})
     families = {name.split(".")[2] for name in operators if name.count(".") == 3}
-    assert families == {"ml", "indexing"}  # ZipMap, and Gather of labels that are texts
+    assert families == {"ml"}
 
 
 def test_a_branch_that_was_never_taken_is_compiled_then_and_saved_with_the_other_one(folder: Path) -> None:

@@ -8,6 +8,7 @@ With n = (x - mean) * inverse deviation, over the axes that are normalised, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def _channel_sum(b: Backward, term: Term, rank: int) -> Value:
     return term.apply("ReduceSum", b.ints(0, *range(2, rank)), keepdims=0).value
 
 
-def _channel_total(term: Term, axes: Value) -> Term:
+def _channel_total(term: Term, axes: np.ndarray[Any, Any]) -> Term:
     """The sum of every channel, as [1, C, 1, ...].
 
     It is added up in 64 bits, as PyTorch does: gradients of a norm are differences of such sums, and mostly cancel.

@@ -72,6 +72,11 @@ def _named_activation(g: Rewriter, node: Node) -> Activation | Reject:
     return Activation(found.name, {key: found.parameters[key] if value is None else value for key, value in given.items()})
 
 
+def inputs_of(node: Node, count: int) -> list[Value | None]:
+    """The first inputs of a node, None for those that are left off."""
+    return [*node.inputs, *[None] * count][:count]
+
+
 def conv_attributes(node: Node) -> dict[str, Any]:
     """The attributes that a fused convolution shares with Conv, as far as it carries them."""
     return {key: node.attrs[key].value for key in _CONV if key in node.attrs}

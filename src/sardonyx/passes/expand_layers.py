@@ -18,7 +18,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import Node, Value
-from sardonyx.passes.expand_fused import ExpandingRule, Expansion
+from sardonyx.passes.expand_fused import ExpandingRule, Expansion, inputs_of
 from sardonyx.passes.protocol import Reject
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter
 from sardonyx.records import dataclass
@@ -28,17 +28,13 @@ _AXES_BY_INPUT: Final = 13  # the opset version since which the axes of a Reduce
 _ATTENTION: Final = ("num_heads", "unidirectional", "mask_filter_value", "scale")
 
 
-def _inputs(node: Node, count: int) -> list[Value | None]:
-    return [*node.inputs, *[None] * count][:count]
-
-
 def _is_used(g: Rewriter, node: Node, index: int) -> bool:
     value = node.outputs[index] if len(node.outputs) > index else None
     return value is not None and (bool(value.uses) or g.is_output(value))
 
 
 def _check_attention(g: Rewriter, node: Node) -> Any:
-    x, w, bias, _, _, mask, _, _, past = _inputs(node, 9)
+    x, w, bias, _, _, mask, _, _, past = inputs_of(node, 9)
     if past is not None or _is_used(g, node, 1) or node.attr("do_rotary", 0):
         return Reject("has a past, hands keys on, or rotates queries")
     if x is None or w is None or x.shape is None or w.shape is None or len(x.shape) != 3 or len(w.shape) != 2:
@@ -52,7 +48,7 @@ def _check_attention(g: Rewriter, node: Node) -> Any:
 
 
 def _attention(g: Rewriter, node: Node, columns: int) -> Value:
-    x, w, bias, x_scale, w_scale, mask, x_point, w_point, _ = _inputs(node, 9)
+    x, w, bias, x_scale, w_scale, mask, x_point, w_point, _ = inputs_of(node, 9)
     projected = g.op("MatMulIntegerToFloat", x, w, x_scale, w_scale, x_point, w_point, bias, domain=MICROSOFT)
     if g.version >= _AXES_BY_INPUT:
         sizes = g.constant(np.full(3, columns, np.int64), "sizes")
@@ -65,7 +61,7 @@ def _attention(g: Rewriter, node: Node, columns: int) -> Value:
 
 
 def _check_embedding(g: Rewriter, node: Node) -> Any:
-    ids, segments, words, positions, kinds, *_, mask, position_ids = _inputs(node, 9)
+    ids, segments, words, positions, kinds, *_, mask, position_ids = inputs_of(node, 9)
     tables = [table for table in (words, positions, kinds) if table is not None]
     shapes = [table.shape for table in tables]
     if any(shape is None or len(shape) != 2 or shape[1] != (shapes[0] or ())[-1] for shape in shapes):
@@ -88,7 +84,7 @@ def _rows(g: Rewriter, table: Value | None, ids: Value) -> Value:
 
 
 def _embedding(g: Rewriter, node: Node, facts: None) -> list[Value | None]:
-    ids, segments, words, positions, kinds, gamma, beta, mask, position_ids = _inputs(node, 9)
+    ids, segments, words, positions, kinds, gamma, beta, mask, position_ids = inputs_of(node, 9)
     assert ids is not None
     if position_ids is None:
         length = g.op("Gather", g.op("Shape", ids), g.constant(np.array(1, np.int64), "axis"))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from sardonyx.ir.graph import Node, Value
-from sardonyx.passes.expand_fused import ExpandingRule, Expansion
+from sardonyx.passes.expand_fused import ExpandingRule, Expansion, inputs_of
 from sardonyx.passes.expand_layouts import transposed
 from sardonyx.passes.protocol import Reject
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
@@ -26,10 +26,6 @@ _AXES: Final = 18  # and the axes of a ReduceMean are an input
 _POOL: Final = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 
 
-def _inputs(node: Node, count: int) -> list[Value | None]:
-    return [*node.inputs, *[None] * count][:count]
-
-
 def _check_numbers(g: Rewriter, *parameters: Value | None) -> Reject | None:
     if g.version < _QUANTIZES:
         return Reject(f"opset {g.version} does not quantize")
@@ -39,7 +35,7 @@ def _check_numbers(g: Rewriter, *parameters: Value | None) -> Reject | None:
 
 
 def _check_unary(g: Rewriter, node: Node) -> Any:
-    return _check_numbers(g, *_inputs(node, 5)[1:])
+    return _check_numbers(g, *inputs_of(node, 5)[1:])
 
 
 def _dequantized(g: Rewriter, x: Value | None, scale: Value | None, point: Value | None) -> Value:
@@ -53,7 +49,7 @@ def _quantized(g: Rewriter, node: Node, x: Value, scale: Value | None, point: Va
 
 
 def _unary(g: Rewriter, node: Node, operator: str, *, channels_last: bool = False, **attrs: Any) -> Value:
-    x, x_scale, x_point, y_scale, y_point = _inputs(node, 5)
+    x, x_scale, x_point, y_scale, y_point = inputs_of(node, 5)
     values = _dequantized(g, x, x_scale, x_point)
     if channels_last:
         values = transposed(g, values, to_last=False)
@@ -92,7 +88,7 @@ def _reduce_mean(g: Rewriter, node: Node, facts: None) -> Value:
     axes, keepdims = node.attr("axes"), node.attr("keepdims", 1)
     if g.version < _AXES:
         return _unary(g, node, "ReduceMean", axes=axes, keepdims=keepdims)
-    x, x_scale, x_point, y_scale, y_point = _inputs(node, 5)
+    x, x_scale, x_point, y_scale, y_point = inputs_of(node, 5)
     given = g.constant(np.array(axes, np.int64), "axes")
     mean = g.op("ReduceMean", _dequantized(g, x, x_scale, x_point), given, keepdims=keepdims)
     return _quantized(g, node, mean, y_scale, y_point)
@@ -103,12 +99,12 @@ def _check_reduce_mean(g: Rewriter, node: Node) -> Any:
 
 
 def _check_where(g: Rewriter, node: Node) -> Any:
-    parameters = _inputs(node, 9)
+    parameters = inputs_of(node, 9)
     return _check_numbers(g, *parameters[2:4], *parameters[5:])
 
 
 def _where(g: Rewriter, node: Node, facts: None) -> Value:
-    condition, x, x_scale, x_point, y, y_scale, y_point, z_scale, z_point = _inputs(node, 9)
+    condition, x, x_scale, x_point, y, y_scale, y_point, z_scale, z_point = inputs_of(node, 9)
     first = _quantized(g, node, _dequantized(g, x, x_scale, x_point), z_scale, z_point)
     second = _quantized(g, node, _dequantized(g, y, y_scale, y_point), z_scale, z_point)
     return g.op("Where", condition, first, second)

@@ -74,7 +74,7 @@ ONLY = {
     "options": {"enums", "errors", "dtypes", "cache_folder", "forks", "provider_names"},
     "provider_names": {"errors"},
     "compile_options": {"enums", "options", "provider_names"},
-    "cache_folder": {"forks"},
+    "cache_folder": {"forks", "mapped_file"},
     "sources": {"cache_folder"},
     "forks": set(),
     "mapped_file": set(),

@@ -13,6 +13,7 @@ import sys
 import time
 import weakref
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 _PAGE: Final = 4096  # bytes that have a sum of their own
+_AT_ONCE: Final = 1 << 22  # bytes of a mapped file that are walked through before they leave memory; whole pages
 
 
 def checksum(content: memoryview) -> int:
@@ -36,8 +38,21 @@ def checksum(content: memoryview) -> int:
     whole = len(content) // _PAGE * _PAGE
     if not whole:
         return zlib.crc32(content)
-    sums = np.frombuffer(content, "<u8", whole // 8).reshape(-1, _PAGE // 8).sum(axis=1, dtype=np.uint64)
-    return zlib.crc32(content[whole:], zlib.crc32(sums.astype("<u8").data))
+    return zlib.crc32(content[whole:], _sum_of_pages(content[:whole], 0))
+
+
+def _sum_of_pages(pages: memoryview, before: int) -> int:
+    sums = np.frombuffer(pages, "<u8").reshape(-1, _PAGE // 8).sum(axis=1, dtype=np.uint64)
+    return zlib.crc32(sums.astype("<u8").data, before)
+
+
+def passing_checksum(content: memoryview) -> int:
+    """The checksum of what is not used soon: if it is a part of a mapped file, its pages leave memory on the way."""
+    whole = len(content) // _PAGE * _PAGE
+    found = 0
+    for part in walk(content[:whole]):
+        found = _sum_of_pages(part, found)
+    return zlib.crc32(content[whole:], found)
 
 
 FileIdentity = tuple[int, int, int, int, int]  # device, inode, size, times of the last change of content and of the file
@@ -137,3 +152,18 @@ def mapped_range(array: np.ndarray[Any, Any]) -> tuple[Mapping, int, int] | None
     ends = [(size - 1) * stride for size, stride in zip(array.shape, array.strides)]
     low, high = sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + array.itemsize
     return owner, owner.offset_of(array.ctypes.data) + low, high - low
+
+
+def release_range(array: np.ndarray[Any, Any]) -> None:
+    """Tell the system that the part of a mapped file behind an array is not needed in memory now; it is read again on use."""
+    location = mapped_range(array)
+    if location is not None:
+        location[0].release_pages(*location[1:])
+
+
+def walk(content: memoryview) -> Iterator[memoryview]:
+    """Bytes in parts, one after the other; the pages of a mapped file leave memory behind whoever walks."""
+    for start in range(0, len(content), _AT_ONCE):
+        part = content[start : start + _AT_ONCE]
+        yield part
+        release_range(np.frombuffer(part, np.uint8))

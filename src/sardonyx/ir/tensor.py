@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
-from sardonyx.mapped_file import checksum, mapped_range, mapping_of
+from sardonyx.mapped_file import mapped_range, mapping_of, passing_checksum, walk
 from sardonyx.records import dataclass
 
 Array = NDArray[Any]
 
 CONTENT: Final = "content:"  # as an origin: known by a digest of the bytes, which may change hands between sessions
 OBJECT: Final = "object:"  # begins an identity that holds as long as the process: another session's is another
-_DIGESTED_AT_ONCE: Final = 1 << 24  # bytes
 _serial_numbers = count()
 
 
@@ -48,15 +47,25 @@ class SavedPacking(NamedTuple):
     file: Callable[[], memoryview]  # all of the file
 
 
+class Derivation(NamedTuple):
+    """How a pass made a constant of others: whoever packs it may do both at once (`program.constants.shortcut`)."""
+
+    computation: str
+    sources: tuple[Tensor, ...]
+    parameters: tuple[Any, ...]
+
+
 class Tensor:
     """A constant: element type, shape and a way to its bytes.
 
     `load` returns the packed little-endian bytes as a buffer (for strings: a sequence of `str`). It is called each time the
     data is wanted and must be cheap: slicing a mapped file, not reading it. `origin` names how a pass made it of other
-    constants (see `origin_of`).
+    constants (see `origin_of`), `derivation` says it.
     """
 
-    __slots__ = ("_checksum", "_digest", "_identity", "_load", "dtype", "external", "name", "packings", "shape")
+    __slots__ = (
+        "_checksum", "_digest", "_identity", "_load", "derivation", "dtype", "external", "name", "packings", "shape",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -67,12 +76,14 @@ class Tensor:
         name: str = "",
         external: ExternalLocation | None = None,
         origin: str = "",
+        derivation: Derivation | None = None,
     ) -> None:
         self.dtype = dtype
         self.shape = tuple(shape)
         self._load = load
         self.name = name
         self.external = external
+        self.derivation = derivation
         self.packings: tuple[SavedPacking, ...] = ()  # those that its file has
         self._identity = origin
         self._digest = ""
@@ -103,11 +114,8 @@ class Tensor:
             from hashlib import blake2b  # lazy: few programs need it
 
             found = blake2b(digest_size=20)
-            raw = self.raw()
-            for start in range(0, len(raw), _DIGESTED_AT_ONCE):
-                part = raw[start : start + _DIGESTED_AT_ONCE]
+            for part in walk(self.raw()):
                 found.update(part)
-                release_range(np.frombuffer(part, np.uint8))
             self._digest = found.hexdigest()
         return self._digest
 
@@ -115,9 +123,7 @@ class Tensor:
     def checksum(self) -> int:
         """Of the bytes, found at the speed of memory: tells whether they were changed since, not what they are."""
         if self._checksum is None:
-            raw = self.raw()
-            self._checksum = checksum(raw)
-            release_range(np.frombuffer(raw, np.uint8))
+            self._checksum = passing_checksum(self.raw())
         return self._checksum
 
     def __repr__(self) -> str:
@@ -182,13 +188,6 @@ def origin_of(computation: str, sources: Iterable[Tensor | None], parameters: Se
     content = repr((computation, identities, parameters)).encode("utf-8", "surrogatepass")
     kind = OBJECT if any(each.startswith(OBJECT) for each in identities) else "made:"
     return kind + blake2b(content, digest_size=20).hexdigest()
-
-
-def release_range(array: Array) -> None:
-    """Tell the system that the part of a mapped file behind an array is not needed in memory now; it is read again on use."""
-    location = mapped_range(array)
-    if location is not None:
-        location[0].release_pages(*location[1:])
 
 
 def release_pages(tensors: Iterable[Tensor]) -> None:

@@ -14,7 +14,7 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.analysis.values import ValueTable
 from sardonyx.ir.dims import Dim, DimExpr, symbols_of
 from sardonyx.ir.graph import Node, Value, captured_values
-from sardonyx.ir.tensor import Array
+from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.lower.groups import is_native
 
 
@@ -53,6 +53,8 @@ class KnownValues:
         """
         if not is_native(value) or any(not isinstance(dim, int) for dim in value.shape or ()):
             return False
+        if isinstance(value.constant, Tensor) and value.constant.derivation is not None:
+            return True  # it would be made only to see that it can be
         return value in self._loaders or self.elements(value) is not None or self.array(value) is not None
 
     def needed(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:

@@ -21,7 +21,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Node, Value
-from sardonyx.ir.tensor import Array, Tensor, origin_of, pack, release_pages
+from sardonyx.ir.tensor import Array, Derivation, Tensor, origin_of, pack, release_pages
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
@@ -127,14 +127,15 @@ class FormBlockProducts(Rule[_Weights]):
         name = found.tensor.name or "weights"
         weights = _derived(
             "block_rows", (found.tensor,), (block,), dtypes.UINT8, (rows, blocks, block * bits // 8),
-            lambda: _rows(found.tensor, block),
+            lambda: _rows(found.tensor, block), _rows_derivation(found.tensor, block),
         )  # fmt: skip
         scales = _derived(
             "block_scales", (found.scale,), (blocks, rows), found.scale.dtype, (rows * blocks,),
             lambda: np.ascontiguousarray(_for_blocks(found.scale.numpy(), blocks, rows).T),
+            Derivation("block_scales" if found.scale.shape == (blocks, rows) else "repeated_scales", (found.scale,), ()),
         )  # fmt: skip
         points: Value | None = None
-        if found.zero_point is not None or found.tensor.dtype not in dtypes.SIGNED:
+        if not _is_middle(found.zero_point, found.tensor.dtype):
             packed = -(-blocks * bits // 8)
             zero = found.zero_point
             codes = _derived(
@@ -175,7 +176,7 @@ def _gemm_reason(node: Node, columns: int) -> str:
 
 def _derived(
     what: str, sources: tuple[Tensor | None, ...], parameters: tuple[int, ...], dtype: DType, shape: tuple[int, ...],
-    make: Callable[[], Array],
+    make: Callable[[], Array], derivation: Derivation | None = None,
 ) -> Tensor:  # fmt: skip
     """A constant that is made of others each time somebody wants its data; their pages leave memory then."""
 
@@ -184,12 +185,38 @@ def _derived(
         release_pages(source for source in sources if source is not None)
         return made.data
 
-    return Tensor(dtype, shape, load, origin=origin_of(what, sources, parameters))
+    return Tensor(
+        dtype, shape, load, origin=origin_of(what, sources, parameters), derivation=derivation or Derivation("", (), ())
+    )
 
 
 def _middle(dtype: DType) -> int:
     """What is added to a signed number to make it an unsigned one; the bit that is flipped."""
     return 1 << (dtype.bits - 1) if dtype in dtypes.SIGNED else 0
+
+
+def _is_middle(points: Tensor | None, dtype: DType) -> bool:
+    """Whether all zero points are in the middle of the range, where MatMulNBits has them if it is given none."""
+    if points is None:
+        return dtype in dtypes.SIGNED
+    raw, bits = np.frombuffer(points.raw(), np.uint8), dtype.bits
+    if points.size * bits % 8:
+        return bool(np.all(_codes(points) == 1 << (bits - 1)))
+    fields = range(0, 8, bits)
+    middle = sum((1 << (bits - 1) ^ _middle(dtype)) << shift for shift in fields)
+    is_middle = bool(np.all(raw == np.uint8(middle)))
+    release_pages([points])
+    return is_middle
+
+
+def _rows_derivation(weights: Tensor, block: int) -> Derivation | None:
+    """How rows are made of the bytes of the weights, if those of a row fill whole bytes and blocks fill the depth."""
+    depth, columns = weights.shape
+    bits = weights.dtype.bits
+    if columns * bits % 8 or depth % block:
+        return None
+    stored = Tensor(dtypes.UINT8, (depth, columns * bits // 8), weights.raw, name=weights.name)
+    return Derivation("block_rows", (stored,), (bits, block, _middle(weights.dtype)))
 
 
 def _codes(tensor: Tensor) -> Array:

@@ -23,7 +23,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Model, Node, SparseConstant, Value, is_constant, max_version
-from sardonyx.ir.tensor import Tensor, origin_of, release_pages
+from sardonyx.ir.tensor import Derivation, Tensor, origin_of, release_pages
 from sardonyx.ir.types import TensorType, Type
 from sardonyx.ops.registry import Trait, traits
 from sardonyx.ops.signature import signature
@@ -170,7 +170,10 @@ def _widened(constant: Tensor, name: str) -> Tensor:
         release_pages([constant])
         return data.view(np.uint8).data
 
-    return Tensor(dtypes.FLOAT32, constant.shape, load, name=name, origin=origin_of("widened", [constant], ()))
+    origin = origin_of("widened", [constant], ())
+    return Tensor(
+        dtypes.FLOAT32, constant.shape, load, name=name, origin=origin, derivation=Derivation("widened", (constant,), ())
+    )
 
 
 def _cast(source: Value, target: Value, to: int, version: int) -> Node:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, fields, is_dataclass
 from hashlib import blake2b
+from math import prod
 from types import FunctionType
 from typing import Any, Final, NamedTuple, TypeAlias, Union
 
@@ -103,6 +104,44 @@ def transform(
         return made
 
     return enter
+
+
+SHORTCUTS: Final[dict[tuple[str, str], Transform]] = {}
+
+
+def shortcut(after: Transform, computation: str, cuts: Cuts = _no_cuts) -> Callable[[Callable[..., Array]], Transform]:
+    """Enter a function that makes at once what a transform makes of the result of a pass's computation: the same bytes.
+
+    It takes the sources and parameters of the computation (`ir.tensor.Derivation`), then the transform's other sources and its
+    parameters. The constant between them, which may be as large as the model, is never made. Keys do not know of it.
+    """
+
+    def enter(function: Callable[..., Array]) -> Transform:
+        made = SHORTCUTS[after.name, computation] = Transform(f"{after.name} of {computation}", after.version, function, cuts)
+        return made
+
+    return enter
+
+
+def by_shortcut(constant: Derived) -> Derived | None:
+    """The same array, made of what its first source was made of; None if there is no way to do both at once."""
+    first = constant.sources[0] if constant.sources else None
+    if first is None or not isinstance(first.constant, Tensor) or first.constant.derivation is None:
+        return None
+    computation, sources, parameters = first.constant.derivation
+    straight = SHORTCUTS.get((constant.transform.name, computation))
+    is_whole = not first.offset and prod(first.shape) == first.constant.size and first.strides == _dense(first.shape)
+    if straight is None or not is_whole:
+        return None
+    parts = [Part(each, 0, each.shape, _dense(each.shape)) for each in sources]
+    return Derived(
+        straight, (*parts, *constant.sources[1:]), (*parameters, *constant.parameters),
+        constant.dtype, constant.shape, constant.target,
+    )  # fmt: skip
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from sardonyx.dtypes import DType
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import tensor
 from sardonyx.ir.graph import Graph, Model, Node, Value, walk
-from sardonyx.ir.tensor import Array, Tensor, release_range
+from sardonyx.ir.tensor import Array, Tensor
 from sardonyx.ir.types import TensorType
+from sardonyx.mapped_file import release_range
 from sardonyx.quantization import arithmetic
 from sardonyx.quantization.extra_options import check_extra_options
 from sardonyx.quantization.models import dense, opset_version, read_model

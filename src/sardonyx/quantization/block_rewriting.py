@@ -21,7 +21,8 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.ir import tensor
 from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Graph, Node, Value
-from sardonyx.ir.tensor import Array, Tensor, release_range
+from sardonyx.ir.tensor import Array, Tensor
+from sardonyx.mapped_file import release_range
 from sardonyx.quantization import blocks
 from sardonyx.quantization.arithmetic import block_count
 from sardonyx.quantization.models import CONTRIB_OPERATORS, dense

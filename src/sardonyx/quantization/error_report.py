@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from sardonyx import dtypes
 from sardonyx.ir.graph import Graph, Model, Node, Value
-from sardonyx.ir.tensor import Tensor, release_range, unpack
+from sardonyx.ir.tensor import Tensor, unpack
 from sardonyx.ir.types import TensorType
+from sardonyx.mapped_file import release_range
 from sardonyx.quantization import arithmetic, blocks
 from sardonyx.quantization.base_quantizer import REAL
 from sardonyx.quantization.models import dense, read_model

@@ -19,7 +19,8 @@ from sardonyx.errors import InvalidArgument, InvalidGraph
 from sardonyx.formats.onnx import dense_initializers, load, save
 from sardonyx.ir import tensor
 from sardonyx.ir.graph import Graph, Model, Node, SparseConstant, Value, captured_values, walk
-from sardonyx.ir.tensor import Array, Tensor, release_range
+from sardonyx.ir.tensor import Array, Tensor
+from sardonyx.mapped_file import release_range
 from sardonyx.quantization import messages
 
 ONNX_OPERATORS: Final = ""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sardonyx.forks import ForkSafeLock
-from sardonyx.mapped_file import shared_arrays
+from sardonyx.mapped_file import release_range, shared_arrays
 
 if TYPE_CHECKING:
     from sardonyx.program.constants import Constant, Derived
@@ -124,6 +124,7 @@ class _Packing:
 
     def make(self, constant: Derived, store: WeightStore) -> Array:
         """Pack a constant; those it is made of come from the store."""
+        constant = _from_source(constant)
         sources = [None if part is None else part.of(store._array(part.constant, self)) for part in constant.sources]
         transform, parameters = constant.transform, constant.parameters
         packed: Array | None = None
@@ -159,11 +160,16 @@ class _Packing:
 
     def release(self) -> None:
         """Let the pages that were read so far leave memory."""
-        from sardonyx.ir.tensor import release_range  # lazy: a start from a saved program packs nothing
-
         for each in self._read:
             release_range(each)
         self._read, self._read_bytes = [], 0
+
+
+def _from_source(constant: Derived) -> Derived:
+    """The same array, made of what its first source was made of, if both can be done at once."""
+    from sardonyx.program.constants import by_shortcut  # lazy: a start from a saved program packs nothing
+
+    return by_shortcut(constant) or constant
 
 
 def _aligned(shape: Sequence[int], dtype: Any) -> Array:

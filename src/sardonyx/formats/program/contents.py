@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sardonyx.formats.program.container import ALIGNMENT
-from sardonyx.mapped_file import checksum, mapped_range
+from sardonyx.mapped_file import mapped_range, passing_checksum, walk
 
 Array = np.ndarray[Any, Any]
 
@@ -27,7 +27,11 @@ class Contents:
         found = self._known.get(where)
         if found is None:
             content = whole.reshape(-1).view(np.uint8).data if whole.nbytes else memoryview(b"")
-            found = self._known[where] = self.add(content), checksum(content), whole  # which must not make room for another
+            found = self._known[where] = (
+                self.add(content),
+                passing_checksum(content),
+                whole,
+            )  # which must not make room for another
         return found[0], whole.nbytes, found[1]
 
     def add(self, content: memoryview) -> int:
@@ -49,7 +53,8 @@ class WrittenContents(Contents):
         self._file = file
 
     def _put(self, content: memoryview, gap: int) -> None:
-        self._file.write(content)
+        for part in walk(content):
+            self._file.write(part)
         self._file.write(bytes(gap))
 
     def forget(self) -> None:

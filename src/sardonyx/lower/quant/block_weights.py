@@ -1,4 +1,7 @@
-"""Weights of 2, 4 or 8 bits in the order kernels read them (see `kernel.quant.block_product`). Packed in blocks of rows."""
+"""Weights of 2, 4 or 8 bits in the order kernels read them (see `kernel.quant.block_product`). Packed in blocks of rows.
+
+Those of DequantizeLinear lie the other way round, [K, N]; they are transposed on the way (`shortcut`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import numpy as np
 
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.quant.contrib_quant_matmul import unpack_bits
-from sardonyx.program.constants import Cut, transform
+from sardonyx.program.constants import Cut, shortcut, transform
 
 
 def _row_cuts(rows: Array, *parameters: object) -> list[Cut]:
@@ -54,10 +57,53 @@ def _in_order_of_bytes(words: Array, bits: int) -> Array:
     return made
 
 
+def _block_cuts(columns: Array, bits: int, block: int, *parameters: object) -> list[Cut]:
+    """In the order of memory: some blocks of all columns."""
+    return [Cut(0, 1, block)]
+
+
+@shortcut(pack_block_weights, "block_rows", _block_cuts)
+def pack_block_columns(columns: Array, bits: int, block: int, middle: int, _: int, lanes: int) -> Array:
+    """Bytes [K, N * bits / 8] as words [strips, blocks, words, lanes]; `middle` is the bit that is flipped."""
+    per_byte = 8 // bits
+    depth, width = columns.shape
+    groups = columns.reshape(depth // (4 * per_byte), per_byte, 4, width)  # the weights of a word, in the order of its bytes
+    mask, flipped = np.uint8((1 << bits) - 1), np.uint8(sum(middle << bits * each for each in range(per_byte)))
+    strips = -(-width * per_byte // lanes)
+    made = np.empty((strips, len(groups), lanes // per_byte, per_byte), np.uint32)
+    padded = np.zeros((len(groups), strips * lanes // per_byte), np.uint32)
+    for column in range(per_byte):  # of those that share a byte
+        shift = np.uint8(bits * column)
+        bytes_ = groups[:, 0] >> shift & mask
+        for each in range(1, per_byte):
+            bytes_ |= (groups[:, each] >> shift & mask) << np.uint8(bits * each)
+        bytes_ ^= flipped
+        words = padded[:, :width]
+        words[...] = bytes_[:, 3]
+        for byte in (2, 1, 0):
+            words <<= np.uint32(8)
+            words |= bytes_[:, byte]
+        made[..., column] = padded.reshape(len(groups), strips, -1).transpose(1, 0, 2)
+    return made.reshape(strips, depth // block, -1, lanes)
+
+
 @transform("pack_block_scales", 1, _row_cuts, is_numbers=True)
 def pack_block_scales(scales: Array, lanes: int) -> Array:
     """[rows, blocks] as float32 [strips, blocks, lanes]."""
     return np.ascontiguousarray(_strips(scales.astype(np.float32), lanes).transpose(0, 2, 1))
+
+
+def _scale_cuts(scales: Array, *parameters: object) -> list[Cut]:
+    return [Cut(0, 1)]
+
+
+@shortcut(pack_block_scales, "block_scales", _scale_cuts)
+def pack_scale_columns(scales: Array, lanes: int) -> Array:
+    """[blocks, rows] as float32 [strips, blocks, lanes]."""
+    blocks, rows = scales.shape
+    padded = np.zeros((blocks, -(-rows // lanes) * lanes), np.float32)
+    padded[:, :rows] = scales
+    return padded.reshape(blocks, -1, lanes).transpose(1, 0, 2)
 
 
 @transform("pack_block_offsets", 1, is_numbers=True)

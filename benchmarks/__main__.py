@@ -1,8 +1,8 @@
 """Compares all models with onnxruntime: `python -m benchmarks [NAME ...]`, or `make bench`.
 
 Every model is measured in a process of its own. The results go to a JSON file (models that are not measured this time keep what
-they had), and from there into a table, a chart and the page docs/benchmarks.md. With `--target x86-64-v3` the models are compiled
-for less than the machine has, compared with the NumPy definitions as well, and stand in a file and a table of their own.
+they had), and from there into tables, a chart, the page docs/benchmarks.md and README.md. With `--target x86-64-v3` the models
+are compiled for less than the machine has, compared with the NumPy definitions as well, and have a file and a table of their own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.report import (
     page_with,
     page_with_target,
     ratios,
+    readme_with,
     summary_lines,
     table_lines,
     target_lines,
@@ -36,6 +37,7 @@ from sardonyx import benchmarking
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks/results.json"
 PAGE = ROOT / "docs/benchmarks.md"
+README = ROOT / "README.md"
 CHART = ROOT / "docs/benchmarks.svg"
 PATIENCE = 1800  # seconds for one model
 
@@ -48,10 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where results are kept")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write table and host steps to this file, too")
     parser.add_argument("--target", default="", help="compile for less than the machine has: x86-64-v3, x86-64-v2")
-    parser.add_argument("--no-page", dest="page", action="store_false", help="leave docs/benchmarks.md and its chart alone")
+    parser.add_argument(
+        "--no-page", dest="page", action="store_false", help="leave docs/benchmarks.md, its chart and README.md alone"
+    )
     settings = parser.parse_args(arguments)
     if settings.list:
-        print("\n".join(f"{case.name:16} {case.group:12} {case.title}" for case in CASES.values()))
+        print("\n".join(f"{case.name:20} {case.kind:33} {case.title}" for case in CASES.values()))
         return 0
     chosen = [name for name in CASES if not settings.names or any(fnmatch.fnmatch(name, one) for one in settings.names)]
     if not chosen:
@@ -65,11 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start = time.perf_counter()
         record = _measure(name, settings)
         results["models"][name] = record
-        results["models"] = {each: results["models"][each] for each in CASES if each in results["models"]}
+        kept = results["models"]
+        results["models"] = {each: {**kept[each], **case.facts()} for each, case in CASES.items() if each in kept}
         write_whole(settings.json, json.dumps(results, indent=1) + "\n")
         ratio = (record.get("ratio") or {}).get("onnxruntime", {}).get("best")
         outcome = f"{ratio:.2f}" if ratio else str(record.get("error") or record.get("engines", {}))[:200]
-        print(f"{name:16} {outcome}   ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+        print(f"{name:20} {outcome}   ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
     if settings.target:
         full = json.loads(RESULTS.read_text("utf-8"))
         print("\n".join(target_lines(results, full)))
@@ -83,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if settings.page:
         write_whole(CHART, ratio_chart(results))
         write_whole(PAGE, page_with(PAGE.read_text("utf-8"), results))
+        write_whole(README, readme_with(README.read_text("utf-8"), results))
     return 0 if geometric_mean(ratios(results)) else 1
 
 
@@ -94,7 +100,7 @@ def _measure(name: str, settings: argparse.Namespace) -> dict[str, Any]:
         switches.append("--reference")
     command = [sys.executable, "-m", "benchmarks.one", *map(str, options), *switches, name]
     environment = {**os.environ, "SARDONYX_TARGET": settings.target} if settings.target else None
-    failed = {"title": case.title, "group": case.group}
+    failed = case.facts()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT, env=environment)
     except subprocess.TimeoutExpired:

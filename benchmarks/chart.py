@@ -9,12 +9,13 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 PEER = "onnxruntime"
-WIDTH, LABELS, MARGIN = 840, 236, 56
-ROW, BAR, HEAD, FOOT, GAP = 22, 14, 64, 34, 12
+WIDTH, LABELS, MARGIN = 900, 290, 56
+ROW, BAR, HEAD, FOOT, GAP = 18, 12, 64, 34, 30
 STYLE = """
   text { font: 13px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #24292f; }
   .title { font-size: 16px; font-weight: 600; }
   .note, .tick, .group { fill: #57606a; font-size: 12px; }
+  .group { font-weight: 600; }
   .grid { stroke: #d0d7de; stroke-width: 1; }
   .one { stroke: #57606a; stroke-width: 1.5; }
   .faster { fill: #1a7f5a; }
@@ -31,9 +32,9 @@ STYLE = """
 
 
 def ratio_chart(results: Mapping[str, Any]) -> str:
-    """The picture for all models that were compared, in their groups."""
+    """The picture for all models that were compared, by kind."""
     rows = [
-        (record["group"], record["title"], float(record["ratio"][PEER]["best"]))
+        (record["kind"], record["title"], float(record["ratio"][PEER]["best"]))
         for record in results["models"].values()
         if (record.get("ratio") or {}).get(PEER, {}).get("best")
     ]
@@ -45,7 +46,7 @@ def ratio_chart(results: Mapping[str, Any]) -> str:
         return left + (math.log(ratio) - low) / (high - low) * (right - left)
 
     groups = [(group, [row[1:] for row in each]) for group, each in groupby(rows, key=lambda row: row[0])]
-    bottom = HEAD + len(rows) * ROW + max(len(groups) - 1, 0) * GAP
+    bottom = HEAD + len(rows) * ROW + len(groups) * GAP
     parts = [
         f'<text class="title" x="16" y="26">Speed against onnxruntime {escape(_version(results))}</text>',
         f'<text class="note" x="16" y="46">{escape(_note(results))}</text>',
@@ -57,8 +58,9 @@ def ratio_chart(results: Mapping[str, Any]) -> str:
         )
         parts.append(f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{bottom + 18}">{_tick_text(tick)}</text>')
     y = float(HEAD)
-    for number, (_, members) in enumerate(groups):
-        y += GAP if number else 0
+    for kind, members in groups:
+        y += GAP
+        parts.append(f'<text class="group" x="16" y="{y - 8:.1f}">{escape(kind)}</text>')
         for title, ratio in members:
             parts += _bar(title, ratio, y, x_of)
             y += ROW

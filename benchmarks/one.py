@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import threading
 import time
@@ -23,6 +24,7 @@ CALLERS: Final = ("mobilenet_v2",)  # four threads of Python on one session
 START: Final = ("mlp",)  # import, session and first run in a fresh process
 SHAPES: Final = ("minilm_l6", "ppocr_det")  # memory after many random shapes
 TOP_STEPS: Final = 8
+RUNS: Final = 3  # in the processes whose memory is measured
 
 
 def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str, Any]:
@@ -30,16 +32,17 @@ def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str,
     try:
         model, feeds = case.prepare(folder)
     except Unavailable as error:
-        return {"title": case.title, "group": case.group, "error": str(error)}
+        return {**case.facts(), "error": str(error)}
     peers = tuple(filter(None, settings.peers.split(",")))
     comparison = benchmarking.compare(model, feeds, peers=peers, threads=settings.threads, seconds=settings.seconds)
-    record: dict[str, Any] = {"title": case.title, "group": case.group, "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+    record: dict[str, Any] = {**case.facts(), "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
     record["engines"] = {engine.name: _plain(dataclasses.asdict(engine)) for engine in comparison.engines}
     record["ratio"] = {
         peer: {which: comparison.ratio(peer, which) for which in ("best", "median")}
         for peer in peers
         if comparison.ratio(peer) is not None
     }
+    record["exact"] = _guarded(lambda: _unoptimised_difference(model, feeds, settings.threads))
     if settings.reference:
         record["reference"] = _guarded(lambda: _reference_difference(model, feeds, settings.threads))
     if settings.steps:
@@ -61,6 +64,19 @@ def _guarded(work: Callable[[], Any]) -> Any:
         return work()
     except Exception as error:
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]}
+
+
+def _unoptimised_difference(model: Path, feeds: Mapping[str, Any], threads: int) -> float | None:
+    """How far our answers are from those of onnxruntime without optimisations, as a share of the largest number in each."""
+    if not benchmarking.is_installed(PEER):
+        return None
+    runtime = importlib.import_module(PEER)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    theirs = runtime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"]).run(None, dict(feeds))
+    return benchmarking.largest_difference(benchmarking.open_engine(OURS, model, threads).run(feeds), theirs)
 
 
 def _reference_difference(model: Path, feeds: Mapping[str, Any], threads: int) -> float:
@@ -95,10 +111,9 @@ def _fresh(case: Case, model: Path, feeds: Mapping[str, Any], threads: int) -> d
     engines = (OURS, PEER) if benchmarking.is_installed(PEER) else (OURS,)
 
     def figures(engine: str) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            "creation": _guarded(lambda: dataclasses.asdict(benchmarking.creation(engine, model, feeds, threads))),
-            "peak_bytes": _guarded(lambda: benchmarking.peak_memory(engine, model, feeds, threads)),
-        }
+        opening = partial(benchmarking.creation, engine, model, feeds, threads, attempts=2, runs=RUNS, warm_up=False)
+        created = _guarded(lambda: dataclasses.asdict(opening()))
+        record: dict[str, Any] = {"creation": created, "peak_bytes": created.get("peak")}
         if case.name in START:
             record["start"] = _guarded(lambda: dataclasses.asdict(benchmarking.fresh_start(engine, model, feeds, threads)))
         if case.name in SHAPES:
@@ -150,7 +165,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--cache", type=Path, default=Path(".bench-cache"), help="where exported models are kept")
     parser.add_argument("--peers", default=PEER, help="engines to compare with: onnxruntime,openvino,torch")
     parser.add_argument("--threads", type=int, default=2, help="for every engine (default 2)")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of timing for each model (default 6)")
+    parser.add_argument("--seconds", type=float, default=2.5, help="of timing for each model (default 2.5)")
     parser.add_argument("--reference", action="store_true", help="compare with the NumPy definitions, too")
     parser.add_argument("--no-fresh", dest="fresh", action="store_false", help="leave memory and start times out")
     parser.add_argument("--no-scaling", dest="scaling", action="store_false", help="leave thread scaling out")

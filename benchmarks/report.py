@@ -1,4 +1,4 @@
-"""Results as Markdown: the table of all models, what was measured beside it, and the steps that run in Python."""
+"""Results as Markdown: tables of all models by kind, what was measured beside it, and the steps that run in Python."""
 
 from __future__ import annotations
 
@@ -31,12 +31,25 @@ def geometric_mean(values: Mapping[str, float] | Sequence[float]) -> float:
     return math.exp(sum(map(math.log, numbers)) / len(numbers)) if numbers else 0.0
 
 
+def by_kind(results: Results) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """The records of each kind, in the order in which kinds come first."""
+    kinds: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, record in results["models"].items():
+        kinds.setdefault(record["kind"], {})[name] = record
+    return kinds
+
+
 def table_lines(results: Results) -> Iterable[str]:
-    """One row a model. Times are best times; `ratio` is theirs over ours, in brackets that of the medians."""
-    yield "| model | Sardonyx | onnxruntime | ratio | difference | peak memory | open: cold, warm | onnxruntime opens |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for record in results["models"].values():
-        yield f"| {' | '.join(_row(record))} |"
+    """A table for each kind, one row a model. Times are best times; `ratio` is theirs over ours, in brackets of the medians."""
+    for number, (kind, records) in enumerate(by_kind(results).items()):
+        if number:
+            yield ""
+        yield f"### {kind[0].upper()}{kind[1:]}"
+        yield ""
+        yield "| model | Sardonyx | onnxruntime | ratio | goal | error | peak memory | open: cold, warm | onnxruntime opens |"
+        yield "|---|---|---|---|---|---|---|---|---|"
+        for record in records.values():
+            yield f"| {' | '.join(_row(record))} |"
 
 
 def _row(record: Mapping[str, Any]) -> list[str]:
@@ -45,9 +58,18 @@ def _row(record: Mapping[str, Any]) -> list[str]:
     error = record.get("error") or ours.get("error") or theirs.get("error")
     if error or "timing" not in ours or "timing" not in theirs:
         shown = time_text(theirs["timing"]["best"]) if "timing" in theirs else "-"
-        return [record["title"], "-", shown, "-", str(error or "not measured").replace("|", "/"), "-", "-", "-"]
+        return [
+            record["title"],
+            "-",
+            shown,
+            "-",
+            f"{record['goal']:g}",
+            str(error or "not measured").replace("|", "/"),
+            "-",
+            "-",
+            "-",
+        ]
     ratio = record["ratio"][PEER]
-    difference = theirs.get("difference")
     fresh = record.get("fresh", {})
     memory = [_figure(fresh, engine, "peak_bytes") for engine in ("sardonyx", PEER)]
     opens = [_figure(fresh, engine, "creation") for engine in ("sardonyx", PEER)]
@@ -55,12 +77,42 @@ def _row(record: Mapping[str, Any]) -> list[str]:
         record["title"],
         time_text(ours["timing"]["best"]),
         time_text(theirs["timing"]["best"]),
-        f"{_bold(ratio['best'])} ({ratio['median']:.2f})",
-        _difference_text(difference),
+        f"{_bold(ratio['best'], record['goal'])} ({ratio['median']:.2f})",
+        f"{record['goal']:g}",
+        _difference_text(record.get("exact", theirs.get("difference"))),
         f"{memory[0] / 1e6:.0f} MB / {memory[1] / 1e6:.0f} MB" if all(memory) else "-",
         f"{time_text(opens[0]['cold'])}, {time_text(opens[0]['warm'])}" if opens[0] else "-",
         time_text(opens[1]["warm"]) if opens[1] else "-",
     ]
+
+
+def kind_lines(results: Results) -> Iterable[str]:
+    """One row a kind: what is wanted, the mean, the lowest, how many models reach what is wanted of them."""
+    yield "| kind | models | at least | mean ratio | lowest | reach it | largest error |"
+    yield "|---|---|---|---|---|---|---|"
+    found = ratios(results)
+    for kind, records in by_kind(results).items():
+        measured = {name: found[name] for name in records if name in found}
+        if not measured:
+            continue
+        goals = sorted({float(record["goal"]) for record in records.values()})
+        lowest = min(measured, key=lambda name: measured[name])
+        reached = sum(ratio >= records[name]["goal"] for name, ratio in measured.items())
+        errors = [each for record in records.values() if isinstance(each := record.get("exact"), (int, float))]
+        columns = [
+            kind,
+            str(len(measured)),
+            " / ".join(f"{goal:g}" for goal in goals),
+            f"{geometric_mean(measured):.2f}",
+            f"{measured[lowest]:.2f} ({records[lowest]['title']})",
+            f"{reached} of {len(measured)}",
+            f"{max(errors):.0e}" if errors else "-",
+        ]
+        yield f"| {' | '.join(columns)} |"
+    if found:
+        reached = sum(ratio >= results["models"][name]["goal"] for name, ratio in found.items())
+        means = f"**{geometric_mean(found):.2f}** | {min(found.values()):.2f}"
+        yield f"| all | {len(found)} | | {means} | {reached} of {len(found)} | |"
 
 
 def _figure(fresh: Mapping[str, Any], engine: str, name: str) -> Any:
@@ -69,8 +121,8 @@ def _figure(fresh: Mapping[str, Any], engine: str, name: str) -> Any:
     return None if isinstance(found, Mapping) and "error" in found else found
 
 
-def _bold(ratio: float) -> str:
-    return f"**{ratio:.2f}**" if ratio >= 1 else f"{ratio:.2f}"
+def _bold(ratio: float, goal: float = 1.0) -> str:
+    return f"**{ratio:.2f}**" if ratio >= goal else f"{ratio:.2f}"
 
 
 def time_text(seconds: float) -> str:
@@ -92,6 +144,8 @@ def summary_lines(results: Results) -> Iterable[str]:
             f"Geometric mean of the ratio over {len(best)} models: {geometric_mean(best):.2f} "
             f"(medians {geometric_mean(median):.2f}); lowest: {best[worst]:.2f} ({title})."
         )
+    for peer, each in _other_peers(results).items():
+        yield f"- Against {peer}: geometric mean {geometric_mean(each):.2f} over {len(each)} models that it runs"
     for record in results["models"].values():
         scaling, fresh = record.get("scaling", {}), record.get("fresh", {})
         for key, text in (("two_threads_over_one", "two threads over one"), ("four_callers_over_one", "four callers over one")):
@@ -106,6 +160,16 @@ def summary_lines(results: Results) -> Iterable[str]:
         if all(shapes.values()) and shapes:
             figures = ", ".join(f"{engine} {many / alone:.2f}" for engine, (many, alone) in shapes.items())
             yield f"- {record['title']}, memory after 200 random shapes over memory after the largest alone: {figures}"
+
+
+def _other_peers(results: Results) -> dict[str, list[float]]:
+    """Ratios against engines other than onnxruntime, where they were measured."""
+    found: dict[str, list[float]] = {}
+    for record in results["models"].values():
+        for peer, ratio in (record.get("ratio") or {}).items():
+            if peer != PEER:
+                found.setdefault(peer, []).append(float(ratio["best"]))
+    return found
 
 
 def host_lines(results: Results) -> Iterable[str]:
@@ -186,7 +250,13 @@ def _difference_text(difference: object) -> str:
 
 def page_with(page: str, results: Results) -> str:
     """The page with the results in the place that is marked for them."""
-    return _filled(page, BEGIN, [machine_line(results), "", *table_lines(results), "", *summary_lines(results)])
+    lines = [machine_line(results), "", *kind_lines(results), "", *summary_lines(results), "", *table_lines(results)]
+    return _filled(page, BEGIN, lines)
+
+
+def readme_with(page: str, results: Results) -> str:
+    """The README with one row for each kind of model in the place that is marked for them."""
+    return _filled(page, BEGIN, [machine_line(results), "", *kind_lines(results)])
 
 
 def page_with_target(page: str, results: Results, full: Results) -> str:

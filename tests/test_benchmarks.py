@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -14,7 +15,9 @@ import numpy as np
 import pytest
 from benchmarks import __main__ as command
 from benchmarks import chart, memory, report
+from benchmarks.models.cases import Maker
 from benchmarks.models.catalog import CASES, SYMBOLIC, Unavailable
+from benchmarks.models.kinds import KINDS
 
 from sardonyx import benchmarking
 
@@ -120,7 +123,7 @@ def engine(best: float, difference: float | None = None) -> dict[str, Any]:
 def record(title: str, ours: float, theirs: float, difference: float = 1e-6, **more: Any) -> dict[str, Any]:
     ratio = {"onnxruntime": {"best": theirs / ours, "median": theirs / ours}}
     engines = {"sardonyx": engine(ours), "onnxruntime": engine(theirs, difference)}
-    return {"title": title, "group": "small", "engines": engines, "ratio": ratio, **more}
+    return {"title": title, "kind": "small", "goal": 2.0, "engines": engines, "ratio": ratio, "exact": difference, **more}
 
 
 @pytest.fixture
@@ -147,26 +150,29 @@ def results() -> dict[str, Any]:
             "fast": record("Fast <net>", 0.001, 0.004, fresh=fresh, scaling={"two_threads_over_one": {"sardonyx": 1.9}}),
             "slow": record("Slow net", 0.2, 0.1),
             "wrong": record("Wrong net", 0.00001, 0.00001, difference=0.5),
-            "broken": {"title": "Broken net", "group": "small", "error": "it broke"},
+            "broken": {"title": "Broken net", "kind": "small", "goal": 2.0, "error": "it broke"},
         },
     }  # fmt: skip
 
 
 def test_the_table_has_a_row_for_every_model(results: dict[str, Any]) -> None:
-    rows = [line.strip("| ").split(" | ") for line in report.table_lines(results)][2:]
+    lines = list(report.table_lines(results))
+    assert lines[:2] == ["### Small", ""]
+    rows = [line.strip("| ").split(" | ") for line in lines][4:]
     assert rows[0] == [
         "Fast <net>",
         "1.00 ms",
         "4.00 ms",
         "**4.00** (4.00)",
+        "2",
         "1e-06",
         "50 MB / 60 MB",
         "1.50 s, 20.0 ms",
         "200 ms",
     ]
     assert rows[1][1:4] == ["200 ms", "100 ms", "0.50 (0.50)"]
-    assert rows[2][4] == "5e-01 **WRONG**"
-    assert rows[3][4] == "it broke"
+    assert rows[2][5] == "5e-01 **WRONG**"
+    assert rows[3][5] == "it broke"
 
 
 def test_the_summary_has_the_mean_and_the_lowest(results: dict[str, Any]) -> None:
@@ -175,6 +181,43 @@ def test_the_summary_has_the_mean_and_the_lowest(results: dict[str, Any]) -> Non
     assert "two threads over one: sardonyx 1.90" in text
     assert "fresh process: sardonyx 100 ms, onnxruntime 200 ms" in text
     assert "200 random shapes over memory after the largest alone: sardonyx 1.10, onnxruntime 2.00" in text
+
+
+def test_kinds_are_summed_up(results: dict[str, Any]) -> None:
+    rows = [line.strip("| ").split(" | ") for line in report.kind_lines(results)][2:]
+    assert rows[0] == ["small", "3", "2", "1.26", "0.50 (Slow net)", "1 of 3", "5e-01"]
+    assert rows[1][:2] == ["all", "3"]
+
+
+def test_other_engines_have_their_means(results: dict[str, Any]) -> None:
+    results["models"]["fast"]["ratio"]["openvino"] = {"best": 2.0, "median": 2.0}
+    text = "\n".join(report.summary_lines(results))
+    assert "Against openvino: geometric mean 2.00 over 1 models that it runs" in text
+
+
+def test_every_kind_has_models_and_every_model_a_goal() -> None:
+    counts = Counter(case.kind for case in CASES.values())
+    assert list(counts) == list(KINDS)
+    assert min(counts.values()) >= 3
+    assert len(CASES) >= 60
+    assert all(case.wanted >= 1 for case in CASES.values())
+    assert all(name == case.name for name, case in CASES.items())
+
+
+def test_a_changed_option_or_source_makes_a_model_anew() -> None:
+    one, other = (Maker("small", "recurrent_network", kind=kind) for kind in ("LSTM", "GRU"))
+    assert one.version() == Maker("small", "recurrent_network", kind="LSTM").version()
+    assert len({one.version(), one.version("dynamo"), other.version(), Maker("llama", "llama_network").version()}) == 4
+
+
+def test_a_model_is_made_once(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    model, feeds = CASES["attention_grouped"].prepare(tmp_path)
+    before = model.stat().st_mtime_ns
+    again, same = CASES["attention_grouped"].prepare(tmp_path)
+    assert again == model
+    assert model.stat().st_mtime_ns == before
+    assert all(np.array_equal(feeds[name], same[name]) for name in feeds)
 
 
 def test_the_page_keeps_its_own_text(results: dict[str, Any]) -> None:
@@ -193,7 +236,7 @@ def test_a_lesser_target_has_a_table_of_its_own(results: dict[str, Any]) -> None
     less = {"target": "x86-64-v3", "threads": 2, "machine": results["machine"], "models": {
         "fast": record("Fast <net>", 0.002, 0.004, reference=1e-7),
         "slow": record("Slow net", 0.4, 0.1, reference={"error": "no memory"}),
-        "broken": {"title": "Broken net", "group": "small", "error": "it broke"},
+        "broken": {"title": "Broken net", "kind": "small", "goal": 2.0, "error": "it broke"},
     }}  # fmt: skip
     page = f"{report.BEGIN}\nall\n{report.END}\n{report.BEGIN_TARGET}\nancient\n{report.END}\nafter\n"
     filled = report.page_with_target(page, less, results)
@@ -215,6 +258,8 @@ def test_a_busy_machine_is_told(results: dict[str, Any]) -> None:
 def test_the_page_of_the_project_has_the_marks(results: dict[str, Any]) -> None:
     page = (ROOT / "docs/benchmarks.md").read_text("utf-8")
     assert "| Slow net |" in report.page_with(page, results)
+    readme = report.readme_with((ROOT / "README.md").read_text("utf-8"), results)
+    assert "| small | 3 | 2 | 1.26 | 0.50 (Slow net) |" in readme
 
 
 def test_the_chart_is_a_picture_with_a_bar_for_every_model(results: dict[str, Any]) -> None:

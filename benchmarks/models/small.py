@@ -12,12 +12,12 @@ CHAIN_WIDTH = 64
 
 
 class Recurrent(nn.Module):
-    """Two layers of LSTM or GRU over a sequence, and a classifier of its last state."""
+    """Two layers of LSTM or GRU over a sequence, in one direction or both, and a classifier of its last state."""
 
-    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU], inputs: int = 128, width: int = 256) -> None:
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU], inputs: int = 128, width: int = 256, both: bool = False) -> None:
         super().__init__()
-        self.cells = kind(inputs, width, num_layers=2, batch_first=True)
-        self.head = nn.Linear(width, 32)
+        self.cells = kind(inputs, width, num_layers=2, batch_first=True, bidirectional=both)
+        self.head = nn.Linear(2 * width if both else width, 32)
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of 32 classes."""
@@ -26,11 +26,36 @@ class Recurrent(nn.Module):
         return scores
 
 
-def recurrent_network(kind: type[nn.LSTM] | type[nn.GRU], steps: int = 64) -> tuple[nn.Module, dict[str, Any]]:
+class Streaming(nn.Module):
+    """Two layers of LSTM or GRU that take up their state where they left it."""
+
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU], inputs: int = 128, width: int = 256) -> None:
+        super().__init__()
+        self.cells = kind(inputs, width, num_layers=2, batch_first=True)
+        self.head = nn.Linear(width, 32)
+
+    def forward(self, x: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """Scores of 32 classes for every step, and the state after the last."""
+        states, after = self.cells(x, state if len(state) > 1 else state[0])
+        return (self.head(states), *(after if len(state) > 1 else (after,)))
+
+
+_CELLS = {"LSTM": nn.LSTM, "GRU": nn.GRU}
+
+
+def recurrent_network(kind: str, steps: int = 64, batch: int = 1, both: bool = False) -> tuple[nn.Module, dict[str, Any]]:
     """A recurrent network and a sequence."""
     torch.manual_seed(0)
-    network = Recurrent(kind).eval()
-    return network, {"x": torch.randn(1, steps, 128)}
+    network = Recurrent(_CELLS[kind], both=both).eval()
+    return network, {"x": torch.randn(batch, steps, 128)}
+
+
+def streaming_network(kind: str, steps: int = 1, width: int = 256) -> tuple[nn.Module, dict[str, Any]]:
+    """A recurrent network, a few steps, and the state it is in."""
+    torch.manual_seed(0)
+    network = Streaming(_CELLS[kind], width=width).eval()
+    names = ("hidden", "cell") if kind == "LSTM" else ("hidden",)
+    return network, {"x": torch.randn(1, steps, 128), **{name: torch.randn(2, 1, width) * 0.3 for name in names}}
 
 
 def perceptron_network() -> tuple[nn.Module, dict[str, Any]]:
@@ -66,3 +91,36 @@ def chain_network() -> tuple[nn.Module, dict[str, Any]]:
     """The chain and 64 numbers."""
     torch.manual_seed(0)
     return Chain().eval(), {"x": torch.randn(1, CHAIN_WIDTH)}
+
+
+def digits_network() -> tuple[nn.Module, dict[str, Any]]:
+    """LeNet and a picture of a digit."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10), nn.Softmax(1),
+    )  # fmt: skip
+    return network.eval(), {"image": torch.rand(1, 1, 28, 28)}
+
+
+class Table(nn.Module):
+    """A network for rows of tables: embeddings of categories beside normalized numbers, two layers, a probability."""
+
+    def __init__(self, sizes: tuple[int, ...] = (12, 40, 7, 100, 3), numbers: int = 13) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(size, 8) for size in sizes)
+        self.norm = nn.BatchNorm1d(numbers)
+        self.body = nn.Sequential(
+            nn.Linear(8 * len(sizes) + numbers, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1)
+        )
+
+    def forward(self, categories: Tensor, numbers: Tensor) -> Tensor:
+        """The probability."""
+        found = [table(categories[:, column]) for column, table in enumerate(self.tables)]
+        return torch.sigmoid(self.body(torch.cat([*found, self.norm(numbers)], 1)))
+
+
+def table_network() -> tuple[nn.Module, dict[str, Any]]:
+    """The network and one row."""
+    torch.manual_seed(0)
+    return Table().eval(), {"categories": torch.tensor([[3, 17, 5, 60, 1]]), "numbers": torch.randn(1, 13)}

@@ -111,15 +111,17 @@ class Bert(nn.Module):
         return x, nn.functional.normalize(mean, dim=1)
 
 
-def bert_network(width: int, heads: int, layers: int, *, pooled: bool, tokens: int = 128) -> tuple[nn.Module, dict[str, Any]]:
-    """BERT and a text of random words, the last eighth padding."""
+def bert_network(
+    width: int, heads: int, layers: int, *, pooled: bool, tokens: int = 128, batch: int = 1
+) -> tuple[nn.Module, dict[str, Any]]:
+    """BERT and texts of random words, the last eighth padding."""
     network = prepared(Bert(width, heads, layers, pooled=pooled))
-    mask = torch.ones(1, tokens, dtype=torch.int64)
+    mask = torch.ones(batch, tokens, dtype=torch.int64)
     mask[:, tokens - tokens // 8 :] = 0
     return network, {
-        "input_ids": torch.randint(0, 30522, (1, tokens)),
+        "input_ids": torch.randint(0, 30522, (batch, tokens)),
         "attention_mask": mask,
-        "token_type_ids": torch.zeros(1, tokens, dtype=torch.int64),
+        "token_type_ids": torch.zeros(batch, tokens, dtype=torch.int64),
     }
 
 
@@ -147,10 +149,10 @@ class VisionTransformer(nn.Module):
         return scores
 
 
-def vit_network() -> tuple[nn.Module, dict[str, Any]]:
-    """ViT-B/16 and a picture."""
+def vit_network(width: int = 768, heads: int = 12) -> tuple[nn.Module, dict[str, Any]]:
+    """A vision transformer with patches of 16 pixels (ViT-B/16 unless told otherwise), and a picture."""
     torch.manual_seed(0)
-    return prepared(VisionTransformer()), {"image": torch.randn(1, 3, 224, 224)}
+    return prepared(VisionTransformer(width, heads)), {"image": torch.randn(1, 3, 224, 224)}
 
 
 class Gpt2(nn.Module):

@@ -7,7 +7,7 @@ have in a trained network, so that outputs can be compared and no kernel meets d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -207,7 +207,41 @@ def _double(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(ConvNorm(inputs, outputs, 3), ConvNorm(outputs, outputs, 3))
 
 
-def picture_network(make: Callable[[], nn.Module], shape: tuple[int, ...] = PICTURE) -> tuple[nn.Module, dict[str, Any]]:
+class SuperResolution(nn.Module):
+    """Twice as many pixels: residual blocks without normalization, then channels become pixels (EDSR, small)."""
+
+    def __init__(self, width: int = 64, depth: int = 8) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
+            for _ in range(depth)
+        )
+        self.last = nn.Sequential(
+            nn.Conv2d(width, 4 * width, 3, padding=1), nn.PixelShuffle(2), nn.Conv2d(width, 3, 3, padding=1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The larger picture."""
+        x = start = self.first(x)
+        for block in self.blocks:
+            x = x + 0.1 * block(x)
+        larger: Tensor = self.last(x + start)
+        return larger
+
+
+NETWORKS: Final[dict[str, Callable[[], nn.Module]]] = {
+    "resnet18": lambda: resnet((2, 2, 2, 2), bottleneck=False),
+    "resnet50": lambda: resnet((3, 4, 6, 3), bottleneck=True),
+    "mobilenet_v2": mobilenet_v2,
+    "mobilenet_v3": mobilenet_v3_large,
+    "efficientnet_b0": efficientnet_b0,
+    "unet": UNet,
+    "super_resolution": SuperResolution,
+}
+
+
+def picture_network(make: str, shape: tuple[int, ...] = PICTURE) -> tuple[nn.Module, dict[str, Any]]:
     """A network and the picture it is fed."""
-    network = prepared(make(), shape)
+    network = prepared(NETWORKS[make](), shape)
     return network, {"image": torch.randn(*shape)}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import errors
+from sardonyx.benchmarking.engines import OURS
 from sardonyx.records import dataclass
 
 _PATIENCE = 600  # seconds for one process
@@ -21,12 +22,16 @@ _PATIENCE = 600  # seconds for one process
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """Seconds it takes to open a model, and the most bytes the process has by then: with an empty cache, and with a full one."""
+    """Seconds it takes to open a model, and the most bytes the process has by then: with an empty cache, and with a full one.
+
+    `peak` is the most bytes the process with a full cache has after its runs.
+    """
 
     cold: float
     warm: float
     cold_peak: int
     warm_peak: int
+    peak: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +94,33 @@ def peak_memory(engine: str, model: str | Path, feeds: Mapping[str, Any], thread
 
 
 def creation(
-    engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 3, cold_attempts: int = 1
+    engine: str,
+    model: str | Path,
+    feeds: Mapping[str, Any],
+    threads: int = 0,
+    attempts: int = 3,
+    cold_attempts: int = 1,
+    *,
+    runs: int = 1,
+    warm_up: bool = True,
 ) -> Creation:
-    """What opening a model takes, the best of some attempts. Engines without a cache are equally fast cold and warm."""
-    _warm_up(engine, model, feeds, threads)
+    """What opening a model takes, the best of some attempts, and `runs` runs after it need.
+
+    Other engines have no cache: cold is as warm. `warm_up=False` is for callers who have opened the model just before.
+    """
+    if warm_up:
+        _warm_up(engine, model, feeds, threads)
     cold, warm = [], []
-    for attempt in range(cold_attempts):
+    for attempt in range(cold_attempts if engine == OURS else 1):
         with tempfile.TemporaryDirectory(prefix="sardonyx-bench-cache-") as folder:
-            cold.append(_probe(engine, model, [feeds], threads, 1, Path(folder)))
+            if engine == OURS:
+                cold.append(_probe(engine, model, [feeds], threads, 1, Path(folder)))
             if attempt == 0:
-                warm = [_probe(engine, model, [feeds], threads, 1, Path(folder)) for _ in range(attempts)]
+                warm = [_probe(engine, model, [feeds], threads, runs, Path(folder)) for _ in range(attempts)]
+    cold = cold or warm
     peaks = [int(min(each["opened_peak"] for each in reports)) for reports in (cold, warm)]
-    return Creation(min(each["create"] for each in cold), min(each["create"] for each in warm), peaks[0], peaks[1])
+    times = [min(each["create"] for each in reports) for reports in (cold, warm)]
+    return Creation(times[0], times[1], peaks[0], peaks[1], int(min(each["peak"] for each in warm)))
 
 
 def fresh_start(engine: str, model: str | Path, feeds: Mapping[str, Any], threads: int = 0, attempts: int = 5) -> FreshStart:

@@ -44,6 +44,7 @@ def test_every_field_is_part_of_the_key() -> None:
         tail=0,
         ahead=0,
         overhangs=False,
+        dilations=(1, 1),
         epilogue=STORE,
     )
     lines = WinogradRowKernel(
@@ -62,7 +63,10 @@ def test_every_field_is_part_of_the_key() -> None:
     for kernel in (tiles, lines):
         for field in fields(kernel):
             value = getattr(kernel, field.name)
-            other: Any = RELU if field.name == "epilogue" else (not value) if isinstance(value, bool) else value + 1
+            others: dict[str, Any] = {"epilogue": RELU, "dilations": (2, 1)}
+            other: Any = others.get(field.name)
+            if other is None:
+                other = (not value) if isinstance(value, bool) else value + 1
             assert replace(kernel, **{field.name: other}).key != kernel.key, field.name
         assert replace(kernel).key == kernel.key
     assert tiles.key != lines.key

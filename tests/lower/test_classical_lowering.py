@@ -66,6 +66,27 @@ def test_linear_classifiers(seed: int, classes: int, transform: str, one_score: 
     assert_classical_agrees(content, feeds, tolerance=1e-4, hosts=("ClassLabels",) if strings else ())
 
 
+@pytest.mark.parametrize("transform", ["LOGISTIC", "SOFTMAX"])
+def test_probabilities_are_right_to_the_last_bit(transform: str) -> None:
+    """A unit matrix hands the scores on as they are: what is left is the transform."""
+    x = (np.random.default_rng(0).normal(size=(500, 3)) * 4).astype(np.float32)
+    attrs: dict[str, Any] = {
+        "coefficients": np.eye(3).reshape(-1).tolist(),
+        "intercepts": [0.0] * 3,
+        "classlabels_ints": [0, 1, 2],
+    }
+    content = ml_model("LinearClassifier", {"x": x}, outputs=2, post_transform=transform, **attrs)
+    _, found = InferenceSession(content.SerializeToString()).run(None, {"x": x})
+    wide = x.astype(np.float64)
+    if transform == "SOFTMAX":
+        powers = np.exp(wide)
+        wanted = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
+    else:
+        above = (1 / (1 + np.exp(-np.abs(wide)))).astype(np.float32)
+        wanted = np.where(x < 0, np.float32(1) - above, above)
+    np.testing.assert_array_equal(found, wanted)
+
+
 @few
 @given(
     seed=seeds,

@@ -42,6 +42,7 @@ class Layer:
     bias: bool
     after: str  # "", "Relu", "residual" or "Silu"
     named: bool  # sizes are symbols
+    dilations: tuple[int, int] = (1, 1)
 
     def parts(self) -> tuple[ModelProto, dict[str, Array]]:
         """The model and what it is fed."""
@@ -50,13 +51,14 @@ class Layer:
         if self.bias:
             constants["b"] = numbers(2, self.outputs)
         feeds = {"x": numbers(0, self.batch, self.inputs, *self.size)}
-        nodes = [node("Conv", ["x", *constants], ["c"], pads=self.pads)]
+        nodes = [node("Conv", ["x", *constants], ["c"], pads=self.pads, dilations=self.dilations)]
         if self.after == "Silu":
             nodes += [node("Sigmoid", ["c"], ["s"]), node("Mul", ["c", "s"], ["y"])]
         elif self.after == "residual":
             constants["p"] = numbers(3, self.outputs, self.inputs, 1, 1)
             nodes = [*nodes, node("Pad", ["x", "pads"], ["xp"]), node("Slice", ["xp", "from", "to", "axes"], ["xs"])]
-            before, after = [self.pads[at] - 1 for at in (0, 1)], [self.pads[at] - 1 for at in (2, 3)]
+            before = [self.pads[at] - self.dilations[at] for at in (0, 1)]
+            after = [self.pads[at] - self.dilations[at - 2] for at in (2, 3)]
             constants["pads"] = np.array([0, 0, *(max(each, 0) for each in before), 0, 0, *(max(each, 0) for each in after)])
             constants["from"] = np.array([max(-each, 0) for each in before])
             constants["to"] = np.array([-max(-each, 0) or np.iinfo(np.int64).max for each in after])
@@ -71,7 +73,9 @@ class Layer:
 @st.composite
 def layers(draw: st.DrawFn) -> Layer:
     pads = tuple(draw(st.sampled_from((0, 1, 1, 2, 5))) for _ in range(4))
-    size = tuple(max(draw(st.integers(1, 21)), 3 - pads[axis] - pads[axis + 2]) for axis in range(2))
+    down, along = (draw(st.sampled_from((1, 1, 1, 2, 3, 7))) for _ in range(2))
+    reaches = (2 * down + 1, 2 * along + 1)
+    size = tuple(max(draw(st.integers(1, 21)), reaches[axis] - pads[axis] - pads[axis + 2]) for axis in range(2))
     return Layer(
         draw(st.sampled_from((1, 1, 3))),
         draw(st.sampled_from((1, 8, 16, 23, 40))),
@@ -81,6 +85,7 @@ def layers(draw: st.DrawFn) -> Layer:
         draw(st.booleans()),
         draw(st.sampled_from(("", "Relu", "residual", "Silu"))),
         draw(st.booleans()),
+        (down, along),
     )
 
 
@@ -117,7 +122,8 @@ def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None
 @pytest.mark.parametrize("channels", [(40, 24), (16, 8)])
 def test_every_target_agrees(target: Target, tile: int, channels: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, tile)
-    content, feeds = Layer(2, *channels, (9, 14), (1, 0, 2, 1), True, "residual", False).parts()
+    dilations = (1, 1) if channels[0] == 40 else (2, 3)
+    content, feeds = Layer(2, *channels, (9, 14), (1, 0, 2, 1), True, "residual", False, dilations).parts()
     lowered = lowered_for(content, target)
     assert tiles_of(lowered) == [tile]
     (wanted,) = run_reference(content.SerializeToString(), feeds)
@@ -126,18 +132,23 @@ def test_every_target_agrees(target: Target, tile: int, channels: tuple[int, int
 
 
 @pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("dilations", [(1, 1), (3, 2)])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
-def test_what_is_no_number_stays_in_its_windows(tile: int, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_number_stays_in_its_windows(
+    tile: int, dilations: tuple[int, int], value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     force(monkeypatch, tile)
-    content, feeds = Layer(2, 20, 21, (10, 11), (1, 1, 1, 1), True, "", False).parts()
+    content, feeds = Layer(2, 20, 21, (10, 11), (1, 1, 1, 1), True, "", False, dilations).parts()
     for place in ((0, 3, 4, 4), (1, 7, 0, 0), (1, 19, 9, 10)):
         feeds["x"][place] = value
     assert tile in tiles_of(assert_blocked_agrees(content, feeds, guard=True, rtol=1e-4).lowered)
 
 
-def test_a_change_of_sizes_and_empty_batches_need_no_other_program(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dilation", [1, 2, 9])
+def test_a_change_of_sizes_and_empty_batches_need_no_other_program(dilation: int, monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, 4)
-    content, _ = Layer(1, 24, 24, (8, 8), (1, 1, 1, 1), True, "Relu", True).parts()
+    pads = (dilation, dilation, dilation, dilation)
+    content, _ = Layer(1, 24, 24, (8, 8), pads, True, "Relu", True, (dilation, dilation)).parts()
     graph, _ = blocked(content)
     program = compiled(graph)
     for shape in ((1, 24, 8, 8), (3, 24, 5, 17), (0, 24, 4, 4), (1, 24, 1, 1), (2, 24, 40, 3)):
@@ -176,11 +187,17 @@ def test_slower_machines_wait_less_for_weights() -> None:
     assert _chosen(512, 7, target=NEOVERSE) == [4]
 
 
-def test_strides_dilations_and_one_pixel_are_computed_directly() -> None:
+def test_strides_and_one_pixel_are_computed_directly() -> None:
     assert _chosen(32, 32) == [4]
     assert not _chosen(32, 32, strides=[2, 2])
-    assert not _chosen(32, 32, dilations=[2, 2])
     assert not _chosen(32, 1)
+
+
+def test_dilations_leave_the_choice_to_the_waste_of_tiles() -> None:
+    """With dilation 18 on 33 pixels two results of a tile lie inside."""
+    assert _chosen(256, 33, dilations=[2, 2], pads=[2] * 4) == [4]
+    assert _chosen(256, 33, dilations=[18, 18], pads=[18] * 4) == [2]
+    assert not _chosen(256, 33, dilations=[500, 500], pads=[500] * 4)
 
 
 def test_kernels_that_take_differences_are_computed_directly() -> None:

@@ -11,7 +11,7 @@ need not know how operators were written before. What a score becomes: `ops.ml.m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -83,6 +83,18 @@ class ScoreRewriter(Rewriter):
         signed = self.op("Where", self.op("Less", value, self.scalar(scores, 0.0)), self.op("Neg", root), root)
         return self.op("Mul", signed, self.scalar(scores, 1.41421356))
 
+    def finely(self, scores: Value, function: Callable[[Value], Value]) -> Value:
+        """A function in float64, so that its last bit is right: probabilities are few, and people compare them to 7 digits."""
+        kind = dtype_of(scores)
+        assert kind is not None
+        return self.cast(function(self.cast(scores, dtypes.FLOAT64)), kind)
+
+    def logistic(self, scores: Value) -> Value:
+        """See `ml_scores.logistic`: below zero, 1 minus the rounded value above."""
+        above = self.finely(self.op("Abs", scores), lambda wide: self.op("Sigmoid", wide))
+        below = self.op("Sub", self.scalar(scores, 1.0), above)
+        return self.op("Where", self.op("Less", scores, self.scalar(scores, 0.0)), below, above)
+
     def softmax_zero(self, scores: Value) -> Value:
         """See `ml_scores.softmax_zero`."""
         axis, zero = self.int64s(1), self.scalar(scores, 0.0)
@@ -99,8 +111,8 @@ class ScoreRewriter(Rewriter):
         if name == "NONE" or width < 2:
             return scores
         if name == "SOFTMAX":
-            return self.op("Softmax", scores, axis=1)
-        return self.op("Sigmoid", scores) if name == "LOGISTIC" else self.softmax_zero(scores)
+            return self.finely(scores, lambda wide: self.op("Softmax", wide, axis=1))
+        return self.logistic(scores) if name == "LOGISTIC" else self.softmax_zero(scores)
 
     def side_by_side(self, *columns: Value) -> Value:
         """Columns as a matrix."""
@@ -112,7 +124,7 @@ class ScoreRewriter(Rewriter):
             return self.side_by_side(self.probit(score), self.op("Mul", score, self.scalar(score, 0.0)))
         negative = self.op("Neg", score)
         if name == "LOGISTIC":
-            return self.side_by_side(self.op("Sigmoid", negative), self.op("Sigmoid", score))
+            return self.side_by_side(self.logistic(negative), self.logistic(score))
         return self.side_by_side(self.op("Sub", self.scalar(score, 1.0), score) if one_sign else negative, score)
 
     def labels(self, best: Value, labels: Sequence[Any]) -> Value:

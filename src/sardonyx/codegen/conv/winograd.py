@@ -6,7 +6,8 @@
       for element, group of tiles:                    m = v w         a matrix product in registers
       for tile of the block, vector of the set:       epilogue(A^T m A + bias)
 
-Tiles that reach past the image read pixels through pointers that lead to zeros where there is no pixel. A last group that is not
+Tiles that reach past the image read pixels through pointers that lead to zeros where there is no pixel. Tiles of a dilated
+convolution may begin behind the end of the result: they are computed, and not stored. A last group that is not
 full is filled with the last tile, so that all that is multiplied is defined.
 """
 
@@ -228,7 +229,16 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         column = f.sub(tile, f.mul(line, a["tile_columns"]))
         image = f.let(f"udiv i64 {line}, {a['tile_rows']}", "i")
         row = f.sub(line, f.mul(image, a["tile_rows"]))
-        return _Tile(image, f.mul(row, self.k.tile), f.mul(column, self.k.tile))
+        down, along = self.k.dilations
+        return _Tile(image, self._start(row, down), self._start(column, along))
+
+    def _start(self, number: str, dilation: int) -> str:
+        """The first result of a tile along an axis: as many tiles begin one after the other as the dilation says."""
+        f, tile = self.f, self.k.tile
+        if dilation == 1:
+            return f.mul(number, tile)
+        group = f.let(f"udiv i64 {number}, {dilation}", "i")
+        return f.add(number, f.mul(group, (tile - 1) * dilation))
 
     # Inputs
 
@@ -237,19 +247,23 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         f, a, k = self.f, self.a, self.k
         groups = f.let(f"udiv i64 {f.add(count, k.rows - 1)}, {k.rows}", "i")
         last = f.sub(count, 1)
-        start = self._tile(first)
+        counts = k.dilations == (1, 1)  # without dilations the next tile is found by additions
+        start = self._tile(first) if counts else None
         block = f.loop(0, f.add(a["input_blocks"], int(k.tail > 0)))
         x = f.element(a["x"], "float", f.mul(block.index, a["x_block"]))
         v = f.element(self.v, "float", f.mul(block.index, self.v_block))
-        group = f.loop(0, groups, carry=[("i64", each) for each in (start.image, start.row, start.column)])
+        carried = [("i64", each) for each in (start.image, start.row, start.column)] if start is not None else []
+        group = f.loop(0, groups, carry=carried)
         row = f.loop(0, k.rows, carry=[("i64", each) for each in group.carry])
-        tile = _Tile(*row.carry)
+        number = f.add(f.mul(group.index, k.rows), row.index)
+        tile = _Tile(*row.carry) if counts else self._tile(f.add(first, f.min(number, last)))
         to = f.element(v, "float", f.add(f.mul(group.index, self.v_group), f.mul(row.index, k.block)))
         top, left = f.sub(tile.row, a["top"]), f.sub(tile.column, a["left"])
         image = f.element(x, "float", f.mul(tile.image, a["x_batch"]))
         at = f.element(image, "float", f.add(f.mul(top, a["x_row"]), f.mul(left, k.block)))
         inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
-        within = f.let(f"and i1 {self._inside(top, a['height'])}, {self._inside(left, a['width'])}", "c")
+        down, along = k.dilations
+        within = f.let(f"and i1 {self._inside(top, a['height'], down)}, {self._inside(left, a['width'], along)}", "c")
         f.branch_if(within, inner, outer)
         f.label(inner)
         self._transform_input(at, to, None)
@@ -258,13 +272,15 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         self._transform_input(at, to, (top, left))
         f.branch(after)
         f.label(after)
-        number = f.add(f.mul(group.index, k.rows), row.index)
-        following = self._following(tile, f.let(f"icmp slt i64 {number}, {last}", "c"))
-        f.end(group, f.end(row, [following.image, following.row, following.column]))
+        after_row: list[str] = []
+        if counts:
+            following = self._following(tile, f.let(f"icmp slt i64 {number}, {last}", "c"))
+            after_row = [following.image, following.row, following.column]
+        f.end(group, f.end(row, after_row))
         f.end(block)
 
     def _following(self, tile: _Tile, exists: str) -> _Tile:
-        """The next tile if there is one, or the same."""
+        """The next tile if there is one, or the same; without dilations."""
         f, a, k = self.f, self.a, self.k
         step = f.let(f"select i1 {exists}, i64 {k.tile}, i64 0", "i")
         column = f.add(tile.column, step)
@@ -277,27 +293,30 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
             f.let(f"select i1 {wraps}, i64 0, i64 {column}", "i"),
         )
 
-    def _inside(self, begin: str, size: str) -> str:
+    def _inside(self, begin: str, size: str, dilation: int) -> str:
         """Whether a tile's inputs along one axis are all there."""
         f = self.f
         starts = f.let(f"icmp sge i64 {begin}, 0", "c")
-        ends = f.let(f"icmp sle i64 {f.add(begin, self.size)}, {size}", "c")
+        ends = f.let(f"icmp slt i64 {f.add(begin, (self.size - 1) * dilation)}, {size}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
     def _transform_input(self, at: str, to: str, corner: tuple[str, str] | None) -> None:
         """A block of channels of a tile; with `corner`, its first row and column, some of its pixels may not be there."""
         f, a, k, size = self.f, self.a, self.k, range(self.size)
         e = Arithmetic(f, k.block)
-        rows = [f.element(at, "float", f.mul(i, a["x_row"])) for i in size]
+        down, along = k.dilations
+        rows = [f.element(at, "float", f.mul(i * down, a["x_row"])) for i in size]
+        steps = [str(along * k.block) for _ in size]
         exists: list[str] = []  # for each column
-        if corner is not None:  # a row that is not there is one of zeros
+        if corner is not None:  # a row that is not there is one vector of zeros
             for i, row in enumerate(rows):
-                here = f.let(f"icmp ult i64 {f.add(corner[0], i)}, {a['height']}", "c")
+                here = f.let(f"icmp ult i64 {f.add(corner[0], i * down)}, {a['height']}", "c")
                 rows[i] = f.let(f"select i1 {here}, ptr {row}, ptr {a['zeros']}", "p")
-            exists = [f.let(f"icmp ult i64 {f.add(corner[1], j)}, {a['width']}", "c") for j in size]
+                steps[i] = f.let(f"select i1 {here}, i64 {along * k.block}, i64 0", "i")
+            exists = [f.let(f"icmp ult i64 {f.add(corner[1], j * along)}, {a['width']}", "c") for j in size]
 
         def column(j: int) -> list[str]:
-            pixels = [f.element(row, "float", j * k.block) for row in rows]
+            pixels = [f.element(row, "float", f.mul(j, step)) for row, step in zip(rows, steps)]
             if exists:
                 pixels = [f.let(f"select i1 {exists[j]}, ptr {pixel}, ptr {a['zeros']}", "p") for pixel in pixels]
             return [f.let(f"load {self.vector}, ptr {pixel}, align 4", "x") for pixel in pixels]
@@ -313,7 +332,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         e = Arithmetic(f, channels.lanes)
         each = f.loop(0, count)
         tile = self._tile(f.add(first, each.index))
-        vectors = f.loop(0, channels.vectors)
+        vectors = f.loop(0, channels.vectors if k.dilations == (1, 1) else self._none_outside(tile, channels.vectors))
         block = f.add(f.mul(number, k.vectors), vectors.index)
         at_tile = f.mul(f.add(f.mul(each.index, k.vectors), vectors.index), k.elements * k.block)
         source = f.element(self.m, "float", at_tile)
@@ -337,20 +356,36 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         f.end(vectors)
         f.end(each)
 
+    def _none_outside(self, tile: _Tile, vectors: int) -> str:
+        """So many vectors, or none if the tile begins behind the result."""
+        f, a = self.f, self.a
+        below, beside = (f.let(f"icmp slt i64 {at}, {a[end]}", "c") for at, end in ((tile.row, "rows"), (tile.column, "columns")))
+        return f.let(f"select i1 {f.let(f'and i1 {below}, {beside}', 'c')}, i64 {vectors}, i64 0", "i")
+
     def _pixels(
         self, channels: ChannelSet, image: str, block: str, row: str, column: str, pixels: list[str], count: str | None
     ) -> None:
         def pointers(v: int) -> list[str]:
             return self.operands.at(image, block, "0", row, column)
 
-        channels.tiles.store([pixels], pointers, self.operands.columns, count)
+        steps = [self.f.mul(each, self.k.dilations[1]) for each in self.operands.columns]
+        channels.tiles.store([pixels], pointers, steps, count)
+
+    def _existing(self, begin: str, end: str, dilation: int) -> str:
+        """How many results of a tile that begins inside lie inside."""
+        f = self.f
+        left = f.sub(end, begin)
+        if dilation > 1:
+            left = f.let(f"udiv i64 {f.add(left, dilation - 1)}, {dilation}", "i")
+        return f.min(left, self.k.tile)
 
     def _store(self, channels: ChannelSet, tile: _Tile, block: str, results: list[list[str]]) -> None:
         """The epilogue of a tile, as far as it lies inside the result."""
         f, a, k = self.f, self.a, self.k
-        columns = f.min(f.sub(a["columns"], tile.column), k.tile) if k.overhangs else None
+        down, along = k.dilations
+        columns = self._existing(tile.column, a["columns"], along) if k.overhangs else None
         for i, pixels in enumerate(results):
-            row, after = f.add(tile.row, i), ""
+            row, after = f.add(tile.row, i * down), ""
             if k.overhangs and i:
                 exists, after = f.fresh("exists"), f.fresh("after")
                 f.branch_if(f.let(f"icmp slt i64 {row}, {a['rows']}", "c"), exists, after)
@@ -369,10 +404,12 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         kernel = f.mul(self.channels, TAPS * TAPS)  # elements of one output channel
         kernels = f.element(a["kernels"], "float", f.mul(first, kernel))
         image = f.element(a["x"], "float", f.mul(tile.image, a["x_batch"]))
-        down = f.loop(tile.row, f.min(f.add(tile.row, k.tile), a["rows"]))
-        along = f.loop(tile.column, f.min(f.add(tile.column, k.tile), a["columns"]))
-        top, left = f.sub(down.index, a["top"]), f.sub(along.index, a["left"])
-        rows, columns = inside(f, top, "1", a["height"], TAPS), inside(f, left, "1", a["width"], TAPS)
+        steps = k.dilations
+        down = f.loop(0, self._existing(tile.row, a["rows"], steps[0]))
+        along = f.loop(0, self._existing(tile.column, a["columns"], steps[1]))
+        row, column = f.add(tile.row, f.mul(down.index, steps[0])), f.add(tile.column, f.mul(along.index, steps[1]))
+        top, left = f.sub(row, a["top"]), f.sub(column, a["left"])
+        rows, columns = inside(f, top, str(steps[0]), a["height"], TAPS), inside(f, left, str(steps[1]), a["width"], TAPS)
         channel = f.loop(0, self.channels, carry=[(vector, bias)])
         within = f.let(f"udiv i64 {channel.index}, {k.block}", "i")
         lane = f.sub(channel.index, f.mul(within, k.block))
@@ -380,11 +417,12 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         taps = f.element(kernels, "float", f.mul(channel.index, TAPS * TAPS))
         high = f.loop(*rows, carry=[(vector, channel.carry[0])])
         wide = f.loop(*columns, carry=[(vector, high.carry[0])])
-        at = f.add(f.mul(f.add(top, high.index), a["x_row"]), f.mul(f.add(left, wide.index), k.block))
+        pixel = f.add(top, f.mul(high.index, steps[0])), f.add(left, f.mul(wide.index, steps[1]))
+        at = f.add(f.mul(pixel[0], a["x_row"]), f.mul(pixel[1], k.block))
         x = e.load_scalar(f.element(source, "float", at), "f32")
         w = e.load_strided(f.element(taps, "float", f.add(f.mul(high.index, TAPS), wide.index)), kernel, "f32", lanes)
         total = f.call(vector, f"llvm.fmuladd.v{e.lanes}f32", (vector, x), (vector, w), (vector, wide.carry[0]))
         (total,) = f.end(channel, f.end(high, f.end(wide, [total])))
-        self._pixels(channels, tile.image, block, down.index, along.index, [total], None)
+        self._pixels(channels, tile.image, block, row, column, [total], None)
         f.end(along)
         f.end(down)

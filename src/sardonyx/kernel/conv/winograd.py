@@ -18,6 +18,8 @@ of `rows`, which are the rows of a register tile of the product:
 Infinities and NaN would spread over whole tiles, and so would values that overflow in the transforms: a tile with results that
 are no numbers is computed again as the definition says, from the kernels as they are.
 
+With dilations, the inputs of a tile and its results are that far apart; tiles with neighbouring starts fill the gaps.
+
 A unit is a set of output channels for a block of tiles. Units of a block follow each other, so that a worker transforms inputs
 once.
 """
@@ -93,6 +95,7 @@ class WinogradKernel:
     tail: int  # channels of one more block of inputs at the end; 0 if there is none
     ahead: int  # weights that so many floats later are fetched into the cache meanwhile; 0: none
     overhangs: bool  # whether tiles may reach past the right or lower end of the result
+    dilations: tuple[int, int]  # down and along
     epilogue: Epilogue
 
     @property

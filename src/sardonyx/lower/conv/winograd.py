@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel
@@ -23,10 +21,10 @@ _AHEAD: Final = 4096  # floats from the weights that are multiplied to those tha
 
 
 def is_winograd(geometry: Geometry) -> bool:
-    """Whether windows are those that tiles are made for: 3 x 3 of an image, at every pixel."""
+    """Whether windows are those that tiles are made for: 3 x 3 of an image, at every pixel, dilated or not."""
     return (
         geometry.kernel == (1, TAPS, TAPS)
-        and geometry.stride == geometry.dilation == (1, 1, 1)
+        and geometry.stride == (1, 1, 1)
         and geometry.size[0] == geometry.out[0] == 1
         and geometry.pads_begin[0] == 0
     )
@@ -49,17 +47,18 @@ def is_winograd_row(geometry: Geometry) -> bool:
 def row_tile_count(batch: Dim, geometry: Geometry, tile: int) -> Dim:
     """How many tiles along one axis cover the results."""
     along = 2 if geometry.kernel[2] > 1 else 1
-    return product([batch, geometry.out[3 - along], _line_tiles(geometry, tile, along)])
+    return product([batch, geometry.out[3 - along], _tiles(geometry, tile, along)])
 
 
-def _line_tiles(geometry: Geometry, tile: int, along: int = 2) -> Dim:
+def _tiles(geometry: Geometry, tile: int, along: int) -> Dim:
+    """How many tiles cover the results along an axis: those with neighbouring starts fill what a dilation leaves out."""
     dilation = geometry.dilation[along]
     return ceildiv(geometry.out[along], tile * dilation) * dilation
 
 
 def tile_count(batch: Dim, geometry: Geometry, tile: int) -> Dim:
     """How many tiles cover the results."""
-    return product([batch, *(ceildiv(size, tile) for size in geometry.out[1:])])
+    return product([batch, _tiles(geometry, tile, 1), _tiles(geometry, tile, 2)])
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def lower_winograd(task: Task, tile: int) -> None:
     columns = ConvTile(divided.vectors, divided.rows)
     sets = task.sets(columns)
     size = elements * weights.inputs * sets.width
-    out = geometry.out[1:]
+    out, dilations = geometry.out[1:], geometry.dilation[1:]
     kernel = WinogradKernel(
         tile=tile,
         block=block,
@@ -108,15 +107,15 @@ def lower_winograd(task: Task, tile: int) -> None:
         rows=divided.rows,
         last_rows=divided.last_rows,
         tail=weights.inputs % block,
-        overhangs=any(not isinstance(each, int) or each % tile != 0 for each in out),
+        overhangs=any(not isinstance(each, int) or each % (tile * step) != 0 for each, step in zip(out, dilations)),
+        dilations=(dilations[0], dilations[1]),
         ahead=_AHEAD if sets.count * size * 4 > ctx.target.caches.l2 else 0,
         epilogue=task.epilogue.for_kernel([own[-1] for own in task.operand_strides]),
     )
     packed = ctx.packed(
         pack_winograd, (weights.kernels,), tile, sets.width, sets.last, dtype=dtypes.FLOAT32, shape=(sets.count, size)
     )
-    bias = task.bias(1, weights.outputs)
-    nothing = ctx.literal(np.zeros((tile + TAPS - 1) * block, np.float32))
+    bias, nothing = task.bias(1, weights.outputs), zeros(ctx, block)
     v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * elements * inputs * block, "transformed tiles")
     m = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * elements * divided.vectors * block, "sums of tiles")
     arguments = kernel.arguments.entries(
@@ -126,7 +125,7 @@ def lower_winograd(task: Task, tile: int) -> None:
         zeros=Address(nothing.buffer),
         kernels=weights.kernels.address,
         tiles=tiles,
-        **named("tile_rows tile_columns", [ceildiv(each, tile) for each in out]),
+        **named("tile_rows tile_columns", [_tiles(geometry, tile, axis) for axis in (1, 2)]),
         block_tiles=divided.tiles,
         sets=sets.count,
         outputs=weights.outputs,
@@ -155,7 +154,7 @@ def lower_winograd_rows(task: Task, tile: int) -> None:
         x = task.x
     ctx, weights, geometry, block = task.ctx, task.weights, task.geometry, task.block
     blocks, inputs = ceildiv_int(weights.outputs, block), ceildiv_int(weights.inputs, block)
-    line_tiles = _line_tiles(geometry, tile)
+    line_tiles = _tiles(geometry, tile, 2)
     tiles = product([x.shape[0], geometry.out[1], line_tiles])
     taps = geometry.kernel[2]
     depth = (tile + TAPS - 1) * ceildiv_int(taps, TAPS)

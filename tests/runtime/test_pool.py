@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from counting_job import STEPS, UNITS, Job
+from counting_job import HELD_UP, MEETING, SLOW, STEPS, UNITS, Job
 from model_text import model
 from sardonyx.codegen import blocks
 from sardonyx.compile.assemble import library
@@ -48,7 +48,48 @@ def test_every_unit_is_done_once_whoever_does_it(either: Pool) -> None:
     for iteration in range(1, 4):
         job.run(either)
         assert job.counters.sum() == STEPS * UNITS * iteration
-    assert (job.counters[: either.workers] > 0).all()
+
+
+def test_every_worker_takes_part(either: Pool) -> None:
+    count = either.workers
+    job = Job(count, MEETING, "meet", [count], units=3 * count, steps=20)
+    job.run(either)
+    assert job.counters.sum() == 20 * 3 * count
+    assert (job.counters[:count] > 0).all()
+
+
+@pytest.mark.parametrize("flags", [blocks.BARRIER, 0], ids=["meeting", "not meeting"])
+def test_steps_are_cut_finely_when_a_worker_was_held_up(either: Pool, flags: int) -> None:
+    job = Job(worth=1000, flags=flags)
+    either.run(0, 0, 0)  # opens it
+    pressure = ctypes.c_int64.from_address(either._address + blocks.PRESSURE)
+    pressure.value = 1000
+    for iteration in range(1, 4):
+        job.run(either)
+        assert job.counters.sum() == STEPS * UNITS * iteration
+    assert pressure.value == (1000 - 3 * STEPS if flags else 1000 - 3)
+
+
+def test_others_do_the_work_of_one_that_is_held_up(either: Pool) -> None:
+    units = 60
+    job = Job(1000, HELD_UP, "held", [units], units=units, steps=1)
+    either.run(0, 0, 0)
+    for _ in range(10):
+        ctypes.c_int64.from_address(either._address + blocks.PRESSURE).value = 1
+        job.shared[:] = 0
+        job.run(either)
+    assert job.counters.sum() == 10 * units
+
+
+def test_a_worker_that_waits_long_for_another_sees_that_it_is_held_up(either: Pool) -> None:
+    either.run(0, 0, 0)
+    pressure = ctypes.c_int64.from_address(either._address + blocks.PRESSURE)
+    job = Job(2, SLOW, "slow", [3_000_000], units=2, steps=1)
+    for _ in range(100):  # whether the second worker comes in time is up to the system
+        job.run(either)
+        if pressure.value:
+            break
+    assert pressure.value > 0
 
 
 def test_a_step_that_is_worth_one_worker_gets_one(two: Pool) -> None:
@@ -115,7 +156,7 @@ def test_a_pool_has_room_for_every_worker(workers: int) -> None:
     try:
         block = pool._block
         assert isinstance(block, ctypes.Array)
-        assert pool._address + blocks.LINES + blocks.LINE * workers <= ctypes.addressof(block) + len(block)
+        assert pool._address + blocks.POOL_BYTES <= ctypes.addressof(block) + len(block)
     finally:
         pool.close()
 

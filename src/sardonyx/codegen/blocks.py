@@ -9,21 +9,31 @@ from typing import Final
 
 # Of the agreement between Python, kernels and driver: blocks, tables, the signature of kernels. Whoever changes it, here or in
 # the driver, counts on: compiled models in files are refused then.
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 
-# Offsets in the pool block, in bytes
-GENERATION: Final = 0  # number of the current job; the futex word is its low half
+# Offsets in the pool block, in bytes. A line of what is written once for a job, one of what is written when a worker sleeps or is held
+# up, one of the step that is open: see `claims`.
+GENERATION: Final = 0  # counts whenever sleepers are woken; the futex word is its low half
 STOP: Final = 8
 STEPS: Final = 16
 COUNT: Final = 24
 TABLE: Final = 32
 WORKERS: Final = 40
-SPINS: Final = 48  # rounds of waiting before a worker sleeps
+SPINS: Final = 48  # rounds of waiting for a job before a worker sleeps
 LOOP: Final = 56  # the loop block, if the job is a loop
-SLEEPERS: Final = 64
+SLEEPERS: Final = 64  # not 0: somebody may sleep
 GIVE: Final = 72  # function that lets others use the core, if workers wait in Python
-LINES: Final = 128
+PRESSURE: Final = 80  # so many more steps are cut finely, because a worker was held up
+FREE: Final = 128  # a bit for every chunk of the open step that nobody has claimed
+UNDONE: Final = 136  # chunks that are not finished; IDLE when no job runs
+FIRST: Final = 144  # the open step, or the first of several that are done without meeting in between
+BEYOND: Final = 152  # the step behind these
+CHUNKS: Final = 160
+EACH: Final = 168  # how many of the chunks are one worker's to begin with
+POOL_BYTES: Final = 192
 LINE: Final = 64
+IDLE: Final = -1
+MOST_CHUNKS: Final = 64  # bits of FREE
 
 # Entries of a launch block
 BLOCK_STEPS, BLOCK_COUNT, BLOCK_TABLE, BLOCK_BINDS, BLOCK_BIND_COUNT, BLOCK_OBJECTS, BLOCK_POOL = range(7)
@@ -41,5 +51,5 @@ NO_CONDITION: Final = -1  # instead of the table position with the condition's a
 # What a loop says when it comes back
 AT_LIMIT, ENDED, FAULTY = 1, 2, 3
 
-BARRIER: Final = 1  # flag of a step: all workers meet after it
+BARRIER: Final = 1  # flag of a step: what follows begins when all of it is done
 STEP_ENTRIES: Final = 4

@@ -1,9 +1,9 @@
-"""The native half of the runtime: walking the steps of a program, the barrier between them, and waiting for work.
+"""The native half of the runtime: walking the steps of a program, and waiting for work.
 
-Every worker walks the same array of steps, does its part of each and meets the others at a barrier. Workers are threads. How they
-wait for work is the system's part (`drivers`): on Linux they sit in `work` until the pool is closed, and
-one without work spins for a while, then sleeps in the kernel. Elsewhere they wait in Python, which calls `run` and `loop` for
-each of them (`runtime.plain_pool`); then a worker that waits long at a barrier calls the function at GIVE of the pool block.
+A program is an array of steps. Workers, which are threads, share each of them (`claims`); a program that is too small for that is walked
+by its caller alone (`run`). How workers wait for work is the system's part (`drivers`): on Linux they sit in `work` until the pool
+is closed, and one without work spins for a while, then sleeps in the kernel. Elsewhere they wait in Python, which calls `help` for
+each of them (`runtime.plain_pool`); then a worker that waits long calls the function at GIVE of the pool block.
 
 A step is four entries: function, position of its arguments in the table, position of its unit count, flags. Beside the unit
 count the table holds how many workers the step is worth.
@@ -16,9 +16,6 @@ that change (a carried value is read where the iteration before wrote it, slices
 decides whether another iteration follows. What moves is a list of rows: table position and three distances; the first is added
 after the first iteration, then the second and the third in turn. A loop comes back when it has ended, when bad data was met, or
 when it has reached a limit: then it can go on where it stopped.
-
-The pool block: one cache line of job description, one for the count of sleepers, then a line for each worker with the number of
-the barrier it has reached. A worker writes only its own line, so a barrier costs each of them one store and a few loads.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ from typing import NamedTuple
 
 from sardonyx.codegen.blocks import (
     AT_LIMIT,
-    BARRIER,
     BIND_ENTRIES,
     BLOCK_BIND_COUNT,
     BLOCK_BINDS,
@@ -39,8 +35,6 @@ from sardonyx.codegen.blocks import (
     ENDED,
     FAULTY,
     INCREMENT_ENTRIES,
-    LINE,
-    LINES,
     LOOP_CONDITION,
     LOOP_COUNT,
     LOOP_FAULTS,
@@ -54,6 +48,7 @@ from sardonyx.codegen.blocks import (
     NO_CONDITION,
     STEP_ENTRIES,
 )
+from sardonyx.codegen.claims import claims_ir
 
 
 class System(NamedTuple):
@@ -61,55 +56,16 @@ class System(NamedTuple):
 
     declarations: str
     pause: str  # a moment of waiting
-    give: str  # lets others use the core
     launched: str  # the end of `launch`, if there are several workers: label `together`
-    functions: str
+    functions: str  # `wake` and `rest` (see `claims`), and those that Python calls
 
 
 def common_ir(system: System) -> str:
-    """The module with the functions run, bind, launch and loop, and those of the system; `runtime.pool` calls them."""
+    """The module with the functions run, bind, launch and loop, those of `claims` and of the system; `runtime.pool` calls them."""
     return f"""
 {system.declarations}
 
-define internal void @barrier(ptr %pool, i64 %worker, i64 %workers) nounwind {{
-entry:
-  %line = mul i64 %worker, {LINE}
-  %at = add i64 %line, {LINES}
-  %mine = getelementptr i8, ptr %pool, i64 %at
-  %old = load i64, ptr %mine, align 8
-  %number = add i64 %old, 1
-  store atomic i64 %number, ptr %mine release, align 8
-  br label %next
-next:
-  %other = phi i64 [ 0, %entry ], [ %following, %passed ]
-  %oline = mul i64 %other, {LINE}
-  %oat = add i64 %oline, {LINES}
-  %their = getelementptr i8, ptr %pool, i64 %oat
-  br label %wait
-wait:
-  %round = phi i64 [ 0, %next ], [ %rounds, %again ]
-  %seen = load atomic i64, ptr %their acquire, align 8
-  %there = icmp sge i64 %seen, %number
-  br i1 %there, label %passed, label %spin
-spin:
-  {system.pause}
-  %rounds = add i64 %round, 1
-  %long = icmp ugt i64 %rounds, 1000
-  br i1 %long, label %give, label %again
-give:
-{system.give}
-  br label %again
-again:
-  br label %wait
-passed:
-  %following = add i64 %other, 1
-  %more = icmp slt i64 %following, %workers
-  br i1 %more, label %next, label %done
-done:
-  ret void
-}}
-
-define void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 %worker, i64 %workers) nounwind {{
+define void @run(ptr %steps, i64 %count, ptr %table) nounwind {{
 entry:
   %any = icmp sgt i64 %count, 0
   br i1 %any, label %step, label %done
@@ -122,58 +78,13 @@ step:
   %args_at = load i64, ptr %ap, align 8
   %up = getelementptr i64, ptr %fp, i64 2
   %units_at = load i64, ptr %up, align 8
-  %gp = getelementptr i64, ptr %fp, i64 3
-  %flags = load i64, ptr %gp, align 8
   %args = getelementptr i64, ptr %table, i64 %args_at
   %units_p = getelementptr i64, ptr %table, i64 %units_at
   %units = load i64, ptr %units_p, align 8
-  %worth_p = getelementptr i64, ptr %units_p, i64 1
-  %worth = load i64, ptr %worth_p, align 8
-  %fewer = icmp slt i64 %worth, %workers
-  %parts = select i1 %fewer, i64 %worth, i64 %workers
-  %takes = icmp slt i64 %worker, %parts
-  br i1 %takes, label %divide, label %meet
-divide:
-  %whole = icmp eq i64 %parts, 1
-  br i1 %whole, label %sized, label %share
-share:
-  %lo = mul i64 %units, %worker
-  %from = udiv i64 %lo, %parts
-  %w1 = add i64 %worker, 1
-  %hi = mul i64 %units, %w1
-  %to = udiv i64 %hi, %parts
-  br label %sized
-sized:
-  %begin = phi i64 [ 0, %divide ], [ %from, %share ]
-  %end = phi i64 [ %units, %divide ], [ %to, %share ]
-  %some = icmp slt i64 %begin, %end
-  br i1 %some, label %work, label %meet
+  %some = icmp sgt i64 %units, 0
+  br i1 %some, label %work, label %after
 work:
-  call void %function(ptr %args, i64 %begin, i64 %end, i64 %worker)
-  br label %meet
-meet:
-  %alone = icmp eq i64 %workers, 1
-  %flag = and i64 %flags, {BARRIER}
-  %no = icmp eq i64 %flag, 0
-  %skip = or i1 %alone, %no
-  br i1 %skip, label %after, label %look
-look:
-  ; Between two steps that one worker does alone nobody need wait: the others go ahead to the next step they share.
-  %i1 = add i64 %i, 1
-  %final = icmp sge i64 %i1, %count
-  %shared = icmp sgt i64 %parts, 1
-  %now = or i1 %final, %shared
-  br i1 %now, label %sync, label %peek
-peek:
-  %nup = getelementptr i64, ptr %fp, i64 {STEP_ENTRIES + 2}
-  %next_at = load i64, ptr %nup, align 8
-  %next_p = getelementptr i64, ptr %table, i64 %next_at
-  %next_worth_p = getelementptr i64, ptr %next_p, i64 1
-  %next_worth = load i64, ptr %next_worth_p, align 8
-  %next_shared = icmp sgt i64 %next_worth, 1
-  br i1 %next_shared, label %sync, label %after
-sync:
-  call void @barrier(ptr %pool, i64 %worker, i64 %workers)
+  call void %function(ptr %args, i64 0, i64 %units, i64 0)
   br label %after
 after:
   %j = add i64 %i, 1
@@ -191,11 +102,12 @@ done:
   %alone = icmp eq ptr %pool, null
   br i1 %alone, label %here, label %together
 here:
-  call void @run(ptr null, ptr %steps, i64 %count, ptr %table, i64 0, i64 1)
+  call void @run(ptr %steps, i64 %count, ptr %table)
   ret void
 {system.launched}}}
 
 {_loop_ir()}
+{claims_ir(system.pause)}
 {system.functions}
 """
 
@@ -244,7 +156,7 @@ bind:
 
 
 def _loop_ir() -> str:
-    """What runs a loop: `advance` by the first worker between iterations, `loop` by each, `start_loop` to call it."""
+    """What runs a loop: `advance` between iterations, and `loop` on one worker."""
 
     def load(name: str, entry: int, kind: str = "i64") -> str:
         return f"""  %{name}_p = getelementptr i64, ptr %loop, i64 {entry}
@@ -312,35 +224,20 @@ done:
   ret void
 }}
 
-define void @loop(ptr %loop, ptr %pool, i64 %worker, i64 %workers) nounwind {{
+define void @loop(ptr %loop) nounwind {{
 entry:
 {load("steps", LOOP_STEPS, "ptr")}
 {load("count", LOOP_COUNT)}
 {load("table", LOOP_TABLE, "ptr")}
   %state_p = getelementptr i64, ptr %loop, i64 {LOOP_STATE}
-  %alone = icmp eq i64 %workers, 1
-  %leads = icmp eq i64 %worker, 0
   br label %round
 round:
-  call void @run(ptr %pool, ptr %steps, i64 %count, ptr %table, i64 %worker, i64 %workers)
-  br i1 %leads, label %lead, label %meet
-lead:
+  call void @run(ptr %steps, i64 %count, ptr %table)
   call void @advance(ptr %loop)
-  br i1 %alone, label %look, label %meet
-meet:
-  call void @barrier(ptr %pool, i64 %worker, i64 %workers)
-  br label %look
-look:
   %state = load i64, ptr %state_p, align 8
   %again = icmp eq i64 %state, 0
   br i1 %again, label %round, label %end
 end:
-  br i1 %alone, label %done, label %leave
-leave:
-  ; Nobody may start the next job before all have seen that this one is over.
-  call void @barrier(ptr %pool, i64 %worker, i64 %workers)
-  br label %done
-done:
   ret void
 }}
 

@@ -1,7 +1,7 @@
 """A pool whose workers wait in Python, by locks: for systems without a driver of their own (`codegen.drivers`).
 
 A job is a native function that every worker calls with its number. It begins by opening a lock for each worker, and is over when
-each has opened another one; in between the workers meet at native barriers, as everywhere.
+each has opened another one; in between the workers share steps in native code, as everywhere.
 """
 
 from __future__ import annotations
@@ -71,38 +71,45 @@ class PlainPool(Pool):
     def _bind(self) -> Callable[..., None]:
         return self._function("bind")
 
+    @cached_property
+    def _prepare(self) -> Callable[..., None]:
+        return self._function("prepare")
+
+    @cached_property
+    def _prepare_loop(self) -> Callable[..., None]:
+        return self._function("prepare_loop")
+
+    @cached_property
+    def _lead(self) -> Callable[..., None]:
+        return self._function("lead")
+
+    @cached_property
+    def _help(self) -> Callable[..., None]:
+        return self._function("help")
+
     def run(self, steps: int, count: int, table: int) -> None:
         """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
-
-        def job(pool: int, workers: int) -> Job:
-            return lambda worker: self._run(pool, steps, count, table, worker, workers)
-
-        if not self._together(job):
-            self._run(None, steps, count, table, 0, 1)
+        if not self._together(lambda pool: self._prepare(pool, steps, count, table)):
+            self._run(steps, count, table)
 
     def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> None:
         """Run a launch block (see `codegen.driver`)."""
         pool_entry[position] = 0
 
-        def job(pool: int, workers: int) -> Job:
+        def prepare(pool: int) -> None:
             self._bind(block)
             entries = (ctypes.c_int64 * BLOCK_ENTRIES).from_address(block)
-            steps, count, table = entries[BLOCK_STEPS], entries[BLOCK_COUNT], entries[BLOCK_TABLE]
-            return lambda worker: self._run(pool, steps, count, table, worker, workers)
+            self._prepare(pool, entries[BLOCK_STEPS], entries[BLOCK_COUNT], entries[BLOCK_TABLE])
 
-        if alone or not self._together(job):
+        if alone or not self._together(prepare):
             self._launch(block)
 
     def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
+        if alone or not self._together(lambda pool: self._prepare_loop(pool, block)):
+            self._loop(block)
 
-        def job(pool: int, workers: int) -> Job:
-            return lambda worker: self._loop(block, pool, worker, workers)
-
-        if alone or not self._together(job):
-            self._loop(block, None, 0, 1)
-
-    def _together(self, job: Callable[[int, int], Job]) -> bool:
+    def _together(self, prepare: Callable[[int], None]) -> bool:
         """Have all workers do a job; False if the pool is at work for somebody else, or has one worker."""
         if self.workers == 1 or not self._busy.acquire(blocking=False):
             return False
@@ -111,8 +118,10 @@ class PlainPool(Pool):
                 self._crew = _Crew(self.workers - 1)
                 self._open()
                 ctypes.c_void_p.from_address(self._address + GIVE).value = ctypes.cast(_give, ctypes.c_void_p).value
-            helpers = len(self._threads)
-            self._crew.work(job(self._address, helpers + 1), helpers)
+            pool = self._address
+            prepare(pool)
+            lead, help_ = self._lead, self._help
+            self._crew.work(lambda worker: help_(pool, worker) if worker else lead(pool), len(self._threads))
         finally:
             self._busy.release()
         return True

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sardonyx.codegen.blocks import LINE, LINES, SPINS, WORKERS
+from sardonyx.codegen.blocks import IDLE, LINE, POOL_BYTES, SPINS, UNDONE, WORKERS
 from sardonyx.codegen.loader import LoadedCode
 from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
 from sardonyx.target.machine import PLAIN
@@ -33,8 +33,8 @@ _SPINS = 40_000  # rounds of about 40 ns: 1.6 ms
 
 # Functions of the driver and what they take: p a pointer, i an integer of 64 bits
 _ARGUMENTS: Final = {
-    "start": "ppip", "run": "ppipii", "work": "pii", "launch": "p", "loop": "ppii", "start_loop": "pp", "stop": "p",
-    "bind": "p",
+    "start": "ppip", "run": "pip", "work": "pi", "launch": "p", "loop": "p", "start_loop": "pp", "stop": "p",
+    "bind": "p", "prepare": "ppip", "prepare_loop": "pp", "lead": "p", "help": "pi",
 }  # fmt: skip
 _TYPES: Final = {"p": ctypes.c_void_p, "i": ctypes.c_int64}
 
@@ -120,7 +120,7 @@ class Pool:
     def run(self, steps: int, count: int, table: int) -> None:
         """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
         if self.workers == 1 or not self._busy.acquire(blocking=False):
-            self._run(None, steps, count, table, 0, 1)
+            self._run(steps, count, table)
             return
         try:
             if self._pid != os.getpid():
@@ -146,7 +146,7 @@ class Pool:
     def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
         if alone or self.workers == 1 or not self._busy.acquire(blocking=False):
-            self._loop(block, None, 0, 1)
+            self._loop(block)
             return
         try:
             if self._pid != os.getpid():
@@ -157,15 +157,16 @@ class Pool:
 
     def run_alone(self, steps: int, count: int, table: int) -> None:
         """Run steps on this thread: for programs too small to gain from more."""
-        self._run(None, steps, count, table, 0, 1)
+        self._run(steps, count, table)
 
     def _open(self) -> None:
         with importing:
             from threading import Thread  # lazy: small programs never start one, and would notice the import
 
-        block = ctypes.create_string_buffer(LINES + LINE * (self.workers + 1))
+        block = ctypes.create_string_buffer(POOL_BYTES + LINE)
         address = (ctypes.addressof(block) + LINE - 1) // LINE * LINE
         ctypes.c_int64.from_address(address + SPINS).value = self._spins
+        ctypes.c_int64.from_address(address + UNDONE).value = IDLE
         threads = self._start_threads(Thread, block, address)
         # Nobody reads the number before the first job.
         ctypes.c_int64.from_address(address + WORKERS).value = len(threads) + 1
@@ -217,7 +218,7 @@ def _warn(text: str, *facts: object) -> None:
 
 
 def _sit(work: Callable[..., None], address: int, worker: int, block: object) -> None:
-    work(address, worker, 0)
+    work(address, worker)
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

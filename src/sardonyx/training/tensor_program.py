@@ -81,9 +81,8 @@ class TensorProgram:
             head = len(table)
             steps.append((kernels.address(call.kernel), head + _HEAD, head, BARRIER if joins else 0))
             self._operands.append(head + _HEAD + call.kernel.axes)
-            # Without barriers dividing a call costs nothing. Where all meet, the call must be worth two workers: between calls of
-            # one worker the driver leaves barriers out, and does not know of those before, which all may still be at.
-            table += [count, max(count, 2 if joins else 1), *call.arguments()]
+            # Calls that do not meet are divided together: that costs nothing for each of them.
+            table += [count, max(count, 1), *call.arguments()]
         self._entries = [call.kernel.axes + 1 for call in calls]
         self.table = np.array(table or [0], np.int64)
         self._steps = np.array(steps or [(0,) * STEP_ENTRIES], np.int64)

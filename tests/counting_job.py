@@ -24,7 +24,7 @@ define void @count(ptr %args, i64 %begin, i64 %end, i64 %worker) {
   ret void
 }
 """
-# The same, after as many shares have begun as there are workers: args = [address of counters, workers, address of the number begun]
+# The same, after as many shares have begun as there are workers: args = [counters, workers, address of the number begun]
 MEETING = """
 define void @meet(ptr %args, i64 %begin, i64 %end, i64 %worker) {
   %counters = load ptr, ptr %args
@@ -50,8 +50,8 @@ done:
   ret void
 }
 """
-# The same; worker 1 waits in its first share until others have done all the rest: args = [address of counters, units, address of the
-# number of units that are done]
+# The same; worker 1 waits in its first share until others have done all the rest: args = [counters, units, address of the number
+# of units that are done]
 HELD_UP = """
 define void @held(ptr %args, i64 %begin, i64 %end, i64 %worker) {
   %counters = load ptr, ptr %args

@@ -11,8 +11,8 @@ from typing import Final
 # the driver, counts on: compiled models in files are refused then.
 ABI_VERSION: Final = 2
 
-# Offsets in the pool block, in bytes. A line of what is written once for a job, one of what is written when a worker sleeps or is held
-# up, one of the step that is open: see `claims`.
+# Offsets in the pool block, in bytes: a line of what is written once for a job, one of what is written when a worker sleeps or is
+# held up, one of the step that is open (see `claims`).
 GENERATION: Final = 0  # counts whenever sleepers are woken; the futex word is its low half
 STOP: Final = 8
 STEPS: Final = 16

@@ -2,16 +2,16 @@
 
     FREE = 0b1100    UNDONE = 3      chunk 0 is done, 1 is being worked at, 2 and 3 are to be had
 
-The range of a step's units is cut into chunks. A worker begins with those that are its own, which are the same part of every step,
-so that it finds in its cache what it wrote before; when none of them is left it takes those of others, from the end. Claiming a
-chunk is clearing its bit, finishing it is counting down. Nobody waits for a worker who has claimed nothing: one that
-was not woken yet, or that the system has taken off its core, finds that the others have done its part and are further on. What
-a chunk computes does not depend on who computes it, nor on how a step is cut.
+The range of a step's units is cut into chunks. A worker begins with those that are its own, which are the same part of every
+step, so that it finds in its cache what it wrote before; when none of them is left it takes those of others, from the end.
+Claiming a chunk is clearing its bit, finishing it is counting down. Nobody waits for a worker who has claimed nothing: one that
+was not woken yet, or that the system has taken off its core, finds that the others have done its part and are further on. What a
+chunk computes does not depend on who computes it, nor on how a step is cut.
 
 The worker that finishes the last chunk walks on (`go_on`): it does steps that are not worth sharing itself, moves on to the next
-iteration of a loop, and opens the next step that is worth sharing, of which it has claimed a chunk before others see it. So the steps and
-the table of a job are read only by a worker with an unfinished chunk, or by the one who walks on: when the job is over, nobody
-looks at them any more, however late.
+iteration of a loop, and opens the next step that is worth sharing, of which it has claimed a chunk before others see it. So the
+steps and the table of a job are read only by a worker with an unfinished chunk, or by the one who walks on: when the job is over,
+nobody looks at them any more, however late.
 
 Usually there is a chunk for each worker. When a worker has waited long for one that another has claimed, that other is
 probably held up: then the next steps are cut finely (PRESSURE counts how many), so that little hangs on a single chunk.
@@ -73,8 +73,8 @@ def store(name: str, offset: int, value: str, kind: str = "i64") -> str:
 def claims_ir(pause: str) -> str:
     """The functions prepare, prepare_loop, lead and help, and what they are made of.
 
-    Of the system they need two more: `wake`, which ends the sleep of workers if there may be something to do for them, and `rest`,
-    which is called when a worker has waited for long.
+    Of the system they need two more: `wake`, which ends the sleep of workers if there may be something to do for them, and
+    `rest`, which is called when a worker has waited for long.
     """
     return f"""
 declare i64 @llvm.cttz.i64(i64, i1)

@@ -1,9 +1,9 @@
 """The native half of the runtime: walking the steps of a program, and waiting for work.
 
-A program is an array of steps. Workers, which are threads, share each of them (`claims`); a program that is too small for that is walked
-by its caller alone (`run`). How workers wait for work is the system's part (`drivers`): on Linux they sit in `work` until the pool
-is closed, and one without work spins for a while, then sleeps in the kernel. Elsewhere they wait in Python, which calls `help` for
-each of them (`runtime.plain_pool`); then a worker that waits long calls the function at GIVE of the pool block.
+A program is an array of steps. Workers, which are threads, share each of them (`claims`); a program that is too small for that is
+walked by its caller alone (`run`). How workers wait for work is the system's part (`drivers`): on Linux they sit in `work` until
+the pool is closed, and one without work spins for a while, then sleeps in the kernel. Elsewhere they wait in Python, which calls
+`help` for each of them (`runtime.plain_pool`); then a worker that waits long calls the function at GIVE of the pool block.
 
 A step is four entries: function, position of its arguments in the table, position of its unit count, flags. Beside the unit
 count the table holds how many workers the step is worth.
@@ -61,7 +61,7 @@ class System(NamedTuple):
 
 
 def common_ir(system: System) -> str:
-    """The module with the functions run, bind, launch and loop, those of `claims` and of the system; `runtime.pool` calls them."""
+    """The module with run, bind, launch and loop, the functions of `claims` and of the system; `runtime.pool` calls them."""
     return f"""
 {system.declarations}
 

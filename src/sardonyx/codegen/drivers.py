@@ -70,8 +70,8 @@ done:
   ret void
 }}
 
-; Sleep, unless there is something to do by now. Who makes such writes it before he looks for sleepers, and counts on before he wakes
-; them; a worker says that it sleeps before it looks: one of the two sees the other.
+; Sleep, unless there is something to do by now. Who makes such writes it before he looks for sleepers, and counts on before he
+; wakes them; a worker says that it sleeps before it looks: one of the two sees the other.
 define internal i64 @rest(ptr %pool, i64 %worker, i64 %rounds) nounwind {{
 entry:
   %seen = load atomic i64, ptr %pool seq_cst, align 8

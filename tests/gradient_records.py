@@ -203,6 +203,19 @@ NORMS = (
            ((2, 3, 4), (4,)), lambda a, b: f.rms_norm(a, (4,), b, 1e-5)),
     Record("GroupNormalization 18", "y = GroupNormalization <num_groups=2> (a, b, c)", ((2, 4, 3), (2,), (2,)),
            lambda a, b, c: f.group_norm(a, 2, b.repeat_interleave(2), c.repeat_interleave(2))),
+    Record("SkipLayerNormalization", "y = com.microsoft.SkipLayerNormalization <epsilon=0.00001> (a, b, c, d, e)",
+           ((2, 3, 4), (2, 3, 4), (4,), (4,), (4,)),
+           lambda a, b, c, d, e: f.layer_norm(a + b + e, (4,), c, d), symbolic=False),
+    Record("SkipLayerNormalization, plain", "y = com.microsoft.SkipLayerNormalization <epsilon=0.00001> (a, b, c)",
+           ((2, 3, 4), (2, 3, 4), (4,)), lambda a, b, c: f.layer_norm(a + b, (4,), c), symbolic=False),
+    Record("SkipSimplifiedLayerNormalization",
+           "y, m, i, s = com.microsoft.SkipSimplifiedLayerNormalization <epsilon=0.00001> (a, b, c, d)",
+           ((2, 3, 4), (2, 3, 4), (4,), (4,)), lambda a, b, c, d: f.rms_norm(a + b + d, (4,), c, 1e-5), symbolic=False),
+    Record("LRN", "y = LRN <size=3, alpha=0.9, beta=0.6, bias=1.2> (a)", ((2, 5, 3, 2),),
+           lambda a: f.local_response_norm(a, 3, 0.9, 0.6, 1.2)),
+    Record("LRN even", "y = LRN <size=4, alpha=0.9> (a)", ((2, 5, 3),)),
+    Record("MeanVarianceNormalization", "y = MeanVarianceNormalization(a)", ((2, 3, 4, 2),),
+           lambda a: (a - a.mean((0, 2, 3), keepdim=True)) / a.std((0, 2, 3), correction=0, keepdim=True)),
     Record("RMSNormalization", "y = RMSNormalization <axis=-1, epsilon=0.00001> (a, b)", ((2, 3, 4), (4,)),
            lambda a, b: f.rms_norm(a, (4,), b, 1e-5), opset=23),
 )  # fmt: skip
@@ -292,6 +305,13 @@ WINDOWS = (
            lambda a: f.avg_pool2d(a, 3, 2, 1, count_include_pad=False)),
     Record("AveragePool pads", "y = AveragePool <kernel_shape=[3, 2], pads=[1, 0, 1, 0], count_include_pad=1> (a)",
            ((2, 3, 5, 4),), lambda a: f.avg_pool2d(a, (3, 2), 1, (1, 0))),
+    Record("LpPool", "y = LpPool <kernel_shape=[2, 3], strides=[1, 2], pads=[1, 0, 1, 1]> (a)", ((2, 3, 5, 6),)),
+    Record("LpPool 3", "y = LpPool <kernel_shape=[2, 2], p=3, dilations=[1, 2]> (a)", ((2, 3, 5, 6),), None, _kinked),
+    Record("LpPool 1", "y = LpPool <kernel_shape=[2], p=1> (a)", ((2, 3, 5),),
+           lambda a: f.lp_pool1d(a.abs(), 1, 2, 1), _kinked),
+    Record("GlobalLpPool", "y = GlobalLpPool(a)", ((2, 3, 4, 5),), lambda a: a.norm(dim=(2, 3), keepdim=True)),
+    Record("GlobalLpPool 3", "y = GlobalLpPool <p=3> (a)", ((2, 3, 4, 5),),
+           lambda a: (a.abs() ** 3).sum((2, 3), keepdim=True) ** (1 / 3), _kinked),
     Record("Resize nearest", "s = Constant <value=float[4] {1.0, 1.0, 2.0, 2.0}> () "
            'y = Resize <coordinate_transformation_mode="asymmetric", nearest_mode="floor"> (a, , s)', ((2, 3, 4, 5),),
            lambda a: f.interpolate(a, scale_factor=2.0)),
@@ -336,7 +356,42 @@ RECURRENT = (
            ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24)), None, _small, integers={"f": np.full((1, 2, 3), 0.3)}),
     Record("GRU", "y = GRU <hidden_size=3, linear_before_reset=1> (a, b, c, d)",
            ((4, 2, 5), (1, 9, 5), (1, 9, 3), (1, 18)), lambda *all: _lstm(*all, kind="GRU"), _small),
+    Record("GRU reset first", "y = GRU <hidden_size=3> (a, b, c, d)", ((4, 2, 5), (1, 9, 5), (1, 9, 3), (1, 18)), None, _small),
+    Record("GRU reset first, both", 'v, y = GRU <hidden_size=3, direction="bidirectional"> (a, b, c)',
+           ((4, 2, 5), (2, 9, 5), (2, 9, 3)), None, _small),
     Record("RNN", "y = RNN <hidden_size=3> (a, b, c, d)", ((4, 2, 5), (1, 3, 5), (1, 3, 3), (1, 6)),
            lambda *all: _lstm(*all, kind="RNN"), _small),
 )  # fmt: skip
-RECORDS = (*UNARY, *BINARY, *PRODUCTS, *REDUCTIONS, *LOSSES, *NORMS, *MOVEMENT, *WINDOWS, *RECURRENT)
+
+
+def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *mask: torch.Tensor, **more: Any) -> torch.Tensor:
+    return f.scaled_dot_product_attention(q, k, v, *mask, **more)
+
+
+def _heads(x: torch.Tensor, count: int) -> torch.Tensor:
+    return x.unflatten(2, (count, -1)).transpose(1, 2)
+
+
+def _joined(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(1, 2).flatten(2)
+
+
+_SEEN = np.array([[True, False, True, True], [False, False, False, True], [True, True, True, True]])
+ATTENTION = (
+    Record("Attention", "y = Attention(a, b, c)", ((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 2)), _attend, opset=23, symbolic=False),
+    Record("Attention heads together", "y = Attention <q_num_heads=4, kv_num_heads=2, scale=0.3> (a, b, c)",
+           ((2, 3, 8), (2, 5, 4), (2, 5, 6)),
+           lambda a, b, c: _joined(_attend(_heads(a, 4), _heads(b, 2), _heads(c, 2), scale=0.3, enable_gqa=True)),
+           opset=23, symbolic=False),
+    Record("Attention causal", "y = Attention <is_causal=1> (a, b, c)", ((2, 2, 4, 3), (2, 2, 4, 3), (2, 2, 4, 3)),
+           lambda a, b, c: _attend(a, b, c, is_causal=True), opset=23, symbolic=False),
+    Record("Attention masked", "y = Attention(a, b, c, m)", ((2, 2, 3, 5), (2, 2, 4, 5), (2, 2, 4, 2)), _attend,
+           integers={"m": _SEEN}, opset=23, symbolic=False),
+    Record("Attention unseen", "y = Attention(a, b, c, m)", ((1, 2, 3, 5), (1, 2, 4, 5), (1, 2, 4, 2)), None,
+           integers={"m": _SEEN & np.array([[True], [False], [True]])}, opset=23, symbolic=False),
+    Record("Attention bias", "y = Attention <softcap=1.5> (a, b, c, d)", ((2, 2, 3, 5), (2, 2, 4, 5), (2, 2, 4, 2), (2, 1, 3, 4)),
+           opset=23, symbolic=False),
+    Record("Attention infinite bias", "y = Attention(a, b, c, m)", ((1, 1, 3, 5), (1, 1, 4, 5), (1, 1, 4, 2)), _attend,
+           integers={"m": np.where(_SEEN, 0.5, -np.inf)}, opset=23, symbolic=False),
+)  # fmt: skip
+RECORDS = (*UNARY, *BINARY, *PRODUCTS, *REDUCTIONS, *LOSSES, *NORMS, *MOVEMENT, *WINDOWS, *RECURRENT, *ATTENTION)

@@ -102,6 +102,7 @@ _TRAINING: Final = (  # modules that stand below sardonyx.training by the same n
     "ortmodule.options",
     "ortmodule.torch_cpp_extensions",
     "utils",
+    "utils.hooks",
 )
 _ALIASES.update({f"onnxruntime.training.{name}": f"sardonyx.training.{name}" for name in _TRAINING})
 _PACKAGES: Final = (
@@ -109,7 +110,7 @@ _PACKAGES: Final = (
     "onnxruntime.quantization.execution_providers", "onnxruntime.quantization.execution_providers.qnn",
     "onnxruntime.quantization.fusions", "onnxruntime.tools", "onnxruntime.transformers",
     "onnxruntime.training", "onnxruntime.training.api", "onnxruntime.training.onnxblock",
-    "onnxruntime.training.ortmodule",
+    "onnxruntime.training.ortmodule", "onnxruntime.training.utils",
 )  # fmt: skip
 _SHADOWED: Final = {"onnxruntime.quantization": "quantize"}  # package -> the function in it that hides the module of its name
 _BUILD_INFO: Final = "onnxruntime.capi.build_and_package_info"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from gradient_records import RECORDS, Record
 from gradient_support import (
@@ -79,7 +80,43 @@ def test_compiled_program_agrees_with_rule(record: Record) -> None:
         assert program.is_native, program.host_nodes
 
 
+def test_the_sum_that_a_skip_norm_gives_out_has_a_gradient() -> None:
+    nodes = "n, m, i, s = com.microsoft.SkipLayerNormalization <epsilon=0.00001> (a, b, c, d, e) y = Mul(n, s)"
+    record = Record("sum", nodes, ((2, 3, 4), (2, 3, 4), (4,), (4,), (4,)), symbolic=False)
+    feeds = {name: narrowed(array) for name, array in arrays_of(record).items()}
+    program = compiled(record, symbolic=False)
+    (y,), saved = program.forward(list(feeds.values()))
+    dy = np.asarray(np.random.default_rng(1).standard_normal(y.shape), np.float32)
+    a, b, c, d, e = leaves = [torch.tensor(array, requires_grad=True) for array in feeds.values()]
+    expected = torch.nn.functional.layer_norm(a + b + e, (4,), c, d) * (a + b + e)
+    expected.backward(torch.tensor(dy))
+    np.testing.assert_allclose(y, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    for gradient, leaf in zip(program.backward(saved, [dy]), leaves, strict=True):
+        assert gradient is not None
+        assert leaf.grad is not None
+        np.testing.assert_allclose(gradient, leaf.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rotates", ["y = RotaryEmbedding <num_heads=2> (a, b, c)",
+                                     "y = com.microsoft.RotaryEmbedding <num_heads=2> (a, p, b, c)"])  # fmt: skip
+def test_a_rotation_is_turned_back(rotates: str) -> None:
+    """Rotations are defined for no type that finite differences could be taken in."""
+    positions = {"p": np.arange(3)[None].repeat(2, 0)}
+    caches = ((2, 3, 2), (2, 3, 2)) if "p" not in rotates.split("(")[1] else ((4, 2), (4, 2))
+    record = Record("rotary", rotates, ((2, 3, 8), *caches), integers=positions, opset=23, symbolic=False)
+    feeds = {name: narrowed(array) for name, array in arrays_of(record).items()}
+    angles = np.asarray(np.random.default_rng(2).uniform(0, 6, feeds["b"].shape), np.float32)
+    feeds["b"], feeds["c"] = np.cos(angles), np.sin(angles)
+    program = compiled(record, symbolic=False)
+    (y,), saved = program.forward(list(feeds.values()))
+    gradient, of_cosine, of_sine = program.backward(saved, [y])
+    assert of_cosine is None
+    assert of_sine is None
+    assert gradient is not None
+    np.testing.assert_allclose(gradient, feeds["a"], rtol=1e-4, atol=1e-5)
+
+
 def test_every_rule_has_a_record() -> None:
-    text = " ".join(record.nodes for record in RECORDS)
+    text = " ".join(record.nodes for record in RECORDS) + " RotaryEmbedding "  # which has a test of its own
     missing = [name for _, name in differentiable_operators() if f"{name}(" not in text and f"{name} " not in text]
     assert missing == []

@@ -7,6 +7,8 @@ import gc
 import io
 import logging
 import pickle
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+from torch.nn.utils import prune
 
 from sardonyx.training import autograd
 from sardonyx.training.fallback import ORTModuleIOError, ORTModuleONNXModelException, ORTModuleTorchModelException
@@ -371,6 +374,75 @@ def test_hooks() -> None:
     ours.first.weight.register_hook(lambda _: seen.append("gradient"))
     ours(torch.randn(3, 4)).sum().backward()
     assert seen == ["forward", "gradient"]
+
+
+HOOKS: dict[str, Callable[[nn.Module, Any], Any]] = {
+    "forward": lambda module, hook: module.register_forward_hook(hook),
+    "forward_pre": lambda module, hook: module.register_forward_pre_hook(hook),
+    "full_backward": lambda module, hook: module.register_full_backward_hook(hook),
+    "full_backward_pre": lambda module, hook: module.register_full_backward_pre_hook(hook),
+    "global": lambda _, hook: nn.modules.module.register_module_forward_hook(hook),
+}
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_hooks_on_submodules_are_called_by_pytorch_until_they_are_removed(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("ORTMODULE_FALLBACK_POLICY")
+    ours = TrainingModule(Net())
+    x = torch.randn(3, 4, requires_grad=True)  # or torch warns of backward hooks
+    seen: list[str] = []
+
+    def hook(module: nn.Module, *_: Any) -> None:
+        if isinstance(module, nn.Linear):
+            seen.append(type(module).__name__)
+
+    for _ in range(2):
+        ours(x).sum().backward()
+        assert not seen
+        handle = HOOKS[kind](ours.module.first, hook)
+        for count in (1, 2):
+            ours(x).sum().backward()
+            assert len(seen) == count * (2 if kind == "global" else 1)
+        handle.remove()
+        seen.clear()
+    assert "ORTModuleFunction" in type(ours(x).grad_fn).__name__
+    (record,) = caplog.records
+    assert re.search(r"hook .*\.hook on (Linear|every module), which a compiled graph would not call", record.getMessage())
+    assert counters(ours) == Counters(1, 1, 1)
+
+
+def test_hooks_on_submodules_are_an_error_if_nothing_falls_back() -> None:
+    ours = TrainingModule(Net())
+    ours.first.register_forward_hook(lambda *_: None)
+    with pytest.raises(ORTModuleTorchModelException, match=r"forward hook .* on Linear"):
+        ours(torch.randn(3, 4))
+
+
+def test_hooks_by_which_torch_computes_weights_are_part_of_the_graph() -> None:
+    ours, theirs = pair(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), nn.Linear(3, 2)))
+    prune.l1_unstructured(ours.module[1], "weight", 2)
+    prune.l1_unstructured(theirs[1], "weight", 2)
+    x = torch.randn(3, 4)
+    for module in (ours, theirs):
+        module(x).square().sum().backward()
+    assert_same_gradients(ours, theirs)
+
+
+@pytest.mark.parametrize("method", ["register_hook", "retain_grad"])
+def test_hooks_on_tensors_inside_a_module_are_refused_with_their_line(method: str) -> None:
+    class Hooked(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            h = x * 2
+            if method == "register_hook":
+                h.register_hook(lambda gradient: gradient * 3)
+            else:
+                h.retain_grad()
+            return h
+
+    with pytest.raises(ORTModuleONNXModelException, match=rf"{method}\(\) on a tensor.*test_module.py:\d+"):
+        TrainingModule(Hooked())(torch.ones(2, requires_grad=True))
 
 
 def test_copies_and_pickles() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,3 +140,10 @@ def test_graphs_of_every_stage_are_saved(tmp_path: Path) -> None:
 def test_wrong_debug_options_are_named(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ortmodule.DebugOptions(**arguments)
+
+
+def test_the_documentation_names_every_operator_with_a_gradient() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text("utf-8")
+    section = text.split("## Operators with gradients")[1].split("\n## ")[0]
+    named = set(re.findall(r"\w+", section))
+    assert [name for _, name in rules.differentiable_operators() if name not in named] == []

@@ -11,7 +11,8 @@
     FALLBACK_BAD_INITIALIZATION        ORTModuleInitException: what training needs is not there
 
 Policies are combined with `|`. A call that falls back runs the wrapped module, after one warning that says why; so do the calls
-after it, unless `retry` asks to try again every time. Names are ONNX Runtime's, since programs catch and set them.
+after it, unless `retry` asks to try again every time, or the reason is a hook, which may be removed. Names are ONNX Runtime's,
+since programs catch and set them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class ORTModuleIOError(ORTModuleFallbackException):
 
 class ORTModuleTorchModelException(ORTModuleFallbackException):
     """A module that cannot be wrapped."""
+
+
+class ModuleHasHooks(ORTModuleTorchModelException):
+    """A hook on a submodule, which a compiled graph would not call; calls are compiled again once it is removed."""
 
 
 class ORTModuleONNXModelException(ORTModuleFallbackException):
@@ -120,6 +125,7 @@ class FallbackManager:
         self._logger = logger
         self._exception: Exception | None = None  # the failure that calls fall back for
         self._raised_fallback_exception = False  # whether the user was told
+        self._told_of_hooks = False
 
     def handles(self, exception: Exception) -> bool:
         """Whether the policy gives this failure to PyTorch."""
@@ -151,15 +157,21 @@ class FallbackManager:
             raise
         if not self._raised_fallback_exception and failure is not None:
             self.warn(failure)
-        if self.retry:
-            self._raised_fallback_exception = False
+        if self.retry or isinstance(failure, ModuleHasHooks):
             self._exception = None
+            self._raised_fallback_exception = False
         return result
 
     def warn(self, failure: Exception) -> None:
         """Tell the user that PyTorch runs the module."""
         self._raised_fallback_exception = True
+        if isinstance(failure, ModuleHasHooks):
+            if self._told_of_hooks:
+                return
+            self._told_of_hooks = True
         again = "every call tries to compile again" if self.retry else "so do the calls that follow"
+        if isinstance(failure, ModuleHasHooks):
+            again = "so do the others until the hook is removed"
         self._logger.warning(
             f"Fallback to PyTorch due to exception {type(failure)} was triggered: this call of "
             f"{type(self._module).__name__} runs in PyTorch, and {again}. The reason:\n{failure}"

@@ -3,15 +3,23 @@
 A graph belongs to the tree of modules it was exported from. Before each call the tree is compared with what it was: the same
 children, as many parameters and buffers, shared ones still shared. Parameters are found through the dictionaries they live in,
 so that one that was replaced by another of the same kind is simply read from there.
+
+Hooks on the module and on submodules are Python that a graph would not run. Those by which torch itself computes weights
+(weight_norm, spectral_norm, pruning) consist of tensor operations, which the trace of the module has; all others are found here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import torch
+from torch.nn.modules import module as global_hooks
 
 _Tensors = dict[str, torch.Tensor | None]
+_HOOKS: Final = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")  # of a module
+_TRACED_HOOKS: Final = ("torch.nn.utils.", "torch.ao.")  # by the modules that define them: tensor operations only
 
 
 class ModuleStructure:
@@ -22,6 +30,8 @@ class ModuleStructure:
         self._children = [(each._modules, tuple(each._modules.items())) for each in self._modules if each._modules]
         self._leaves = [each._modules for each in self._modules if not each._modules]
         self._counts = [(each._parameters, len(each._parameters), each._buffers, len(each._buffers)) for each in self._modules]
+        self._hooks: list[Mapping[Any, Any]] = [getattr(each, name) for each in self._modules for name in _HOOKS]
+        self._hooks += [getattr(global_hooks, f"_global{name}") for name in _HOOKS]
         self._slots: dict[str, tuple[_Tensors, str]] = {}
         first: dict[int, tuple[_Tensors, str]] = {}
         self._shared: list[tuple[tuple[_Tensors, str], tuple[_Tensors, str]]] = []
@@ -54,6 +64,18 @@ class ModuleStructure:
                 return False
         return all(one[name] is other[alias] for (one, name), (other, alias) in self._shared)
 
+    def hook(self) -> str | None:
+        """The first hook that a graph of the module would not call, as a text; None if there is none."""
+        if not any(self._hooks):
+            return None
+        for index, hooks in enumerate(self._hooks):
+            for each in hooks.values():
+                if not _defined_in(each).startswith(_TRACED_HOOKS):
+                    owner, kind = divmod(index, len(_HOOKS))
+                    module = type(self._modules[owner]).__name__ if owner < len(self._modules) else "every module"
+                    return f"{_HOOKS[kind].strip('_').removesuffix('s').replace('_', ' ')} {_name_of(each)} on {module}"
+        return None
+
     def training_flags(self) -> tuple[bool, ...]:
         """Which submodules are in training mode."""
         return tuple([each.training for each in self._modules])
@@ -71,6 +93,17 @@ class ModuleStructure:
     def slot(self, name: str) -> tuple[_Tensors, str]:
         """Where a parameter or buffer lives, by its name in the module."""
         return self._slots[name]
+
+
+def _defined_in(hook: Any) -> str:
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    name = hook.__module__ if hasattr(hook, "__qualname__") else type(hook).__module__
+    return f"{name}."
+
+
+def _name_of(hook: Any) -> str:
+    return str(getattr(hook, "__qualname__", None) or type(hook).__qualname__)
 
 
 def _slots(module: torch.nn.Module) -> Iterator[tuple[str, tuple[_Tensors, str], bool]]:

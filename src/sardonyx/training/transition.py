@@ -25,6 +25,7 @@ from sardonyx.records import dataclass
 from sardonyx.training.arrays import Array, TensorArrays, array_of
 from sardonyx.training.debug import DebugOptions
 from sardonyx.training.fallback import (
+    ModuleHasHooks,
     ORTModuleDeviceException,
     ORTModuleIOError,
     ORTModuleONNXModelException,
@@ -315,6 +316,12 @@ class GraphTransitionManager:
         if self._structure is None or not self._structure.holds():
             self._original_model_has_changed = self._structure is not None or self._original_model_has_changed
             self._structure = ModuleStructure(self._module)
+        hook = self._structure.hook()
+        if hook is not None:
+            raise ModuleHasHooks(
+                f"the module has a {hook}, which a compiled graph would not call: register it on the training module itself, "
+                "or remove it"
+            )
         types, parameter_gradients = self._structure.parameter_flags()
         autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         gradients: tuple[Any, ...] = (False,)

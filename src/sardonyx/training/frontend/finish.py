@@ -45,7 +45,8 @@ def finished_graph(
     graph = model.graph
     if len(graph.outputs) != output_count + len(written_buffers):
         raise ExportError(f"the exporter gave {len(graph.outputs)} outputs, expected {output_count + len(written_buffers)}")
-    _mark_stopped_gradients(graph)
+    _take_own_operators(graph)
+    _resize_to_sizes(graph)
     sources = _Sources(graph, module, prefix, user_inputs)
     traced = dict(zip(written_buffers, graph.outputs[output_count:], strict=True))
     del graph.outputs[output_count:]
@@ -76,12 +77,36 @@ def finished_graph(
     )
 
 
-def _mark_stopped_gradients(graph: Graph) -> None:
-    """The exporter's StopGradient nodes (see patches.py) as Identity, which every engine knows, with a mark."""
+def _take_own_operators(graph: Graph) -> None:
+    """Nodes of our own domain (see symbolics.py) as ONNX's; StopGradient is an Identity, with a mark."""
     for node in walk(graph):
-        if node.domain == "sardonyx" and node.op_type == "StopGradient":
+        if node.domain != "sardonyx":
+            continue
+        if node.op_type == "StopGradient":
             node.domain, node.op_type, node.version = "", "Identity", max_version(graph)
             node.metadata[STOP_GRADIENT] = "1"
+        elif node.op_type.startswith("Bitwise"):
+            node.domain, node.version = "", max(max_version(graph), 18)
+
+
+def _resize_to_sizes(graph: Graph) -> None:
+    """With aligned corners torch measures by the rounded size of the result, ONNX by the scale: Resize is given the sizes."""
+    for node in list(graph.nodes):
+        if node.op_type != "Resize" or node.attr("coordinate_transformation_mode", "") != "align_corners":
+            continue
+        x, scales = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
+        if x is None or scales is None or (len(node.inputs) > 3 and node.inputs[3] is not None):
+            continue
+        g = GraphBuilder(graph, max_version(graph), before=node)
+        pixels = np.array([2]), np.array([np.iinfo(np.int64).max]), np.array([0])  # of a shape, behind batch and channels
+        scaled = g.Mul(g.Cast(g.Slice(g.Shape(x), *pixels), to=dtypes.FLOAT32.onnx), g.Slice(scales, *pixels))
+        images = g.Slice(g.Shape(x), np.array([0]), np.array([2]), np.array([0]))
+        sizes = g.Concat(images, g.Cast(g.Floor(scaled), to=dtypes.INT64.onnx), axis=0)
+        attrs = {name: attr.value for name, attr in node.attrs.items()}
+        made = g.op("Resize", x, None, None, sizes, version=node.version, **attrs)
+        made.type = node.outputs[0].type
+        graph.replace_uses(node.outputs[0], made)
+        graph.remove(node)
 
 
 class _Sources:

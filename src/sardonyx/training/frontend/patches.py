@@ -6,6 +6,7 @@
     vmap in attention masks    of transformers: index tensors that broadcast do the same
     stopped gradients          detach() and no_grad() in a module: the exporter knows only inference, and leaves them out
     custom gradients           of torch.autograd.Function: a graph would have the derivative of what forward does instead
+    hooks on tensors           register_hook() and retain_grad() in a module: the tensors of a graph are no one's to watch
     Python values of tensors   `if tensor:`, `int(tensor)`, `tensor.item()`: a trace would fix what depends on data, unnoticed
 
 All of them are global while they last, so one export runs at a time.
@@ -38,6 +39,7 @@ _SIZES: Final = (
 )
 _APPLY: Final = torch.autograd.Function.__dict__["apply"].__func__
 _INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+_TENSOR_HOOKS: Final = ("register_hook", "retain_grad")
 _CONVERSIONS: Final = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist")
 
 
@@ -58,6 +60,8 @@ def exporter_patches() -> Iterator[None]:
         stack.enter_context(symbolics_registered())
         stack.enter_context(_FUNCTIONS)
         stack.enter_context(_replaced(torch.autograd.Function, "apply", classmethod(_apply_custom_function)))
+        for name in _TENSOR_HOOKS:
+            stack.enter_context(_replaced(torch.Tensor, name, _refused_hook(name)))
         masks = sys.modules.get("transformers.masking_utils")
         if masks is not None and hasattr(masks, "_vmap_for_bhqkv"):
             stack.enter_context(_replaced(masks, "_vmap_for_bhqkv", _broadcasting_mask))
@@ -68,12 +72,15 @@ def exporter_patches() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    kept = vars(owner)[name]
+    kept = vars(owner).get(name)  # None: of a base class
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, kept)
+        if kept is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, kept)
 
 
 class _DetachedWithoutGradients(TorchFunctionMode):
@@ -119,6 +126,20 @@ def _apply_custom_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
             "cannot have: write it with differentiable operations, or wrap the parts of the model that do not use it"
         )
     return _APPLY(cls, *args, **kwargs)
+
+
+def _refused_hook(name: str) -> Callable[..., Any]:
+    original = getattr(torch.Tensor, name)
+
+    def hook(tensor: torch.Tensor, *arguments: Any) -> Any:
+        if torch._C._is_tracing():
+            raise ExportError(
+                f"the module calls {name}() on a tensor of its forward pass, at {_line_of_user()}: a graph would not keep or "
+                "hand out its gradient. Return the tensor from the module and call it there"
+            )
+        return original(tensor, *arguments)
+
+    return hook
 
 
 def _without_functions(utilities: Any) -> Callable[..., bytes]:

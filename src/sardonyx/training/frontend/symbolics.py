@@ -3,6 +3,10 @@
 aten::detach    StopGradient of ours, which `finish.py` makes a marked Identity
 aten::diff      differences of neighbours, once or several times
 aten::cumsum    of bool, which torch counts as integers and CumSum does not take
+aten::embedding without gradients for the row of padding
+aten::bitwise_* of integers, before opset 18: operators of ours, which `finish.py` makes ONNX's
+aten::max, min  along an axis: the gradient goes to the first of equal elements
+Losses and adaptive pools stand in `symbolics_of_layers.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
+
+from sardonyx.training.frontend.symbolics_of_layers import LAYERS
 
 
 def detach(g: Any, x: Any) -> Any:
@@ -89,6 +95,17 @@ def diagonal(g: Any, x: Any, offset: Any, dim1: Any, dim2: Any) -> Any:
     return g.op("Gather", flat, g.op("Add", steps, start), axis_i=rank - 2)
 
 
+def multinomial(g: Any, x: Any, samples: Any, replacement: Any, generator: Any = None) -> Any:
+    """The exporter's, which takes rows only: one distribution alone is a row."""
+    from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
+    from torch.onnx._internal.torchscript_exporter import symbolic_opset9
+
+    if helper._get_tensor_rank(x) != 1:
+        return symbolic_opset9.multinomial(g, x, samples, replacement, generator)
+    rows = helper._unsqueeze_helper(g, x, [0])
+    return helper._squeeze_helper(g, symbolic_opset9.multinomial(g, rows, samples, replacement, generator), [0])
+
+
 def _extreme(name: str, choose: str, opset: int) -> Callable[..., Any]:
     """max or min: along an axis as said above, otherwise as the exporter has it since an opset."""
 
@@ -108,6 +125,32 @@ def _extreme(name: str, choose: str, opset: int) -> Callable[..., Any]:
     return extreme
 
 
+def _bitwise(name: str) -> Callable[..., Any]:
+    """An operator of bits: that of truth values, or that of integers, of the type that torch promotes both to."""
+
+    def bitwise(g: Any, x: Any, other: Any = None) -> Any:
+        from torch.onnx._internal.torchscript_exporter import _type_utils  # lazy: with the exporter
+
+        if other is None:
+            return g.op("Not", x) if _is_bool(x) else g.op("sardonyx::BitwiseNot", x).setType(x.type())
+        kinds = [_type_utils.JitScalarType.from_value(each).dtype() for each in (x, other)]
+        ranks = [each.type().dim() if each.type().kind() == "TensorType" else 0 for each in (x, other)]
+        wanted = torch.promote_types(*kinds)
+        if 0 in ranks and ranks != [0, 0] and torch.bool not in kinds:  # a number takes the type of the tensor
+            wanted = kinds[ranks.index(0) - 1]
+        code = _type_utils.JitScalarType.from_dtype(wanted).onnx_type()
+        widest = (x if ranks[0] >= ranks[1] else other).type()
+        x, other = (
+            each if kind == wanted else g.op("Cast", each, to_i=code) for each, kind in zip((x, other), kinds, strict=True)
+        )
+        if wanted is torch.bool:
+            return g.op(name, x, other)
+        made = g.op(f"sardonyx::Bitwise{name}", x, other)
+        return made.setType(widest.with_dtype(wanted).with_sizes([None] * max(ranks)) if max(ranks) else widest)
+
+    return bitwise
+
+
 def _is_bool(x: Any) -> bool:
     return bool(x.type().scalarType() == "Bool")
 
@@ -118,10 +161,17 @@ SYMBOLICS: Final[tuple[tuple[str, int, Callable[..., Any]], ...]] = (  # name, t
     ("aten::cumsum", 11, cumsum),
     ("aten::embedding", 9, embedding),
     ("aten::diagonal", 13, diagonal),
+    ("aten::multinomial", 9, multinomial),
     ("aten::max", 9, _extreme("max", "ArgMax", 9)),
     ("aten::max", 18, _extreme("max", "ArgMax", 18)),
     ("aten::min", 9, _extreme("min", "ArgMin", 9)),
     ("aten::min", 18, _extreme("min", "ArgMin", 18)),
+    *((name, opset, _bitwise("Or")) for name in ("aten::bitwise_or", "aten::__or_") for opset in (9, 18)),
+    *((name, opset, _bitwise("And")) for name in ("aten::bitwise_and", "aten::__and_") for opset in (9, 18)),
+    *((name, opset, _bitwise("Xor")) for name in ("aten::bitwise_xor", "aten::__xor_") for opset in (9, 18)),
+    ("aten::bitwise_not", 9, _bitwise("Not")),
+    ("aten::bitwise_not", 18, _bitwise("Not")),
+    *LAYERS,
 )
 
 

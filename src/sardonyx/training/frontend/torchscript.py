@@ -136,7 +136,7 @@ def _export(
 
 
 def _first_lines(error: Exception) -> str:
-    text = str(error).strip()
+    text = str(error).strip().split("[Caused by", maxsplit=1)[0].strip()  # behind it: the exporter's whole graph
     return f"{type(error).__name__}: {text[:2000]}"
 
 

@@ -207,3 +207,68 @@ def _lp_normalization(b: Backward) -> Results:
     y = b.t(b.y())
     along = (d * y).apply("ReduceSum", b.ints(axis), keepdims=1)
     return [(d - along * (x.apply("Sign") if p == 1 else y)).value]
+
+
+@gradient("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft")
+def _skip_layer_normalization(b: Backward) -> Results:
+    """The norm of a sum of two or three values; the sum itself may be read, too."""
+    x, shape = b.x(), b.shape(b.x())
+    if any(d is not None for d in b.gradients[1:3]):
+        b.refuse("its mean or deviation is read as an output")
+    simplified = b.node.op_type == "SkipSimplifiedLayerNormalization"
+    bias = 3 if simplified else 4
+    total = b.t(x) + b.t(b.x(1))
+    if b.has(bias):
+        total = total + b.t(b.x(bias))
+    axes = (len(shape) - 1,)
+    count = _count(b, x, shape, axes)
+    if simplified:
+        inverse = 1 / (_mean(total * total, axes, count) + b.attr("epsilon")).apply("Sqrt")
+        normal = total * inverse
+    else:
+        centred, inverse = _statistics(total, axes, count, b.attr("epsilon"))
+        normal = centred * inverse
+    results: list[Value | None] = [None] * 5
+    of_sum = Term(b, b.gradients[3], total.dtype) if len(b.gradients) > 3 and b.gradients[3] is not None else None
+    if b.gradients[0] is not None:
+        d = b.d()
+        through = _standardised(d * b.t(b.x(2)), normal, inverse, axes, count, centred=not simplified)
+        of_sum = through if of_sum is None else of_sum + through
+        results[2] = b.sum_to((d * normal).value, shape, b.x(2))
+        if not simplified and b.has(3):
+            results[3] = b.sum_to(d.value, shape, b.x(3))
+    if of_sum is not None:
+        for index in (0, 1, *((bias,) if b.has(bias) else ())):
+            results[index] = b.sum_to(of_sum.value, shape, b.x(index))
+    return results
+
+
+@gradient("LRN")
+def _lrn(b: Backward) -> Results:
+    """With s = bias + alpha / size * (sum of squares of near channels): every x stands in the s of its neighbours, too."""
+    x, size, rank = b.t(b.x()), int(b.attr("size")), b.rank(b.x())
+    alpha, beta = float(b.attr("alpha")), float(b.attr("beta"))
+    before, after = (size - 1) // 2, size // 2
+
+    def near(term: Term, low: int, high: int) -> Term:
+        """The sum over neighbouring channels, from `low` before to `high` after: a mean of a window, times its size."""
+        wide = b.Reshape(term.value, b.Concat(b.sizes(b.x(), 0), b.ints(1), b.sizes(b.x(), 1), b.ints(-1), axis=0))
+        pooled = b.AveragePool(wide, kernel_shape=[size, 1], pads=[low, 0, high, 0], count_include_pad=1)
+        return Term(b, b.Reshape(pooled, b.Shape(b.x())), term.dtype) * float(size)
+
+    if rank < 2:
+        b.refuse("its input has no channels")
+    total = near(x * x, before, after) * (alpha / size) + float(b.attr("bias"))
+    power = (-beta * total.apply("Log")).apply("Exp")
+    d = b.d()
+    others = near(d * x * power / total, after, before)
+    return [(d * power - x * others * (2 * alpha * beta / size)).value]
+
+
+@gradient("MeanVarianceNormalization")
+def _mean_variance_normalization(b: Backward) -> Results:
+    x, shape = b.t(b.x()), b.shape(b.x())
+    axes = tuple(int(axis) % len(shape) for axis in b.attr("axes") or (0, 2, 3))
+    count = _count(b, b.x(), shape, axes)
+    centred, inverse = _statistics(x, axes, count, 1e-18)
+    return [_standardised(b.d(), centred * inverse, inverse, axes, count).value]

@@ -29,6 +29,40 @@ def _average_pool(b: Backward) -> Results:
     return [b.own("AveragePoolGrad", b.dy(), b.Shape(b.x()), **_attrs(b, "count_include_pad"))]
 
 
+@gradient("LpPool")
+def _lp_pool(b: Backward) -> Results:
+    """Each window's share of its elements is that of a mean, times the number of elements."""
+    if b.attr("ceil_mode"):
+        b.refuse("it has ceil_mode", "pad its input")
+    counted = float(np.prod(b.attr("kernel_shape")))
+    spread = b.own("AveragePoolGrad", _of_root(b).value, b.Shape(b.x()), count_include_pad=1, **_attrs(b))
+    return [_of_power(b, Term(b, spread, dtype_of(b.x())) * counted)]
+
+
+@gradient("GlobalLpPool")
+def _global_lp_pool(b: Backward) -> Results:
+    return [_of_power(b, _of_root(b))]
+
+
+def _of_root(b: Backward) -> Term:
+    """The gradient of a sum of powers, over p: that of its root y times y ** (1 - p); 0 where all elements are."""
+    p, y = float(b.attr("p")), b.t(b.y())
+    if p == 1:
+        return b.d()
+    slope = b.d() / (y if p == 2 else y.apply("Pow", b.number(p - 1, b.y())))
+    return slope.select(y.compare("Greater", 0))
+
+
+def _of_power(b: Backward, d: Term) -> Value:
+    p, x = float(b.attr("p")), b.t(b.x())
+    if p == 2:
+        return (d * x).value
+    slope = x.apply("Sign")
+    if p != 1:
+        slope = slope * x.apply("Abs").apply("Pow", b.number(p - 1, b.x()))
+    return (d * slope).value
+
+
 @gradient("GlobalAveragePool")
 def _global_average_pool(b: Backward) -> Results:
     sizes = b.shape(b.x())[2:]

@@ -61,6 +61,7 @@ class _Found:
     of_inputs: Value
     of_recurrence: Value
     states: tuple[Value, ...]
+    of_r: Value | None = None  # if it is not the recurrence's times the hidden states
 
 
 class _Layer:
@@ -110,8 +111,9 @@ class _Layer:
             d = b.MatMul(found.of_inputs, part.w)
             d = _reversed(b, d) if is_reverse else d
             of_x = d if of_x is None else b.Add(of_x, d)
-            of_w.append(self._weights(found.of_inputs, part.x, part.w))
-            of_r.append(self._weights(found.of_recurrence, self.before(part.states[0], own.hidden), part.r))
+            of_w.append(self.weights(found.of_inputs, part.x, part.w))
+            before = self.before(part.states[0], own.hidden)
+            of_r.append(found.of_r if found.of_r is not None else self.weights(found.of_recurrence, before, part.r))
             sums = [b.ReduceSum(value, b.ints(0, 1), keepdims=0) for value in (found.of_inputs, found.of_recurrence)]
             of_b.append(b.Concat(*sums, axis=0))
             states.append(found.states)
@@ -200,7 +202,7 @@ class _Layer:
         found = b.g.node("Scan", operands, len(states) + len(results), version=version, attrs=attrs)
         return found[: len(states)], found[len(states) :]
 
-    def _weights(self, d: Value, x: Value, like: Value) -> Value:
+    def weights(self, d: Value, x: Value, like: Value) -> Value:
         """[T, B, m] and [T, B, n] summed over time and batch: [m, n]."""
         b = self.b
         flat = b.Reshape(d, b.Concat(b.ints(-1), b.sizes(like, 0), axis=0))
@@ -268,9 +270,9 @@ def _lstm(b: Backward) -> Results:
 
 @gradient("GRU", stops=(4,))
 def _gru(b: Backward) -> Results:
-    if not b.attr("linear_before_reset"):
-        b.refuse("its reset gate comes before the product (linear_before_reset is 0)")
     layer = _Layer(b)
+    if not b.attr("linear_before_reset"):
+        return _reset_before_product(layer)
 
     def run(part: _Direction) -> _Ran:
         def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
@@ -304,6 +306,56 @@ def _gru(b: Backward) -> Results:
         inputs = [(value, 1) for value in (dy, update.value, *(factor.value for factor in factors))]
         states, (gates, through) = layer.scan(b, ends, inputs, step, backwards=True)
         return _Found(gates, through, tuple(states))
+
+    return layer.results(run, back)
+
+
+def _reset_before_product(layer: _Layer) -> Results:
+    """A GRU whose new state sees (reset * state) R: the product for it waits for that of the gates."""
+    b, size = layer.b, layer.hidden
+
+    def parts(at: Backward, r: Value) -> tuple[Value, Value]:
+        """R of both gates, and of the new state."""
+        found = at.g.node("Split", [r, at.ints(2 * size, size)], 2, attrs={"axis": 0})
+        return found[0], found[1]
+
+    def run(part: _Direction) -> _Ran:
+        f = layer.f
+        of_gates, of_new = (f.Transpose(each, perm=[1, 0]) for each in parts(f, part.r))
+
+        def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            gates, new = g.node("Split", [inputs[0], np.array([2 * size, size])], 2, attrs={"axis": -1})
+            both = g.Sigmoid(g.Add(gates, g.MatMul(states[0], of_gates)))
+            update, reset = g.node("Split", [both, np.array([size, size])], 2, attrs={"axis": -1})
+            new = g.Tanh(g.Add(new, g.MatMul(g.Mul(reset, states[0]), of_new)))
+            hidden = g.Add(new, g.Mul(update, g.Sub(states[0], new)))
+            return [hidden], [g.Identity(value) for value in (hidden, update, reset, new)]
+
+        given = [(layer.projected(part, both=True), 3)]
+        ends, (hidden, *kept) = layer.scan(f, part.states, given, step, backwards=False)
+        return _Ran(tuple(ends), hidden, tuple(kept))
+
+    def back(part: _Direction, ran: _Ran, dy: Value, ends: tuple[Value, ...]) -> _Found:
+        update, reset, new = map(layer.t, ran.kept)
+        old = layer.t(layer.before(part.states[0], ran.hidden))
+        of_update, of_new = (old - new) * update * (1 - update), (1 - update) * (1 - new * new)
+        of_reset = old * reset * (1 - reset)  # a multiple of what comes back through the product
+        gates_r, new_r = parts(b, part.r)
+
+        def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            dy, kept, reset, to_update, to_new, to_reset = inputs
+            dh = g.Add(states[0], dy)
+            inner = g.Mul(dh, to_new)
+            through = g.MatMul(inner, new_r)
+            gates = g.Concat(g.Mul(dh, to_update), g.Mul(through, to_reset), axis=-1)
+            before = g.Add(g.Add(g.Mul(dh, kept), g.Mul(through, reset)), g.MatMul(gates, gates_r))
+            return [before], [g.Concat(gates, inner, axis=-1)]
+
+        values = (dy, update.value, reset.value, of_update.value, of_new.value, of_reset.value)
+        states, (all_gates,) = layer.scan(b, ends, [(value, 1) for value in values], step, backwards=True)
+        gates, inner = b.g.node("Split", [all_gates, b.ints(2 * size, size)], 2, attrs={"axis": -1})
+        of_r = (layer.weights(gates, old.value, gates_r), layer.weights(inner, (reset * old).value, new_r))
+        return _Found(all_gates, all_gates, tuple(states), b.Concat(*of_r, axis=0))
 
     return layer.results(run, back)
 

@@ -31,7 +31,7 @@ from sardonyx.records import dataclass
 
 STOP_GRADIENT: Final = "sardonyx.stop_gradient"  # metadata of a node through which no gradient flows
 DOMAIN: Final = "sardonyx"  # of operators that ONNX does not have
-FAMILIES: Final = ("conv", "elementwise", "indexing", "losses", "matmul", "norms", "pool", "rnn", "rows", "sampling")
+FAMILIES: Final = ("attention", "conv", "elementwise", "indexing", "losses", "matmul", "norms", "pool", "rnn", "rows", "sampling")
 
 
 class Backward:
@@ -158,14 +158,29 @@ class Backward:
             return gradient
         lead = len(shape) - len(wanted)
         same = [(size, whole) for size, whole in zip(wanted, shape[lead:])]
-        if any(size not in (whole, 1) for size, whole in same):  # equal or 1, which only the run tells
-            return self.own("SumTo", gradient, self.Shape(target))
+        if any(size not in (whole, 1) for size, whole in same):
+            return self._sum_to_undecided(gradient, shape, target, wanted)
         kept = [axis + lead for axis, (size, whole) in enumerate(same) if size == 1 and whole != 1]
         if kept:
             gradient = self.ReduceSum(gradient, self.ints(*kept), keepdims=1)
         if lead:
             gradient = self.ReduceSum(gradient, self.ints(*range(lead)), keepdims=0)
         return gradient
+
+    def _sum_to_undecided(self, gradient: Value, shape: Shape, target: Value, wanted: Shape) -> Value:
+        """An axis of which only the run tells whether it is 1 in `target` or whole, as [size, whole / size], summed over that."""
+        lead = len(shape) - len(wanted)
+        parts: list[Value | np.ndarray[Any, Any]] = [self.sizes(gradient, axis) for axis in range(lead)]
+        gone = list(range(lead))
+        for axis, (size, whole) in enumerate(zip(wanted, shape[lead:])):
+            own = self.sizes(target, axis)
+            parts.append(own)
+            if size != whole:
+                gone.append(len(parts))
+                parts.append(self.Div(self.sizes(gradient, axis + lead), self.Max(own, self.ints(1))))
+        summed = self.ReduceSum(self.Reshape(gradient, self.Concat(*parts, axis=0)), self.ints(*gone), keepdims=0)
+        summed.type = target.type
+        return summed
 
 
 class Term:

@@ -125,7 +125,7 @@ class FallbackManager:
         self._logger = logger
         self._exception: Exception | None = None  # the failure that calls fall back for
         self._raised_fallback_exception = False  # whether the user was told
-        self._told_of_hooks = False
+        self._hooks_were_reported = False
 
     def handles(self, exception: Exception) -> bool:
         """Whether the policy gives this failure to PyTorch."""
@@ -166,9 +166,9 @@ class FallbackManager:
         """Tell the user that PyTorch runs the module."""
         self._raised_fallback_exception = True
         if isinstance(failure, ModuleHasHooks):
-            if self._told_of_hooks:
+            if self._hooks_were_reported:
                 return
-            self._told_of_hooks = True
+            self._hooks_were_reported = True
         again = "every call tries to compile again" if self.retry else "so do the calls that follow"
         if isinstance(failure, ModuleHasHooks):
             again = "so do the others until the hook is removed"

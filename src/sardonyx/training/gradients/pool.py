@@ -35,8 +35,8 @@ def _lp_pool(b: Backward) -> Results:
     if b.attr("ceil_mode"):
         b.refuse("it has ceil_mode", "pad its input")
     counted = float(np.prod(b.attr("kernel_shape")))
-    spread = b.own("AveragePoolGrad", _of_root(b).value, b.Shape(b.x()), count_include_pad=1, **_attrs(b))
-    return [_of_power(b, Term(b, spread, dtype_of(b.x())) * counted)]
+    shared = b.own("AveragePoolGrad", _of_root(b).value, b.Shape(b.x()), count_include_pad=1, **_attrs(b))
+    return [_of_power(b, Term(b, shared, dtype_of(b.x())) * counted)]
 
 
 @gradient("GlobalLpPool")

@@ -41,7 +41,7 @@ class GlobalStates:
 
 
 class RuntimeStates:
-    """What subscribers are told about the run."""
+    """What subscribers are counted about the run."""
 
     def __init__(self) -> None:
         self.global_states = GlobalStates()
@@ -237,11 +237,11 @@ def summary(title: str, tensor: torch.Tensor) -> str:
         "nan": wide.isnan().sum(), "inf": wide.isinf().sum(),
         "neg": (wide < 0).sum(), "pos": (wide > 0).sum(), "zero": (wide == 0).sum(),
     }  # fmt: skip
-    told = {name: int(count) for name, count in counts.items()}
+    counted = {name: int(count) for name, count in counts.items()}
     samples = ", ".join(f"{each:.6g}" for each in wide[:_SAMPLES].tolist())
     return (
-        f"{head}nan: {told['nan']}, inf: {told['inf']}\nsamples(top {_SAMPLES}): [{samples}]\n"
-        f"neg: {told['neg']}, pos: {told['pos']}, zero: {told['zero']},\n{'=' * 16}\n"
+        f"{head}nan: {counted['nan']}, inf: {counted['inf']}\nsamples(top {_SAMPLES}): [{samples}]\n"
+        f"neg: {counted['neg']}, pos: {counted['pos']}, zero: {counted['zero']},\n{'=' * 16}\n"
     )
 
 

@@ -82,8 +82,8 @@ def test_a_value_that_is_read_plain_and_blocked_is_converted_once() -> None:
 )
 def test_constants_are_reordered_whatever_they_vary_along(shape: tuple[int, ...]) -> None:
     nodes = [_conv("x", "a"), node("Mul", ["a", "k"], ["b"]), node("Add", ["k", "b"], ["y"])]
-    content = model(nodes, {"x": (1, 3, 6, 6)}, {"w": numbers(1, 12, 3, 1, 1), "k": numbers(2, *shape)})
-    graph = _check(content, numbers(0, 1, 3, 6, 6))
+    content = model(nodes, {"x": (1, 3, 7, 7)}, {"w": numbers(1, 12, 3, 2, 2), "k": numbers(2, *shape)})
+    graph = _check(content, numbers(0, 1, 3, 7, 7))
     assert _operators(graph) == ["BlockedConv", "Mul", "Add", "FromBlocked"]
 
 
@@ -103,8 +103,8 @@ def test_a_squeeze_and_excite_gate_stays_blocked() -> None:
 
 
 def test_a_plain_tensor_of_the_same_shape_joins_a_region() -> None:
-    nodes = [_conv("x", "a"), node("Exp", ["x"], ["e"]), node("Add", ["a", "e"], ["y"])]
-    content = model(nodes, {"x": (1, 12, 6, 6)}, {"w": numbers(1, 12, 12, 1, 1)})
+    nodes = [_conv("x", "a", pads=[1] * 4), node("Exp", ["x"], ["e"]), node("Add", ["a", "e"], ["y"])]
+    content = model(nodes, {"x": (1, 12, 6, 6)}, {"w": numbers(1, 12, 12, 3, 3)})
     graph = _check(content, numbers(0, 1, 12, 6, 6))
     assert _operators(graph).count("ToBlocked") == 2
 
@@ -230,7 +230,7 @@ def test_bodies_of_branches_are_rewritten_too() -> None:
         node("Greater", ["sum", "zero"], ["positive"]),
         node("If", ["positive"], ["y"], then_branch=body, else_branch=other),
     ]
-    constants = {"w": numbers(1, 8, 3, 1, 1), "zero": np.array(0, np.float32)}
+    constants = {"w": numbers(1, 8, 3, 2, 2), "zero": np.array(0, np.float32)}
     content = model(nodes, {"x": (1, 3, 4, 4)}, constants)
     for seed in range(3):
         graph = _check(content, numbers(seed, 1, 3, 4, 4))

@@ -312,8 +312,8 @@ def test_operators_that_passes_introduce_run_natively(domain: str, name: str, ve
     assert any(rule is not None for rule in found)
 
 
-CONVOLUTION = """graph main(x: f32[N,3,8,8]) -> (y: f32[N,8,8,8]) {
-  const w: f32[8,3,1,1] = <96 bytes, sha256 0000000000000000>
+CONVOLUTION = """graph main(x: f32[N,3,8,8]) -> (y: f32[N,8,7,7]) {
+  const w: f32[8,3,2,2] = <384 bytes, sha256 0000000000000000>
   c = Conv(x, w) @22
   y = Relu(c) @22
 }"""

@@ -5,9 +5,9 @@
     r = Reshape(z, ...)                z = FromBlocked(Z);  r = Reshape(z, ...)
 
 A convolution starts a region. Elementwise nodes, pools, channel concatenations and splits, and resizing carry it on; everything
-else gets its inputs back in plain order. Constants that vary along the channels are reordered. Runs after all passes that look
-for standard convolutions. Refuses convolutions whose weights are not constant or whose groups do not fit the blocks, and
-says so.
+else gets its inputs back in plain order. A pointwise convolution that stands alone may become a product (`layout_choice`).
+Constants that vary along the channels are reordered. Runs after all passes that look for standard convolutions. Refuses
+convolutions whose weights are not constant or whose groups do not fit the blocks, and says so.
 """
 
 from __future__ import annotations
@@ -24,9 +24,18 @@ from sardonyx.ir.builder import make_attr
 from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, repeats, to_blocked
-from sardonyx.ops.registry import Trait, traits
+from sardonyx.passes.layout_choice import is_faster_as_product, write_product
 from sardonyx.passes.layout_gradients import GRADIENT_RULES
-from sardonyx.passes.layout_region import STANDARD_VERSION, Region, carried_on, constant_data, image_input, image_output, is_float
+from sardonyx.passes.layout_region import (
+    STANDARD_VERSION,
+    Region,
+    carried_on,
+    constant_data,
+    image_input,
+    image_output,
+    is_elementwise,
+    is_float,
+)
 from sardonyx.passes.protocol import PassResult
 from sardonyx.records import dataclass
 from sardonyx.target.levels import generic
@@ -62,10 +71,10 @@ def assign_layout(graph: Graph, target: Target, *, exact: bool = False) -> PassR
     Where numbers are quantized on the way, a last bit may become a whole step: there convolutions are exact, too.
     """
     exact = exact or any(node.op_type in _QUANTIZES for node in graph.nodes)
-    region = Region(graph, target.lanes, exact=exact)
+    region = Region(graph, target, exact=exact)
     for node in list(graph.nodes):
         rule = _RULES.get((node.domain, node.op_type))
-        if rule is None and _is_elementwise(node):
+        if rule is None and is_elementwise(node):
             rule = _elementwise
         if rule is not None:
             rule(region, node)
@@ -79,17 +88,13 @@ def assign_layout(graph: Graph, target: Target, *, exact: bool = False) -> PassR
     return PassResult(changes > 0, tuple(reasons), changes)
 
 
-def _is_elementwise(node: Node) -> bool:
-    if (node.domain == "" and node.version < 7) or len(node.outputs) != 1:
-        return False
-    if node.domain not in ("", "com.microsoft") or (node.domain and len(node.inputs) != 1):
-        return False
-    return Trait.ELEMENTWISE in traits(node)
-
-
 def has_layout_rule(domain: str, name: str) -> bool:
     """Whether an operator has a form of its own in the blocked layout, with a kernel."""
     return (domain, name) in _RULES
+
+
+def _has_rule(node: Node) -> bool:
+    return has_layout_rule(node.domain, node.op_type)
 
 
 def _attrs(node: Node, names: tuple[str, ...]) -> dict[str, Any]:
@@ -124,6 +129,9 @@ def _conv(region: Region, node: Node) -> None:
         return
     weights = _kernels(region, node, x)
     if weights is None:
+        return
+    if is_faster_as_product(region, node, x, weights, _has_rule):
+        write_product(region, node, x, weights, shape)
         return
     block, groups = region.block, int(node.attr("group", 1))
     inputs, outputs = weights[1], weights[0] // groups

@@ -14,7 +14,9 @@ from sardonyx.ir.graph import Graph, Node, Value, is_constant, walk
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, to_blocked
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.records import dataclass
+from sardonyx.target.target import Target
 
 STANDARD_VERSION: Final = 13  # of the standard operators made here
 
@@ -33,7 +35,7 @@ class Region:
     """The blocked values of a graph."""
 
     graph: Graph
-    block: int
+    target: Target
     exact: bool = False  # convolutions add up what their definition says
     known: dict[Value, Blocked] = field(default_factory=dict)  # plain value -> the same in blocks
     reasons: list[str] = field(default_factory=list)
@@ -45,6 +47,11 @@ class Region:
         self._names.update(value.name for value in self.graph.inputs)
         self._names.update(self.graph.initializers)
         self._names.update(output.name for node in walk(self.graph) for output in node.outputs)
+
+    @property
+    def block(self) -> int:
+        """Channels of a block: as many as a vector has lanes."""
+        return self.target.lanes
 
     def free_name(self, name: str) -> str:
         """A name no value has, made of this one."""
@@ -198,6 +205,15 @@ class Region:
 def is_float(value: Value | None) -> bool:
     """Whether a value is a float32 tensor."""
     return value is not None and isinstance(value.type, TensorType) and value.type.dtype is dtypes.FLOAT32
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether a node computes in blocks what it computes in plain order, element by element."""
+    if (node.domain == "" and node.version < 7) or len(node.outputs) != 1:
+        return False
+    if node.domain not in ("", "com.microsoft") or (node.domain and len(node.inputs) != 1):
+        return False
+    return Trait.ELEMENTWISE in traits(node)
 
 
 def constant_data(graph: Graph, value: Value | None) -> Tensor | None:

@@ -112,7 +112,27 @@ def arg_extremum(ctx: LowerContext, group: Group) -> None:
     axis = normalize_axis(attrs["axis"], max(len(ctx.shape(source)), 1))
     for size in ctx.shape(source)[axis : axis + 1]:
         ctx.check_equal(dim_max(size, 1), size)
-    lower_rows(ctx, group, lambda rows: Made(results={rows.output: rows.total(kind, rows.x)}), (axis,))
+    lower_rows(ctx, group, lambda rows: Made(results={rows.output: _position_of_extreme(rows, kind)}), (axis,))
+
+
+def _position_of_extreme(rows: Rows, kind: str) -> Expr:
+    """The position of the first or last extreme of each row.
+
+    Where lanes are neighbours in a row, first the extreme is found, then where it is: joining lanes that carry positions along
+    takes longer, unless elements have to be widened twice. A NaN is more extreme than any number, and makes the extreme one.
+    """
+    if not rows.inner or rows.x.type not in _WHOLE_WORDS:
+        return rows.total(kind, rows.x)
+    extreme = rows.total("max" if kind.startswith("argmax") else "min", rows.x)
+    found = rows.x.eq(extreme)
+    if rows.x.type in FLOATS:
+        found = found | rows.x.ne(rows.x)
+    if kind.endswith("_last"):
+        return rows.total("max", select(found, index(-1), const(-1, "i64")))
+    return rows.total("min", select(found, index(-1), const(2**63 - 1, "i64")))
+
+
+_WHOLE_WORDS: Final = frozenset(("f32", "f64", "i32", "u32", "i64", "u64"))
 
 
 def _softmax(rows: Rows) -> Expr:

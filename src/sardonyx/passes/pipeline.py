@@ -24,6 +24,7 @@ from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_channels_last import AssignChannelsLast
 from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
+from sardonyx.passes.encode_texts import EncodeTexts
 from sardonyx.passes.expand_features import ExpandFeatures
 from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
 from sardonyx.passes.expand_layers import ExpandLayers
@@ -128,6 +129,7 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),
 )
 CLASSICAL: Final[tuple[Optimization, ...]] = (
+    EncodeTexts(),  # what it leaves are encoders of numbers
     ExpandFeatures(),
     ExpandLinearModels(),
     ExpandSupportVectors(),

@@ -5,7 +5,8 @@ A program all of whose steps are one native segment is run by a single call into
 that was checked in full. Anything else is left to the full path (`run` gives None), which hands checked arrays to `run_checked`.
 The addresses of arrays are read in native code, from the array objects.
 
-Where Python only finishes results (a table of labels, dictionaries of scores), the single call is followed by that (`finish`).
+Where Python only finishes results (a table of labels, dictionaries of scores), the single call is followed by that (`finish`);
+where it looks texts up first, it comes behind that (`start`).
 
 Other programs come back to Python between segments (see `program.segments`): for sizes that kernels find out, for nodes that
 their definitions compute, for loops and for what other providers compute. `segments` runs them (see `segment_runner`), in a
@@ -76,6 +77,15 @@ class Segments(Protocol):
     def shrink(self) -> None: ...
 
 
+class Start(Protocol):
+    """Makes values that native code reads of feeds that it cannot read."""
+
+    buffers: Sequence[int]  # where native code reads them
+    names: frozenset[str]  # of the feeds
+
+    def __call__(self, feeds: Mapping[str, Any]) -> list[Array] | None: ...
+
+
 class Finish(Protocol):
     """Makes results of what native code has written."""
 
@@ -93,9 +103,11 @@ class Executable:
         is_one_call: bool = True,
         takes_arrays: bool = True,
         finish: Finish | None = None,
+        start: Start | None = None,
     ) -> None:
         self.core = core
         self.finish = finish
+        self.start = start
         self.keeps: Any = None  # what must live as long as it, as the memory of its code
         self.source: Any = None  # what it was compiled from, for whoever saves it
         self.takes_arrays = takes_arrays  # native code reads all inputs and writes all outputs: plain arrays are all it needs
@@ -104,7 +116,11 @@ class Executable:
         image = core.image
         self._declared = [(port.name, numpy_type(port.dtype), len(port.dims)) for port in image.inputs]
         self._result_types = [(numpy_type(port.dtype), list(port.dims)) for port in image.outputs]
-        positions = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
+        made = () if start is None else start.buffers
+        self._value_count = len(image.inputs) + len(made) + len(image.outputs)
+        self._feed_count = len(image.inputs) + (0 if start is None else len(start.names))
+        ports = (*(port.buffer for port in image.inputs), *made, *(port.buffer for port in image.outputs))
+        positions = {buffer: position for position, buffer in enumerate(ports)}
         rows = [(slot, positions[buffer], dim) for slot, buffer, dim in image.address_slots.tolist() if buffer in positions]
         # Where the addresses of inputs and outputs stand in the table: slot, number of the value, the offset's dim.
         self._entries = np.array(rows, np.int64).reshape(-1, BIND_ENTRIES)
@@ -125,7 +141,7 @@ class Executable:
     def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs, or None if this run needs the full path."""
         expected = self._expected
-        if expected is None or len(feeds) != len(expected):
+        if expected is None or len(feeds) != self._feed_count:
             return self._run_declared(feeds)
         arrays = []
         for name, dtype, shape in expected:
@@ -133,16 +149,19 @@ class Executable:
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
                 return self._run_declared(feeds)
             arrays.append(array)
-        if self.is_one_call:
+        if self.is_one_call and self.start is None:
             return self._launch(arrays)
         try:
+            if self.start is not None:
+                made = self.start(feeds)
+                return None if made is None else self._launch([*arrays, *made])
             return self._launch_segments(arrays)
         except (SizeConflict, MemoryError, OverflowError):  # sizes may turn out not to fit in the middle of any run
             return None
 
     def _run_declared(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs for arrays of the declared types and ranks; None for other feeds, and for sizes that do not fit."""
-        if len(feeds) != len(self._declared):
+        if len(feeds) != self._feed_count:
             return None
         for name, dtype, rank in self._declared:
             array = feeds.get(name)
@@ -168,7 +187,13 @@ class Executable:
             refused = [position for position, name in shared.items() if (name, position) not in self._in_place]
             targets = [None if position in refused else target for position, target in enumerate(targets)]
         arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self._declared]
-        results = self._launch(arrays, targets)
+        if self.start is not None:
+            made = self.start(feeds)
+            if made is None:
+                raise SizeConflict("a feed is no array of texts")
+            results = self._launch([*arrays, *made], targets)
+        else:
+            results = self._launch(arrays, targets)
         self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)]
         return results
 
@@ -245,7 +270,7 @@ class Executable:
             self.give(context)
 
     def _new_context(self) -> RunContext:
-        return RunContext(self.core, self._entries, len(self._declared) + len(self._result_types))
+        return RunContext(self.core, self._entries, self._value_count)
 
     def take(self) -> RunContext:
         """A context for a run that is no single call; `give` it back."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sardonyx import errors
 from sardonyx.forks import ForkSafeLock, held_off
@@ -40,6 +40,7 @@ class Call(Protocol):
         """Give memory kept for later runs back."""
 
 
+_NO_BODIES: Final[Mapping[str, SubgraphRunner]] = {}
 ReferenceBody = Callable[[Sequence[Any], Sequence[Any], RunControl], list[Any]]  # captured values, arguments -> results
 
 
@@ -117,6 +118,8 @@ class HostCall:
     def __call__(
         self, inputs: Sequence[Any], captured: Sequence[Any], sizes: Mapping[str, int], control: RunControl
     ) -> Sequence[Any]:
+        if not self.has_bodies:
+            return run_step(self._step, inputs, _NO_BODIES, control)
         runners = {name: body.runner(captured, sizes, control) for name, body in self.bodies.items()}
         return run_step(self._step, inputs, runners, control)
 

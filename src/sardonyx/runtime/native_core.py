@@ -103,6 +103,16 @@ class NativeCore:
         self._fixed_bases = np.zeros(image.buffer_count, np.int64)
         self._lock = ForkSafeLock()
 
+    def add_inputs(self, labels: Sequence[str], dims: Sequence[tuple[int, ...]], symbols: Sequence[tuple[int, ...]]) -> None:
+        """From now on, `fit` is given the shapes of more values behind the inputs; `symbols` has that of each axis, or -1."""
+        for label, each, axes in zip(labels, dims, symbols):
+            for axis, symbol in enumerate(axes):
+                if symbol in self._unbound:
+                    self._bindings.append([symbol, len(self._ports), axis])
+                    self._unbound.remove(symbol)
+            self._ports.append((label, each))
+        self.data_dependent = tuple(self.image.symbols[number] for number in self._unbound)
+
     @property
     def constants(self) -> dict[int, Array]:
         """The arrays of constant buffers, by number; made when they are first needed."""

@@ -36,6 +36,7 @@ from sardonyx.program.segments import (
 )
 from sardonyx.program.sizes import SYMBOL
 from sardonyx.runtime.executable import Executable, RunContext
+from sardonyx.runtime.feed_start import FeedStart
 from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
 from sardonyx.runtime.runs import RunControl, borrowed, owned
 
@@ -88,24 +89,36 @@ def executable_of(runner: SegmentRunner) -> Executable:
         is_native = is_native and not isinstance(segment, CallSegment)
         if isinstance(segment, SizeSegment):
             known.update(rows[results[dim]][1] for dim in segment.sizes.dims if rows[results[dim]][0] == SYMBOL)
+    start = FeedStart.of(runner) if plan.segments and isinstance(plan.segments[0], CallSegment) else None
+    if start is not None:
+        known.update(symbol for axes in start.axes for symbol in axes.symbols if symbol >= 0)
     is_native = is_native and len(known) == len(image.symbols)
     takes_arrays = is_native and _has_plain_ends(image, plan)
-    finish = None if is_native or len(known) != len(image.symbols) else ResultFinish.of(runner)
+    finish = None if is_native or len(known) != len(image.symbols) else ResultFinish.of(runner, start)
+    if finish is None:
+        start = None
+    elif start is not None:
+        axes = start.axes
+        runner.core.add_inputs([each.label for each in axes], [each.dims for each in axes], [each.symbols for each in axes])
     is_one_call = (is_one_call and is_native) or finish is not None
-    return Executable(runner.core, runner, is_one_call=is_one_call, takes_arrays=takes_arrays, finish=finish)
+    return Executable(runner.core, runner, is_one_call=is_one_call, takes_arrays=takes_arrays, finish=finish, start=start)
 
 
 def _has_plain_ends(image: ProgramImage, plan: SegmentPlan) -> bool:
     """Whether native code reads all inputs and writes all outputs, in arrays as callers have them."""
     results = [(result.kind, result.number) for result in plan.results]
-    return _has_plain_inputs(image, plan) and results == [(VALUE, value) for value in plan.native_outputs]
+    return _has_plain_inputs(image, plan, None) and results == [(VALUE, value) for value in plan.native_outputs]
 
 
-def _has_plain_inputs(image: ProgramImage, plan: SegmentPlan) -> bool:
-    """Whether native code reads all inputs in arrays as callers have them, and what it writes are such arrays."""
+def _has_plain_inputs(image: ProgramImage, plan: SegmentPlan, start: FeedStart | None) -> bool:
+    """Whether native code reads all inputs in arrays as callers have them, and what it writes are such arrays.
+
+    `start` reads the inputs that it does not.
+    """
+    read = () if start is None else start.names
     return (
         ADDRESS_FIRST
-        and plan.native_inputs == tuple(range(len(plan.inputs)))
+        and plan.native_inputs == tuple(number for number, each in enumerate(plan.inputs) if each.name not in read)
         and all(given.default < 0 for given in plan.inputs)
         and all(port.numpy_type.isbuiltin == 1 for port in image.outputs)
     )
@@ -137,17 +150,18 @@ class ResultFinish:
             self._reads_results.append(rows)
 
     @classmethod
-    def of(cls, runner: SegmentRunner) -> ResultFinish | None:
-        """What finishes the results of a program, if it is of that form."""
+    def of(cls, runner: SegmentRunner, start: FeedStart | None) -> ResultFinish | None:
+        """What finishes the results of a program, if it is of that form; `start` is what comes before its native steps."""
         plan, image = runner.plan, runner.core.image
-        steps, *calls = plan.segments or (None,)
-        if not isinstance(steps, StepSegment) or not calls or not _has_plain_inputs(image, plan):
+        first = 0 if start is None else len(start.axes)
+        steps, *calls = plan.segments[first:] or (None,)
+        if not isinstance(steps, StepSegment) or not (calls or start) or not _has_plain_inputs(image, plan, start):
             return None
         made = set(plan.native_outputs)
         for call in calls:
             if not isinstance(call, CallSegment) or call.captured or not runner.calls[call.call].is_plain:
                 return None
-        bound = [segment for segment in runner.bound.segments if isinstance(segment, BoundCall)]
+        bound = [segment for segment in runner.bound.segments[first:] if isinstance(segment, BoundCall)]
         for segment in bound:
             if any(operand.kind == VALUE and operand.number not in made for operand in segment.inputs):
                 return None

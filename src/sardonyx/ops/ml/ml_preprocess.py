@@ -19,6 +19,7 @@ from sardonyx.ir.types import MapType, SequenceType, TensorType
 from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, same_as
 from sardonyx.ops.ml.ml_scores import DOMAIN, labels_of, row_count, rows_of
+from sardonyx.ops.ml.text_lookup import TextLookup
 
 Array = NDArray[Any]
 
@@ -455,3 +456,18 @@ def _class_labels(positions: Array, *, labels: Sequence[str], ctx: EvalContext) 
 
 
 op("ClassLabels", domain="sardonyx", eval=_class_labels, infer=same_as(0))
+
+
+def _infer_text_positions(ctx: InferContext) -> InferResult:
+    return TensorType(dtypes.INT64, ctx.shape(0))
+
+
+def _text_positions(texts: Array, *, keys: Sequence[str], ctx: EvalContext) -> Array:
+    """What passes make of the beginning of an encoder of texts."""
+    if "find" not in ctx.state:
+        ctx.state["find"] = TextLookup(keys)
+    found: Array = ctx.state["find"](texts)
+    return found
+
+
+op("TextPositions", domain="sardonyx", eval=_text_positions, infer=_infer_text_positions)

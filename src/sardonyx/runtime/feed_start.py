@@ -1,0 +1,82 @@
+"""Calls ahead of the first native step that make numbers of feeds no native code reads: texts, by their positions in a list.
+
+    feeds {"town": array of texts, "size": array of floats}
+      -> TextPositions("town")          here: a lookup in a dictionary for each text
+      -> native code on positions and sizes
+
+With it, a program that looks texts up and then stays native is a single call, as one without texts is (see `executable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx.program.segments import VALUE, Axes, BoundCall, CallSegment
+from sardonyx.runtime.native_core import Array
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.segment_runner import SegmentRunner
+
+
+class FeedStart:
+    """Makes the positions of texts that native code reads like inputs."""
+
+    def __init__(
+        self, rows: Sequence[tuple[str, Callable[[Array], Array]]], buffers: Sequence[int], axes: Sequence[Axes]
+    ) -> None:
+        self._rows = rows  # the input's name, and what looks its texts up
+        self.buffers = buffers  # where native code reads the positions
+        self.axes = axes
+        self.names = frozenset(name for name, _ in rows)
+
+    @classmethod
+    def of(cls, runner: SegmentRunner) -> FeedStart | None:
+        """What starts a program, if lookups of texts in its inputs are all that it does before its native steps."""
+        plan = runner.plan
+        count = next((number for number, each in enumerate(plan.segments) if not isinstance(each, CallSegment)), 0)
+        if not count:
+            return None
+        rows, buffers, axes = [], [], []
+        for segment in runner.bound.segments[:count]:
+            assert isinstance(segment, BoundCall)
+            call: Any = runner.calls[segment.call]
+            node = call.node if call.is_plain else None
+            if node is None or (node.domain, node.op_type) != ("sardonyx", "TextPositions"):
+                return None
+            (read,), ((_, buffer, shape),) = segment.inputs, segment.outputs
+            if read.kind != VALUE or read.number >= len(plan.inputs) or plan.inputs[read.number].default >= 0 or shape is None:
+                return None
+            from sardonyx.ops.ml.text_lookup import TextLookup  # lazy: few programs come here
+
+            rows.append((plan.inputs[read.number].name, TextLookup(node.attrs["keys"])))
+            buffers.append(buffer)
+            axes.append(shape)
+        start = cls(rows, buffers, axes)
+        native = {plan.inputs[value].name for value in plan.native_inputs}
+        return start if native | start.names == {each.name for each in plan.inputs} else None
+
+    def __call__(self, feeds: Mapping[str, Any]) -> list[Array] | None:
+        """The positions; None if a feed is no array of texts."""
+        made = []
+        for name, find in self._rows:
+            texts = feeds.get(name)
+            if type(texts) is not np.ndarray:
+                return None
+            kind = texts.dtype.kind
+            if kind == "O":
+                try:
+                    positions = find(texts)
+                except TypeError:  # something that is no text, and no key of a dictionary
+                    return None
+                # What is no text may be one when it is converted, which is for others to do.
+                if positions.size and positions.min() < 0 and not set(map(type, texts.reshape(-1).tolist())) <= {str}:
+                    return None
+            elif kind == "U":
+                positions = find(texts)
+            else:
+                return None
+            made.append(positions)
+        return made

@@ -1,0 +1,159 @@
+"""Encoders of texts: positions are looked up where texts enter, native code does the rest, as the definitions say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, helper
+
+from native_support import run_reference
+from sardonyx import InferenceSession
+from sardonyx.ir.tensor import Array
+from sardonyx.ops.ml.text_lookup import TextLookup
+
+ML = "ai.onnx.ml"
+few = settings(max_examples=15, deadline=None)
+TEXTS = ["red", "green", "blue", "", "ärmel", "a rather long text that nobody has as a key", "r", "Red", "😀"]
+
+
+def model(
+    nodes: list[Any], outputs: list[str], inputs: dict[str, list[Any]], constants: dict[str, Any] | None = None
+) -> ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [helper.make_tensor(name, TensorProto.INT64, np.shape(value), value) for name, value in (constants or {}).items()],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(ML, 3)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def columns_model() -> ModelProto:
+    """Two columns of one input, encoded in four ways beside numbers; a dictionary for each row at the end."""
+    nodes = [
+        helper.make_node("Gather", ["x", "first"], ["a"], axis=1),
+        helper.make_node("Gather", ["x", "second"], ["b"], axis=1),
+        helper.make_node("OneHotEncoder", ["a"], ["hot"], domain=ML, cats_strings=["red", "green", "ärmel"], zeros=1),
+        helper.make_node("Reshape", ["hot", "rows"], ["flat"]),
+        helper.make_node("LabelEncoder", ["b"], ["code"], domain=ML, keys_strings=["blue", "red", "blue"],
+                         values_floats=[1.5, 2.5, 9.0], default_float=-3.0),
+        helper.make_node("CategoryMapper", ["b"], ["mapped"], domain=ML, cats_strings=["r", "green"], cats_int64s=[7, 8],
+                         default_int64=-2),
+        helper.make_node("Cast", ["mapped"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Concat", ["flat", "code", "number", "n"], ["features"], axis=1),
+        helper.make_node("LabelEncoder", ["a"], ["words"], domain=ML, keys_strings=["red", "Red"], values_strings=["rot", "Rot"],
+                         default_string="?"),
+        helper.make_node("ZipMap", ["features"], ["maps"], domain=ML, classlabels_int64s=list(range(7))),
+    ]  # fmt: skip
+    inputs = {"x": [TensorProto.STRING, [None, 2]], "n": [TensorProto.FLOAT, [None, 2]]}
+    return model(nodes, ["features", "words", "maps"], inputs, {"first": [0], "second": [1], "rows": [-1, 3]})
+
+
+def assert_same(found: list[Any], wanted: list[Any]) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        if isinstance(other, list):
+            assert one == other
+        else:
+            assert one.dtype == other.dtype
+            assert one.shape == other.shape
+            assert one.tolist() == other.tolist()
+
+
+@few
+@given(seed=st.integers(0, 2**32 - 1), counts=st.lists(st.sampled_from((1, 2, 5, 80)), min_size=1, max_size=3))
+def test_columns_of_texts_are_encoded(seed: int, counts: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    content = columns_model().SerializeToString()
+    session = InferenceSession(content)
+    for count in [*counts, *counts]:
+        texts, numbers = rng.choice(TEXTS, (count, 2)), rng.normal(size=(count, 2)).astype(np.float32)
+        wanted = run_reference(content, {"x": texts.astype(object), "n": numbers})
+        for given_texts in (texts, texts.astype(object), texts.T.copy().T):
+            assert_same(session.run(None, {"x": given_texts, "n": numbers}), wanted)
+
+
+def test_the_lookup_is_all_that_python_does_and_a_saved_program_does_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(columns_model().SerializeToString())
+    feeds = {"x": np.array([["red", "blue"], ["x", "r"]]), "n": np.ones((2, 2), np.float32)}
+    wanted = run_reference(path.read_bytes(), {"x": feeds["x"].astype(object), "n": feeds["n"]})
+    for _ in range(2):
+        session = InferenceSession(path)
+        for _ in range(3):
+            assert_same(session.run(None, feeds), wanted)
+        assert session._opened.run_fast(feeds) is not None
+
+
+def test_inputs_of_their_own_are_looked_up_before_they_are_joined() -> None:
+    nodes = [
+        helper.make_node("Concat", ["a", "b"], ["x"], axis=1),
+        helper.make_node("OneHotEncoder", ["x"], ["y"], domain=ML, cats_strings=["red", "green"], zeros=1),
+    ]
+    inputs = {name: [TensorProto.STRING, ["N", 1]] for name in ("a", "b")}
+    content = model(nodes, ["y"], inputs).SerializeToString()
+    session = InferenceSession(content)
+    a, b = (np.array([[text] for text in texts]) for texts in (["red", "x"], ["green", "red"]))
+    for _ in range(3):
+        (found,) = session.run(None, {"a": a, "b": b})
+        assert found.tolist() == [[[1, 0], [0, 1]], [[0, 0], [1, 0]]]
+    (found,) = session.run(None, {"a": a[:1], "b": b[:1]})
+    assert found.tolist() == [[[1, 0], [0, 1]]]
+
+
+@pytest.mark.parametrize("odd", [b"red", 5, None, 1.5, ("red",)], ids=repr)
+def test_what_is_no_text_is_converted_as_ever(odd: Any) -> None:
+    nodes = [
+        helper.make_node("LabelEncoder", ["x"], ["y"], domain=ML, keys_strings=["red", "5", "None"], values_int64s=[1, 2, 3])
+    ]
+    content = model(nodes, ["y"], {"x": [TensorProto.STRING, ["N"]]}).SerializeToString()
+    session = InferenceSession(content)
+    plain = InferenceSession(content, providers=["SardonyxReferenceExecutionProvider"])
+    texts = np.empty(2, object)
+    texts[:] = ["red", "5"]
+    session.run(None, {"x": texts})
+    texts[1] = odd
+    assert session.run(None, {"x": texts})[0].tolist() == plain.run(None, {"x": texts})[0].tolist()
+
+
+def test_feeds_that_do_not_fit_are_refused_as_ever() -> None:
+    session = InferenceSession(columns_model().SerializeToString())
+    numbers = np.ones((2, 2), np.float32)
+    for _ in range(2):
+        with pytest.raises(Exception, match="Unexpected input data type"):
+            session.run(None, {"x": numbers, "n": numbers})
+        with pytest.raises(Exception, match="Invalid rank for input: x"):
+            session.run(None, {"x": np.array(["red"]), "n": numbers})
+        with pytest.raises(Exception, match="Got invalid dimensions for input: x"):
+            session.run(None, {"x": np.array([["red"] * 3]), "n": numbers})
+        with pytest.raises(ValueError, match="missing from input feed"):
+            session.run(None, {"n": numbers})
+        session.run(None, {"x": np.array([["red", "blue"]] * 2), "n": numbers})
+
+
+@given(
+    keys=st.lists(st.text(max_size=6), max_size=12),
+    texts=st.lists(st.text(max_size=8), max_size=6),
+    times=st.sampled_from((1, 30)),
+    width=st.integers(1, 40),
+)
+@settings(deadline=None)
+def test_texts_of_a_fixed_width_are_found_as_texts_are(keys: list[str], texts: list[str], times: int, width: int) -> None:
+    lookup = TextLookup(keys)
+    numbers: dict[str, int] = {}
+    for number, key in enumerate(keys):
+        numbers.setdefault(key, number)
+    narrow: Array = np.array([*texts, *keys] * times, f"<U{width}")
+    assert lookup(narrow).tolist() == [numbers.get(text, -1) for text in narrow.tolist()]
+    assert lookup(narrow.astype(object)).tolist() == [numbers.get(text, -1) for text in narrow.tolist()]
+    turned = narrow[: len(narrow) // 2 * 2].reshape(2, -1).T
+    assert lookup(turned).tolist() == [[numbers.get(text, -1) for text in row] for row in turned.tolist()]

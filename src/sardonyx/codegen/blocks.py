@@ -24,6 +24,8 @@ LOOP: Final = 56  # the loop block, if the job is a loop
 SLEEPERS: Final = 64  # not 0: somebody may sleep
 GIVE: Final = 72  # function that lets others use the core, if workers wait in Python
 PRESSURE: Final = 80  # so many more steps are cut finely, because a worker was held up
+ASLEEP_AT: Final = 88  # the core that the caller gave up while it waits for a worker, or NOWHERE
+WAKER: Final = 96  # the core of the worker that woke others last
 FREE: Final = 128  # a bit for every chunk of the open step that nobody has claimed
 UNDONE: Final = 136  # chunks that are not finished; IDLE when no job runs
 FIRST: Final = 144  # the open step, or the first of several that are done without meeting in between
@@ -33,6 +35,7 @@ EACH: Final = 168  # how many of the chunks are one worker's to begin with
 POOL_BYTES: Final = 192
 LINE: Final = 64
 IDLE: Final = -1
+NOWHERE: Final = -1
 MOST_CHUNKS: Final = 64  # bits of FREE
 
 # Entries of a launch block

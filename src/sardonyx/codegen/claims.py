@@ -15,7 +15,8 @@ nobody looks at them any more, however late.
 
 Usually there is a chunk for each worker. When a worker has waited long for one that another has claimed, that other is
 probably held up: then the next steps are cut finely (PRESSURE counts how many), so that little hangs on a single chunk.
-A worker that has waited long sleeps: another process needs the core, perhaps the worker it waits for.
+A worker that has waited long sleeps. If the system lets another process use the core of the worker it waits for, that one gets
+this core, finishes its chunk, and leaves to another core before the sleeper wakes up: else both would share this one from now on.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from sardonyx.codegen.blocks import (
 # Rounds of waiting, of about 40 ns
 _HELD_UP: Final = 5_000  # for a chunk that somebody has claimed: he must be held up
 _LONG_STEP: Final = 40_000  # for a step that one worker does alone
+_AGAIN: Final = 1_000  # for either, if somebody was held up a moment ago
 
 _FINE_STEPS: Final = 2_000  # how many steps are cut finely after somebody was held up
 _FINEST: Final = 2  # no chunk is worth less than so many workers (`program.image.PARALLEL_FROM` for each)
@@ -73,8 +75,9 @@ def store(name: str, offset: int, value: str, kind: str = "i64") -> str:
 def claims_ir(pause: str) -> str:
     """The functions prepare, prepare_loop, lead and help, and what they are made of.
 
-    Of the system they need two more: `wake`, which ends the sleep of workers if there may be something to do for them, and
-    `rest`, which is called when a worker has waited for long.
+    Of the system they need four more: `wake`, which ends the sleep of workers if there may be something to do for them; `rest`,
+    which is called when a worker has waited for long; `crowds`, whether a worker has got the core of the caller, who sleeps; and
+    `move`, by which it leaves that.
     """
     return f"""
 declare i64 @llvm.cttz.i64(i64, i1)
@@ -220,6 +223,14 @@ open:
   %mine = select i1 %has_own, i64 %own_at, i64 0
   %my_bit = shl i64 1, %mine
   %others = xor i64 %all, %my_bit
+  %crowds = call i1 @crowds(ptr %pool, i64 %worker)
+  br i1 %crowds, label %leave, label %stay
+leave:
+  %until_now = atomicrmw xchg ptr %free_p, i64 %all seq_cst
+  call void @wake(ptr %pool)
+  call void @move()
+  ret void
+stay:
   %before = atomicrmw xchg ptr %free_p, i64 %others seq_cst
   call void @wake(ptr %pool)
   call void @share(ptr %pool, i64 %worker, i64 %mine, i64 %chunks, i64 %i, i64 %n)
@@ -286,7 +297,10 @@ entry:
 {load("spins", SPINS)}
   %is_idle = icmp eq i64 %undone, {IDLE}
   %is_claimed = icmp sgt i64 %undone, 0
-  %within = select i1 %is_claimed, i64 {_HELD_UP}, i64 {_LONG_STEP}
+{load("pressure", PRESSURE, order="monotonic")}
+  %is_pressed = icmp sgt i64 %pressure, 0
+  %usual = select i1 %is_claimed, i64 {_HELD_UP}, i64 {_LONG_STEP}
+  %within = select i1 %is_pressed, i64 {_AGAIN}, i64 %usual
   %limit = select i1 %is_idle, i64 %spins, i64 %within
   %long = icmp sge i64 %round, %limit
   br i1 %long, label %tired, label %soon
@@ -295,7 +309,6 @@ soon:
 tired:
   br i1 %is_claimed, label %held, label %sleep
 held:
-{at("pressure", PRESSURE)}
   store atomic i64 {_FINE_STEPS}, ptr %pressure_p monotonic, align 8
   br label %sleep
 sleep:

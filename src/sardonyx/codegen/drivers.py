@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from sardonyx.codegen.blocks import FREE, GIVE, IDLE, SLEEPERS, STOP, UNDONE
+from sardonyx.codegen.blocks import ASLEEP_AT, FREE, GIVE, IDLE, NOWHERE, SLEEPERS, STOP, UNDONE, WAKER
 from sardonyx.codegen.claims import at, load
 from sardonyx.codegen.driver import System, common_ir
 from sardonyx.target.machine import LINUX, PLAIN
@@ -16,7 +16,19 @@ _PAUSE: Final = {
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
 
-_FUTEX: Final = {"x86_64": 202, "aarch64": 98}  # number of the system call
+
+class _Calls(NamedTuple):
+    """Numbers of system calls."""
+
+    futex: int
+    setaffinity: int
+    getaffinity: int
+    getcpu: int
+
+
+_CALLS: Final = {"x86_64": _Calls(202, 203, 204, 309), "aarch64": _Calls(98, 122, 123, 168)}
+_CORES: Final = 1024  # that we can name; on larger machines workers stay where they are
+_NAP: Final = 150_000  # nanoseconds of sleep in the middle of a job
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 
 
@@ -37,6 +49,14 @@ define internal void @wake(ptr %pool) nounwind {{
   ret void
 }}
 
+define internal i1 @crowds(ptr %pool, i64 %worker) nounwind {{
+  ret i1 false
+}}
+
+define internal void @move() nounwind {{
+  ret void
+}}
+
 define internal i64 @rest(ptr %pool, i64 %worker, i64 %rounds) nounwind {{
 {load("give", GIVE, "ptr")}
   call void %give()
@@ -49,7 +69,8 @@ define internal i64 @rest(ptr %pool, i64 %worker, i64 %rounds) nounwind {{
 def _linux(architecture: str) -> System:
     """Workers sit in `work`, and sleep in the kernel; start and start_loop wake them, stop ends them."""
     declaration, pause = _pause(architecture)
-    futex = _FUTEX[architecture]
+    calls = _CALLS[architecture]
+    futex = calls.futex
     wake_all = f"call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647)"
     functions = f"""
 define internal void @wake(ptr %pool) nounwind {{
@@ -63,6 +84,9 @@ claim:
   %first = icmp ne i64 %before, 0
   br i1 %first, label %call, label %done
 call:
+  %core = call i64 @core()
+{at("waker", WAKER)}
+  store atomic i64 %core, ptr %waker_p monotonic, align 8
   %old = atomicrmw add ptr %pool, i64 1 seq_cst
   %woken = {wake_all}
   br label %done
@@ -90,10 +114,107 @@ entry:
   br i1 %any, label %awake, label %sleep
 sleep:
   %low = trunc i64 %seen to i32
-  %rc = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAIT_PRIVATE}, i32 %low, ptr null, ptr null, i32 0)
+  br i1 %is_idle, label %idle, label %job
+idle:
+  %called = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAIT_PRIVATE}, i32 %low, ptr null, ptr null, i32 0)
+  br label %again
+job:
+  ; The system brings a worker that waits for its core here only when it has waited for some time: so this is tried repeatedly.
+  %time = alloca [2 x i64], align 8
+  store i64 0, ptr %time, align 8
+  %ns_p = getelementptr i64, ptr %time, i64 1
+  store i64 {_NAP}, ptr %ns_p, align 8
+{at("asleep_at", ASLEEP_AT)}
+  br i1 %leads, label %tell, label %nap
+tell:
+  %core = call i64 @core()
+  store atomic i64 %core, ptr %asleep_at_p monotonic, align 8
+  br label %nap
+nap:
+  %napped = call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAIT_PRIVATE}, i32 %low, ptr %time, ptr null, i32 0)
+  br i1 %leads, label %up, label %again
+up:
+  store atomic i64 {NOWHERE}, ptr %asleep_at_p monotonic, align 8
+  ret i64 0
+again:
+  %rc = phi i64 [ %called, %idle ], [ %napped, %nap ]
+  %was_woken = icmp eq i64 %rc, 0
+  br i1 %was_woken, label %where, label %awake
+where:
+  %here = call i64 @core()
+{load("waker", WAKER, order="monotonic")}
+  %same = icmp eq i64 %here, %waker
+  br i1 %same, label %leave, label %awake
+leave:
+  call void @move()
   br label %awake
 awake:
   ret i64 0
+}}
+
+define internal i64 @core() nounwind {{
+  %core = alloca i32, align 4
+  store i32 {NOWHERE}, ptr %core, align 4
+  %rc = call i64 (i64, ...) @syscall(i64 {calls.getcpu}, ptr %core, ptr null, ptr null)
+  %number = load i32, ptr %core, align 4
+  %wide = sext i32 %number to i64
+  ret i64 %wide
+}}
+
+define internal i1 @crowds(ptr %pool, i64 %worker) nounwind {{
+entry:
+{load("asleep_at", ASLEEP_AT, order="monotonic")}
+  %none = icmp slt i64 %asleep_at, 0
+  %leads = icmp eq i64 %worker, 0
+  %not = or i1 %none, %leads
+  br i1 %not, label %no, label %look
+look:
+  %core = call i64 @core()
+  %same = icmp eq i64 %core, %asleep_at
+  ret i1 %same
+no:
+  ret i1 false
+}}
+
+; Go to any other core that this thread may use; afterwards it may use the same ones as before.
+define internal void @move() nounwind {{
+entry:
+  %all = alloca [{_CORES // 64} x i64], align 8
+  %others = alloca [{_CORES // 64} x i64], align 8
+  %bytes = call i64 (i64, ...) @syscall(i64 {calls.getaffinity}, i32 0, i64 {_CORES // 8}, ptr %all)
+  %words = sdiv i64 %bytes, 8
+  %known = icmp sgt i64 %words, 0
+  br i1 %known, label %look, label %done
+look:
+  %core = call i64 @core()
+  %at = sdiv i64 %core, 64
+  %in = and i64 %core, 63
+  %bit = shl i64 1, %in
+  %but = xor i64 %bit, -1
+  br label %copy
+copy:
+  %i = phi i64 [ 0, %look ], [ %j, %copy ]
+  %left = phi i64 [ 0, %look ], [ %left_now, %copy ]
+  %from = getelementptr i64, ptr %all, i64 %i
+  %word = load i64, ptr %from, align 8
+  %here = icmp eq i64 %i, %at
+  %cut = and i64 %word, %but
+  %kept = select i1 %here, i64 %cut, i64 %word
+  %to = getelementptr i64, ptr %others, i64 %i
+  store i64 %kept, ptr %to, align 8
+  %left_now = or i64 %left, %kept
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %words
+  br i1 %more, label %copy, label %copied
+copied:
+  %any = icmp ne i64 %left_now, 0
+  br i1 %any, label %go, label %done
+go:
+  %gone = call i64 (i64, ...) @syscall(i64 {calls.setaffinity}, i32 0, i64 %bytes, ptr %others)
+  %free = call i64 (i64, ...) @syscall(i64 {calls.setaffinity}, i32 0, i64 %bytes, ptr %all)
+  br label %done
+done:
+  ret void
 }}
 
 define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) nounwind {{

@@ -7,7 +7,6 @@ each has opened another one; in between the workers share steps in native code, 
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from _thread import allocate_lock
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import TypeAlias
 
 from sardonyx.codegen.blocks import BLOCK_COUNT, BLOCK_ENTRIES, BLOCK_STEPS, BLOCK_TABLE, GIVE
 from sardonyx.forks import cached_property
-from sardonyx.runtime.pool import Pool
+from sardonyx.runtime.pool import Pool, running
 
 Job: TypeAlias = Callable[[int], object]  # what each worker does, given its number
 
@@ -88,43 +87,52 @@ class PlainPool(Pool):
         return self._function("help")
 
     def run(self, steps: int, count: int, table: int) -> None:
-        """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
-        if not self._together(lambda pool: self._prepare(pool, steps, count, table)):
-            self._run(steps, count, table)
+        """Run steps on the workers that are free for it."""
+        self._share(lambda pool: self._prepare(pool, steps, count, table), lambda: self._run(steps, count, table))
 
     def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> None:
         """Run a launch block (see `codegen.driver`)."""
         pool_entry[position] = 0
+        if alone:
+            self._launch(block)
+            return
 
         def prepare(pool: int) -> None:
             self._bind(block)
             entries = (ctypes.c_int64 * BLOCK_ENTRIES).from_address(block)
             self._prepare(pool, entries[BLOCK_STEPS], entries[BLOCK_COUNT], entries[BLOCK_TABLE])
 
-        if alone or not self._together(prepare):
-            self._launch(block)
+        self._share(prepare, lambda: self._launch(block))
 
     def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
-        if alone or not self._together(lambda pool: self._prepare_loop(pool, block)):
+        if alone:
             self._loop(block)
+            return
+        self._share(lambda pool: self._prepare_loop(pool, block), lambda: self._loop(block))
 
-    def _together(self, prepare: Callable[[int], None]) -> bool:
-        """Have all workers do a job; False if the pool is at work for somebody else, or has one worker."""
-        if self.workers == 1 or not self._busy.acquire(blocking=False):
-            return False
+    def _share(self, prepare: Callable[[int], None], run_alone: Callable[[], None]) -> None:
+        """Have several workers do a job, or do it on this thread alone if none of them is free for it."""
+        running.append(None)
         try:
-            if self._pid != os.getpid():
-                self._crew = _Crew(self.workers - 1)
-                self._open()
-                ctypes.c_void_p.from_address(self._address + GIVE).value = ctypes.cast(_give, ctypes.c_void_p).value
-            pool = self._address
-            prepare(pool)
-            lead, help_ = self._lead, self._help
-            self._crew.work(lambda worker: help_(pool, worker) if worker else lead(pool), len(self._threads))
+            if not self._take():
+                run_alone()
+                return
+            try:
+                pool = self._address
+                prepare(pool)
+                lead, help_ = self._lead, self._help
+                helpers = min(self._sharers - 1, len(self._threads))
+                self._crew.work(lambda worker: help_(pool, worker) if worker else lead(pool), helpers)
+            finally:
+                self._busy.release()
         finally:
-            self._busy.release()
-        return True
+            running.pop()
+
+    def _open(self) -> None:
+        self._crew = _Crew(self.workers - 1)
+        super()._open()
+        ctypes.c_void_p.from_address(self._address + GIVE).value = ctypes.cast(_give, ctypes.c_void_p).value
 
     def _waiting(self, address: int, worker: int, block: object) -> Callable[[], None]:
         return partial(self._crew.wait, worker, block)

@@ -2,7 +2,8 @@
 
 A pool of n workers is the calling thread and n - 1 Python threads that never come back to Python while the pool lives:
 they sit in `work` with the GIL released, spin for a millisecond or two after the last job, then sleep without using the CPU.
-One program at a time runs on a pool; who finds it busy runs on his own thread alone, which is as much work done per second.
+One program at a time runs on a pool. When several threads run programs at the same time, each gets by with fewer workers, so that
+together they have no more than there are cores: with as many callers as cores everybody runs on his own thread alone.
 All sessions of a process that want the same number of workers share a pool (`shared_pool`).
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sardonyx.codegen.blocks import IDLE, LINE, POOL_BYTES, SPINS, UNDONE, WORKERS
+from sardonyx.codegen.blocks import ASLEEP_AT, IDLE, LINE, NOWHERE, POOL_BYTES, SPINS, UNDONE, WAKER, WORKERS
 from sardonyx.codegen.loader import LoadedCode
 from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
 from sardonyx.target.machine import PLAIN
@@ -94,7 +95,13 @@ class Pool:
         self._pid = 0
         self._block: object = None
         self._address = 0
+        self._sharers = 0
         _pools.add(self)
+
+    @cached_property
+    def _cores(self) -> int:
+        """How many threads may work at a time: one for each core, or as many as were asked for."""
+        return max(self.workers, usable_cores())
 
     def _function(self, name: str) -> Callable[..., None]:
         """A function of the driver. Making one takes longer than calling it: most are made when they are first called."""
@@ -118,42 +125,71 @@ class Pool:
         return self._function("start_loop")
 
     def run(self, steps: int, count: int, table: int) -> None:
-        """Run steps on all workers, or on this thread alone if the pool is at work for somebody else."""
-        if self.workers == 1 or not self._busy.acquire(blocking=False):
-            self._run(steps, count, table)
-            return
+        """Run steps on the workers that are free for it."""
+        running.append(None)
         try:
-            if self._pid != os.getpid():
-                self._open()
-            self._start(self._address, steps, count, table)
+            if not self._take():
+                self._run(steps, count, table)
+                return
+            try:
+                self._start(self._address, steps, count, table)
+            finally:
+                self._busy.release()
         finally:
-            self._busy.release()
+            running.pop()
 
     def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> None:
         """Run a launch block (see `codegen.driver`); its pool entry is filled in here."""
-        if alone or self.workers == 1 or not self._busy.acquire(blocking=False):
+        if alone:
             pool_entry[position] = 0
             self._launch(block)
             return
+        running.append(None)
         try:
-            if self._pid != os.getpid():
-                self._open()
-            pool_entry[position] = self._address
-            self._launch(block)
+            if not self._take():
+                pool_entry[position] = 0
+                self._launch(block)
+                return
+            try:
+                pool_entry[position] = self._address
+                self._launch(block)
+            finally:
+                self._busy.release()
         finally:
-            self._busy.release()
+            running.pop()
 
     def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
-        if alone or self.workers == 1 or not self._busy.acquire(blocking=False):
+        if alone:
             self._loop(block)
             return
+        running.append(None)
+        try:
+            if not self._take():
+                self._loop(block)
+                return
+            try:
+                self._start_loop(self._address, block)
+            finally:
+                self._busy.release()
+        finally:
+            running.pop()
+
+    def _take(self) -> bool:
+        """Have the pool for a run that `running` counts; False if that had better run on its own thread alone."""
+        sharers = min(self.workers, self._cores + 1 - len(running))
+        if sharers < 2 or not self._busy.acquire(blocking=False):
+            return False
         try:
             if self._pid != os.getpid():
                 self._open()
-            self._start_loop(self._address, block)
-        finally:
+            if sharers != self._sharers:
+                self._sharers = sharers
+                ctypes.c_int64.from_address(self._address + WORKERS).value = min(sharers, len(self._threads) + 1)
+        except BaseException:
             self._busy.release()
+            raise
+        return True
 
     def run_alone(self, steps: int, count: int, table: int) -> None:
         """Run steps on this thread: for programs too small to gain from more."""
@@ -167,9 +203,9 @@ class Pool:
         address = (ctypes.addressof(block) + LINE - 1) // LINE * LINE
         ctypes.c_int64.from_address(address + SPINS).value = self._spins
         ctypes.c_int64.from_address(address + UNDONE).value = IDLE
+        ctypes.c_int64.from_address(address + ASLEEP_AT).value = ctypes.c_int64.from_address(address + WAKER).value = NOWHERE
         threads = self._start_threads(Thread, block, address)
-        # Nobody reads the number before the first job.
-        ctypes.c_int64.from_address(address + WORKERS).value = len(threads) + 1
+        self._sharers = 0  # the number in the block is that of the job; there was none yet
         self._block, self._address, self._threads = block, address, threads
         self._pid = os.getpid()
 
@@ -221,6 +257,7 @@ def _sit(work: Callable[..., None], address: int, worker: int, block: object) ->
     work(address, worker)
 
 
+running: list[None] = []  # an entry for each run that is under way, whatever pool it has, if it is worth sharing
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _shared: weakref.WeakValueDictionary[tuple[int, bool, str], Pool] = weakref.WeakValueDictionary()
 _lasting: dict[tuple[int, bool, str], Pool] = {}  # sessions come and go, the threads of sensible counts need not
@@ -269,6 +306,7 @@ atexit.register(_close_all)
 
 def _after_fork() -> None:
     """In a forked child the threads are gone, and a lock may be held by one that no longer exists."""
+    running.clear()
     for pool in list(_pools):
         pool._busy = allocate_lock()
         pool._pid = 0

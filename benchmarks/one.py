@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import importlib
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -135,28 +134,9 @@ def _scaling(case: Case, model: Path, feeds: Mapping[str, Any], seconds: float) 
         for engine in engines:
             run = partial(benchmarking.open_engine(engine, model, 2).run, feeds)
             run()
-            one, four = _throughput(run, 1, seconds), _throughput(run, 4, seconds)
+            one, four = (benchmarking.throughput(run, count, seconds) for count in (1, 4))
             record.setdefault("four_callers_over_one", {})[engine] = four / one
     return record
-
-
-def _throughput(run: Callable[[], object], callers: int, seconds: float) -> float:
-    """Runs per second that some threads of Python reach together."""
-    counts = [0] * callers
-    end = time.perf_counter() + seconds
-
-    def call(number: int) -> None:
-        while time.perf_counter() < end:
-            run()
-            counts[number] += 1
-
-    start = time.perf_counter()
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(callers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts) / (time.perf_counter() - start)
 
 
 def make_parser() -> argparse.ArgumentParser:

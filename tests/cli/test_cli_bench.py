@@ -33,6 +33,24 @@ def test_every_batch_size_is_measured(adder: str, capsys: pytest.CaptureFixture[
     assert found["machine"]["cores"] >= 1
 
 
+def test_callers_that_run_together_are_compared_with_one(adder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", adder, *QUICK, "--threads", "2", "--callers", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("runs per second:")
+    assert lines[at + 1].split() == ["engine", "one", "caller", "3", "callers", "together"]
+    assert [line.split()[0] for line in lines[at + 2 : at + 4]] == ["sardonyx", "onnxruntime"]
+    assert all(re.fullmatch(r"\w+ +[\d.]+ +[\d.]+ +[\d.]+x", line.strip()) for line in lines[at + 2 : at + 4])
+    assert main(["bench", adder, *QUICK, "--peers", "", "--callers", "2", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["results"]
+    assert found["engines"]["sardonyx"]["one_caller"] > 0
+    assert found["engines"]["sardonyx"]["callers"] > 0
+
+
+def test_one_caller_is_no_comparison(adder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", adder, *QUICK, "--callers", "1"]) == 2
+    assert "--callers 1: expected 2 or more" in capsys.readouterr().err
+
+
 def test_shapes_and_values_can_be_given(adder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", adder, *QUICK, "--input", "b=[[1, 2, 3]]", "--shape", "a=5x3", "--peers", ""]) == 0
     assert "b float32 1x3, a float32 5x3" in capsys.readouterr().out

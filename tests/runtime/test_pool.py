@@ -262,3 +262,42 @@ def test_a_pool_of_more_workers_than_cores_ends_with_its_last_program() -> None:
     assert kept() is not None
     assert gone() is None
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_callers_at_the_same_time_have_no_more_workers_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside others a run is cut into fewer parts; with as many callers as cores it has its own thread alone."""
+    monkeypatch.setattr(pools, "usable_cores", lambda: 4)
+    pool = Pool(library(None).driver(), 4)
+    try:
+        taken = []
+        for others in range(5):
+            pools.running.extend([None] * (others + 1))
+            try:
+                taken.append(pool._take() and ctypes.c_int64.from_address(pool._address + blocks.WORKERS).value)
+            finally:
+                del pools.running[-others - 1 :]
+                if taken[-1]:
+                    pool._busy.release()
+        assert taken == [4, 3, 2, False, False]
+    finally:
+        pool.close()
+
+
+def test_runs_are_counted_while_they_are_under_way(two: Pool) -> None:
+    job = Job(worth=2)
+    for _ in range(3):
+        job.run(two)
+    assert not pools.running
+
+
+def test_a_worker_leaves_the_core_of_its_caller_and_keeps_its_affinity(two: Pool) -> None:
+    """Workers that woke up or were brought to the caller's core move: they may still use the same cores afterwards."""
+    job = Job(2, MEETING, "meet", [2], units=6, steps=20)
+    allowed = os.sched_getaffinity(0)
+    for _ in range(20):
+        job.run(two)
+        time.sleep(0.003)  # the worker sleeps before the next job
+    (thread,) = two._threads
+    assert thread.native_id is not None
+    assert os.sched_getaffinity(thread.native_id) == allowed
+    assert os.sched_getaffinity(0) == allowed

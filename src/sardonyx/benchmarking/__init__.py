@@ -9,6 +9,7 @@ runs is what the machine can do, the median what it does. Memory and start are m
 
 from __future__ import annotations
 
+from sardonyx.benchmarking.callers import CallersResult, compare_callers, throughput
 from sardonyx.benchmarking.comparing import Comparison, EngineResult, compare, largest_difference
 from sardonyx.benchmarking.engines import OURS, PEERS, Engine, EngineUnavailable, is_installed, open_engine
 from sardonyx.benchmarking.fresh import Creation, FreshStart, creation, fresh_start, peak_memory, shapes_memory
@@ -19,6 +20,7 @@ from sardonyx.benchmarking.timing import Timing, interleave
 __all__ = [
     "OURS",
     "PEERS",
+    "CallersResult",
     "Comparison",
     "Creation",
     "Engine",
@@ -28,6 +30,7 @@ __all__ = [
     "StepTime",
     "Timing",
     "compare",
+    "compare_callers",
     "creation",
     "fresh_start",
     "interleave",
@@ -38,4 +41,5 @@ __all__ = [
     "peak_memory",
     "shapes_memory",
     "step_times",
+    "throughput",
 ]

@@ -57,27 +57,38 @@ def compare(
     seconds: float = 5.0,
 ) -> Comparison:
     """Time a model on Sardonyx and on peers. An engine that fails is listed with its error."""
-    opened: dict[str, Engine] = {}
-    failed: dict[str, EngineResult] = {}
-    answers: dict[str, Sequence[Any]] = {}
-    names = (OURS, *(peer for peer in dict.fromkeys(peers) if peer != OURS))
-    for name in names:
-        try:
-            engine = open_engine(name, model, threads)
-            answers[name] = engine.run(feeds)
-            opened[name] = engine
-        except Exception as error:  # whatever an engine raises is its result
-            failed[name] = EngineResult(name, error=failure_text(error))
+    opened, failed = opened_engines(model, feeds, peers, threads)
+    answers = {name: engine.run(feeds) for name, engine in opened.items()}
     timings = interleave({name: partial(engine.run, feeds) for name, engine in opened.items()}, seconds)
     results = []
-    for name in names:
+    for name in _names(peers):
         if name in failed:
-            results.append(failed[name])
+            results.append(EngineResult(name, error=failed[name]))
             continue
         compared = name != OURS and OURS in answers
         difference = largest_difference(answers[OURS], answers[name]) if compared else None
         results.append(EngineResult(name, opened[name].version, timings[name], difference))
     return Comparison(threads, tuple(results))
+
+
+def _names(peers: Sequence[str]) -> tuple[str, ...]:
+    return (OURS, *(peer for peer in dict.fromkeys(peers) if peer != OURS))
+
+
+def opened_engines(
+    model: str | Path, feeds: Mapping[str, Any], peers: Sequence[str], threads: int
+) -> tuple[dict[str, Engine], dict[str, str]]:
+    """Sardonyx and the peers that can run a model, each after a first run; and what is wrong with the others."""
+    opened: dict[str, Engine] = {}
+    failed: dict[str, str] = {}
+    for name in _names(peers):
+        try:
+            engine = open_engine(name, model, threads)
+            engine.run(feeds)
+            opened[name] = engine
+        except Exception as error:  # whatever an engine raises is its result
+            failed[name] = failure_text(error)
+    return opened, failed
 
 
 def largest_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float:

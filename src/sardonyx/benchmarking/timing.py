@@ -41,14 +41,14 @@ def interleave(functions: Mapping[str, Callable[[], object]], seconds: float) ->
     while (spent := time.perf_counter() - start) < seconds or (rounds < _FEWEST_ROUNDS and spent < 4 * seconds):
         for name in order:
             if len(order) > 1:
-                _settle()
+                settle()
             _run_time_slice(functions[name], taken[name])
         order.reverse()
         rounds += 1
     return {name: Timing(min(each), statistics.median(each), len(each)) for name, each in taken.items() if each}
 
 
-def _settle() -> None:
+def settle() -> None:
     """Wait until no thread of this process is busy."""
     end = time.perf_counter() + _PATIENCE
     while time.perf_counter() < end:

@@ -50,6 +50,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
     )
     parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help="as for `sardonyx run` (repeatable)")
     parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="of timing for each batch size (default 5)")
+    parser.add_argument(
+        "--callers", type=int, default=0, metavar="N", help="also runs per second of N threads together, against one thread"
+    )
     parser.add_argument("--quick", action="store_true", help="times only: no memory, no session creation")
     parser.add_argument("--seed", type=int, default=0, help="of made-up inputs (default 0)")
     parser.add_argument("--json", action="store_true", help="one JSON object, with facts about the machine")
@@ -59,6 +62,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
 def run(args: argparse.Namespace) -> int:
     """Measure each batch size and report; 1 if Sardonyx cannot run the model, or the engines disagree."""
     peers = _peers(args.peers)
+    if args.callers < 0 or args.callers == 1:
+        raise UsageError(f"--callers {args.callers}: expected 2 or more", "for example --callers 4")
     with Progress(None, f"opening {Path(args.model).name}"):
         session = sardonyx.InferenceSession(args.model)
     measured = []
@@ -69,16 +74,19 @@ def run(args: argparse.Namespace) -> int:
             comparison = sardonyx.benchmarking.compare(args.model, feeds, peers=peers, threads=args.threads, seconds=args.seconds)
         with Progress(None, "measuring memory and session creation in fresh processes"):
             fresh = {} if args.quick else _fresh(args, feeds, peers)
-        measured.append((batch, feeds, comparison, fresh))
+        with Progress(None, f"timing {args.callers} callers for {args.seconds:g} s"):
+            callers = _callers(args, feeds, peers)
+        measured.append((batch, feeds, comparison, fresh, callers))
         if not args.json:
             print("\n".join(_lines(args.model, batch, feeds, comparison, fresh)), flush=True)
+            print("".join(line + "\n" for line in _callers_lines(args.callers, callers)), end="", flush=True)
     facts = {"model": args.model, "threads": args.threads, "machine": sardonyx.benchmarking.machine_facts()}
     if args.json:
-        results = [_record(batch, feeds, comparison, fresh) for batch, feeds, comparison, fresh in measured]
+        results = [_record(*each) for each in measured]
         print(json.dumps({**facts, "results": results}, indent=2))
     else:
         print("\n".join(_load_lines(facts["machine"])))
-    return int(any(_is_wrong(comparison) for _, _, comparison, _ in measured))
+    return int(any(_is_wrong(comparison) for _, _, comparison, _, _ in measured))
 
 
 def _load_lines(machine: dict[str, Any]) -> Iterator[str]:
@@ -187,10 +195,33 @@ def _lines(
             yield f"  the answers of {engine.name} differ from ours"
 
 
-def _record(batch: int | None, feeds: dict[str, Any], comparison: Any, fresh: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _callers(args: argparse.Namespace, feeds: dict[str, Any], peers: Sequence[str]) -> list[Any]:
+    """Runs per second of one and of several callers, if that was asked for."""
+    if not args.callers:
+        return []
+    return sardonyx.benchmarking.compare_callers(
+        args.model, feeds, args.callers, peers=peers, threads=args.threads, seconds=args.seconds
+    )
+
+
+def _callers_lines(callers: int, results: Sequence[Any]) -> Iterator[str]:
+    rows = [
+        (each.name, f"{each.one:.1f}", f"{each.together:.1f}", f"{each.together / each.one:.2f}x")
+        for each in results
+        if not each.error
+    ]
+    if rows:
+        yield "runs per second:"
+        yield from columns(rows, header=("engine", "one caller", f"{callers} callers", "together"))
+
+
+def _record(
+    batch: int | None, feeds: dict[str, Any], comparison: Any, fresh: dict[str, dict[str, Any]], callers: Sequence[Any]
+) -> dict[str, Any]:
     engines = {}
+    together = {each.name: {"one_caller": each.one, "callers": each.together} for each in callers if not each.error}
     for engine in comparison.engines:
-        record = {**dataclasses.asdict(engine), **fresh.get(engine.name, {})}
+        record = {**dataclasses.asdict(engine), **fresh.get(engine.name, {}), **together.get(engine.name, {})}
         record["ratio_best"] = comparison.ratio(engine.name)
         record["ratio_median"] = comparison.ratio(engine.name, "median")
         engines[record.pop("name")] = record

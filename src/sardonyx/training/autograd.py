@@ -68,7 +68,7 @@ class _ORTModuleFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: StepCall, *differentiable: torch.Tensor) -> tuple[torch.Tensor, ...]:
         info, program = call.info, call.program
-        results, saved = program.forward(info.arrays(call.values))
+        results, saved = program.forward(info.arrays(call.values), _seed_for(program))
         outputs = tuple(tensor_of(array) for array in results[: info.output_count])
         call.updates = results[info.output_count :]
         seen_again = [
@@ -96,6 +96,11 @@ class _ORTModuleFunction(torch.autograd.Function):
         return (None, *(None if array is None else tensor_of(array) for array in found))
 
 
+def _seed_for(program: TrainingProgram | InferenceProgram) -> int | None:
+    """A seed of torch's generator: torch.manual_seed decides, and checkpointing, which runs forward again, has the same masks."""
+    return int(torch.empty((), dtype=torch.int64).random_()) if program.is_random else None
+
+
 def run_step(program: TrainingProgram, info: PostExportProcessedModelInfo, values: Sequence[Any]) -> list[torch.Tensor]:
     """The module's outputs, connected to the gradients of its inputs; buffers get their new values."""
     call = StepCall(program, info, values, [])
@@ -106,7 +111,7 @@ def run_step(program: TrainingProgram, info: PostExportProcessedModelInfo, value
 
 def run_inference(program: InferenceProgram, info: PostExportProcessedModelInfo, values: Sequence[Any]) -> list[torch.Tensor]:
     """The module's outputs, without gradients; buffers get their new values."""
-    results = program.run(info.arrays(values))
+    results = program.run(info.arrays(values), _seed_for(program))
     _update_buffers(info, results[info.output_count :])
     return [tensor_of(array) for array in results[: info.output_count]]
 

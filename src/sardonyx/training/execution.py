@@ -185,7 +185,9 @@ class CompiledModule:
         return bool(self._original_module.training and torch.is_grad_enabled())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """One call."""
+        """One call; inside a module that is being exported the wrapped module runs, to become part of its graph."""
+        if torch._C._is_tracing():
+            return self._original_module(*args, **kwargs)
         return self._execution_manager(self.is_training()).forward(args, kwargs)
 
     def signal_model_changed(self) -> None:

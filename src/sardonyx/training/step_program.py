@@ -78,11 +78,18 @@ class InferenceProgram:
         chosen = options or TrainingOptions()
         whole = _copy_of(model)
         prepare_model(whole, chosen.compile)
+        FoldConstants().run(whole)
+        self.is_random = expand_training_operators(whole.graph, max(whole.opset_imports.get("", 0), LEAST_VERSION))
+        whole.opset_imports.setdefault("sardonyx", 1)
+        prepare_model(whole, chosen.compile)
         report = optimise(whole, chosen.compile)
+        self._random = np.random.default_rng()
         self._program = _Half(whole.graph, chosen.compile, report)
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs for arrays in the order of the model's inputs."""
+    def run(self, inputs: Sequence[Array], seed: int | None = None) -> list[Array]:
+        """The outputs for arrays in the order of the model's inputs; `seed` decides what random operators do, None draws one."""
+        if self.is_random:
+            inputs = [*inputs, np.array(int(self._random.integers(1 << 62)) if seed is None else seed, np.int64)]
         return self._program.run(inputs)
 
 
@@ -157,6 +164,11 @@ class TrainingProgram:
         """The positions of outputs that the backward pass reads: they must not change in between."""
         names = {value.name for value in self.halves.kept.values}
         return tuple(i for i, value in enumerate(self.halves.forward.outputs[: self._count]) if value.name in names)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a seed decides what its random operators do."""
+        return self._has_seed
 
     def forward(self, inputs: Sequence[Array], seed: int | None = None) -> tuple[list[Array], SavedValues]:
         """The outputs, for arrays in the order of the model's inputs, and what the backward pass needs of this run.

@@ -2,7 +2,7 @@
 
 A graph belongs to the tree of modules it was exported from. Before each call the tree is compared with what it was: the same
 children, as many parameters and buffers, shared ones still shared. Parameters are found through the dictionaries they live in,
-so that one that was replaced by another of the same kind is simply read from there.
+so that one that was replaced by another of the same kind is simply read from there. Attributes are watched by their values.
 
 Hooks on the module and on submodules are Python that a graph would not run. Those by which torch itself computes weights
 (weight_norm, spectral_norm, pruning) consist of tensor operations, which the trace of the module has; all others are found here.
@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import torch
 from torch.nn.modules import module as global_hooks
+
+from sardonyx.training.attributes import WatchedAttributes
 
 _Tensors = dict[str, torch.Tensor | None]
 _HOOKS: Final = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")  # of a module
@@ -32,6 +34,7 @@ class ModuleStructure:
         self._counts = [(each._parameters, len(each._parameters), each._buffers, len(each._buffers)) for each in self._modules]
         self._hooks: list[Mapping[Any, Any]] = [getattr(each, name) for each in self._modules for name in _HOOKS]
         self._hooks += [getattr(global_hooks, f"_global{name}") for name in _HOOKS]
+        self._attributes = WatchedAttributes(self._modules)
         self._slots: dict[str, tuple[_Tensors, str]] = {}
         first: dict[int, tuple[_Tensors, str]] = {}
         self._shared: list[tuple[tuple[_Tensors, str], tuple[_Tensors, str]]] = []
@@ -62,7 +65,11 @@ class ModuleStructure:
         for parameters, parameter_count, buffers, buffer_count in self._counts:
             if len(parameters) != parameter_count or len(buffers) != buffer_count:
                 return False
-        return all(one[name] is other[alias] for (one, name), (other, alias) in self._shared)
+        return self._attributes.hold() and all(one[name] is other[alias] for (one, name), (other, alias) in self._shared)
+
+    def look_again(self) -> None:
+        """Attributes are what they are now: an export may have filled a cache of the module."""
+        self._attributes = WatchedAttributes(self._modules)
 
     def hook(self) -> str | None:
         """The first hook that a graph of the module would not call, as a text; None if there is none."""

@@ -48,6 +48,7 @@ from sardonyx.training.frontend.exported import ExportedGraph, ExportError, Inpu
 from sardonyx.training.frontend.patches import NumberNeeded
 from sardonyx.training.frontend.torchscript import CallInputs, export_module
 from sardonyx.training.model_view import ModelView
+from sardonyx.training.size_guards import Sizes
 from sardonyx.training.structure import ModuleStructure
 
 REMEMBERED: Final = 16  # graphs, and processed graphs, that a manager keeps
@@ -275,6 +276,7 @@ class GraphTransitionManager:
         self._exported_model_info: ExportedModelInfo | None = None
         self._post_export_processed_model_info: PostExportProcessedModelInfo | None = None
         self._exports: OrderedDict[Any, ExportedModelInfo] = OrderedDict()
+        self._guarded: dict[Any, list[ExportedModelInfo]] = {}  # graphs for some sizes only, by the rest of the key
         self._processed: OrderedDict[Any, PostExportProcessedModelInfo] = OrderedDict()
 
     @property
@@ -328,7 +330,32 @@ class GraphTransitionManager:
         if torch.is_grad_enabled():
             of_leaves = tuple([isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves])
             gradients = (True in parameter_gradients or True in of_leaves, of_leaves, parameter_gradients)
-        return _Call(schema, leaves, (schema, self._structure.training_flags(), types, autocast), gradients)
+        key = (schema, self._structure.training_flags(), types, autocast)
+        return _Call(schema, leaves, (*key, self._variant(key, leaves) if self._guarded else 0), gradients)
+
+    def _variant(self, key: tuple[Any, ...], leaves: Sequence[Leaf]) -> int:
+        """Which of the graphs of a key is right for the sizes of a call; the next number, if none is."""
+        known = self._guarded.get(key, ())
+        if not known:
+            return 0
+        sizes = _sizes_of(leaves)
+        for number, exported in enumerate(known):
+            guards = exported.graph.guards
+            if guards is None or guards.hold(sizes, lambda exported=exported: self._guard_inputs(exported, leaves)):  # type: ignore[misc]
+                return number
+        return len(known)
+
+    def _guard_inputs(self, exported: ExportedModelInfo, leaves: Sequence[Leaf]) -> list[Array]:
+        structure, guards = self._structure, exported.graph.guards
+        assert structure is not None
+        assert guards is not None
+        numbers = {name: number for number, name in enumerate(exported.call.onnx_graph_input_names)}
+        found: list[Array] = []
+        for name in guards.input_names:
+            slot = None if name in numbers else structure.slot(name)
+            value: Any = leaves[numbers[name]] if slot is None else slot[0][slot[1]]
+            found.append(array_of(value if isinstance(value, torch.Tensor) else torch.tensor(value)))
+        return found
 
     def _unsupported_input(self, error: UnsupportedType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ORTModuleIOError:
         for name, value in self._named_arguments(args, kwargs):
@@ -345,7 +372,8 @@ class GraphTransitionManager:
         if before is None:
             return Change.NOTHING
         if call.export_key != before.export_key:
-            return Change.INPUTS if call.export_key[0] != before.export_key[0] else Change.FLAGS
+            same = call.export_key[0] == before.export_key[0] and call.export_key[-1] == before.export_key[-1]
+            return Change.FLAGS if same else Change.INPUTS
         return Change.NOTHING if call.gradient_key == before.gradient_key else Change.GRADIENTS
 
     def _step(self, call: _Call, change: Change) -> tuple[bool, PostExportProcessedModelInfo, list[Leaf]]:
@@ -355,6 +383,7 @@ class GraphTransitionManager:
         try:
             if Action.FORGET in row.actions:
                 self._exports, self._processed = OrderedDict(), OrderedDict()
+                self._guarded = {}
             if Action.RECALL in row.actions:
                 info, exported = self._processed[key], self._exports[call.export_key]
             else:
@@ -417,6 +446,11 @@ class GraphTransitionManager:
             )
         args_schema, kwargs_schema = call.schema.children  # type: ignore[union-attr]
         exported = ExportedModelInfo(graph, info, args_schema, kwargs_schema, graph.output_schema)
+        self._structure.look_again()
+        if graph.guards is not None:
+            graph.guards.note(_sizes_of(call.leaves))
+            known = self._guarded.setdefault(call.export_key[:-1], [])
+            known[call.export_key[-1] :] = [exported]
         self._debug.save_stage(graph.model, "torch_exported", is_training=self._is_training)
         if self.state is GraphState.NEW:
             self._remember(call, exported, None)
@@ -526,6 +560,10 @@ class GraphTransitionManager:
         if self._is_training:
             self._debug.save_stage(graph.model, "optimized_pre_grad", is_training=True)
         return info
+
+
+def _sizes_of(leaves: Sequence[Leaf]) -> Sizes:
+    return tuple([tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)])
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:

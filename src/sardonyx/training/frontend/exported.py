@@ -7,6 +7,7 @@ import enum
 from sardonyx.ir.graph import Model
 from sardonyx.records import dataclass
 from sardonyx.training.flatten import Schema
+from sardonyx.training.size_guards import SizeGuards
 
 
 class ExportError(Exception):
@@ -46,3 +47,4 @@ class ExportedGraph:
     updated_buffers: tuple[str, ...] = ()
     counted_buffers: tuple[tuple[str, int], ...] = ()
     fixed_by_sizes: tuple[str, ...] = ()  # lines of code that decided by a size: the decision is part of the graph
+    guards: SizeGuards | None = None  # what they decided

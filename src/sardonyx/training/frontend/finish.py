@@ -25,7 +25,16 @@ from sardonyx.ir.types import TensorType
 from sardonyx.training.flatten import Schema
 from sardonyx.training.frontend.exported import ExportedGraph, ExportError, GraphInput, InputSource
 from sardonyx.training.gradients.rules import STOP_GRADIENT
+from sardonyx.training.size_guards import SizeGuards
+from sardonyx.training.training_graph import copied
 
+_WIDER_TYPES: Final = frozenset(  # operators that opset 22 gave bfloat16
+    {
+        "AveragePool", "Conv", "ConvTranspose", "Elu", "GlobalAveragePool", "GlobalMaxPool", "GRU", "HardSigmoid", "HardSwish",
+        "InstanceNormalization", "LpNormalization", "LpPool", "LSTM", "MaxPool", "Mish", "RNN", "Selu", "Softplus", "Softsign",
+        "ThresholdedRelu", "Cos", "Sin", "Tan", "Acos", "Asin", "Atan", "Round", "EyeLike",
+    }
+)  # fmt: skip
 _COUNTER: Final = "num_batches_tracked"
 
 
@@ -40,13 +49,17 @@ def finished_graph(
     written_buffers: Sequence[str],
     changed_buffers: Sequence[str],
     fixed_by_sizes: tuple[str, ...],
+    decisions: Sequence[Any] = (),
 ) -> ExportedGraph:
     """The graph with what is needed to call it; `prefix` starts the exporter's names of parameters and buffers."""
     graph = model.graph
-    if len(graph.outputs) != output_count + len(written_buffers):
-        raise ExportError(f"the exporter gave {len(graph.outputs)} outputs, expected {output_count + len(written_buffers)}")
+    expected = output_count + len(written_buffers) + len(decisions)
+    if len(graph.outputs) != expected:
+        raise ExportError(f"the exporter gave {len(graph.outputs)} outputs, expected {expected}")
     _take_own_operators(graph)
     _resize_to_sizes(graph)
+    _take_bfloat16(graph)
+    guards = _guards(model, expected - len(decisions), decisions, prefix) if decisions else None
     sources = _Sources(graph, module, prefix, user_inputs)
     traced = dict(zip(written_buffers, graph.outputs[output_count:], strict=True))
     del graph.outputs[output_count:]
@@ -74,7 +87,22 @@ def finished_graph(
         tuple(updates),
         tuple(counters.items()),
         fixed_by_sizes,
+        guards,
     )
+
+
+def _guards(model: Model, first: int, decisions: Sequence[Any], prefix: str) -> SizeGuards:
+    """Takes what sizes decided out of a graph, the outputs from `first` on, as a model of its own."""
+    own = copied(model)
+    del own.graph.outputs[:first]
+    del model.graph.outputs[first:]
+    _separate_outputs(own.graph, 0)
+    _remove_unneeded_nodes(own.graph)
+    outputs = set(own.graph.outputs)
+    own.graph.inputs = [value for value in own.graph.inputs if value.uses or value in outputs]
+    for value in own.graph.inputs:
+        value.name = value.name.removeprefix(prefix)
+    return SizeGuards(own, decisions)
 
 
 def _take_own_operators(graph: Graph) -> None:
@@ -87,6 +115,17 @@ def _take_own_operators(graph: Graph) -> None:
             node.metadata[STOP_GRADIENT] = "1"
         elif node.op_type.startswith("Bitwise"):
             node.domain, node.version = "", max(max_version(graph), 18)
+
+
+def _take_bfloat16(graph: Graph) -> None:
+    """Layers that take bfloat16 since opset 22 and mean the same since long are written as of then, if something is of it."""
+    codes = [node.attr("to", 0) for node in walk(graph) if node.op_type == "Cast"]
+    types = [value.type.dtype for value in graph.inputs if isinstance(value.type, TensorType)]
+    if dtypes.BFLOAT16.onnx not in codes and dtypes.BFLOAT16 not in types:
+        return
+    for node in walk(graph):
+        if not node.domain and node.op_type in _WIDER_TYPES:
+            node.version = max(node.version, 22)
 
 
 def _resize_to_sizes(graph: Graph) -> None:

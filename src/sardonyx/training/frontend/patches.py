@@ -6,10 +6,12 @@
     vmap in attention masks    of transformers: index tensors that broadcast do the same
     stopped gradients          detach() and no_grad() in a module: the exporter knows only inference, and leaves them out
     custom gradients           of torch.autograd.Function: a graph would have the derivative of what forward does instead
+    sizes of norms             torch checks them by products in place, of which the exporter complains
     hooks on tensors           register_hook() and retain_grad() in a module: the tensors of a graph are no one's to watch
     Python values of tensors   `if tensor:`, `int(tensor)`, `tensor.item()`: a trace would fix what depends on data, unnoticed
 
-All of them are global while they last, so one export runs at a time.
+All of them are global while they last, so one export runs at a time; other threads go on as before, since only one that is
+tracing sees them do anything.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import contextlib
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -39,6 +41,10 @@ _SIZES: Final = (
 )
 _APPLY: Final = torch.autograd.Function.__dict__["apply"].__func__
 _INDEXING: Final = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+_PARTS: Final = (  # functions that give as many tensors as an axis is long, or fewer
+    torch.Tensor.unbind, torch.unbind, torch.Tensor.split, torch.split, torch.Tensor.chunk, torch.chunk, torch.Tensor.__iter__,
+    torch.Tensor.tensor_split, torch.tensor_split, torch.Tensor.__len__,
+)  # fmt: skip
 _TENSOR_HOOKS: Final = ("register_hook", "retain_grad")
 _CONVERSIONS: Final = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist")
 
@@ -60,6 +66,8 @@ def exporter_patches() -> Iterator[None]:
         stack.enter_context(symbolics_registered())
         stack.enter_context(_FUNCTIONS)
         stack.enter_context(_replaced(torch.autograd.Function, "apply", classmethod(_apply_custom_function)))
+        for name in ("_verify_batch_size", "_verify_spatial_size"):
+            stack.enter_context(_replaced(torch.nn.functional, name, _verified(getattr(torch.nn.functional, name))))
         for name in _TENSOR_HOOKS:
             stack.enter_context(_replaced(torch.Tensor, name, _refused_hook(name)))
         masks = sys.modules.get("transformers.masking_utils")
@@ -87,12 +95,15 @@ class _DetachedWithoutGradients(TorchFunctionMode):
     """Where a module switches gradients off, its results are detached, so that the trace has what no_grad() does."""
 
     indexing = 0  # how deep in x[...]: the trace follows bounds that are tensors, although it asks for their values
+    watch: PythonValues | None = None
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if function in _INDEXING:
             self.indexing += 1
+        elif function in _PARTS and self.watch is not None and torch._C._is_tracing():
+            self.watch.divided(args, kwargs or {})
         try:
             result = function(*args, **(kwargs or {}))
         finally:
@@ -120,12 +131,26 @@ _FUNCTIONS: Final = _DetachedWithoutGradients()
 def _apply_custom_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """Instead of torch.autograd.Function.apply: torch's own functions, and those that need no gradient, are traced through."""
     needs_gradient = torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
-    if needs_gradient and not cls.__module__.startswith("torch."):
+    if needs_gradient and torch._C._is_tracing() and not cls.__module__.startswith("torch."):
         raise ExportError(
             f"the module uses the custom autograd function {cls.__module__}.{cls.__qualname__}, whose own backward a graph "
             "cannot have: write it with differentiable operations, or wrap the parts of the model that do not use it"
         )
     return _APPLY(cls, *args, **kwargs)
+
+
+def _verified(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A check of sizes that wants more than one value for each statistic: of the batch and the pixels, or of the pixels alone."""
+    spatial = "spatial" in original.__name__
+
+    def verify(size: Any) -> None:
+        count: Any = 1 if spatial else size[0]
+        for each in size[2:]:
+            count = count * each
+        if count == 1:
+            original(size)  # says so
+
+    return verify
 
 
 def _refused_hook(name: str) -> Callable[..., Any]:
@@ -225,8 +250,10 @@ def python_values_watched(watch: PythonValues) -> Iterator[None]:
     try:
         for name in _CONVERSIONS:
             setattr(torch.Tensor, name, watched(name))
+        _FUNCTIONS.watch = watch
         yield
     finally:
+        _FUNCTIONS.watch = None
         for name in _CONVERSIONS:
             delattr(torch.Tensor, name)
 
@@ -234,7 +261,7 @@ def python_values_watched(watch: PythonValues) -> Iterator[None]:
 class PythonValues:
     """Judges conversions of traced tensors to Python values by what they were computed of.
 
-    Sizes only: allowed, and noted, since another size might decide otherwise. Numbers of the user: NumberNeeded. The data of
+    Sizes only: allowed, and kept, since another size might decide otherwise. Numbers of the user: NumberNeeded. The data of
     a tensor: ExportError, since the graph would keep what this call's data decided.
     """
 
@@ -242,6 +269,7 @@ class PythonValues:
         self.numbers: set[int] = set()  # traced values, by the number the trace gives them
         self.counters: set[int] = set()
         self.decided_by_sizes: dict[str, None] = {}
+        self.sizes: dict[int, torch.Tensor] = {}  # what was asked for, by the number the trace gives it
 
     def converted(self, tensor: torch.Tensor) -> None:
         """A tensor becomes a Python value."""
@@ -254,8 +282,37 @@ class PythonValues:
                 f"what the module does depends on the data of a tensor, at {_line_of_user()}: a graph would keep what this "
                 "call's data decided. Compute it with tensor operations (torch.where, masks), or outside the module"
             )
-        if not roots:
+        value = torch._C._get_value_trace(tensor)
+        if not roots and not _is_constant(value):
             self.decided_by_sizes[_line_of_user()] = None
+            self.sizes[value.unique()] = tensor
+
+    def divided(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """A tensor is taken apart along an axis: how many parts there are, its size decides."""
+        tensor = args[0] if args else kwargs.get("input", kwargs.get("tensor"))
+        axis = kwargs.get("dim", args[-1] if len(args) > 1 and type(args[-1]) is int and len(args) > 2 else None)
+        if not isinstance(tensor, torch.Tensor) or not tensor.ndim:
+            return
+        for number in range(tensor.ndim) if axis is None else (int(axis),):
+            with torch._C.DisableTorchFunction():
+                size: Any = tensor.size(number)
+            if isinstance(size, torch.Tensor):
+                self.converted(size)
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a traced value is the same in every call: nothing in it comes from a tensor."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if each.unique() in seen:
+            continue
+        seen.add(each.unique())
+        if each.node().kind() in _SIZES or each.node().kind() == "prim::Param":
+            return False
+        waiting.extend(each.node().inputs())
+    return True
 
 
 def _roots(value: Any) -> set[int]:

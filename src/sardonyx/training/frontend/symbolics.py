@@ -60,6 +60,8 @@ def embedding(g: Any, weight: Any, indices: Any, padding_idx: Any, scale_grad_by
 
     if helper._get_const(scale_grad_by_freq, "b", "scale_grad_by_freq"):
         return helper._unimplemented("embedding", "gradients scaled by how often a row is read", weight)
+    if helper._get_const(sparse, "b", "sparse"):
+        return helper._unimplemented("embedding", "sparse gradients", weight)
     rows = g.op("Gather", weight, indices)
     padding = helper._get_const(padding_idx, "i", "padding_idx")
     if padding < 0:
@@ -93,6 +95,25 @@ def diagonal(g: Any, x: Any, offset: Any, dim1: Any, dim2: Any) -> Any:
     steps = g.op("Mul", g.op("Range", constant(0), count, constant(1)), g.op("Add", columns, constant(1)))
     flat = g.op("Reshape", matrices, constant([0] * (rank - 2) + [-1]))
     return g.op("Gather", flat, g.op("Add", steps, start), axis_i=rank - 2)
+
+
+def _split(opset: int) -> Callable[..., Any]:
+    """Parts of one size: the last has what is left, also of an axis whose size is not known."""
+
+    def split(g: Any, x: Any, size: Any, dim: Any, _outputs: int | None = None) -> Any:
+        from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
+
+        axis, part = helper._maybe_get_const(dim, "i"), helper._maybe_get_const(size, "i")
+        if _outputs is None or not isinstance(axis, int) or not isinstance(part, int):
+            family = importlib.import_module(f"torch.onnx._internal.torchscript_exporter.symbolic_opset{opset}")
+            return family.split(g, x, size, dim, _outputs)
+        whole = [part] * (_outputs - 1)
+        length = g.op("Gather", g.op("Shape", x), g.op("Constant", value_t=torch.tensor([axis])))
+        rest = g.op("Sub", length, g.op("Constant", value_t=torch.tensor([sum(whole)])))
+        sizes = g.op("Concat", g.op("Constant", value_t=torch.tensor(whole)), rest, axis_i=0) if whole else rest
+        return g.op("Split", x, sizes, axis_i=axis, outputs=_outputs)
+
+    return split
 
 
 def multinomial(g: Any, x: Any, samples: Any, replacement: Any, generator: Any = None) -> Any:
@@ -162,6 +183,8 @@ SYMBOLICS: Final[tuple[tuple[str, int, Callable[..., Any]], ...]] = (  # name, t
     ("aten::embedding", 9, embedding),
     ("aten::diagonal", 13, diagonal),
     ("aten::multinomial", 9, multinomial),
+    ("aten::split", 13, _split(13)),
+    ("aten::split", 18, _split(18)),
     ("aten::max", 9, _extreme("max", "ArgMax", 9)),
     ("aten::max", 18, _extreme("max", "ArgMax", 18)),
     ("aten::min", 9, _extreme("min", "ArgMin", 9)),

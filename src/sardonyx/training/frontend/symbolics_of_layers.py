@@ -1,14 +1,16 @@
 """Losses and pools of ATen in ONNX's operators, where torch's exporter refuses them; `symbolics.py` has the others.
 
 aten::cross_entropy_loss   with label smoothing, with probabilities as targets, with an ignore_index that is a size of a tensor
-aten::adaptive_avg_pool     of any size to any size: each axis by a matrix whose rows hold the shares of a window
+aten::*_norm               of an input in bfloat16 with weights in float32, as autocast leaves them
+aten::adaptive_avg_pool    of any size to any size: each axis by a matrix whose rows hold the shares of a window
 
     start of window i = floor(i * size / count)        end = ceil((i + 1) * size / count)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -147,7 +149,42 @@ def _window_shares(g: Any, x: Any, axis: int, count: Any) -> Any:
     return g.op("Div", g.op("Cast", inside, to_i=code), g.op("Cast", g.op("Sub", ends, starts), to_i=code))
 
 
+def _norm(name: str, weights: Sequence[int], families: Sequence[int]) -> Callable[..., Any]:
+    """The exporter's norm; under autocast the input has another type than the weights: it is normalised in theirs, as torch does.
+
+    `weights` are the positions of scale and bias, `families` the opsets that the exporter has it anew for.
+    """
+
+    def norm(g: Any, x: Any, *rest: Any) -> Any:
+        from torch.onnx._internal.torchscript_exporter import _type_utils  # lazy: with the exporter
+        from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper
+
+        opset = max(each for each in families if each <= _opset())
+        family = importlib.import_module(f"torch.onnx._internal.torchscript_exporter.symbolic_opset{opset}")
+        given = next((rest[at - 1] for at in weights if not helper._is_none(rest[at - 1])), None)
+        if given is None or given.type().scalarType() == x.type().scalarType():
+            return getattr(family, name)(g, x, *rest)
+        wide, narrow = (_type_utils.JitScalarType.from_value(each) for each in (given, x))
+        cast = g.op("Cast", x, to_i=wide.onnx_type()).setType(x.type().with_dtype(wide.dtype()))
+        return g.op("Cast", getattr(family, name)(g, cast, *rest), to_i=narrow.onnx_type())
+
+    return norm
+
+
+def _opset() -> int:
+    from torch.onnx._internal.torchscript_exporter._globals import GLOBALS  # lazy: with the exporter
+
+    return int(GLOBALS.export_onnx_opset_version)
+
+
+_NORMS: Final = (  # name, positions of scale and bias, opsets
+    ("layer_norm", (2, 3), (9, 17)),
+    ("batch_norm", (1, 2), (9, 14)),
+    ("group_norm", (2, 3), (9,)),
+    ("instance_norm", (1, 2), (9,)),
+)
 LAYERS: Final[tuple[tuple[str, int, Callable[..., Any]], ...]] = (  # name, the opset from which it holds, function
     ("aten::cross_entropy_loss", 12, cross_entropy_loss),
+    *((f"aten::{name}", opset, _norm(name, weights, families)) for name, weights, families in _NORMS for opset in families),
     *((f"aten::adaptive_avg_pool{axes}d", 9, _adaptive_average(axes)) for axes in (1, 2, 3)),
 )

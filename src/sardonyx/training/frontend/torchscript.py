@@ -18,6 +18,7 @@ import torch
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Model
 from sardonyx.records import dataclass
+from sardonyx.training.attributes import AttributeValues
 from sardonyx.training.flatten import Leaf, ScalarSchema, Schema, UnsupportedType, flatten, leaf_schemas, unflatten
 from sardonyx.training.frontend.exported import ExportedGraph, ExportError
 from sardonyx.training.frontend.finish import finished_graph
@@ -69,11 +70,22 @@ def export_module(
         raise ExportError(
             f"The following PyTorch exporter arguments cannot be specified: '{set(overlap)}'. The export sets them itself"
         )
-    buffers = _buffers(module)
-    traced = _TracedModule(module, inputs, buffers)
-    examples = tuple(_example(leaf) for leaf in inputs.leaves)
-    with _put_back(module, buffers) as changed, exporter_patches():
-        data = _export(traced, examples, inputs.names, opset, extra or {})
+    before = AttributeValues(module)
+    try:
+        data, traced, changed = _traced(module, inputs, opset, extra or {})
+        written = before.changed()
+        if written:  # a cache that the first call fills is no loss; what every call writes would be
+            again = AttributeValues(module)
+            data, traced, changed = _traced(module, inputs, opset, extra or {})
+            written = again.changed()
+        if written:
+            raise ExportError(
+                f"the module's forward sets {', '.join(map(repr, written))}, which a graph would not do: return the values, "
+                "or hold them in buffers"
+            )
+    except BaseException:
+        before.put_back()
+        raise
     if traced.output_schema is None:
         raise ExportError("the exporter has not called the module")
     return finished_graph(
@@ -86,7 +98,20 @@ def export_module(
         written_buffers=traced.written,
         changed_buffers=changed,
         fixed_by_sizes=tuple(traced.watch.decided_by_sizes),
+        decisions=traced.decisions,
     )
+
+
+def _traced(
+    module: torch.nn.Module, inputs: CallInputs, opset: int, extra: Mapping[str, Any]
+) -> tuple[bytes, _TracedModule, list[str]]:
+    """The exporter's model, the module it ran, and the names of buffers that have other data."""
+    buffers = _buffers(module)
+    traced = _TracedModule(module, inputs, buffers)
+    examples = tuple(_example(leaf) for leaf in inputs.leaves)
+    with _put_back(module, buffers) as changed, exporter_patches():
+        data = _export(traced, examples, inputs.names, opset, extra)
+    return data, traced, changed
 
 
 def result_schema(module: torch.nn.Module, inputs: CallInputs) -> tuple[Schema, int]:
@@ -153,6 +178,7 @@ class _TracedModule(torch.nn.Module):
         self.output_schema: Schema | None = None
         self.output_count = 0
         self.written: list[str] = []
+        self.decisions: list[Any] = []  # what sizes decided, whose values are the last outputs
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         for leaf, (_, schema) in zip(leaves, leaf_schemas(self._inputs.schema, ""), strict=True):
@@ -162,7 +188,14 @@ class _TracedModule(torch.nn.Module):
             if each.key == "num_batches_tracked":
                 self.watch.counters.add(torch._C._get_value_trace(each.tensor).unique())
         args, kwargs = unflatten(self._inputs.schema, leaves)
+        versions = [_version_of(leaf) for leaf in leaves]
         result = self._modules[MODULE](*args, **kwargs)
+        for name, leaf, version in zip(self._inputs.names, leaves, versions, strict=True):
+            if _version_of(leaf) != version:
+                raise ExportError(
+                    f"the module changes its input {name!r} in place, which a graph would not do: have it change a copy, and "
+                    "return that"
+                )
         tensors: list[Any] = []
         self.output_schema = flatten(result, tensors, numbers=False, path="the module's result")
         self.output_count = len(tensors)
@@ -171,7 +204,15 @@ class _TracedModule(torch.nn.Module):
             if now is not None and (now is not each.tensor or now._version != each.version):
                 self.written.append(each.name)
                 tensors.append(now)
+        asked = list(self.watch.sizes.values())
+        with torch._C.DisableTorchFunction():
+            self.decisions = [each.detach().numpy().copy() for each in asked]
+            tensors += [each.clone() for each in asked]
         return tuple(tensors)
+
+
+def _version_of(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ ABOUT_OPTIONAL = {
         "sardonyx/training/module.py",
         "sardonyx/training/optim/",
         "sardonyx/training/ortmodule/",
+        "sardonyx/training/attributes.py",
         "sardonyx/training/structure.py",
         "sardonyx/training/transition.py",
         "sardonyx/training/utils/",

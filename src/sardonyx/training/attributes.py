@@ -52,7 +52,7 @@ class WatchedAttributes:
                 return False
         except (KeyError, ValueError, RuntimeError):  # one is gone, or holds tensors now
             return False
-        return all(tensor is own.get(name) and version == tensor._version for own, name, tensor, version in self._tensors)
+        return all(tensor._version == version and own.get(name) is tensor for own, name, tensor, version in self._tensors)
 
 
 class AttributeValues:

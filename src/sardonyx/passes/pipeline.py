@@ -59,6 +59,7 @@ from sardonyx.passes.rewriter import all_graphs
 from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
 from sardonyx.passes.size_contract import SizeContract
+from sardonyx.passes.trim_kernels import TrimKernels
 from sardonyx.passes.widen_half import WidenConvolutions
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
@@ -95,6 +96,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     FuseReluClip(),
     FuseNotWhere(),
     FoldPad(),  # before pads meet their neighbours in PushTransposes
+    TrimKernels(),
     MergeTransposes(),
     PushTransposes(),  # brings activations and batch norms next to the convolutions they follow
     ReshapeInsteadOfTranspose(),  # what was not cancelled may move nothing

@@ -262,6 +262,10 @@ class _ConvEmitter:
     ) -> list[str]:
         """The sums after some iterations. `first` is the input column of the tile's first pixel."""
         f, a, k, vectors, vector = self.f, self.a, self.k, channels.vectors, channels.vector
+        reach: tuple[str | int, str] = (0, a["kernel_columns"])
+        if checked:  # kernel columns that are outside of the image for all pixels are left out
+            span = (pixels - 1) * k.stride
+            reach = inside(f, f.add(first, span), a["column_dilation"], f.add(a["width"], span), a["kernel_columns"])
         row_weights = f.mul(a["kernel_columns"], run * channels.width)
         plane_weights = f.mul(a["kernel_rows"], row_weights)
         iteration = f.loop(begin, end, carry=[(vector, value) for value in sums])
@@ -275,7 +279,7 @@ class _ConvEmitter:
         at = f.mul(f.add(position.first_row, f.mul(high.index, a["row_dilation"])), a["x_row"])
         source = f.element(plane, "float", at)
         row = f.element(plane_taps, "float", f.mul(high.index, row_weights))
-        wide = f.loop(0, a["kernel_columns"], carry=[(vector, value) for value in high.carry])
+        wide = f.loop(*reach, carry=[(vector, value) for value in high.carry])
         taps = f.element(row, "float", f.mul(wide.index, run * channels.width))
         at = f.add(first, f.mul(wide.index, a["column_dilation"]))
         if checked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.codegen.vector import VectorEmitter, constant
+from sardonyx.kernel.quant.block_product import has_byte_dots
 from sardonyx.target.target import Target
 
 
@@ -12,6 +13,22 @@ def dot_bytes(e: VectorEmitter, total: str, unsigned: str, signed: str) -> str:
     kind, bytes_ = e.type("i32"), f"<{4 * e.lanes} x i8>"
     operands = [(bytes_, e.f.let(f"bitcast {kind} {value} to {bytes_}")) for value in (unsigned, signed)]
     return e.f.call(kind, f"llvm.x86.avx512.vpdpbusd.{width}", (kind, total), *operands)
+
+
+def dot_unsigned_bytes(e: VectorEmitter, total: str, unsigned: str, signed: str, target: Target) -> str:
+    """The same on any machine: exact products of bytes with 16 bits where it has no dot products of bytes."""
+    if has_byte_dots(target):
+        return dot_bytes(e, total, unsigned, signed)
+    f, kind, halves = e.f, e.type("i32"), f"<{2 * e.lanes} x i16>"
+    low, eight, shift = (constant("i32", 0x00FF00FF, e.lanes), constant("i32", 8, e.lanes), ", ".join(["i16 8"] * 2 * e.lanes))
+    for is_odd in (False, True):
+        a = f.let(f"and {kind} {f.let(f'lshr {kind} {unsigned}, {eight}') if is_odd else unsigned}, {low}")
+        wide = f.let(f"bitcast {kind} {signed} to {halves}")
+        if not is_odd:
+            wide = f.let(f"shl {halves} {wide}, <{shift}>")
+        wide = f.let(f"ashr {halves} {wide}, <{shift}>")
+        total = dot_halfwords(e, total, a, f.let(f"bitcast {halves} {wide} to {kind}"), target)
+    return total
 
 
 def dot_halfwords(e: VectorEmitter, total: str, a: str, b: str, target: Target) -> str:

@@ -19,6 +19,7 @@ from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
+from sardonyx.codegen.rnn.integer_totals import IntegerTotals
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
 from sardonyx.kernel.expr import BITS, Expr, walk
 from sardonyx.kernel.matmul.matmul import vector_lanes
@@ -72,6 +73,8 @@ class _RecurrentEmitter:
         self.width = f.mul(self.blocks, self.lanes)  # of a row of state
         most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])
         self.tile = f.let(f"alloca [{most} x {self.e.type(kernel.type)}], align 64", "tile")
+        columns = a.several("columns")
+        self.totals = IntegerTotals(f, self.lanes, target, self.hidden, self.blocks, self.width, columns) if columns else None
 
     def _sizes(self, one: RecurrentPass) -> tuple[int, int, int]:
         alone, together, rows = tile_sizes(one.gates, self.target)
@@ -89,7 +92,11 @@ class _RecurrentEmitter:
             self._emit_pass(int(self.k.part))
             return
         f = self.f
-        direction, low, high, planes = self._directions(self.rows)
+        if self.totals is not None:  # all rows of a direction are one unit: their range is that of all
+            direction, _, _, planes = self._directions("1")
+            low, high = "0", self.rows
+        else:
+            direction, low, high, planes = self._directions(self.rows)
         if self.k.part in ("all", "enter"):
             self._enter(direction.index, low, high, planes)
         last = planes[0]
@@ -103,7 +110,7 @@ class _RecurrentEmitter:
         elif self.k.part == "leave":
             last = self._plane_at(planes, 0)
         if self.k.part in ("all", "leave"):
-            self._leave(direction.index, low, high, [last, *planes[2:]])
+            self._leave(direction.index, low, high, [last, *planes[2 : self.k.slots + 1]])
         f.end(direction)
 
     def _emit_pass(self, number: int) -> None:
@@ -125,7 +132,8 @@ class _RecurrentEmitter:
         low = self._max(f.sub("%begin", start), 0)
         high = f.min(f.sub("%end", start), size)
         rows = f.mul(direction.index, self.rows)
-        return direction, low, high, [self._plane(number, rows) for number in range(self.k.slots + 1)]
+        count = self.k.slots + 1 + self.k.is_quantized
+        return direction, low, high, [self._plane(number, rows) for number in range(count)]
 
     def _is_backwards(self, direction: str) -> str:
         return self.f.let(f"icmp ne i64 {self.f.add(self.backwards, direction)}, 0", "c")
@@ -214,8 +222,13 @@ class _RecurrentEmitter:
         f = self.f
         alone, together, most = self._sizes(one)
         source = step.read if one.source == 0 else planes[one.source + 1]
-        strip = f.mul(self.hidden, one.gates * self.lanes)  # elements of a block's weights
+        depth = self.hidden if self.totals is None else self.totals.quads
+        strip = f.mul(depth, one.gates * self.lanes)  # elements, or words, of a block's weights
         weights = f.element(self.weights[number], self.element, f.mul(f.mul(step.direction, self.blocks), strip))
+        if self.totals is not None:
+            self.totals.quantize(step.rows, source, planes[-1])
+            self._blocks(one, step, planes, planes[-1], weights, strip, (low, high), alone, 1)
+            return
         if self.k.rows == 1:
             self._blocks(one, step, planes, source, weights, strip, (low, high), alone, 1)
             return
@@ -265,6 +278,14 @@ class _RecurrentEmitter:
     ) -> None:
         """Rows in tiles of nearly equal height."""
         f = self.f
+        if self.totals is not None:
+            each = f.loop(0, step.rows)
+            row = f.add(step.first, each.index)
+            first = f.add(f.mul(step.direction, self.blocks), block)
+            self.totals.product(source, row, weights, strip, first, count, one.gates, self.tile)
+            self._gates(one, step, planes, row, "1", block, count)
+            f.end(each)
+            return
         columns = one.gates * self.lanes
         tile = MatmulTile(self.k.type, self.lanes, 1, one.gates, count, columns)
         row_bytes = f.mul(self.width, self.bytes)

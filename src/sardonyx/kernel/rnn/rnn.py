@@ -22,6 +22,11 @@ Layouts (lanes = elements of a vector; the last block is filled up):
     weights     of a pass: [direction, block, depth, gate, lane]
     vectors     [direction, block, lane]
     state       [plane, direction, row, block, lane], planes: hidden, hidden, slot 1, slot 2, ...
+
+Recurrent weights may be bytes (`is_quantized`, layers of one pass): [direction, block, quad of the depth, gate, lane, 4], with
+scales, sums of distances to zero points, and zero points of columns [direction, block, gate, lane]. Before every step the hidden
+state is quantized by the range of all rows, into one more plane; the products are sums of integers. The parallel range counts
+directions then.
 """
 
 from __future__ import annotations
@@ -95,13 +100,14 @@ class RecurrentKernel:
     output: bool  # whether the values of all times are wanted
     ragged: bool  # whether sequences have lengths
     rows: int  # the most there can be, as far as it matters (at most MOST_ROWS): tiles are not higher
+    is_quantized: bool = False
     part: str = "all"  # or "enter", "leave", or the number of a pass: one more argument, the time (for "leave", after the last)
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         fields = (self.type, self.outside, self.gates, self.vectors, self.slots, self.initial, self.final)
-        flags = (self.output, self.ragged, self.rows, self.part)
+        flags = (self.output, self.ragged, self.rows, self.is_quantized, self.part)
         return f"rnn|{'|'.join(map(str, (*fields, *flags)))}|{'|'.join(one.key for one in self.passes)}"
 
     @property
@@ -116,6 +122,7 @@ class RecurrentKernel:
             tensor("state", 1),  # stride of a plane
             addresses("weights", len(self.passes)),
             addresses("vectors", self.vectors),
+            addresses("columns", 3 if self.is_quantized else 0),  # scales, sums of distances, zero points
             *([tensor("result", 3)] if self.output else []),  # time, direction, row
             tensors("initial", sum(self.initial), 2),  # of those slots that have them: direction, row
             tensors("final", sum(self.final), 2),

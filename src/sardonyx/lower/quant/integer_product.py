@@ -172,7 +172,7 @@ class Int8Product(Product):
 def integer_product(ctx: LowerContext, group: Group, a: Quantized, b: Quantized, rule: ResultRule) -> None:
     """The steps of a product of bytes; `rule` makes the root's results of the sum of products of distances."""
     assert group.shape is not None
-    terms = _MatrixTerms(ctx, group, a, b)
+    terms = MatrixTerms(ctx, group, a, b)
     epilogue = group_epilogue(ctx, group, lambda operand: rule(operand, terms.sum(operand)))
     if not epilogue.stores:
         return
@@ -312,7 +312,7 @@ class Terms:
         return columns - self._times_depth(operand, 1) * self._loaded(operand, b_zero, self.column)
 
 
-class _MatrixTerms(Terms):
+class MatrixTerms(Terms):
     """The operands of a matrix product as its kernel wants them."""
 
     def __init__(self, ctx: LowerContext, group: Group, a: Quantized, b: Quantized) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
+from sardonyx.dtypes import DType
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
@@ -26,6 +27,7 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
+from sardonyx.lower.views import transposed
 from sardonyx.program.constants import transform
 from sardonyx.program.steps import Address, Buffer, KernelStep, View
 from sardonyx.records import dataclass
@@ -58,16 +60,18 @@ _ACTIVATIONS: Final[dict[str, tuple[Callable[[Expr, Any, Any], Expr], float | No
 }
 
 
-def _accepts(node: Node) -> str:
+def accepts_cell(node: Node) -> str:
+    """Why a recurrent layer has no kernel; "" if it has."""
     attrs = attribute_values(node)
     directions = _DIRECTIONS.get(attrs.get("direction") or "forward")
     names = attrs.get("activations")
-    if directions is None or (names and len(names) < directions * len(_FUNCTIONS[node.op_type])):
+    if directions is None or (names and len(names) < directions * len(_FUNCTIONS[cell_of(node)])):
         return "attributes that are not valid"
     if any(name.lower() not in _ACTIVATIONS for name in names or ()):
         return "an activation without a kernel"
     recurrent = node.inputs[2]
-    if recurrent is None or recurrent.shape is None or len(recurrent.shape) != 3 or not isinstance(recurrent.shape[2], int):
+    depth = 1 if lies_transposed(node) else 2
+    if recurrent is None or recurrent.shape is None or len(recurrent.shape) != 3 or not isinstance(recurrent.shape[depth], int):
         return "a hidden size that is known only at run time"
     for value, expected in _shapes(node):
         shape = value.shape or ()
@@ -98,12 +102,14 @@ def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
     if len(x.shape) != 3:
         return [(x, (0,))]
     steps, batch = (x.shape[1], x.shape[0]) if layout else x.shape[:2]
-    hidden, gates = r.shape[2], _GATES[node.op_type]
+    hidden, gates = r.shape[1 if lies_transposed(node) else 2], _GATES[cell_of(node)]
     directions = _DIRECTIONS[attrs.get("direction") or "forward"]
     kept: tuple[Dim, ...] = (batch, directions, hidden) if layout else (directions, batch, hidden)
+    weights: list[tuple[Dim, ...]] = [(directions, gates * hidden, depth) for depth in (x.shape[2], hidden)]
+    if lies_transposed(node):
+        weights = [(shape[0], shape[2], shape[1]) for shape in weights]
     expected: list[tuple[Dim, ...]] = [
-        (directions, gates * hidden, x.shape[2]),
-        (directions, gates * hidden, hidden),
+        *weights,
         (directions, 2 * gates * hidden),
         (batch,),
         kept,
@@ -119,11 +125,21 @@ def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
     return [(value, shape) for value, shape in [*pairs, *zip(node.outputs, results)] if value is not None]
 
 
-@template("RNN", "GRU", "LSTM", types={"T": FLOATS, "T1": ("i32",)}, accepts=_accepts)
+def cell_of(node: Node) -> str:
+    """The operator whose cell a node computes."""
+    return "LSTM" if lies_transposed(node) else node.op_type
+
+
+def lies_transposed(node: Node) -> bool:
+    """Whether weights lie [direction, depth, gates * hidden]."""
+    return node.op_type == "DynamicQuantizeLSTM"
+
+
+@template("RNN", "GRU", "LSTM", types={"T": FLOATS, "T1": ("i32",)}, accepts=accepts_cell)
 def recurrent(ctx: LowerContext, group: Group) -> None:
     """A recurrent layer, in one or two directions."""
     assert group.root is not None
-    _Layer(ctx, group, group.root).lower()
+    Layer(ctx, group, group.root).lower()
 
 
 @dataclass(frozen=True)
@@ -136,20 +152,24 @@ class _Cell:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """Weights [direction, gate, hidden, depth] (several: their sum) that go to some gates of an arrangement."""
 
     first: int  # gate
     views: tuple[View, ...]
 
 
-class _Layer:
+class Layer:
+    """A recurrent layer on its way to steps."""
+
     def __init__(self, ctx: LowerContext, group: Group, node: Node) -> None:
         self.ctx, self.group, self.node = ctx, group, node
         self.attrs = attribute_values(node)
-        self.op = node.op_type
+        self.op = cell_of(node)
         self.gates = _GATES[self.op]
         x, w, r = (ctx.view(value) for value in node.inputs[:3] if value is not None)
+        if lies_transposed(node):
+            w, r = (transposed(view, [0, 2, 1]) for view in (w, r))
         self.x, self.w, self.r = x, w, r
         self.type = compute_type(x.buffer.dtype.name)
         self.lanes = vector_lanes(self.type, ctx.target)
@@ -172,7 +192,7 @@ class _Layer:
         for value, expected in _shapes(self.node):
             for size, wanted in zip(self.ctx.shape(value), expected):
                 self.ctx.check_equal(size, wanted)
-        inputs = self._projection()
+        inputs = self.projection()
         cells = self._cells()
         if all(cell == cells[0] for cell in cells):
             self._loop(cells[0], inputs, 0, self.directions)
@@ -255,7 +275,7 @@ class _Layer:
 
     # Weights in the order of the kernel
 
-    def _gates_of(self, view: View, gates: range, start: int = 0) -> View:
+    def gates_of(self, view: View, gates: range, start: int = 0) -> View:
         """Gates of weights [direction, gates * hidden, ...] as [direction, gate, hidden, depth]; the first are skipped."""
         depth, stride = (view.shape[2], view.strides[2]) if len(view.shape) == 3 else (1, 1)
         row = view.strides[1]
@@ -267,8 +287,8 @@ class _Layer:
             offset,
         )
 
-    def _arranged(self, label: str, gates: int, depth_first: bool, parts: Sequence[_Part]) -> View:
-        """Weights as [direction, block, depth, gate, lane], or with the depth as the first axis."""
+    def arranged(self, label: str, gates: int, depth_first: bool, parts: Sequence[Part], dtype: DType | None = None) -> View:
+        """Weights as [direction, block, depth, gate, lane], or with the depth as the first axis; constant ones of any type."""
         depth = parts[0].views[0].shape[3]
         shape: tuple[Dim, ...] = (self.directions, self.blocks, depth, gates, self.lanes)
         if depth_first:
@@ -276,7 +296,7 @@ class _Layer:
         sources = [view for part in parts for view in part.views]
         if all(is_fixed(view) for view in sources):
             first_gates = tuple((part.first, len(part.views)) for part in parts)
-            dtype = dtypes.from_name(self.type)
+            dtype = dtype or dtypes.from_name(self.type)
             return self.ctx.packed(
                 _arrange_gates, sources, first_gates, gates, self.lanes, depth_first, dtype, dtype=dtype, shape=numbers(shape)
             )
@@ -287,7 +307,7 @@ class _Layer:
             self._fill(target, strides, part)
         return target
 
-    def _fill(self, target: View, strides: tuple[Dim, ...], part: _Part) -> None:
+    def _fill(self, target: View, strides: tuple[Dim, ...], part: Part) -> None:
         """Steps that pack the weights into blocks of hidden units. What fills up the last block does not matter."""
         whole, rest = divmod(self.hidden, self.lanes)
         count, depth = part.views[0].shape[1], part.views[0].shape[3]
@@ -313,19 +333,19 @@ class _Layer:
                 )
             )
 
-    def _bias(self) -> View | None:
+    def bias(self) -> View | None:
         """The bias of all gates; in a linear GRU without the recurrent part of the hidden gate."""
         value = _input(self.node, 3)
         if value is None:
             return None
         view = self.ctx.view(value)
-        parts = [_Part(0, (self._gates_of(view, range(self.gates)), self._gates_of(view, range(self.gates), self.gates)))]
+        parts = [Part(0, (self.gates_of(view, range(self.gates)), self.gates_of(view, range(self.gates), self.gates)))]
         if self.linear:
             parts = [
-                _Part(0, (self._gates_of(view, range(2)), self._gates_of(view, range(2), 3))),
-                _Part(2, (self._gates_of(view, range(2, 3)),)),
+                Part(0, (self.gates_of(view, range(2)), self.gates_of(view, range(2), 3))),
+                Part(2, (self.gates_of(view, range(2, 3)),)),
             ]
-        return self._arranged("bias", self.gates, False, parts)
+        return self.arranged("bias", self.gates, False, parts)
 
     def _rows(self, value: Value) -> View:
         """A value whose last axis lies in consecutive elements: the kernel loads vectors of it."""
@@ -336,9 +356,17 @@ class _Layer:
         """Weights of single hidden units: peepholes, or the recurrent bias of a linear GRU's hidden gate."""
         if self.op == "LSTM" and (value := _input(self.node, 7)) is not None:
             view = self.ctx.view(value)
-            return [self._arranged("peephole", 1, False, [_Part(0, (self._gates_of(view, range(n, n + 1)),))]) for n in range(3)]
+            return [self.arranged("peephole", 1, False, [Part(0, (self.gates_of(view, range(n, n + 1)),))]) for n in range(3)]
         if self.linear and (value := _input(self.node, 3)) is not None:
-            return [self._arranged("bias", 1, False, [_Part(0, (self._gates_of(self.ctx.view(value), range(2, 3), 3),))])]
+            return [self.arranged("bias", 1, False, [Part(0, (self.gates_of(self.ctx.view(value), range(2, 3), 3),))])]
+        return []
+
+    def recurrent_weights(self, gates: range) -> View:
+        """The recurrent weights of some gates in the order of the kernel."""
+        return self.arranged("weights", len(gates), False, [Part(0, (self.gates_of(self.r, gates),))])
+
+    def columns(self) -> list[View]:
+        """What columns of quantized weights have: scales, sums of distances, zero points."""
         return []
 
     # Steps
@@ -347,16 +375,16 @@ class _Layer:
     def _labels(self) -> tuple[str, ...]:
         return tuple(node.label for node in self.group.nodes)
 
-    def _projection(self) -> View:
+    def projection(self) -> View:
         """The inputs times their weights: [time, row, direction * block * gate * lane], in the order of X's axes."""
         columns = self.directions * self.blocks * self.gates * self.lanes
-        gates = self._gates_of(self.w, range(self.gates))
-        weights = self._arranged("input weights", self.gates, True, [_Part(0, (gates,))])
+        gates = self.gates_of(self.w, range(self.gates))
+        weights = self.arranged("input weights", self.gates, True, [Part(0, (gates,))])
         matrix = View(weights.buffer, (weights.shape[0], columns), (columns, 1), weights.offset)
         shape = (*self.x.shape[:2], columns)
         target = self.ctx.scratch(dtypes.from_name(self.type), shape, "projected")
         value, views = accumulator(self.type), [target]
-        bias = self._bias()
+        bias = self.bias()
         if bias is not None:
             value = value + load(0, self.type)
             views.insert(0, View(bias.buffer, (columns,), (1,), bias.offset))
@@ -369,10 +397,8 @@ class _Layer:
         kept = _KEPT[self.op]
         states = [_input(node, position) for position in (5, 6)[:kept]]
         finals = [self.outputs[position] if position < len(self.outputs) else None for position in (1, 2)[:kept]]
-        weights = [
-            self._arranged("weights", len(gates), False, [_Part(0, (self._gates_of(self.r, gates),))]) for gates in cell.gates
-        ]
-        vectors = self._vectors()
+        weights = [self.recurrent_weights(gates) for gates in cell.gates]
+        vectors, columns = self._vectors(), self.columns()
         kernel = RecurrentKernel(
             type=self.type,
             outside=self.x.buffer.dtype.name,
@@ -385,8 +411,10 @@ class _Layer:
             output=self.outputs[0] is not None,
             ragged=self.lengths is not None,
             rows=min(max(self.batch, 1), MOST_ROWS) if isinstance(self.batch, int) else MOST_ROWS,
+            is_quantized=bool(columns),
         )
-        memory = ctx.scratch(dtypes.from_name(self.type), (cell.slots + 1, self.directions, self.batch, self.width), "states")
+        planes = cell.slots + 1 + bool(columns)
+        memory = ctx.scratch(dtypes.from_name(self.type), (planes, self.directions, self.batch, self.width), "states")
         size = BITS[self.type] // 8
         backwards = 1 if self.attrs.get("direction") == "reverse" else first
         by_time, by_row = (inputs.strides[1], inputs.strides[0]) if self.layout else inputs.strides[:2]
@@ -404,9 +432,9 @@ class _Layer:
             "initial": [],
             "final": [],
         }
-        for name, views in (("weights", weights), ("vectors", vectors)):
+        for name, views in (("weights", weights), ("vectors", vectors), ("columns", columns)):
             arguments[name] = [Address(view.buffer, (view.offset + view.strides[0] * first) * size) for view in views]
-        reads, writes = [inputs.buffer, *(view.buffer for view in (*weights, *vectors))], [memory.buffer]
+        reads, writes = [inputs.buffer, *(view.buffer for view in (*weights, *vectors, *columns))], [memory.buffer]
         if self.outputs[0] is not None:
             view = ctx.output(self.outputs[0])
             row, time, direction_axis = (0, 1, 2) if self.layout else (2, 0, 1)
@@ -427,12 +455,12 @@ class _Layer:
             arguments.update(lengths=_address(view), record=record, code=code)
             reads.append(view.buffer)
         operations = self.gates * self.hidden * self.hidden
-        if self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
+        if not columns and self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
             self._steps(kernel, arguments, count, reads, writes, memory.buffer)
             return
         work = cost.recurrent(product([self.steps, count, operations]), self.batch)
         flops = 2 * product([self.steps, self.batch, count, operations])
-        self._step(kernel, arguments, self.batch * count, work, reads, writes, flops)
+        self._step(kernel, arguments, count if columns else self.batch * count, work, reads, writes, flops)
 
     def _step(
         self,

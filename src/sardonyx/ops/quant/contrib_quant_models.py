@@ -129,13 +129,14 @@ def _dynamic_quantize_lstm(
 
 
 def _infer_dynamic_quantize_lstm(ctx: InferContext) -> InferResult:
-    # R lies transposed here, so its second axis, not its last, is as long as the hidden state.
+    # W and R lie transposed here: their second axis, not their last, is as long as the inputs and the hidden state.
     inner = copy.copy(ctx)
     inner.inputs = list(ctx.inputs)
-    weights, shape = inner.inputs[2], ctx.shape(2, rank=3)
-    if isinstance(weights, TensorType) and shape is not None:
-        inner.inputs[2] = TensorType(weights.dtype, (shape[0], shape[2], shape[1]))
-    return infer_recurrent(inner)
+    for position in (1, 2):
+        weights, shape = inner.inputs[position], ctx.shape(position, rank=3)
+        if isinstance(weights, TensorType) and shape is not None:
+            inner.inputs[position] = TensorType(weights.dtype, (shape[0], shape[2], shape[1]))
+    return infer_recurrent(inner, gates=4)
 
 
 DYNAMIC_QUANTIZE_LSTM = op(

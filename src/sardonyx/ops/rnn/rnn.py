@@ -332,8 +332,8 @@ def lstm_core(
 _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def infer_recurrent(ctx: InferContext) -> InferResult:
-    """All hidden states, then one final state after the other."""
+def infer_recurrent(ctx: InferContext, gates: int = 0) -> InferResult:
+    """All hidden states, then one final state after the other; `gates` of an operator that is not one of ONNX."""
     x, r = ctx.shape(0, rank=3), ctx.shape(2, rank=3)
     directions = len(_DIRECTIONS.get(ctx.attr("direction") or "forward", (False,)))
     hidden: Dim = ctx.attr("hidden_size") or (ctx.fresh() if r is None else r[2])
@@ -342,7 +342,7 @@ def infer_recurrent(ctx: InferContext) -> InferResult:
     layout = ctx.attr("layout")
     first, second = (ctx.fresh(), ctx.fresh()) if x is None else x[:2]
     steps, batch = (second, first) if layout else (first, second)
-    rows = _GATES.get(ctx.node.op_type, 1) * hidden
+    rows = (gates or _GATES.get(ctx.node.op_type, 1)) * hidden
     if x is not None:
         ctx.expect_shape(1, directions, rows, x[2])
     ctx.expect_shape(2, directions, rows, hidden)

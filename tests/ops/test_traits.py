@@ -83,6 +83,9 @@ TABLES = {
     "passes/prepare_decoder.py:_AFTER_PRODUCT",  # what works on each token alone
     "passes/fuse_transformers.py:_NORMS",  # the forms of one norm that exporters write
     "passes/fold_affine.py:_PRODUCTS",
+    "passes/dequantize_kernels.py:_LAYERS",  # what packs its weights when the program is made
+    "passes/form_byte_tables.py:_QUICK",  # fewer instructions than a table
+    "passes/form_byte_tables.py:_QUANTIZING",  # elementwise with one scale
     "passes/form_integer_convs.py:_LAYERS",  # what has a counterpart for quantized numbers
     "passes/fuse_activations.py:_CUBIC",
 }

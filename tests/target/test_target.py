@@ -31,6 +31,7 @@ def test_levels_of_x86_differ_in_what_decides() -> None:
     ("triple", "features", "fact"),
     [
         ("x86_64", "+avx512vnni", "has_int8_dot"),
+        ("x86_64", "+avx512vbmi", "has_byte_permute"),
         ("x86_64", "+avxvnni", "has_int8_dot"),
         ("x86_64", "+avx512bf16", "has_bf16_dot"),
         ("x86_64", "+f16c", "has_f16_conversion"),

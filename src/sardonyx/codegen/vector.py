@@ -15,6 +15,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
 from sardonyx.target.target import Target
 
+_TABLE_PART: Final = 64  # entries of a table that a register holds
 _SCALAR: Final = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
 
 
@@ -491,7 +492,41 @@ def _to_bf16(e: VectorEmitter, value: str) -> str:
     return e.f.let(f"trunc {kind} {upper} to {_wide('i16', e.lanes)}")
 
 
+def _lookup(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    """An entry of a table of 256 bytes, by permutations of two registers each where the machine has them."""
+    f, lanes, table = e.f, e.lanes, node.param
+    if lanes == 1 or lanes > _TABLE_PART or e.target is None or not e.target.has_byte_permute:
+        return _looked_up_one_by_one(e, table, args[0])
+    part = f"<{_TABLE_PART} x i8>"
+    order = ", ".join(f"i32 {lane}" if lane < lanes else "i32 poison" for lane in range(_TABLE_PART))
+    byte = f.let(f"shufflevector {e.type('u8')} {args[0]}, {e.type('u8')} poison, <{_TABLE_PART} x i32> <{order}>")
+    halves = []
+    for start in (0, 2 * _TABLE_PART):
+        both = [_bytes(table[first : first + _TABLE_PART]) for first in (start, start + _TABLE_PART)]
+        halves.append(f.call(part, "llvm.x86.avx512.vpermi2var.qi.512", (part, both[0]), (part, byte), (part, both[1])))
+    high = f.let(f"icmp slt {part} {byte}, zeroinitializer")
+    found = f.let(f"select <{_TABLE_PART} x i1> {high}, {part} {halves[1]}, {part} {halves[0]}")
+    lowest = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    return f.let(f"shufflevector {part} {found}, {part} poison, <{lanes} x i32> <{lowest}>")
+
+
+def _looked_up_one_by_one(e: VectorEmitter, table: bytes, value: str) -> str:
+    f, result = e.f, "poison"
+    for lane in range(e.lanes):
+        one = value if e.lanes == 1 else f.let(f"extractelement {e.type('u8')} {value}, i32 {lane}")
+        found = f.let(f"extractelement <{len(table)} x i8> {_bytes(table)}, i8 {one}")
+        if e.lanes == 1:
+            return found
+        result = f.let(f"insertelement {e.type('u8')} {result}, i8 {found}, i32 {lane}")
+    return result
+
+
+def _bytes(values: bytes) -> str:
+    return f"<{', '.join(f'i8 {each}' for each in values)}>"
+
+
 _EMIT: Final[dict[str, _Emit]] = {
+    "lookup": _lookup,
     "neg": _neg,
     "abs": _abs,
     "not": _not,

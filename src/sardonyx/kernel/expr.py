@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, Union
 
@@ -193,6 +193,13 @@ def const(value: Number, type: str) -> Expr:
 def load(operand: int, type: str) -> Expr:
     """The element of an operand at this point."""
     return Expr("load", type, (), operand)
+
+
+def looked_up(byte: Expr, table: Sequence[int], type: str) -> Expr:
+    """The entry of a table of 256 bytes at a byte, signed or not: `table` is in the order of unsigned ones, and has such."""
+    if BITS[byte.type] != 8 or BITS[type] != 8 or len(table) != 256:
+        raise ValueError(f"a table of {len(table)} entries from {byte.type} to {type}, expected one of 256 between bytes")
+    return Expr("lookup", type, (byte,), bytes(table))
 
 
 def index(axis: int) -> Expr:

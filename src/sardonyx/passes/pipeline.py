@@ -24,6 +24,7 @@ from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_channels_last import AssignChannelsLast
 from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
+from sardonyx.passes.dequantize_kernels import DequantizeKernels
 from sardonyx.passes.encode_texts import EncodeTexts
 from sardonyx.passes.expand_features import ExpandFeatures
 from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
@@ -38,6 +39,7 @@ from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
 from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, LEVEL_KEY, FormBlockProducts
+from sardonyx.passes.form_byte_tables import FormByteTables
 from sardonyx.passes.form_convs import FormConv
 from sardonyx.passes.form_integer_convs import FormQLinearConv, FormQLinearLayer, PullQuantize, RemoveRequantize
 from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
@@ -52,6 +54,7 @@ from sardonyx.passes.merge_siblings import MergeSiblings
 from sardonyx.passes.merge_subexpressions import MergeSubexpressions
 from sardonyx.passes.merge_transposes import MergeTransposes
 from sardonyx.passes.protocol import Optimization, Rule
+from sardonyx.passes.push_dequantize import PushDequantize
 from sardonyx.passes.push_transposes import PushTransposes
 from sardonyx.passes.remove_no_ops import RemoveCastBeforeShape, RemoveDropout, RemoveIdentity, RemoveNoOps
 from sardonyx.passes.remove_unused import RemoveUnused
@@ -112,6 +115,7 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     FormBlockProducts(),  # before those of integers: activations that are floats stay so
     FormMatMulIntegerToFloat(),
     FormIntegerMatMul(),  # before the patterns of float products
+    PushDequantize(),
     PullQuantize(),  # brings a QuantizeLinear next to the convolution it follows
     RemoveRequantize(),
     FormQLinearConv(),
@@ -141,6 +145,8 @@ CLASSICAL: Final[tuple[Optimization, ...]] = (
 )
 _LAYOUT: Final[tuple[Optimization, ...]] = (
     FuseAttention(),  # its operator is our own
+    DequantizeKernels(),  # of convolutions that no pass has made integers of
+    FormByteTables(),  # before transposes are pushed: a table is elementwise
     AssignChannelsLast(),
     PushTransposes(),  # what it has put around each node
     MergeTransposes(),
@@ -246,6 +252,8 @@ def _configured(pass_: Optimization, options: CompileOptions, target: Target | N
     """The pass with those of its fields set that options or target decide."""
     if isinstance(pass_, AssignLayout) and target is not None:
         return replace(pass_, target=target, exact=_number(options, EXACT_KEY, "0", range(2), "0 or 1") == 1)
+    if isinstance(pass_, FormByteTables) and target is not None:
+        return replace(pass_, is_used=target.has_byte_permute)
     if isinstance(pass_, FormConv) and target is not None:
         return replace(pass_, target=target)
     if isinstance(pass_, FormBlockProducts):

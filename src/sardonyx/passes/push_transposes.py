@@ -214,7 +214,7 @@ def _step(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | None:
     if Trait.ELEMENTWISE not in known:
         return None
     alone = len(node.inputs) == 1 or node.op_type.startswith("QLinear")  # no biases of the last axis
-    if not is_standard(node) and not (node.domain == MICROSOFT and alone):
+    if not is_standard(node) and not (node.domain in (MICROSOFT, "sardonyx") and alone):
         return None
     return _elementwise(g, node, perms)
 

@@ -48,6 +48,7 @@ class Target:
     has_int8_dot: bool  # sums of four 8-bit products in 32 bits (VNNI, dotprod)
     has_int8_tiles: bool  # products of small 8-bit matrices (i8mm)
     has_bf16_dot: bool  # sums of two bfloat16 products in float32
+    has_byte_permute: bool  # any bytes out of two registers of 64 (VBMI)
 
     @property
     def lanes(self) -> int:
@@ -99,6 +100,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             has_int8_dot="avx512vnni" in has or "avxvnni" in has,
             has_int8_tiles=False,
             has_bf16_dot="avx512bf16" in has,
+            has_byte_permute="avx512vbmi" in has,
         )
     arm = architecture == "aarch64"
     return Target(
@@ -121,4 +123,5 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
         has_int8_dot="dotprod" in has,
         has_int8_tiles="i8mm" in has,
         has_bf16_dot=arm and "bf16" in has,
+        has_byte_permute=False,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_max, product
 from sardonyx.ir.graph import Node, Value
-from sardonyx.kernel.expr import SIGNED, Expr, const, load, maximum, reduced, select, size
+from sardonyx.kernel.expr import SIGNED, Expr, const, load, looked_up, maximum, reduced, select, size
 from sardonyx.kernel.math import sigmoid
 from sardonyx.lower.conv.conv_geometry import SPATIAL, geometry_of
 from sardonyx.lower.groups import Group
@@ -89,6 +89,16 @@ def qlinear_leaky_relu(
 ) -> Expr:
     value = _real(x, x_scale, x_zero)
     return quantized(select(value < 0.0, value * const(alpha, "f32"), value), y_scale, _zero(y_zero, out), out)
+
+
+def _is_whole_table(node: Node) -> bool:
+    table = attribute_values(node).get("table") or ()
+    return len(table) == 256 and all(0 <= each < 256 for each in table)
+
+
+@elementwise("ByteTable", domain="sardonyx", where=_is_whole_table)
+def byte_table(x: Expr, *, table: Sequence[int], out: str) -> Expr:
+    return looked_up(x, table, out)
 
 
 def _single(ctx: LowerContext, value: Value) -> View:

@@ -1,8 +1,8 @@
 """Models in 8 bits against onnxruntime, and against our own float32: `python -m benchmarks.quantized [NAME ...]`.
 
 Models of the catalog, or files (FILE.onnx with FILE.npz beside it), are quantized by onnxruntime's own tools, in every form
-that is asked for, and run on one thread by both engines in turn, in one process. Printed are the best processor times, and how far the
-results of the two engines are apart, of the largest one.
+that is asked for, and run on one thread by both engines in turn, in one process. Printed are the best processor times, and how
+far the results of the two engines are apart, of the largest one.
 
     u8s8, s8s8    QDQ, static, by channel: activations unsigned or signed
     qop           QOperator, static, by tensor

@@ -77,7 +77,8 @@ class _BlockProductEmitter:
         column = f.mul(strip, self.lanes)
         weights = f.element(self.weights, "i8", f.mul(strip, strip_bytes))
         scales = f.element(self.weight_scales, "i8", f.mul(strip, scale_bytes))
-        offsets = f.element(self.offsets, "i8", f.mul(strip, scale_bytes)) if k.has_offsets else ""
+        offset_bytes = f.mul(self.blocks, self.lanes * (1 if k.offsets == "u8" else 4))
+        offsets = f.element(self.offsets, "i8", f.mul(strip, offset_bytes)) if k.offsets else ""
 
         summed = f.fresh("summed")
         names = {each: f.fresh(f"rows{each}_") for each in k.heights}
@@ -111,7 +112,7 @@ class _BlockProductEmitter:
     def _row_pointers(self, height: int, indices: list[str], row: str, actual: str) -> list[list[str]]:
         """Levels, scales and corrections of each row of a tile; beyond the last row that exists it is repeated."""
         f = self.f
-        kinds = (f"i{self.k.level_bits}", "float", "float" if self.k.has_offsets else "i32")
+        kinds = (f"i{self.k.level_bits}", "float", "float" if self.k.offsets else "i32")
         last = f.sub(actual, 1)
         exact = height == 1 or height - 1 in self.k.heights or height == self.k.heights[0]
         found = []
@@ -133,7 +134,7 @@ class _BlockProductEmitter:
         block = f.loop(0, self.blocks, 1, [(self.floats, zero)] * height)
         at = f.element(weights, "i8", f.mul(block.index, k.words * lanes * 4))
         levels = [f.element(row[0], "i8", f.mul(block.index, k.block * self.level_bytes)) for row in rows]
-        if k.has_offsets:
+        if k.offsets:
             integers = [constant("i32", 0, lanes)] * height
         else:
             integers = [self._scalar(f.element(row[2], "i32", block.index), "i32") for row in rows]
@@ -151,18 +152,27 @@ class _BlockProductEmitter:
             integers = [self._joined(low, high) for low, high in zip(integers[:height], integers[height:])]
         position = f.mul(block.index, lanes)
         scale = self.e.load(f.element(scales, "float", position), "f32")
-        offset = self.e.load(f.element(offsets, "float", position), "f32") if k.has_offsets else ""
+        offset = self._offsets(offsets, position, scale)
         sums = []
         for row, before, value in zip(rows, block.carry, integers):
             own = self._scalar(f.element(row[1], "float", block.index), "f32")
             both = f.let(f"fmul {self.floats} {scale}, {own}")
             total = multiply_add(self.e, f.let(f"sitofp {self.integers} {value} to {self.floats}"), both, before, "f32")
-            if k.has_offsets:
+            if k.offsets:
                 correction = self._scalar(f.element(row[2], "float", block.index), "f32")
                 total = multiply_add(self.e, offset, correction, total, "f32")
             sums.append(total)
         for number, total in enumerate(f.end(block, sums)):
             self.e.store(f.element(self.tile, "float", number * lanes), total, "f32")
+
+    def _offsets(self, offsets: str, position: str, scale: str) -> str:
+        """Zero points times scales."""
+        f, kind = self.f, self.k.offsets
+        if kind != "u8":
+            return self.e.load(f.element(offsets, "float", position), "f32") if kind else ""
+        points = self.e.load(f.element(offsets, "i8", position), "u8")
+        wide = f.let(f"zext {self.e.type('u8')} {points} to {self.integers}")
+        return f.let(f"fmul {self.floats} {f.let(f'sitofp {self.integers} {wide} to {self.floats}')}, {scale}")
 
     def _joined(self, low: str, high: str) -> str:
         """The sum of both planes."""

@@ -15,7 +15,7 @@ dot products, but half as much shifting and masking.
 
     weights   [strip][block][word][lane] u32
     scales    [strip][block][lane] f32
-    offsets   [strip][block][lane] f32: scale times zero point, where the model gives zero points
+    offsets   [strip][block][lane]: zero points of the model, if it gives any: u8, or f32 and times the scale where they are real
 
 Without zero points in the model they are in the middle of the range, and `corrections` of the rows start the sums of integers.
 """
@@ -33,6 +33,7 @@ from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 LevelBits: TypeAlias = Literal[8, 16]
+Offsets: TypeAlias = Literal["", "u8", "f32"]
 
 WORD: Final = 32  # bits
 HALFWORDS: Final = (0, 2, 1, 3)  # which of four activations stands where, if they have 16 bits
@@ -112,7 +113,7 @@ class BlockProductKernel:
     bits: int  # of a weight
     block: int  # weights that share a scale
     level_bits: LevelBits  # of an activation
-    has_offsets: bool
+    offsets: Offsets
     batch: int  # axes
     rows: int  # of the tallest tile
     heights: tuple[int, ...]  # of tiles that there is code for, ascending
@@ -129,7 +130,7 @@ class BlockProductKernel:
         """Equal for kernels with the same code."""
         heights_ = ",".join(map(str, self.heights))
         return (
-            f"block_product|{self.bits}|{self.block}|{self.level_bits}|{self.has_offsets}|{self.batch}|{self.rows}|{heights_}"
+            f"block_product|{self.bits}|{self.block}|{self.level_bits}|{self.offsets}|{self.batch}|{self.rows}|{heights_}"
             f"|{self.epilogue.key}"
         )
 

@@ -30,7 +30,7 @@ from sardonyx.lower.indexing.indexing import given
 from sardonyx.lower.indexing.movement import root_of
 from sardonyx.lower.loop_builder import broadcast_strides, merge_axes
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.lower.quant.block_weights import pack_block_offsets, pack_block_scales, pack_block_weights
+from sardonyx.lower.quant.block_weights import pack_block_offsets, pack_block_points, pack_block_scales, pack_block_weights
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.target import cost
@@ -113,7 +113,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
         bits=bits,
         block=block,
         level_bits=level_bits,
-        has_offsets=has_points,
+        offsets="" if offsets is None else "u8" if offsets.buffer.dtype is dtypes.UINT8 else "f32",
         batch=len(batch),
         rows=most,
         heights=heights(rows, most),
@@ -202,8 +202,15 @@ def _packed(ctx: LowerContext, node: Node, bits: int, block: int, blocks: int) -
     if len(node.inputs) <= 3 or node.inputs[3] is None:
         return packed, packed_scales, None
     points = ctx.view(given(node, 3))
-    points = _shaped(points, (rows, -(-blocks * bits // 8) if points.buffer.dtype is dtypes.UINT8 else blocks))
-    offsets = ctx.packed(pack_block_offsets, (points, scales), bits, lanes, dtype=dtypes.FLOAT32, shape=small)
+    if points.buffer.dtype is dtypes.UINT8:
+        points = _shaped(points, (rows, -(-blocks * bits // 8)))
+        return (
+            packed,
+            packed_scales,
+            ctx.packed(pack_block_points, (points,), bits, blocks, lanes, dtype=dtypes.UINT8, shape=small),
+        )
+    points = _shaped(points, (rows, blocks))
+    offsets = ctx.packed(pack_block_offsets, (points, scales), lanes, dtype=dtypes.FLOAT32, shape=small)
     return packed, packed_scales, offsets
 
 

@@ -106,9 +106,13 @@ def pack_scale_columns(scales: Array, lanes: int) -> Array:
     return padded.reshape(blocks, -1, lanes).transpose(1, 0, 2)
 
 
-@transform("pack_block_offsets", 1, is_numbers=True)
-def pack_block_offsets(points: Array, scales: Array, bits: int, lanes: int) -> Array:
-    """Zero points times scales as float32 [strips, blocks, lanes]; the points are packed like weights if they are bytes."""
-    blocks = scales.shape[1]
-    levels = unpack_bits(points, bits)[:, :blocks] if points.dtype == np.uint8 else points
-    return np.ascontiguousarray(_strips(levels.astype(np.float32) * scales.astype(np.float32), lanes).transpose(0, 2, 1))
+@transform("pack_block_points", 1, _row_cuts, is_numbers=True)
+def pack_block_points(points: Array, bits: int, blocks: int, lanes: int) -> Array:
+    """Zero points, packed like weights, as bytes [strips, blocks, lanes]."""
+    return np.ascontiguousarray(_strips(unpack_bits(points, bits)[:, :blocks], lanes).transpose(0, 2, 1))
+
+
+@transform("pack_block_offsets", 2, is_numbers=True)
+def pack_block_offsets(points: Array, scales: Array, lanes: int) -> Array:
+    """Zero points that are real numbers, times scales, as float32 [strips, blocks, lanes]."""
+    return np.ascontiguousarray(_strips(points.astype(np.float32) * scales.astype(np.float32), lanes).transpose(0, 2, 1))

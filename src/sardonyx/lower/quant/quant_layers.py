@@ -96,7 +96,7 @@ def _is_whole_table(node: Node) -> bool:
     return len(table) == 256 and all(0 <= each < 256 for each in table)
 
 
-@elementwise("ByteTable", domain="sardonyx", where=_is_whole_table)
+@elementwise("ByteTable", domain="sardonyx", types=_BYTES, where=_is_whole_table)
 def byte_table(x: Expr, *, table: Sequence[int], out: str) -> Expr:
     return looked_up(x, table, out)
 

@@ -20,7 +20,7 @@ from sardonyx.lower.matmul.matmul import as_matrices
 from sardonyx.lower.quant.integer_product import Int8Product, MatrixTerms, Quantized
 from sardonyx.lower.quant.quant import dynamic_steps
 from sardonyx.lower.registry import template
-from sardonyx.lower.rnn.rnn import Layer, Part, accepts_cell
+from sardonyx.lower.rnn.rnn import Gates, Layer, accepts_cell
 from sardonyx.program.constants import transform
 from sardonyx.program.steps import View, element_count
 
@@ -81,7 +81,7 @@ class _QuantizedLayer(Layer):
 
         columns = self.directions * self.blocks * self.gates * self.lanes
         kind = self.w.buffer.dtype
-        weights = self.arranged("input weights", self.gates, True, [Part(0, (self.gates_of(self.w, range(self.gates)),))], kind)
+        weights = self.arranged("input weights", self.gates, True, [Gates(0, (self.gates_of(self.w, range(self.gates)),))], kind)
         matrix = View(weights.buffer, (weights.shape[0], columns), (columns, 1), weights.offset)
         points: View | None = None
         if self._has_points(_W_SCALE + 1):

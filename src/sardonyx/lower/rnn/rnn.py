@@ -152,7 +152,7 @@ class _Cell:
 
 
 @dataclass(frozen=True)
-class Part:
+class Gates:
     """Weights [direction, gate, hidden, depth] (several: their sum) that go to some gates of an arrangement."""
 
     first: int  # gate
@@ -287,7 +287,7 @@ class Layer:
             offset,
         )
 
-    def arranged(self, label: str, gates: int, depth_first: bool, parts: Sequence[Part], dtype: DType | None = None) -> View:
+    def arranged(self, label: str, gates: int, depth_first: bool, parts: Sequence[Gates], dtype: DType | None = None) -> View:
         """Weights as [direction, block, depth, gate, lane], or with the depth as the first axis; constant ones of any type."""
         depth = parts[0].views[0].shape[3]
         shape: tuple[Dim, ...] = (self.directions, self.blocks, depth, gates, self.lanes)
@@ -307,7 +307,7 @@ class Layer:
             self._fill(target, strides, part)
         return target
 
-    def _fill(self, target: View, strides: tuple[Dim, ...], part: Part) -> None:
+    def _fill(self, target: View, strides: tuple[Dim, ...], part: Gates) -> None:
         """Steps that pack the weights into blocks of hidden units. What fills up the last block does not matter."""
         whole, rest = divmod(self.hidden, self.lanes)
         count, depth = part.views[0].shape[1], part.views[0].shape[3]
@@ -339,11 +339,11 @@ class Layer:
         if value is None:
             return None
         view = self.ctx.view(value)
-        parts = [Part(0, (self.gates_of(view, range(self.gates)), self.gates_of(view, range(self.gates), self.gates)))]
+        parts = [Gates(0, (self.gates_of(view, range(self.gates)), self.gates_of(view, range(self.gates), self.gates)))]
         if self.linear:
             parts = [
-                Part(0, (self.gates_of(view, range(2)), self.gates_of(view, range(2), 3))),
-                Part(2, (self.gates_of(view, range(2, 3)),)),
+                Gates(0, (self.gates_of(view, range(2)), self.gates_of(view, range(2), 3))),
+                Gates(2, (self.gates_of(view, range(2, 3)),)),
             ]
         return self.arranged("bias", self.gates, False, parts)
 
@@ -356,14 +356,14 @@ class Layer:
         """Weights of single hidden units: peepholes, or the recurrent bias of a linear GRU's hidden gate."""
         if self.op == "LSTM" and (value := _input(self.node, 7)) is not None:
             view = self.ctx.view(value)
-            return [self.arranged("peephole", 1, False, [Part(0, (self.gates_of(view, range(n, n + 1)),))]) for n in range(3)]
+            return [self.arranged("peephole", 1, False, [Gates(0, (self.gates_of(view, range(n, n + 1)),))]) for n in range(3)]
         if self.linear and (value := _input(self.node, 3)) is not None:
-            return [self.arranged("bias", 1, False, [Part(0, (self.gates_of(self.ctx.view(value), range(2, 3), 3),))])]
+            return [self.arranged("bias", 1, False, [Gates(0, (self.gates_of(self.ctx.view(value), range(2, 3), 3),))])]
         return []
 
     def recurrent_weights(self, gates: range) -> View:
         """The recurrent weights of some gates in the order of the kernel."""
-        return self.arranged("weights", len(gates), False, [Part(0, (self.gates_of(self.r, gates),))])
+        return self.arranged("weights", len(gates), False, [Gates(0, (self.gates_of(self.r, gates),))])
 
     def columns(self) -> list[View]:
         """What columns of quantized weights have: scales, sums of distances, zero points."""
@@ -379,7 +379,7 @@ class Layer:
         """The inputs times their weights: [time, row, direction * block * gate * lane], in the order of X's axes."""
         columns = self.directions * self.blocks * self.gates * self.lanes
         gates = self.gates_of(self.w, range(self.gates))
-        weights = self.arranged("input weights", self.gates, True, [Part(0, (gates,))])
+        weights = self.arranged("input weights", self.gates, True, [Gates(0, (gates,))])
         matrix = View(weights.buffer, (weights.shape[0], columns), (columns, 1), weights.offset)
         shape = (*self.x.shape[:2], columns)
         target = self.ctx.scratch(dtypes.from_name(self.type), shape, "projected")

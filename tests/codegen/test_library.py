@@ -18,7 +18,7 @@ from sardonyx.kernel.indexing.write import WriteKernel
 
 KERNELS = [
     *(WriteKernel(type="i64", count=count) for count in range(1, 6)),
-    *(TransposeKernel(type=kind, outer=1) for kind in ("f32", "f64", "i8")),
+    *(TransposeKernel(type=kind, outer=1, side=8) for kind in ("f32", "f64", "i8")),
 ]
 
 

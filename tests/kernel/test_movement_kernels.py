@@ -22,7 +22,7 @@ from sardonyx.kernel.sampling.resample import ResampleKernel
 
 KERNELS = [
     WriteKernel(type="i64", count=3),
-    TransposeKernel(type="i32", outer=1),
+    TransposeKernel(type="i32", outer=1, side=8),
     InterleaveKernel(type="i32", count=3, outer=1),
     IndexKernel(
         direction="gather",

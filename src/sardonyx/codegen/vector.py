@@ -423,6 +423,22 @@ def _saturated(e: VectorEmitter, value: str, source: str, target: str) -> str:
     return e.choose(nan, constant(target, 0, e.lanes), found, target)
 
 
+def _saturated_wide(e: VectorEmitter, value: str, source: str, target: str) -> str:
+    """The same for integers of which not every float type holds the limits: the powers of two beyond them are floats."""
+    kind, (low, high) = e.type(source), _limits(target)
+    above = e.f.let(f"fcmp oge {kind} {value}, {constant(source, float(high + 1), e.lanes)}")
+    below = e.f.let(f"fcmp olt {kind} {value}, {constant(source, float(low), e.lanes)}")
+    masks = e.type("bool")
+    number = e.f.let(f"fcmp ord {kind} {value}, {value}")
+    outside = e.f.let(f"or {masks} {above}, {below}")
+    within = e.f.let(f"xor {masks} {outside}, {constant('bool', True, e.lanes)}")
+    inside = e.f.let(f"and {masks} {number}, {within}")
+    safe = e.choose(inside, value, constant(source, 0.0, e.lanes), source)
+    found = e.f.let(f"fpto{'s' if target in SIGNED else 'u'}i {kind} {safe} to {e.type(target)}")
+    found = e.choose(above, constant(target, high, e.lanes), found, target)
+    return e.choose(below, constant(target, low, e.lanes), found, target)
+
+
 def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
     """A value in another type."""
     if source == target:
@@ -447,6 +463,8 @@ def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
         return e.f.let(f"{'fpext' if BITS[source] < BITS[target] else 'fptrunc'} {from_} {value} to {to}")
     if source in FLOATS and target in _SHORT and e.lanes > 1:
         return _saturated(e, value, source, target)
+    if source in FLOATS and e.lanes > 1:
+        return _saturated_wide(e, value, source, target)
     if source in FLOATS:
         sign = "s" if target in SIGNED else "u"
         name = f"llvm.fpto{sign}i.sat.{intrinsic_suffix(target, e.lanes)}.{intrinsic_suffix(source, e.lanes)}"

@@ -12,6 +12,7 @@ from sardonyx.target import cost
 from sardonyx.target.target import Target
 
 _TRANSPOSED_FROM = 4096  # elements
+_SMALLEST_SQUARE = 4  # elements a side
 OF_WIDTH = {8: "i8", 16: "i16", 32: "i32", 64: "i64"}  # elements are moved as integers: no bit changes
 
 
@@ -22,10 +23,14 @@ def copy_steps(source: View, target: View, *, machine: Target, label: str, nodes
     """
     kind = OF_WIDTH[BITS[source.buffer.dtype.name]]
     nodes = nodes or (label,)
-    transposed, share = _transposition(source, target, kind, machine, label, nodes)
+    side = square(BITS[kind], machine)
+    transposed, share = _transposition(source, target, kind, side, label, nodes)
     if transposed is None:
         transposed = _interleaving(source, target, kind, label, nodes)
         share = 0 if transposed is None else 1
+    while transposed is None and side > _SMALLEST_SQUARE:
+        side //= 2
+        transposed, share = _transposition(source, target, kind, side, label, nodes)
     steps = [] if transposed is None else [transposed]
     if share != 1:
         step = loop_step(
@@ -50,21 +55,20 @@ def is_transposed(view: View, machine: Target) -> bool:
 
 
 def _transposition(
-    source: View, target: View, kind: str, machine: Target, label: str, nodes: tuple[str, ...]
+    source: View, target: View, kind: str, side: int, label: str, nodes: tuple[str, ...]
 ) -> tuple[KernelStep | None, Dim]:
-    """A turning step, and 1 if it does all the work, 0 if none, or what says so at run time."""
+    """A turning step by squares, and 1 if it does all the work, 0 if none, or what says so at run time."""
     sizes, (reads, writes) = merge_axes(target.shape, [broadcast_strides(source, target.shape), target.strides])
     rows = next((axis for axis, stride in enumerate(reads) if stride == 1), None)
     columns = next((axis for axis, stride in enumerate(writes) if stride == 1), None)
     if rows is None or columns is None or rows == columns or reads[columns] == 0 or writes[rows] == 0:
         return None, 0
-    least = square(BITS[kind], machine)
-    share = dim_min(floordiv(sizes[rows], least), 1) * dim_min(floordiv(sizes[columns], least), 1)
+    share = dim_min(floordiv(sizes[rows], side), 1) * dim_min(floordiv(sizes[columns], side), 1)
     if share == 0:
         return None, 0
     outer = [axis for axis in range(len(sizes)) if axis not in (rows, columns)]
     width = BITS[kind] // 8
-    kernel = TransposeKernel(type=kind, outer=len(outer))
+    kernel = TransposeKernel(type=kind, outer=len(outer), side=side)
     arguments = kernel.arguments.entries(
         outer=[sizes[axis] for axis in outer],
         rows=sizes[rows],

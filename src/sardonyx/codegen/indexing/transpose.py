@@ -8,7 +8,7 @@ from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.pack import transpose
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.expr import BITS
-from sardonyx.kernel.indexing.transpose import BLOCK_COLUMNS, BLOCK_ROWS, TransposeKernel, square
+from sardonyx.kernel.indexing.transpose import BLOCK_COLUMNS, BLOCK_ROWS, TransposeKernel
 from sardonyx.target.target import Target
 
 _NARROW = 16  # bytes of a vector up to which interleaving is one instruction
@@ -36,7 +36,7 @@ def transposed_square(e: VectorEmitter, rows: list[str], kind: str) -> list[str]
 def emit_transpose_kernel(kernel: TransposeKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a transposition."""
     f = FunctionBuilder(name, KERNEL_PARAMETERS)
-    side = square(BITS[kernel.type], target)
+    side = kernel.side
     e = VectorEmitter(f, side)
     element = memory_type(kernel.type)
     a = Loaded(f, kernel.arguments)

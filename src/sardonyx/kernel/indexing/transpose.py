@@ -25,11 +25,12 @@ class TransposeKernel:
 
     type: str
     outer: int
+    side: int  # of the squares: a power of two
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        return f"transpose|{self.type}|{self.outer}"
+        return f"transpose|{self.type}|{self.outer}|{self.side}"
 
     @property
     def arguments(self) -> Arguments:
@@ -44,7 +45,7 @@ class TransposeKernel:
 
 
 def square(bits: int, target: Target) -> int:
-    """Rows and columns of the square transposed in registers, for elements of so many bits."""
+    """Rows and columns of the largest square transposed in registers, for elements of so many bits."""
     return {8: 16, 16: 8}.get(bits) or target.lanes_of(bits)
 
 

@@ -80,13 +80,13 @@ def test_kernels_compile_for_other_machines(target: Target) -> None:
 def test_the_inner_loop_multiplies_straight_from_memory_and_spills_nothing() -> None:
     if not host().has_broadcast_operands:
         pytest.skip("only wide machines have such an instruction")
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Conv", ["c", "w"], ["y"])]
     content = model(nodes, {"x": (1, 64, 14, 14)}, {"w": numbers(1, 64, 64, 1, 1)})
-    (kernel,) = [
-        step.kernel
+    (kernel,) = {
+        step.kernel.key: step.kernel
         for step in lowered_for(content, host()).steps
         if isinstance(step, KernelStep) and isinstance(step.kernel, ConvKernel)
-    ]
+    }.values()
     text = llvm.assembly(kernel_ir(kernel, host()), host())
     products = [line for line in text.splitlines() if "vfmadd" in line]
     assert len(products) == kernel.run * kernel.pixels

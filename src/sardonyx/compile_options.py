@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any
@@ -40,6 +40,7 @@ class CompileOptions:
     parameters: frozenset[str] = frozenset()  # initializers that change between runs (training): inputs, nothing is made of them
     weights: Any = field(default=None, compare=False)  # the store that packs weights; None: that of the process
     kernels: Any = field(default=None, compare=False)  # who compiles kernels; None: the library of this machine
+    on_progress: Callable[[int, int], None] | None = field(default=None, compare=False)  # kernels made, and how many there are
     verify: bool = field(default_factory=lambda: environment().verify)  # look at the graph after every pass
 
     @classmethod

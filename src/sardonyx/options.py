@@ -38,6 +38,8 @@ RECORDING_KEY: Final = "optimization.minimal_build_optimizations"
 SAVE_PACKINGS_KEY: Final = "session.save_external_prepacked_constant_initializers"
 DISABLE_PACKING_KEY: Final = "session.disable_prepacking"
 SHARE_PACKING_KEY: Final = "session.share_prepacked_weights"
+BACKGROUND_KEY: Final = "session.background_compile"
+PROGRESS_KEY: Final = "session.show_progress"
 SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 
 
@@ -423,7 +425,8 @@ class SessionOptions(_Settings):
         threads = ("intra_op_num_threads", "inter_op_num_threads")
         values = sorted((name, repr(value)) for name, value in self._values.items() if name not in threads)
         sizes = (sorted(self._dimensions.items()), sorted(self._denotations.items()))
-        return repr((values, sorted(self._config.items()), sizes, environment().verify))
+        config = sorted(item for item in self._config.items() if item[0] not in (BACKGROUND_KEY, PROGRESS_KEY))
+        return repr((values, config, sizes, environment().verify))
 
     @property
     def dimension_overrides(self) -> tuple[Mapping[str, int], Mapping[str, int]]:

@@ -20,6 +20,12 @@ from sardonyx.forks import held_off
 from sardonyx.sources import contents_of
 from sardonyx.target.target import Target
 
+OnProgress = Callable[[int, int], None]  # how many kernels are made, of how many
+
+
+def _nobody(made: int, count: int) -> None:
+    """Stands where somebody could want to know how far the compilation is."""
+
 
 @cache
 def source_version() -> str:
@@ -68,26 +74,28 @@ class KernelLibrary:
         self._provide(key, partial(_compiled, kernel, self.target))
         return self._loaded[key].functions[ENTRY] if self.loads else 0
 
-    def prepare(self, kernels: Iterable[Any], workers: int) -> None:
+    def prepare(self, kernels: Iterable[Any], workers: int, on_progress: OnProgress | None = None) -> None:
         """Compile what is not there yet of some kernels and of the native runtime, on several threads.
 
-        A kernel that cannot be compiled is left out: whoever asks for its address learns why.
+        A kernel that cannot be compiled is left out: whoever asks for its address learns why. `on_progress` is told, in the
+        caller's thread, how many are made and how many there are to make; what it raises ends the compilation.
         """
         with held_off:
-            self._prepare(kernels, workers)
+            self._prepare(kernels, workers, on_progress or _nobody)
 
-    def _prepare(self, kernels: Iterable[Any], workers: int) -> None:
+    def _prepare(self, kernels: Iterable[Any], workers: int, on_progress: OnProgress) -> None:
         wanted: dict[str, Callable[[], str]] = {self._key("driver"): partial(driver_ir, self.target)}
         for text, kernel in {kernel.key: kernel for kernel in kernels}.items():
             wanted[self._key(text)] = partial(_compiled, kernel, self.target)
         missing = [(key, ir) for key, ir in wanted.items() if key not in self._objects and not self._read(key)]
-        if len(missing) < 2 or workers < 2:
-            return  # asking for the addresses compiles them one by one
+        on_progress(0, len(missing))
+        if not missing:
+            return
         todo = iter(missing)
         made: dict[str, bytes] = {}
         lock = threading.Lock()
 
-        def work() -> None:
+        def work(on_progress: OnProgress) -> None:
             from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
 
             while True:
@@ -95,16 +103,17 @@ class KernelLibrary:
                     key, ir = next(todo, ("", str))
                 if not key:
                     return
+                on_progress(len(made), len(missing))
                 try:
                     made[key] = llvm.compile_to_object(ir(), self.target)
                 except Exception:  # the same happens again, in the caller's thread, when its address is asked for
                     continue
 
-        helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(missing)) - 1)]
+        helpers = [threading.Thread(target=work, args=(_nobody,), daemon=True) for _ in range(min(workers, len(missing)) - 1)]
         for helper in helpers:
             helper.start()
         try:
-            work()
+            work(on_progress)
         finally:
             todo = iter(())  # after an interrupt nobody begins with another one
             for helper in helpers:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sardonyx import errors
 from sardonyx.codegen.host import host
-from sardonyx.codegen.library import KernelLibrary
+from sardonyx.codegen.library import KernelLibrary, OnProgress
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.dims import Expectation
@@ -118,6 +118,8 @@ class NativeSettings:
     orders: tuple[Order, ...] = ()  # others to try: the one whose plan needs the least memory is taken
     kernels: KernelLibrary | None = field(default=None, compare=False)  # who compiles them; None: the library of the target
 
+    on_progress: OnProgress | None = field(default=None, compare=False)  # told how far the compilation is; may end it
+
     def library(self) -> KernelLibrary:
         """Who compiles kernels."""
         return self.kernels or library(self.cache_folder, self.target)
@@ -146,7 +148,8 @@ def compile_graph(
         grouping, lowered, plan = plan_graph(graph, unique, nodes, fed, order, kernels, failed)
         cores = usable_cores()
         workers = min(settings.workers or cores, cores)
-        kernels.prepare((step.kernel for step in lowered.steps if isinstance(step, KernelStep)), workers)
+        wanted = (step.kernel for step in lowered.steps if isinstance(step, KernelStep))
+        kernels.prepare(wanted, workers, settings.on_progress)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
             break

@@ -148,6 +148,7 @@ def native_settings(options: CompileOptions) -> NativeSettings:
         weights=options.weights or shared_store(),
         orders=_OTHER_ORDERS if options.execution_order == ExecutionOrder.MEMORY_EFFICIENT else (),
         kernels=options.kernels,
+        on_progress=options.on_progress,
     )
 
 

@@ -90,7 +90,7 @@ def group_epilogue(ctx: LowerContext, group: Group, root: Callable[[OperandNumbe
             views.append(value if isinstance(value, View) else ctx.view(value))
         return numbers[value]
 
-    made = ctx.expressions(group, root(operand), operand)
+    made = ctx.expressions(group, root(operand), operand, shared=True)
     stores = []
     for value in ctx.escaping(group):
         stores.append((len(views), made[value].cast(ctx.dtype(value).name)))

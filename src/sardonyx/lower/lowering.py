@@ -417,17 +417,20 @@ class LowerContext:
             or any(consumer not in own and consumer not in idle for consumer, _ in value.uses)
         ]
 
-    def expressions(self, group: Group, known: dict[Value, Expr], operand: Callable[[Value], int]) -> dict[Value, Expr]:
+    def expressions(
+        self, group: Group, known: dict[Value, Expr], operand: Callable[[Value], int], *, shared: bool = False
+    ) -> dict[Value, Expr]:
         """The expression of every value of a group's elementwise nodes.
 
-        `known` holds the expressions of the root's outputs; `operand` gives the operand number of a value from outside.
+        `known` holds the expressions of the root's outputs; `operand` gives the operand number of a value from outside. With
+        `shared`, layers that differ in numbers they have learned share a kernel: such a number is an operand, too.
         """
         made = dict(known)
 
         def expression(value: Value) -> Expr:
             if value not in made:
                 kind = self.dtype(value).name
-                scalar = self._scalar(value)
+                scalar = None if shared and self._is_learned(value) else self._scalar(value)
                 leaf = scalar if scalar is not None else load(operand(value), kind)
                 made[value] = leaf.cast(compute_type(kind))
             return made[value]
@@ -447,6 +450,13 @@ class LowerContext:
             result = rule(*inputs, **wanted)
             made[node.outputs[0]] = result.cast(compute_type(self.dtype(node.outputs[0]).name))
         return made
+
+    def _is_learned(self, value: Value) -> bool:
+        """Whether a constant is a number with many digits, not one that somebody has written, as 0.5 or 6."""
+        data = self.constant_data(value)
+        if data is None or data.size != 1 or self.dtype(value) is not dtypes.FLOAT32:
+            return False
+        return bool(data.numpy().reshape(-1).view(np.uint32)[0] & 0xFFFF)
 
     def _scalar(self, value: Value) -> Expr | None:
         """A constant of one element as a number in the code."""

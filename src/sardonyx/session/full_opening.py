@@ -23,6 +23,7 @@ from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
 from sardonyx.options import (
+    BACKGROUND_KEY,
     EXTERNAL_FOLDER_KEY,
     LOAD_FORMAT_KEY,
     RECORDING_KEY,
@@ -33,14 +34,17 @@ from sardonyx.options import (
 from sardonyx.passes.prepare_decoder import prepare_decoder
 from sardonyx.plan.native import constant_keys
 from sardonyx.program.constants import by_content, by_identity
+from sardonyx.provider_names import CPU_PROVIDER, REFERENCE_PROVIDER
 from sardonyx.runtime import saved
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata, to_plain
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.specialisations import SpecialisationKey
 from sardonyx.runtime.weight_store import WeightStore, content_store, shared_store
 from sardonyx.session.opening import Opened, ProviderSettings
+from sardonyx.session.progress import progress_line
 
 if TYPE_CHECKING:
+    from sardonyx.codegen.library import OnProgress
     from sardonyx.session.opening import CompiledModel, Opening
     from sardonyx.session.saving import PackingSaver
 
@@ -105,8 +109,10 @@ def open_fully(
     if options.enable_profiling and profiler is None:  # the model says so
         profiler = Profiler(options.profile_file_prefix)
     save_if_asked, packings = _saving(options)
-    with _span(profiler, "session_initialization"):
-        program = compile_model(read.model, read.compile_options, save_if_asked)
+    if not is_saved and profiler is None and save_if_asked is None and packings is None and _in_background(options, providers):
+        return _open_in_background(opening, options, providers, read, entry)
+    with _span(profiler, "session_initialization"), progress_line(opening.source, options) as on_progress:
+        program = compile_model(read.model, dataclasses.replace(read.compile_options, on_progress=on_progress), save_if_asked)
         if packings is not None:
             packings.save(program.packed_constants() if isinstance(program, NativeModel) else {})
     opening.stop_if_cancelled()
@@ -116,6 +122,45 @@ def open_fully(
     opened = Opened(options, providers, program, lambda: description, profiler)
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same
+    return opened
+
+
+def _in_background(options: SessionOptions, providers: ProviderSettings) -> bool:
+    """Whether the model is to be compiled while the session answers already. Other providers' regions have no second way."""
+    return options.config_entries.get(BACKGROUND_KEY, "0") == "1" and list(providers) == [CPU_PROVIDER]
+
+
+def _open_in_background(
+    opening: Opening, options: SessionOptions, providers: ProviderSettings, read: ModelRead, entry: saved.CacheEntry | None
+) -> Opened:
+    """A session that NumPy serves until the model is compiled. A model with errors is refused here, as ever."""
+    from sardonyx.session.background import BackgroundModel, Compilation  # lazy: few sessions ask for it
+
+    plain = ModelRead(opening, options, providers)  # compiling changes a model
+    reference = dataclasses.replace(plain.compile_options, providers=(REFERENCE_PROVIDER,), provider_options={})
+    quick = compile_model(plain.model, reference)
+    description = plain.description(quick)
+
+    def compile_(on_progress: OnProgress) -> CompiledModel:
+        def stop_or_tell(made: int, count: int) -> None:
+            opening.stop_if_cancelled()
+            on_progress(made, count)
+
+        program = compile_model(read.model, dataclasses.replace(read.compile_options, on_progress=stop_or_tell))
+        if entry is not None:
+            _save(entry, program, description, read.looked_at, is_saved=False)
+        return program
+
+    compilation = Compilation(compile_)
+    opened = Opened(options, providers, BackgroundModel(quick, compilation), lambda: description)
+    waiting = weakref.ref(opened)
+
+    def take(program: CompiledModel) -> None:
+        session = waiting()
+        if session is not None:
+            session.take(program)
+
+    compilation.begin(take)
     return opened
 
 

@@ -228,11 +228,15 @@ class Opened:
     ) -> None:
         self.options = options
         self.providers = providers
-        self.program = program
         self.profiler = profiler
-        is_plain = profiler is None and options.enable_cpu_mem_arena
-        self.run_fast: Callable[[Mapping[str, Any]], list[Any] | None] = program.run_fast if is_plain else never_fast
         self._describe = describe
+        self._is_plain = profiler is None and options.enable_cpu_mem_arena
+        self.take(program)
+
+    def take(self, program: CompiledModel) -> None:
+        """Run this program from now on; runs under way end as they began."""
+        self.program = program
+        self.run_fast: Callable[[Mapping[str, Any]], list[Any] | None] = program.run_fast if self._is_plain else never_fast
 
     @cached_property
     def description(self) -> ModelDescription:

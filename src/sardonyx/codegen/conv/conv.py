@@ -24,6 +24,7 @@ from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _LATENCY = 4  # sums that are computed at the same time, at least
+_STEPS = 4  # elements of a run that are written out; more of them take LLVM longer and run no faster
 _LINE = 16  # floats in a line of the cache
 _ROW_TILES = 3  # rows with several tiles fetch other lines each
 
@@ -282,15 +283,26 @@ class _ConvEmitter:
         wide = f.loop(*reach, carry=[(vector, value) for value in high.carry])
         taps = f.element(row, "float", f.mul(wide.index, run * channels.width))
         at = f.add(first, f.mul(wide.index, a["column_dilation"]))
-        if checked:
-            x = [self._checked_pixel(source, f.add(at, p * k.stride)) for p in range(pixels)]
-        else:
-            base = f.element(source, "float", f.mul(at, k.column))
-            x = [f.element(base, "float", p * k.stride * k.column) for p in range(pixels)]
+        # Of pixels at constant distances only the first has an address of its own: the others would each take a register.
+        x = (
+            [self._checked_pixel(source, f.add(at, p * k.stride)) for p in range(pixels)]
+            if checked
+            else [f.element(source, "float", f.mul(at, k.column))]
+        )
         if k.ahead and run == k.run:
             self._fetch_ahead(taps, position, first, run * channels.width // _LINE)
         values = list(wide.carry)
-        for step in range(run):
+        steps = run if run % _STEPS else _STEPS
+        inner = None
+        if steps < run:
+            # Addresses move along: an index beside them would make two operations of a product that reads memory.
+            moving = [("ptr", taps)] if checked else [("ptr", taps), ("ptr", x[0])]
+            inner = f.loop(0, run, steps, carry=[*((vector, value) for value in values), *moving])
+            values, (taps, *first_pixel) = list(inner.carry[: len(values)]), inner.carry[len(values) :]
+            x = first_pixel or [f.element(pixel, "float", inner.index) for pixel in x]
+        if not checked:
+            x = [f.element(x[0], "float", p * k.stride * k.column) for p in range(pixels)]
+        for step in range(steps):
             w = [
                 f.let(f"load {vector}, ptr {f.element(taps, 'float', step * channels.width + v * channels.lanes)}, align 4", "w")
                 for v in range(vectors)
@@ -305,6 +317,11 @@ class _ConvEmitter:
                         vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, wide_x), (vector, w[v]),
                         (vector, values[number]),
                     )  # fmt: skip
+        if inner is not None:
+            following = [f.element(taps, "float", steps * channels.width)]
+            if not checked:
+                following.append(f.element(x[0], "float", steps))
+            values = f.end(inner, [*values, *following])[: len(values)]
         return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
 
     def _fetch_ahead(self, taps: str, position: _UnitPosition, first: str, lines: int) -> None:

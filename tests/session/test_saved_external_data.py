@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
+from sardonyx.runtime import saved
 from sardonyx.runtime.saved import SavedModel
 
 X = np.ones(4, np.float32)
@@ -202,3 +204,78 @@ def test_weights_given_by_options_are_those_of_the_session(tmp_path: Path) -> No
         options.add_initializer("w", sardonyx.OrtValue.ortvalue_from_numpy(np.full(4, value, np.float32)))
         assert answer(path, options) == 1 + value
     assert answer(path) == 2.0
+
+
+ROWS = 300
+
+
+def large(path: Path, value: float, *, inside: bool) -> None:
+    """A model that reads a large table as it is; `inside` keeps the table in the model's file."""
+    table = np.full((ROWS, 256), value, np.float32)
+    tensor = onnx.numpy_helper.from_array(table, "table")
+    if not inside:
+        tensor = TensorProto(name="table", data_type=TensorProto.FLOAT, dims=table.shape, data_location=TensorProto.EXTERNAL)
+        for key, text in (("location", "w.bin"), ("offset", "4096"), ("length", str(table.nbytes))):
+            tensor.external_data.add(key=key, value=text)
+        (path.parent / "w.bin").write_bytes(bytes(4096) + table.tobytes())
+        settle(path.parent / "w.bin")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "rows"], ["y"])],
+        "g",
+        [FLOATS("rows", TensorProto.INT64, ["n"])],
+        [FLOATS("y", TensorProto.FLOAT, ["n", 256])],
+        [tensor],
+    )
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    settle(path)
+
+
+def settle(path: Path) -> None:
+    """Wait until another change of a file would be seen in its times."""
+    while time.time_ns() - path.stat().st_ctime_ns < 100_000_000:
+        time.sleep(0.01)
+
+
+def rows_of(path: Path) -> tuple[type, Any]:
+    session = sardonyx.InferenceSession(path)
+    results = session.run(None, {"rows": np.array([0, ROWS - 1])})
+    return type(session._opened.program), results[0]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["beside the model", "in the model"])
+def test_a_saved_program_refers_to_large_weights(tmp_path: Path, cache: Path, inside: bool) -> None:
+    path = tmp_path / "m.onnx"
+    large(path, 3.0, inside=inside)
+    rows_of(path)
+    (file,) = cache.glob("*.program")
+    assert file.stat().st_size < ROWS * 256 * 4 / 2
+    kind, found = rows_of(path)
+    assert kind is SavedModel
+    np.testing.assert_array_equal(found, np.full((2, 256), 3.0, np.float32))
+    large(path, 4.0, inside=inside)
+    np.testing.assert_array_equal(rows_of(path)[1], np.full((2, 256), 4.0, np.float32))
+
+
+@pytest.mark.parametrize("kept", [0, 5000, 4096 + ROWS * 256 * 4 - 1])
+def test_weights_that_were_cut_are_refused(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "m.onnx"
+    large(path, 3.0, inside=False)
+    rows_of(path)
+    data = tmp_path / "w.bin"
+    data.write_bytes(data.read_bytes()[:kept])
+    with pytest.raises(sardonyx.errors.SardonyxError, match=r"w\.bin"):
+        rows_of(path)
+
+
+@pytest.mark.parametrize("key", ["file 0+0", "file 7+0", "file 1+99999999999", "file 1+-4", "file x", "file 1", "other"])
+def test_programs_that_refer_to_what_is_not_there_are_made_anew(
+    tmp_path: Path, cache: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.onnx"
+    large(path, 3.0, inside=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(saved.CacheEntry, "places", lambda self, arrays, looked_at: dict.fromkeys(arrays, key))
+        rows_of(path)
+    kind, found = rows_of(path)
+    assert kind is not SavedModel
+    np.testing.assert_array_equal(found, np.full((2, 256), 3.0, np.float32))

@@ -202,7 +202,7 @@ def _save(
     if not isinstance(program, NativeModel):
         return
     code = None if is_saved else program.saved_program()
-    is_kept = code is None or _is_small_enough(entry, program, code)
+    is_kept = code is None or _is_small_enough(entry, program, code, looked_at)
     files = entry.files(looked_at) if is_kept or program.is_specialised else None
     if files is None:
         return
@@ -210,10 +210,11 @@ def _save(
 
     # Nothing here refers to the program: it would keep its memory when it is dropped.
     def save(model: NativeModel) -> None:
-        _keep(entry, model, Record(None, model.node_count, model.deciding_inputs, plain, files, model.is_specialised))
+        record = Record(None, model.node_count, model.deciding_inputs, plain, files, model.is_specialised)
+        _keep(entry, model, record, looked_at)
 
     def save_specialisation(specialisation: SpecialisationKey, model: NativeModel) -> None:
-        _keep(entry, model, Record(None, model.node_count, files=files), specialisation)
+        _keep(entry, model, Record(None, model.node_count, files=files), looked_at, specialisation)
 
     if is_saved:
         program.compiles_all = True
@@ -223,19 +224,29 @@ def _save(
     program.on_compiled, program.on_specialisation = save, save_specialisation
 
 
-def _keep(entry: saved.CacheEntry, model: NativeModel, record: Record, specialisation: SpecialisationKey | None = None) -> None:
+def _keep(
+    entry: saved.CacheEntry,
+    model: NativeModel,
+    record: Record,
+    looked_at: Mapping[str, FileIdentity | None],
+    specialisation: SpecialisationKey | None = None,
+) -> None:
     """Write a program; of one that cannot be saved, or is too large, what to know of the model."""
     code = model.saved_program()
-    if code is not None and _is_small_enough(entry, model, code):
+    if code is not None and _is_small_enough(entry, model, code, looked_at):
         main = model.main
         keys = constant_keys(main.plan, by_content if model.shares_by_content else by_identity)
-        saved.save(entry, record._replace(program=code), main.program.constants, keys, specialisation)
+        arrays = main.program.constants
+        saved.save(entry, record._replace(program=code), arrays, keys, specialisation, entry.places(arrays, looked_at))
     elif specialisation is None:
         saved.save(entry, record, {})
 
 
-def _is_small_enough(entry: saved.CacheEntry, model: NativeModel, code: ProgramCode) -> bool:
-    return saved.is_small_enough(entry, model.main.program.constants, constant_bytes(code))
+def _is_small_enough(
+    entry: saved.CacheEntry, model: NativeModel, code: ProgramCode, looked_at: Mapping[str, FileIdentity | None]
+) -> bool:
+    arrays = model.main.program.constants
+    return saved.is_small_enough(entry, arrays, entry.places(arrays, looked_at), constant_bytes(code))
 
 
 def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:

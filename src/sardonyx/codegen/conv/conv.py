@@ -15,7 +15,7 @@ of its own, which leads to a block of zeros where the kernel reaches outside: no
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
+from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -24,7 +24,6 @@ from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _LATENCY = 4  # sums that are computed at the same time, at least
-_STEPS = 4  # elements of a run that are written out; more of them take LLVM longer and run no faster
 _LINE = 16  # floats in a line of the cache
 _ROW_TILES = 3  # rows with several tiles fetch other lines each
 
@@ -291,24 +290,19 @@ class _ConvEmitter:
         )
         if k.ahead and run == k.run:
             self._fetch_ahead(taps, position, first, run * channels.width // _LINE)
-        values = list(wide.carry)
-        steps = run if run % _STEPS else _STEPS
-        inner = None
-        if steps < run:
-            # Addresses move along: an index beside them would make two operations of a product that reads memory.
-            moving = [("ptr", taps)] if checked else [("ptr", taps), ("ptr", x[0])]
-            inner = f.loop(0, run, steps, carry=[*((vector, value) for value in values), *moving])
-            values, (taps, *first_pixel) = list(inner.carry[: len(values)]), inner.carry[len(values) :]
-            x = first_pixel or [f.element(pixel, "float", inner.index) for pixel in x]
-        if not checked:
-            x = [f.element(x[0], "float", p * k.stride * k.column) for p in range(pixels)]
-        for step in range(steps):
+        moving = [(taps, channels.width)] if checked else [(taps, channels.width), (x[0], 1)]
+
+        def step_of(step: int, values: list[str], addresses: list[str], begin: str) -> None:
             w = [
-                f.let(f"load {vector}, ptr {f.element(taps, 'float', step * channels.width + v * channels.lanes)}, align 4", "w")
+                f.let(
+                    f"load {vector}, ptr {f.element(addresses[0], 'float', step * channels.width + v * channels.lanes)}, align 4",
+                    "w",
+                )
                 for v in range(vectors)
             ]
             for p in range(pixels):
-                element = f.let(f"load float, ptr {f.element(x[p], 'float', step)}, align 4", "x")
+                pixel, far = (f.element(x[p], "float", begin), 0) if checked else (addresses[1], p * k.stride * k.column)
+                element = f.let(f"load float, ptr {f.element(pixel, 'float', far + step)}, align 4", "x")
                 one = f.let(f"insertelement {vector} poison, float {element}, i32 0")
                 wide_x = f.let(f"shufflevector {vector} {one}, {vector} poison, <{channels.lanes} x i32> zeroinitializer")
                 for v in range(vectors):
@@ -317,11 +311,8 @@ class _ConvEmitter:
                         vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, wide_x), (vector, w[v]),
                         (vector, values[number]),
                     )  # fmt: skip
-        if inner is not None:
-            following = [f.element(taps, "float", steps * channels.width)]
-            if not checked:
-                following.append(f.element(x[0], "float", steps))
-            values = f.end(inner, [*values, *following])[: len(values)]
+
+        values = in_steps(f, run, vector, list(wide.carry), moving, step_of)
         return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
 
     def _fetch_ahead(self, taps: str, position: _UnitPosition, first: str, lines: int) -> None:

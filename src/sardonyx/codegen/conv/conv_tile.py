@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from sardonyx.codegen.arguments import MemRef
 from sardonyx.codegen.epilogue import EpilogueEmitter
@@ -10,6 +11,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import memory_type
 from sardonyx.kernel.epilogue import Epilogue
 
+_STEPS: Final = 4  # of a run of products that are written out; sums of small tiles go round in as many
 HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop over the tile instead of straight code
 
 
@@ -129,6 +131,34 @@ class Counter:
             following.append(f.let(f"select i1 {carry}, i64 0, i64 {next_index}", "i"))
         following.append(f.add(self.indices[-1], f.let(f"zext i1 {carry} to i64", "i")))
         f.end(self._loop, following)
+
+
+def in_steps(
+    f: FunctionBuilder,
+    count: int,
+    vector: str,
+    sums: list[str],
+    moving: Sequence[tuple[str, int]],
+    step_of: Callable[[int, list[str], list[str], str], None],
+) -> list[str]:
+    """The sums after `count` steps, of which a few are written out in a loop: more would take LLVM longer and run no faster.
+
+    `moving` are addresses of floats and how far they move in a step. `step_of(step, sums, addresses, first)` writes one step and
+    changes the sums; addresses are those of step 0, which has the number `first` in all. They move along with the loop: an index
+    beside them would make two operations of a product that reads memory.
+    """
+    addresses = [address for address, _ in moving]
+    values = list(sums)
+    if count % _STEPS or count == _STEPS:
+        for step in range(count):
+            step_of(step, values, addresses, "0")
+        return values
+    loop = f.loop(0, count, _STEPS, carry=[*((vector, value) for value in sums), *(("ptr", address) for address in addresses)])
+    values, addresses = list(loop.carry[: len(sums)]), list(loop.carry[len(sums) :])
+    for step in range(_STEPS):
+        step_of(step, values, addresses, loop.index)
+    following = [f.element(address, "float", _STEPS * far) for address, (_, far) in zip(addresses, moving)]
+    return f.end(loop, [*values, *following])[: len(sums)]
 
 
 def maximum(f: FunctionBuilder, a: str, b: str | int) -> str:

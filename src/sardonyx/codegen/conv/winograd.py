@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
+from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps, inside
 from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic, transform_columns
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
@@ -187,10 +187,12 @@ class WinogradEmitter(Generic[K]):
 
     def _run(self, channels: ChannelSet, rows: int, lanes: int, w: str, v: str, block: str, sums: list[str]) -> list[str]:
         """The sums after one more block of channels."""
-        f, k, vector, values = self.f, self.k, channels.vector, list(sums)
+        f, k, vector = self.f, self.k, channels.vector
         weights = f.element(w, "float", f.mul(block, k.block * channels.width))
         inputs = f.element(v, "float", f.mul(block, self.v_block))
-        for lane in range(lanes):
+
+        def step_of(lane: int, values: list[str], addresses: list[str], begin: str) -> None:
+            weights, inputs = addresses
             if k.ahead:
                 later = f.element(weights, "float", lane * channels.width + k.ahead)
                 f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
@@ -211,7 +213,8 @@ class WinogradEmitter(Generic[K]):
                     values[at] = f.call(
                         vector, f"llvm.fmuladd.v{channels.lanes}f32", (vector, every), (vector, weight), (vector, values[at])
                     )
-        return values
+
+        return in_steps(f, lanes, vector, list(sums), [(weights, channels.width), (inputs, 1)], step_of)
 
     def all_finite(self, e: Arithmetic, results: list[list[str]]) -> str:
         """Whether all sums of a tile are numbers: the results in the corners depend on every one of them."""

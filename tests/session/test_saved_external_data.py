@@ -274,7 +274,7 @@ def test_programs_that_refer_to_what_is_not_there_are_made_anew(
     path = tmp_path / "m.onnx"
     large(path, 3.0, inside=False)
     with monkeypatch.context() as patched:
-        patched.setattr(saved.CacheEntry, "places", lambda self, arrays, looked_at: dict.fromkeys(arrays, key))
+        patched.setattr(saved.CacheEntry, "locations", lambda self, arrays, looked_at: dict.fromkeys(arrays, key))
         rows_of(path)
     kind, found = rows_of(path)
     assert kind is not SavedModel

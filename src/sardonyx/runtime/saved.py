@@ -46,7 +46,7 @@ _SUFFIX: Final = ".program"
 _LARGEST: Final = 512 << 20  # bytes of constants up to which a program is saved wherever there is room for it
 _SHARE: Final = 8  # more are saved if the file system has so many times as much free
 _LARGE_CONSTANT: Final = 1 << 16  # bytes of one that is not copied if it lies in the model's files
-_PLACE: Final = "file "  # begins the key of such a constant: file 0 is the model's, then those beside it
+_LOCATED: Final = "file "  # begins the key of such a constant: file 0 is the model's, then those beside it
 _LONG_TO_READ: Final = 16 << 20  # bytes of a model that is not read for nothing
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept at least; the ones unused for longest go first
 
@@ -126,7 +126,7 @@ class CacheEntry:
             found.append((os.path.relpath(path, self._data_folder) if self._data_folder else path, digest))
         return tuple(found)
 
-    def places(self, arrays: Mapping[int, Array], looked_at: Mapping[str, FileIdentity | None]) -> dict[int, str]:
+    def locations(self, arrays: Mapping[int, Array], looked_at: Mapping[str, FileIdentity | None]) -> dict[int, str]:
         """Large constants that lie as they are in the model's file, or in one of those beside it: the key of each tells where.
 
         A program refers to them: they are neither copied nor kept in memory twice.
@@ -136,21 +136,21 @@ class CacheEntry:
         for number, array in arrays.items():
             where = mapped_range(array) if array.nbytes >= _LARGE_CONSTANT and array.flags.c_contiguous else None
             if where is not None and where[0].identity is not None and where[0].identity in numbers:
-                found[number] = f"{_PLACE}{numbers[where[0].identity]}+{where[1]}"
+                found[number] = f"{_LOCATED}{numbers[where[0].identity]}+{where[1]}"
         return found
 
-    def place(self, file: ProgramFile) -> bool:
+    def locate(self, file: ProgramFile) -> bool:
         """Have a program's constants that lie in the model's files; whether they are all there. `has` has looked at the files."""
         views: dict[int, memoryview] = {}
         try:
             for number, (key, kind, shape) in list(file.references.items()):
-                if not key.startswith(_PLACE):
+                if not key.startswith(_LOCATED):
                     return False
-                which, start = map(int, key.removeprefix(_PLACE).split("+"))
+                which, start = map(int, key.removeprefix(_LOCATED).split("+"))
                 if which not in views:
                     views[which] = self._mapped(which, file.files)
                 size = prod(shape) * kind.itemsize
-                file.place(number, views[which][start : start + size])
+                file.locate(number, views[which][start : start + size])
         except (OSError, ValueError, LookupError):  # as FormatError is: files that were cut since, keys that make no sense
             return False
         return True
@@ -186,18 +186,18 @@ def save(
     arrays: Mapping[int, Array],
     keys: Mapping[int, str] | None = None,
     specialisation: SpecialisationKey | None = None,
-    places: Mapping[int, str] | None = None,
+    locations: Mapping[int, str] | None = None,
 ) -> None:
     """Write a program, or that for one specialisation, if it is small enough; a folder that cannot be written is not an error.
 
     `keys` are those that the weight store knows constants by: whoever opens the program hands it their arrays. Constants that
-    have `places` (see `CacheEntry.places`) are not written.
+    have `locations` (see `CacheEntry.locations`) are not written.
     """
     from sardonyx.formats.program.write import NotSavable, write  # lazy: a start from a saved program writes nothing
 
     name, key = entry.name(specialisation)
     try:
-        pieces = write(key, record, arrays, {**(keys or {}), **(places or {})}, places or ())
+        pieces = write(key, record, arrays, {**(keys or {}), **(locations or {})}, locations or ())
     except (OverflowError, NotSavable):  # sizes no machine has, what another provider made: compiled anew every time
         return
     files = programs(entry.folder)
@@ -206,9 +206,9 @@ def save(
     files.make_room()
 
 
-def is_small_enough(entry: CacheEntry, arrays: Mapping[int, Array], places: Mapping[int, str], more: int = 0) -> bool:
+def is_small_enough(entry: CacheEntry, arrays: Mapping[int, Array], locations: Mapping[int, str], more: int = 0) -> bool:
     """Whether a program with these constants, and `more` bytes of others, is saved: large ones need much room."""
-    size = sum(array.nbytes for number, array in arrays.items() if number not in places) + more
+    size = sum(array.nbytes for number, array in arrays.items() if number not in locations) + more
     return size <= _LARGEST or size <= free_bytes(entry.folder) // _SHARE
 
 
@@ -242,7 +242,7 @@ def read(entry: CacheEntry, specialisation: SpecialisationKey | None = None) -> 
         return None
     finally:
         os.close(descriptor)
-    if file.key != key or not entry.has(file.files) or not entry.place(file):
+    if file.key != key or not entry.has(file.files) or not entry.locate(file):
         return None
     saved.mark_used(name)
     return file

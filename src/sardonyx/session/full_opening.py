@@ -237,7 +237,7 @@ def _keep(
         main = model.main
         keys = constant_keys(main.plan, by_content if model.shares_by_content else by_identity)
         arrays = main.program.constants
-        saved.save(entry, record._replace(program=code), arrays, keys, specialisation, entry.places(arrays, looked_at))
+        saved.save(entry, record._replace(program=code), arrays, keys, specialisation, entry.locations(arrays, looked_at))
     elif specialisation is None:
         saved.save(entry, record, {})
 
@@ -246,7 +246,7 @@ def _is_small_enough(
     entry: saved.CacheEntry, model: NativeModel, code: ProgramCode, looked_at: Mapping[str, FileIdentity | None]
 ) -> bool:
     arrays = model.main.program.constants
-    return saved.is_small_enough(entry, arrays, entry.places(arrays, looked_at), constant_bytes(code))
+    return saved.is_small_enough(entry, arrays, entry.locations(arrays, looked_at), constant_bytes(code))
 
 
 def _dimensions_by_denotation(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -79,7 +79,7 @@ class ProgramFile:
         self.keys: dict[int, str] = {}  # of constants that a weight store knows, inside the file or not
         self.references: dict[int, Reference] = {}
         self._inside: dict[int, tuple[np.dtype[Any], tuple[int, ...], int, int, int]] = {}  # type, shape, position, bytes, sum
-        self._placed: dict[int, Array] = {}  # references that somebody has found
+        self._located: dict[int, Array] = {}  # references that somebody has found
         self._arrays: dict[int, Array] | None = None
         self._list_constants()
         if depth and driver >= 0:
@@ -108,27 +108,27 @@ class ProgramFile:
 
     @property
     def arrays(self) -> dict[int, Array]:
-        """The constants by buffer: those inside the file, in its memory, and those that were placed.
+        """The constants by buffer: those inside the file, in its memory, and those that were located.
 
         Checksums are checked when the arrays are first asked for.
         """
         if self._arrays is None:
             inside = {number: self.array(f"constant {number}", *where) for number, where in self._inside.items()}
-            self._arrays = {**inside, **self._placed}
+            self._arrays = {**inside, **self._located}
         return self._arrays
 
-    def place(self, number: int, content: memoryview) -> None:
+    def locate(self, number: int, content: memoryview) -> None:
         """Say where a constant lies that is not in the file; FormatError if there are not as many bytes as it has."""
         _, kind, shape = self.references[number]
         if prod(shape) * kind.itemsize != len(content):
             raise FormatError(f"constant {number} of type {kind} and shape {list(shape)} has {len(content)} bytes")
-        self._placed[number] = np.frombuffer(content, kind).reshape(shape)
+        self._located[number] = np.frombuffer(content, kind).reshape(shape)
         del self.references[number]
         del self.keys[number]
 
     def has_constant(self, buffer: int) -> bool:
         """Whether a buffer is a constant."""
-        return buffer in self._inside or buffer in self.references or buffer in self._placed
+        return buffer in self._inside or buffer in self.references or buffer in self._located
 
     def _list_constants(self) -> None:
         container = self.container
@@ -219,7 +219,7 @@ class ProgramFile:
         known[image.state[:, 0]] = True
         known[image.fault_buffers[:, 0]] = True
         known[[port.buffer for port in (*image.inputs, *image.outputs)]] = True
-        known[[*self._inside, *self.references, *self._placed]] = True
+        known[[*self._inside, *self.references, *self._located]] = True
         if self._is_segmented:  # what calls have made
             made = self.container["call_outputs"][:, 1]
             known[made[made >= 0]] = True

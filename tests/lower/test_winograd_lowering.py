@@ -200,6 +200,15 @@ def test_dilations_leave_the_choice_to_the_waste_of_tiles() -> None:
     assert not _chosen(256, 33, dilations=[500, 500], pads=[500] * 4)
 
 
+@pytest.mark.parametrize(("dilation", "tiles"), [(1, [4]), (2, [4]), (18, [])])
+def test_far_reaching_tiles_are_not_chosen_for_images_of_unknown_size(dilation: int, tiles: list[int]) -> None:
+    node = helper.make_node
+    nodes = [node("MaxPool", ["x"], ["p"], kernel_shape=[8, 8], strides=[8, 8])]
+    nodes.append(node("Conv", ["p", "w"], ["y"], dilations=[dilation] * 2, pads=[dilation] * 4))
+    content = model(nodes, {"x": ("N", 64, "H", "W")}, {"w": numbers(1, 64, 64, 3, 3)})
+    assert tiles_of(lowered_for(content, described(16))) == tiles
+
+
 def test_kernels_that_take_differences_are_computed_directly() -> None:
     """Of a slope, second differences leave nothing but rounding errors."""
     assert not _chosen(32, 32, kernel=LAPLACE)

@@ -80,10 +80,19 @@ def _direct_time(task: Task) -> int:
 
 def _winograd_time(task: Task, tile: int) -> int:
     weights = task.weights
-    tiles = max(task.usual(tile_count(task.x.shape[0], task.geometry, tile)), _FEWEST_TILES)
+    tiles = max(_usual_tiles(task, tile), _FEWEST_TILES)
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
     fetched = (tile + TAPS - 1) ** 2 * weights.inputs * lanes * 4
     return _time(cost.winograd(tiles, weights.inputs, lanes, tile, task.ctx.target), fetched, task.ctx.target)
+
+
+def _usual_tiles(task: Task, tile: int) -> int:
+    """How many tiles there are. Dilated ones reach far: if the size of an image is not known, it may just fail to fill them."""
+    geometry = task.geometry
+    if all(step == 1 for step in geometry.dilation) or all(isinstance(size, int) for size in geometry.out):
+        return task.usual(tile_count(task.x.shape[0], geometry, tile))
+    down, along = (ceildiv_int(task.usual(geometry.out[axis]) + tile * geometry.dilation[axis] - 1, tile) for axis in (1, 2))
+    return task.usual(task.x.shape[0]) * down * along
 
 
 def _winograd_row_time(task: Task) -> int:

@@ -53,7 +53,10 @@ _LONG_STEP: Final = 40_000  # for a step that one worker does alone
 _AGAIN: Final = 1_000  # for either, if somebody was held up a moment ago
 
 _FINE_STEPS: Final = 2_000  # how many steps are cut finely after somebody was held up
-_FINEST: Final = 2  # no chunk is worth less than so many workers (`program.image.PARALLEL_FROM` for each)
+# Chunks of a worker's part then, at most, and how many workers (`program.image.PARALLEL_FROM` for each) one must be worth: some
+# kernels prepare what they read for every call, so small ones cost more than they bring.
+_FINE: Final = 4
+_FINEST: Final = 16
 
 
 def at(name: str, offset: int) -> str:
@@ -197,13 +200,15 @@ finely:
   %less = sub i64 %pressed, 1
   store atomic i64 %less, ptr %pressure_p monotonic, align 8
   %fine_parts = mul i64 %parts, {_FINEST}
+  %by_bits = udiv i64 {MOST_CHUNKS}, %parts
   %by_worth = udiv i64 %worth_now, %fine_parts
   %by_units = udiv i64 %units_now, %parts
-  %by_bits = udiv i64 {MOST_CHUNKS}, %parts
+  %many = icmp ugt i64 %by_bits, {_FINE}
+  %by_call = select i1 %many, i64 {_FINE}, i64 %by_bits
   %units_least = icmp ult i64 %by_units, %by_worth
   %most1 = select i1 %units_least, i64 %by_units, i64 %by_worth
-  %bits_least = icmp ult i64 %by_bits, %most1
-  %most2 = select i1 %bits_least, i64 %by_bits, i64 %most1
+  %call_least = icmp ult i64 %by_call, %most1
+  %most2 = select i1 %call_least, i64 %by_call, i64 %most1
   %none = icmp eq i64 %most2, 0
   %fine = select i1 %none, i64 1, i64 %most2
   br label %open

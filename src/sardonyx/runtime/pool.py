@@ -14,15 +14,17 @@ import ctypes
 import math
 import os
 import sys
+import time
 import weakref
 from _thread import allocate_lock
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sardonyx.codegen.blocks import ASLEEP_AT, IDLE, LINE, NOWHERE, POOL_BYTES, SPINS, UNDONE, WAKER, WORKERS
+from sardonyx.codegen.blocks import ASLEEP_AT, IDLE, LINE, NOWHERE, POOL_BYTES, PRESSURE, SPINS, UNDONE, WAKER, WORKERS
 from sardonyx.codegen.loader import LoadedCode
 from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
+from sardonyx.runtime.contention import TrialTable
 from sardonyx.target.machine import PLAIN
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _MOST_WORKERS = 256  # of a pool, on machines with fewer cores: each more of them makes every barrier longer
 _LONGEST = 1 << 16  # bytes that are read of a file of the system
 _SPINS = 40_000  # rounds of about 40 ns: 1.6 ms
+_ALONE = 20  # so much sooner pressure ends after a run that did without the pool
 
 # Functions of the driver and what they take: p a pointer, i an integer of 64 bits
 _ARGUMENTS: Final = {
@@ -96,6 +99,8 @@ class Pool:
         self._block: object = None
         self._address = 0
         self._sharers = 0
+        self._pressure = ctypes.c_int64()  # of the block, once there is one
+        self._trials = TrialTable()
         _pools.add(self)
 
     @cached_property
@@ -146,17 +151,35 @@ class Pool:
             return
         running.append(None)
         try:
-            if not self._take():
+            pressure = self._pressure.value
+            if pressure > 0:
+                self._launch_pressed(block, pool_entry, position, pressure)
+            elif self._take():
+                try:
+                    pool_entry[position] = self._address
+                    self._launch(block)
+                finally:
+                    self._busy.release()
+            else:
                 pool_entry[position] = 0
                 self._launch(block)
-                return
-            try:
-                pool_entry[position] = self._address
-                self._launch(block)
-            finally:
-                self._busy.release()
         finally:
             running.pop()
+
+    def _launch_pressed(self, block: int, pool_entry: memoryview, position: int, pressure: int) -> None:
+        """The same while other processes use the cores, too: on the pool or alone, whichever has turned out faster."""
+        trials = self._trials.of(block)
+        shared = trials.is_shared() and self._take()
+        start, worked = time.perf_counter(), time.thread_time()
+        try:
+            pool_entry[position] = self._address if shared else 0
+            self._launch(block)
+        finally:
+            if shared:
+                self._busy.release()
+            else:
+                self._pressure.value = max(0, pressure - _ALONE)  # in the end the pool is tried again in any case
+        trials.record(shared, time.perf_counter() - start, time.thread_time() - worked)
 
     def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
@@ -206,6 +229,7 @@ class Pool:
         ctypes.c_int64.from_address(address + ASLEEP_AT).value = ctypes.c_int64.from_address(address + WAKER).value = NOWHERE
         threads = self._start_threads(Thread, block, address)
         self._sharers = 0  # the number in the block is that of the job; there was none yet
+        self._pressure = ctypes.c_int64.from_address(address + PRESSURE)
         self._block, self._address, self._threads = block, address, threads
         self._pid = os.getpid()
 
@@ -311,6 +335,7 @@ def _after_fork() -> None:
         pool._busy = allocate_lock()
         pool._pid = 0
         pool._threads = []
+        pool._pressure.value = 0
 
 
 if hasattr(os, "register_at_fork"):

@@ -157,3 +157,52 @@ def test_texts_of_a_fixed_width_are_found_as_texts_are(keys: list[str], texts: l
     assert lookup(narrow.astype(object)).tolist() == [numbers.get(text, -1) for text in narrow.tolist()]
     turned = narrow[: len(narrow) // 2 * 2].reshape(2, -1).T
     assert lookup(turned).tolist() == [[numbers.get(text, -1) for text in row] for row in turned.tolist()]
+
+
+def counting_model(mode: str, expression: str, least: int, flat: bool, weights: bool) -> ModelProto:
+    pool = {"ngram_counts": [0], "ngram_indexes": [2, 0, 1, 3], "pool_strings": ["a", "bc", "B_1", "x y"], "mode": mode}
+    if weights:
+        pool["weights"] = [0.5, 2.0, 3.0, 1.0]
+    tokens = {"mark": 0, "mincharnum": least, "pad_value": "#", "tokenexp": expression}
+    nodes = [
+        helper.make_node("Tokenizer", ["x"], ["t"], domain="com.microsoft", **tokens),
+        *([] if flat else [helper.make_node("Flatten", ["t"], ["f"], axis=1)]),
+        helper.make_node(
+            "TfIdfVectorizer", ["t" if flat else "f"], ["c"], max_gram_length=1, min_gram_length=1, max_skip_count=0, **pool
+        ),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    made = model(nodes, ["y"], {"x": [TensorProto.STRING, ["N"] if flat else ["N", 1]]})
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
+@few
+@given(
+    texts=st.lists(st.text("abcB_1 \0#xyäß-\n", max_size=12), min_size=1, max_size=6),
+    mode=st.sampled_from(("TF", "IDF", "TFIDF")),
+    expression=st.sampled_from(("[a-c]+", "[a-zA-Z0-9_]+", "[b-]+", "a|b")),
+    least=st.integers(1, 3),
+    flat=st.booleans(),
+    weights=st.booleans(),
+)
+def test_words_are_counted(texts: list[str], mode: str, expression: str, least: int, flat: bool, weights: bool) -> None:
+    content = counting_model(mode, expression, least, flat, weights).SerializeToString()
+    x = np.empty(len(texts), object)
+    x[:] = texts
+    x = x if flat else x[:, None]
+    session = InferenceSession(content)
+    wanted = run_reference(content, {"x": x})
+    for _ in range(2):
+        assert_same(session.run(None, {"x": x}), wanted)
+    narrow = x.astype(str)  # which ends at trailing zeros
+    assert_same(session.run(None, {"x": narrow}), run_reference(content, {"x": narrow.astype(object)}))
+
+
+def test_counts_of_what_is_no_text_are_those_of_its_text() -> None:
+    content = counting_model("TF", "[a-z]+", 1, True, False).SerializeToString()
+    session, plain = InferenceSession(content), InferenceSession(content, providers=["SardonyxReferenceExecutionProvider"])
+    x = np.empty(3, object)
+    x[:] = ["a bc", b"a a", 5]
+    for _ in range(2):
+        assert_same(session.run(None, {"x": x}), plain.run(None, {"x": x}))

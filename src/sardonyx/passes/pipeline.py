@@ -24,6 +24,7 @@ from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_channels_last import AssignChannelsLast
 from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
 from sardonyx.passes.capture_invariants import CaptureInvariants
+from sardonyx.passes.count_tokens import CountTokens
 from sardonyx.passes.dequantize_kernels import DequantizeKernels
 from sardonyx.passes.encode_texts import EncodeTexts
 from sardonyx.passes.expand_features import ExpandFeatures
@@ -135,6 +136,7 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),
 )
 CLASSICAL: Final[tuple[Optimization, ...]] = (
+    CountTokens(),
     EncodeTexts(),  # what it leaves are encoders of numbers
     ExpandFeatures(),
     ExpandLinearModels(),

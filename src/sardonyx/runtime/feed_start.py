@@ -1,4 +1,4 @@
-"""Calls ahead of the first native step that make numbers of feeds no native code reads: texts, by their positions in a list.
+"""Calls ahead of the first native step that make numbers of feeds no native code reads: positions of texts, counts of words.
 
     feeds {"town": array of texts, "size": array of floats}
       -> TextPositions("town")          here: a lookup in a dictionary for each text
@@ -10,7 +10,7 @@ With it, a program that looks texts up and then stays native is a single call, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,20 +21,38 @@ if TYPE_CHECKING:
     from sardonyx.runtime.segment_runner import SegmentRunner
 
 
+def _lookup(attrs: Mapping[str, Any]) -> Callable[[Array], Array]:
+    from sardonyx.ops.ml.text_lookup import TextLookup  # lazy: few programs come here
+
+    return TextLookup(attrs["keys"])
+
+
+def _counter(attrs: Mapping[str, Any]) -> Callable[[Array], Array]:
+    from sardonyx.ops.ml.token_counts import TokenCounter  # lazy: few programs come here
+
+    return TokenCounter(attrs["characters"], attrs["least"], attrs["words"], attrs["columns"])
+
+
+_MAKERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Callable[[Array], Array]]]] = {
+    "TextPositions": _lookup,
+    "TokenCounts": _counter,
+}
+
+
 class FeedStart:
-    """Makes the positions of texts that native code reads like inputs."""
+    """Makes numbers of texts, which native code reads like inputs."""
 
     def __init__(
         self, rows: Sequence[tuple[str, Callable[[Array], Array]]], buffers: Sequence[int], axes: Sequence[Axes]
     ) -> None:
-        self._rows = rows  # the input's name, and what looks its texts up
-        self.buffers = buffers  # where native code reads the positions
+        self._rows = rows  # the input's name, and what makes numbers of its texts
+        self.buffers = buffers  # where native code reads them
         self.axes = axes
         self.names = frozenset(name for name, _ in rows)
 
     @classmethod
     def of(cls, runner: SegmentRunner) -> FeedStart | None:
-        """What starts a program, if lookups of texts in its inputs are all that it does before its native steps."""
+        """What starts a program, if numbers of texts in its inputs are all that it makes before its native steps."""
         plan = runner.plan
         count = next((number for number, each in enumerate(plan.segments) if not isinstance(each, CallSegment)), 0)
         if not count:
@@ -44,14 +62,12 @@ class FeedStart:
             assert isinstance(segment, BoundCall)
             call: Any = runner.calls[segment.call]
             node = call.node if call.is_plain else None
-            if node is None or (node.domain, node.op_type) != ("sardonyx", "TextPositions"):
+            if node is None or node.domain != "sardonyx" or node.op_type not in _MAKERS:
                 return None
             (read,), ((_, buffer, shape),) = segment.inputs, segment.outputs
             if read.kind != VALUE or read.number >= len(plan.inputs) or plan.inputs[read.number].default >= 0 or shape is None:
                 return None
-            from sardonyx.ops.ml.text_lookup import TextLookup  # lazy: few programs come here
-
-            rows.append((plan.inputs[read.number].name, TextLookup(node.attrs["keys"])))
+            rows.append((plan.inputs[read.number].name, _MAKERS[node.op_type](node.attrs)))
             buffers.append(buffer)
             axes.append(shape)
         start = cls(rows, buffers, axes)
@@ -59,7 +75,7 @@ class FeedStart:
         return start if native | start.names == {each.name for each in plan.inputs} else None
 
     def __call__(self, feeds: Mapping[str, Any]) -> list[Array] | None:
-        """The positions; None if a feed is no array of texts."""
+        """The numbers; None if a feed is no array of texts."""
         made = []
         for name, find in self._rows:
             texts = feeds.get(name)
@@ -71,8 +87,14 @@ class FeedStart:
                     positions = find(texts)
                 except TypeError:  # something that is no text, and no key of a dictionary
                     return None
-                # What is no text may be one when it is converted, which is for others to do.
-                if positions.size and positions.min() < 0 and not set(map(type, texts.reshape(-1).tolist())) <= {str}:
+                # What is no text may be one when it is converted, which is for others to do; there is no count of such.
+                is_lookup = positions.dtype.kind == "i"
+                if (
+                    is_lookup
+                    and positions.size
+                    and positions.min() < 0
+                    and not set(map(type, texts.reshape(-1).tolist())) <= {str}
+                ):
                     return None
             elif kind == "U":
                 positions = find(texts)

@@ -89,7 +89,16 @@ _ALIASES: Final = {
     "onnxruntime.transformers": "sardonyx.transformers",
     **{
         f"onnxruntime.transformers.{name}": f"sardonyx.transformers.{name}"
-        for name in ("float16", "fusion_options", "io_binding_helper", "onnx_model", "onnx_model_bert", "optimizer")
+        for name in (
+            "benchmark_helper",
+            "float16",
+            "fusion_options",
+            "io_binding_helper",
+            "onnx_model",
+            "onnx_model_bert",
+            "optimizer",
+            "shape_infer_helper",
+        )
     },
 }
 _TRAINING: Final = (  # modules that stand below sardonyx.training by the same names

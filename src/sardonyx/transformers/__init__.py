@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-_MODULES = ("float16", "fusion_options", "io_binding_helper", "onnx_model", "onnx_model_bert", "optimizer")
+_MODULES = (
+    "benchmark_helper", "float16", "fusion_options", "io_binding_helper", "onnx_model", "onnx_model_bert", "optimizer",
+    "shape_infer_helper",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> ModuleType:

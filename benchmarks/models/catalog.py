@@ -166,7 +166,7 @@ _LIST: Final[tuple[Case, ...]] = (
     exported("table", "table with embeddings", OVERHEAD, Maker("small", "table_network")),
     exported("attention", "12 heads x 1024 x 64, mask", ATTENTION, Maker("attention", "masked_network")),
     exported("attention_cross", "8 heads, 64 x 1500 x 64", ATTENTION, Maker("attention", "cross_network"), dynamo=True),
-    written("attention_grouped", "Attention, 16 and 4 heads x 512, causal", ATTENTION, Maker("attention", "grouped_model")),
+    written("attention_grouped", "Attention, 16 and 4 heads x 512, causal", ATTENTION, Maker("operators", "grouped_model")),
     *classical("lightgbm", "LightGBM, 500 trees", TREES, _TREES),
     *classical("xgboost", "XGBoost, 300 trees", TREES, _TREES),
     *classical("forest", "random forest, 200 trees", TREES, _TREES),

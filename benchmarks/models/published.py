@@ -75,9 +75,9 @@ def detector_network(make: str, pixels: int = 320) -> tuple[nn.Module, dict[str,
     for part in (*detector.rpn.modules(), *detector.roi_heads.modules()):
         if isinstance(part, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
-    nn.init.normal_(detector.rpn.head.bbox_pred.weight, std=0.01)  # boxes that stay near their anchors
-    nn.init.normal_(detector.roi_heads.box_predictor.bbox_pred.weight, std=0.001)
-    nn.init.normal_(detector.roi_heads.box_predictor.cls_score.weight, std=0.03)
+    nn.init.normal_(detector.rpn.head.bbox_pred.weight, std=0.0005)  # boxes that stay near their anchors
+    nn.init.normal_(detector.roi_heads.box_predictor.bbox_pred.weight, std=0.0005)
+    nn.init.normal_(detector.roi_heads.box_predictor.cls_score.weight, std=0.003)
     return _Detector(detector.eval()), {"image": torch.rand(3, pixels, pixels)}
 
 

@@ -83,7 +83,11 @@ def _parts(module: Any, x: torch.Tensor) -> torch.Tensor:
     return torch.cat([module.layer(part) * number for number, part in enumerate(x.split(2))])
 
 
-@pytest.mark.parametrize("function", [_by_rows, _python_sizes, _loop, _iteration, _parts])
+def _squeezed(module: Any, x: torch.Tensor) -> Any:
+    return module.layer(x.squeeze(0)) + module.layer(x[:1]).squeeze()
+
+
+@pytest.mark.parametrize("function", [_by_rows, _python_sizes, _loop, _iteration, _parts, _squeezed])
 def test_what_sizes_decide_in_python_holds_for_those_sizes_only(function: Callable[..., Any]) -> None:
     ours, theirs = pair(Does(function))
     for rows in (4, 1, 3, 4, 1):

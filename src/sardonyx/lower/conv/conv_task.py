@@ -474,7 +474,7 @@ def dense_blocks(ctx: LowerContext, x: View) -> View:
 def row_tile(geometry: Geometry, most: int, group: int) -> tuple[int, Row | None]:
     """How many pixels a tile has whose taps are written out, and the row if its sizes are known."""
     columns, taps = geometry.out[2], geometry.kernel[2]
-    most = max(min(most, _LANE_TAPS // (taps * group)), 1)
+    most = max(min(most, _LANE_TAPS // max(taps * group, 1)), 1)
     if not geometry.known_row:
         return min(_ANY_WIDTH_PIXELS, most), None
     width, out, left, right = (int(str(dim)) for dim in (geometry.size[2], columns, geometry.pads_begin[2], geometry.pads_end[2]))

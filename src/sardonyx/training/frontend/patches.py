@@ -6,6 +6,7 @@
     vmap in attention masks    of transformers: index tensors that broadcast do the same
     stopped gradients          detach() and no_grad() in a module: the exporter knows only inference, and leaves them out
     custom gradients           of torch.autograd.Function: a graph would have the derivative of what forward does instead
+    squeeze                    the exporter would ask at every run whether an axis has size 1
     sizes of norms             torch checks them by products in place, of which the exporter complains
     hooks on tensors           register_hook() and retain_grad() in a module: the tensors of a graph are no one's to watch
     Python values of tensors   `if tensor:`, `int(tensor)`, `tensor.item()`: a trace would fix what depends on data, unnoticed
@@ -45,6 +46,7 @@ _PARTS: Final = (  # functions that give as many tensors as an axis is long, or 
     torch.Tensor.unbind, torch.unbind, torch.Tensor.split, torch.split, torch.Tensor.chunk, torch.chunk, torch.Tensor.__iter__,
     torch.Tensor.tensor_split, torch.tensor_split, torch.Tensor.__len__,
 )  # fmt: skip
+_SQUEEZES: Final = (torch.Tensor.squeeze, torch.squeeze)
 _TENSOR_HOOKS: Final = ("register_hook", "retain_grad")
 _CONVERSIONS: Final = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist")
 
@@ -104,6 +106,8 @@ class _DetachedWithoutGradients(TorchFunctionMode):
             self.indexing += 1
         elif function in _PARTS and self.watch is not None and torch._C._is_tracing():
             self.watch.divided(args, kwargs or {})
+        elif function in _SQUEEZES and torch._C._is_tracing():
+            return _squeezed(*args, **(kwargs or {}))
         try:
             result = function(*args, **(kwargs or {}))
         finally:
@@ -126,6 +130,18 @@ class _DetachedWithoutGradients(TorchFunctionMode):
 
 
 _FUNCTIONS: Final = _DetachedWithoutGradients()
+
+
+def _squeezed(input: torch.Tensor, dim: Any = None) -> torch.Tensor:
+    """The axes that have size 1 in this call are taken away, and others are not: the sizes decide, and are watched."""
+    given = range(input.ndim) if dim is None else (dim if isinstance(dim, (tuple, list)) else (dim,))
+    axes = sorted({int(axis) % max(input.ndim, 1) for axis in given}, reverse=True)
+    result = input
+    for axis in axes if input.ndim else ():
+        if int(input.shape[axis]) == 1:
+            with torch._C.DisableTorchFunction():
+                result = result.squeeze(axis)
+    return result if result is not input else input.view_as(input)
 
 
 def _apply_custom_function(cls: Any, *args: Any, **kwargs: Any) -> Any:

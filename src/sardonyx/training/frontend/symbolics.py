@@ -116,6 +116,15 @@ def _split(opset: int) -> Callable[..., Any]:
     return split
 
 
+def squeeze(g: Any, x: Any, dim: Any = None) -> Any:
+    """Without an axis that has size 1, which `patches.py` has seen to."""
+    from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
+
+    if dim is None:
+        return g.op("Squeeze", x)
+    return helper._squeeze_helper(g, x, [helper._get_const(dim, "i", "dim")])
+
+
 def multinomial(g: Any, x: Any, samples: Any, replacement: Any, generator: Any = None) -> Any:
     """The exporter's, which takes rows only: one distribution alone is a row."""
     from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
@@ -183,6 +192,7 @@ SYMBOLICS: Final[tuple[tuple[str, int, Callable[..., Any]], ...]] = (  # name, t
     ("aten::embedding", 9, embedding),
     ("aten::diagonal", 13, diagonal),
     ("aten::multinomial", 9, multinomial),
+    *(("aten::squeeze", opset, squeeze) for opset in (9, 11, 13)),
     ("aten::split", 13, _split(13)),
     ("aten::split", 18, _split(18)),
     ("aten::max", 9, _extreme("max", "ArgMax", 9)),

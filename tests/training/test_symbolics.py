@@ -100,3 +100,21 @@ def test_gradients_of_inputs_that_may_be_broadcast_are_native(left: tuple[int, .
     broadcast = torch.broadcast_shapes(left, right)
     whole = broadcast[len(broadcast) - len(left) :]
     check(torch.mul, (torch.randn(left), torch.randn(right)), (torch.randn(whole), torch.randn(right)))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("special", [float("nan"), float("inf")])
+def test_rows_that_are_ignored_have_no_loss_whatever_they_hold(smoothing: float, special: float) -> None:
+    x = torch.randn(4, 3)
+    x[2, 1] = special
+    ours, theirs = leaves((x, x))
+    labels = torch.tensor([0, 2, -100, 1])
+    module = TrainingModule(Function(lambda x, t: F.cross_entropy(x, t, label_smoothing=smoothing)))
+    found, expected = module(ours, labels), F.cross_entropy(theirs, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    expected.backward()
+    rows = [0, 1, 3]  # PyTorch's gradient of the other is NaN
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    torch.testing.assert_close(ours.grad[rows], theirs.grad[rows])

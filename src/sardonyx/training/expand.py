@@ -19,7 +19,7 @@ from sardonyx.dtypes import BOOL, INT64
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.training.gradients.losses import label_weights, labels_without_ignored
+from sardonyx.training.gradients.losses import label_weights, labels_without_ignored, without_ignored
 from sardonyx.training.gradients.norms import channel_statistics, of_channels
 from sardonyx.training.gradients.rules import Backward, Term, dtype_of
 
@@ -92,7 +92,7 @@ def _loss(b: Backward) -> None:
         logarithms = logarithms.apply("LogSoftmax", axis=1)
     labels, weights = labels_without_ignored(b, b.x(1)), label_weights(b)
     picked = b.GatherElements(logarithms.value, b.Unsqueeze(labels, b.ints(1)), axis=1)
-    loss = -(Term(b, b.Squeeze(picked, b.ints(1)), logarithms.dtype) * weights)
+    loss = without_ignored(b, -(Term(b, b.Squeeze(picked, b.ints(1)), logarithms.dtype) * weights))
     if attribute_values(b.node)["reduction"] != "none":
         loss = loss.apply("ReduceSum", keepdims=0)
         if attribute_values(b.node)["reduction"] == "mean":

@@ -91,7 +91,7 @@ class _CrossEntropy:
         picked = self.helper._squeeze_helper(g, g.op("GatherElements", self.logarithms, wide, axis_i=1), [1])
         share = self._constant(1.0) if self.weight is None else g.op("Gather", self.weight, labels)
         share = g.op("Where", is_ignored, self._constant(0.0), share)
-        loss = g.op("Neg", g.op("Mul", picked, share))
+        loss = g.op("Where", is_ignored, self._constant(0.0), g.op("Neg", g.op("Mul", picked, share)))
         if self.smoothing:
             everywhere = g.op("Neg", self._sum_of_classes(self._weighted(self.logarithms)))
             everywhere = g.op("Where", is_ignored, self._constant(0.0), everywhere)

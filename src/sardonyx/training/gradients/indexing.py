@@ -68,6 +68,8 @@ def _slice(b: Backward) -> Results:
             given = np.array(b.attr("starts"), np.int64), np.array(b.attr("ends"), np.int64)
             chosen = b.attr("axes")
             inputs = [*given, np.array(chosen if chosen is not None else range(len(given[0])), np.int64), None]  # type: ignore[list-item]
+        elif axes is not None or not b.has(3):
+            return [_sliced_back(b, axes)]
         return [b.own("SliceGrad", b.dy(), b.Shape(b.x()), *inputs)]
     # A plain part: zeros before and behind it.
     rank = len(shape)
@@ -91,6 +93,33 @@ def _slice(b: Backward) -> Results:
     return [b.Pad(b.dy(), b.Concat(first_value, behind, axis=0))]
 
 
+def _sliced_back(b: Backward, axes: np.ndarray[Any, Any] | None) -> Value:
+    """Elements go back to the indices that the same slice takes of 0, 1, 2, ..."""
+    rank = b.rank(b.x())
+    count = b.shape(b.x(1))[0] if axes is None else axes.size
+    if not isinstance(count, int):
+        b.refuse("the number of its axes is not known")
+    d = b.dy()
+    for number in range(count):
+        axis = number if axes is None else int(axes.reshape(-1)[number]) % rank
+        start, end = (b.Gather(b.x(index), b.ints(number), axis=0) for index in (1, 2))
+        step = b.Gather(b.x(4), b.ints(number), axis=0) if b.has(4) else b.g.constant(b.ints(1))
+        d = _to_indices(b, d, axis, b.Slice(_numbered(b, axis), start, end, b.ints(0), step))
+    return d
+
+
+def _numbered(b: Backward, axis: int) -> Value:
+    """0, 1, 2, ... as long as an axis of the input."""
+    return b.Range(np.array(0), b.Squeeze(b.sizes(b.x(), axis), b.ints(0)), np.array(1))
+
+
+def _to_indices(b: Backward, d: Value, axis: int, indices: Value) -> Value:
+    """A gradient added up along an axis, in zeros as long as that of the input, at the indices its elements came from."""
+    rank = b.rank(b.x())
+    parts = [b.sizes(b.x() if each == axis else d, each) for each in range(rank)]
+    return b.own("GatherGrad", d, indices, b.Concat(*parts, axis=0), axis=axis)
+
+
 @gradient("Pad", stops=(1, 2, 3))
 def _pad(b: Backward) -> Results:
     mode = b.attr("mode") or "constant"
@@ -99,7 +128,14 @@ def _pad(b: Backward) -> Results:
     if mode != "constant":
         if pads is None:
             b.refuse(f"its pads are computed and its mode is {mode!r}")
-        return [b.own("PadGrad", b.dy(), b.Shape(b.x()), _all_pads(b, pads, rank), mode=mode)]
+        d, whole = b.dy(), _all_pads(b, pads, rank)
+        for axis in range(rank):
+            before, behind = int(whole[axis]), int(whole[axis + rank])
+            if before or behind:
+                version = max(b.g.version, 19 if mode == "wrap" else 13)
+                indices = b.g.op("Pad", _numbered(b, axis), b.ints(before, behind), mode=mode, version=version)
+                d = _to_indices(b, d, axis, indices)
+        return [d]
     if pads is not None:
         return [b.Pad(b.dy(), -_all_pads(b, pads, rank))]
     if b.has(3):

@@ -21,7 +21,8 @@ def _cross_entropy(b: Backward) -> Results:
     found: list[Term] = []
     if b.gradients[0] is not None:
         probabilities = logarithms.apply("Exp")
-        found.append(_label_factors(b) * (probabilities - 1).select(_is_label(b), probabilities))
+        of_label = _label_factors(b) * (probabilities - 1).select(_is_label(b), probabilities)
+        found.append(without_ignored(b, of_label, 1))
     if len(b.gradients) > 1 and b.gradients[1] is not None:
         found.append(of_logits(b, Term(b, b.dy(1), logarithms.dtype), logarithms, 1))
     return [(found[0] if len(found) == 1 else found[0] + found[1]).value]
@@ -49,6 +50,15 @@ def _ignored(b: Backward, labels: Value) -> Value | None:
     """Where the label is the one to ignore; None if there is no such."""
     ignore = b.node.attr("ignore_index")
     return None if ignore is None else b.Equal(labels, np.array(ignore, dtype_of(labels).numpy))
+
+
+def without_ignored(b: Backward, term: Term, *axes: int) -> Term:
+    """Zeros where the label is ignored, whatever stands there: nothing times 0 need be 0. `axes` are those that labels lack."""
+    ignored = _ignored(b, b.x(1))
+    if ignored is None:
+        return term
+    counts = b.Not(ignored)
+    return term.select(b.Unsqueeze(counts, b.ints(*axes)) if axes else counts)
 
 
 def labels_without_ignored(b: Backward, labels: Value) -> Value:

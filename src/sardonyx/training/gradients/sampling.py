@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from sardonyx.ir.graph import Value
 from sardonyx.ops.indexing.layout import repeats
-from sardonyx.training.gradients.rules import Backward, gradient
+from sardonyx.training.gradients.rules import Backward, dtype_of, gradient
 
 Results = Sequence[Value | None]
 
@@ -29,8 +29,42 @@ def _resize(b: Backward) -> Results:
     if factors is not None:
         return [_summed(b, factors)]
     attrs = {name: b.node.attrs[name].value for name in _ATTRS if name in b.node.attrs}
+    if b.node.version >= 11 and (b.attr("keep_aspect_ratio_policy") or "stretch") == "stretch":
+        return [_by_matrices(b, attrs)]
     given = b.x(2) if b.has(2) and (scales is None or scales.size) else None
     return [b.own("ResizeGrad", b.dy(), b.Shape(b.x()), given, b.x(3) if b.has(3) else None, **attrs)]
+
+
+def _by_matrices(b: Backward, attrs: dict[str, Any]) -> Value:
+    """Resizing is linear: along each axis a matrix, which is the resized identity; its gradient is the product with that."""
+    x, shape, whole = b.x(), b.shape(b.x()), b.y().shape
+    rank, dtype = len(shape), dtype_of(b.x())
+    axes = [int(axis) % rank for axis in b.attr("axes") or range(rank)]
+    scales = b.constant(2)
+    by_sizes = b.has(3)
+    more = {name: value for name, value in attrs.items() if name not in ("axes", "keep_aspect_ratio_policy")}
+    d = b.dy()
+    for number, axis in enumerate(axes):
+        same = whole is not None and shape[axis] == whole[axis]
+        if same and (by_sizes or (scales is not None and scales.reshape(-1)[number] == 1)):
+            continue
+        size = b.sizes(x, axis)
+        indices = b.Range(np.array(0), b.Squeeze(size, b.ints(0)), np.array(1))
+        one = b.Cast(b.Equal(b.Unsqueeze(indices, b.ints(1)), indices), to=dtype.onnx)
+        square = b.Unsqueeze(one, b.ints(0, 1))
+        if by_sizes:
+            wanted: tuple[Value | None, ...] = (None, b.Concat(b.ints(1, 1), b.sizes(b.y(), axis), size, axis=0))
+        else:
+            factor = b.Gather(b.x(2), b.ints(number), axis=0)
+            ones = np.ones(1, np.float32)
+            wanted = (b.Concat(np.ones(2, np.float32), factor, ones, axis=0),)
+        matrix = b.Squeeze(b.g.op("Resize", square, None, *wanted, version=b.node.version, **more), b.ints(0, 1))
+        order = list(range(rank))
+        order[axis], order[-1] = order[-1], order[axis]
+        moved = d if axis == rank - 1 else b.Transpose(d, perm=order)
+        made = b.MatMul(moved, matrix)
+        d = made if axis == rank - 1 else b.Transpose(made, perm=order)
+    return d
 
 
 @gradient("Upsample", stops=(1,))

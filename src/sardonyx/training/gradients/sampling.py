@@ -28,7 +28,7 @@ def _resize(b: Backward) -> Results:
     factors = None if scales is None or not scales.size else _repeats(b, scales)
     if factors is not None:
         return [_summed(b, factors)]
-    attrs = {name: b.node.attrs[name].value for name in _ATTRS if name in b.node.attrs}
+    attrs: dict[str, Any] = {name: b.node.attrs[name].value for name in _ATTRS if name in b.node.attrs}
     if b.node.version >= 11 and (b.attr("keep_aspect_ratio_policy") or "stretch") == "stretch":
         return [_by_matrices(b, attrs)]
     given = b.x(2) if b.has(2) and (scales is None or scales.size) else None

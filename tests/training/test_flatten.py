@@ -18,6 +18,7 @@ from sardonyx.training.flatten import (
     TensorSchema,
     UnsupportedType,
     constants,
+    fits,
     flatten,
     leaf_schemas,
     unflatten,
@@ -179,3 +180,16 @@ def test_wrong_numbers_of_leaves_are_refused() -> None:
         unflatten(schema, leaves[:1])
     with pytest.raises(ValueError, match="2 leaves was given 3"):
         unflatten(schema, [*leaves, torch.zeros(1)])
+
+
+@given(nested, nested, st.booleans())
+def test_fits_says_what_flatten_would(one: Any, other: Any, numbers: bool) -> None:
+    leaves: list[Any] = []
+    schema = flatten(one, leaves, numbers=numbers)
+    for value in (one, other):
+        expected: list[Any] = []
+        same = flatten(value, expected, numbers=numbers) == schema
+        found: list[Any] = []
+        assert fits(schema, value, found, numbers=numbers) is same
+        if same:
+            assert all(a is b for a, b in zip(found, expected, strict=True))

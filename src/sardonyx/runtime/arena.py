@@ -71,17 +71,22 @@ class Arena:
     def _map(self, size: int) -> None:
         self._memory = np.empty(0, np.uint8)  # first: both at once would be more than is ever needed
         self._address = self._unneeded = self._most_lately = 0
-        whole = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            # Private: a forked child must not write into its parent's.
-            mapping = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except OSError as error:
-            raise MemoryError(f"the system has no {whole} bytes") from error
-        if whole >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # the system may have no large pages
-                mapping.madvise(mmap.MADV_HUGEPAGE)
-        self._memory = np.frombuffer(mapping, np.uint8)
+        self._memory = mapped_memory(size)
         self._address = self._memory.ctypes.data
+
+
+def mapped_memory(size: int) -> Array:
+    """Bytes from the system, at least as many; they go back there with the array."""
+    whole = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+    try:
+        # Private: a forked child must not write into its parent's.
+        mapping = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"the system has no {whole} bytes") from error
+    if whole >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # the system may have no large pages
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(mapping, np.uint8)
 
 
 def rounded_up(size: int) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 
 from sardonyx.codegen.blocks import BIND_ENTRIES, BLOCK_POOL
 from sardonyx.program.image import numpy_type
-from sardonyx.runtime.native_core import Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
+from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
 
 if TYPE_CHECKING:
     from sardonyx.runtime.runs import RunControl
@@ -37,8 +37,8 @@ class RunContext(RunMemory):
     """Memory of one run at a time, and what it was last set up for: a single call, segments, or a loop. Never two of these."""
 
     __slots__ = (
-        "binds", "block", "block_address", "block_view", "given", "known_symbols", "loop", "object_view", "objects", "operands",
-        "outputs", "shapes", "stages", "symbols", "table_address", "table_view",
+        "addresses", "binds", "block", "block_address", "block_view", "given", "known_symbols", "loop", "object_view", "objects",
+        "operands", "outputs", "shapes", "stages", "symbols", "table_address", "table_view",
     )  # fmt: skip
 
     def __init__(self, core: NativeCore, entries: Array, values: int) -> None:
@@ -54,6 +54,7 @@ class RunContext(RunMemory):
         self.block_view = self.block.data
         self.block_address = self.block.ctypes.data
         self.object_view = self.objects.data
+        self.addresses: Array | None = None  # of inputs and then outputs, for runs that are given addresses instead of arrays
         self.shapes: Shapes | None = None
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
         self.operands: list[Any] | None = None  # what Python reads behind the call, as arrays that look into this memory
@@ -132,6 +133,7 @@ class Executable:
         self.has_fast_path = takes_arrays or finish is not None
         self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
         self._free: list[RunContext] = []
+        self._free_by_address: list[RunContext] = []
 
     @property
     def constants(self) -> dict[int, Array]:
@@ -200,6 +202,37 @@ class Executable:
     def run_arrays(self, arrays: Sequence[Array]) -> list[Any]:
         """The outputs for checked arrays in the order of the inputs."""
         return self._launch([np.asarray(array, order="C") for array in arrays])
+
+    @property
+    def takes_addresses(self) -> bool:
+        """Whether runs may be given addresses of inputs and outputs (`take_by_address`)."""
+        return ADDRESS_FIRST and self.is_one_call and self.takes_arrays and self.finish is None
+
+    def take_by_address(self, shapes: Shapes) -> RunContext:
+        """A context for a run whose inputs have these shapes; the caller fills `addresses`, runs it, and gives it back.
+
+        SizeConflict if the program was not made for such shapes.
+        """
+        try:
+            context = self._free_by_address.pop()
+        except IndexError:
+            context = self._new_context()
+            # Native code reads the address behind the header of an object: here the objects are the addresses themselves.
+            context.addresses = np.zeros(len(context.objects), np.int64)
+            first = address_of(context.addresses) - object.__basicsize__
+            context.objects[:] = np.arange(first, first + 8 * len(context.objects), 8)
+        if shapes != context.shapes:
+            self._fit(context, shapes)
+        return context
+
+    def run_by_address(self, context: RunContext) -> None:
+        """Run a context whose addresses are filled in, and take it back."""
+        core = self.core
+        core.pool.launch(context.block_address, context.alone, context.block_view, BLOCK_POOL)
+        if core.image.faults:
+            core.raise_fault(context)
+        if len(self._free_by_address) < _MOST_CONTEXTS:
+            self._free_by_address.append(context)
 
     def prepare(self, arrays: Sequence[Array], states: StateSet) -> None:
         """Set the context of the next run up for these arrays and states; for one caller at a time."""
@@ -299,7 +332,7 @@ class Executable:
 
     def shrink(self) -> None:
         """Give the memory kept for later runs back."""
-        self._free = []
+        self._free, self._free_by_address = [], []
         if self.segments is not None:
             self.segments.shrink()
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter, is_
+from sys import getrefcount
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 import torch
+
+from sardonyx.runtime.arena import mapped_memory
+from sardonyx.runtime.native_core import address_of
+from sardonyx.training.step_run import Given, Spec
 
 Array = np.ndarray[Any, Any]
 
@@ -42,20 +49,159 @@ def tensor_of(array: Array) -> torch.Tensor:
 
 
 class TensorArrays:
-    """The arrays of tensors that live long, as parameters do: made again only when a tensor has other memory.
+    """Shapes, addresses and arrays of the tensors that a graph is given, from call to call.
 
-    An array keeps the memory it shows alive, so the same address with the same shape is the same memory.
+    Tensors that live long, as parameters do, are looked at all together, and what is known of them serves as long as each is the
+    same tensor with the same memory. Arrays keep the memory they show alive, so a known address is never one of freed memory.
     """
 
-    def __init__(self, count: int) -> None:
-        self._known: list[tuple[int, torch.Size, torch.dtype, Array] | None] = [None] * count
+    def __init__(self, lasting: Sequence[int]) -> None:
+        self._lasting = tuple(lasting)  # positions of tensors that live long
+        self._tensors: list[torch.Tensor] = []
+        self._kinds: tuple[list[Any], ...] = ()
+        self._known: list[Array] = []
+        self._shapes: list[tuple[int, ...]] = []
+        self._addresses = np.empty(0, np.int64)
+        self._all: tuple[tuple[int, ...], ...] = ()  # shapes, for those of the others in `_last`
+        self._last: tuple[tuple[int, ...], ...] | None = None
 
-    def get(self, index: int, tensor: torch.Tensor) -> Array:
-        """The array of the tensor that stands at an index."""
-        known = self._known[index]
-        if known is not None and known[0] == tensor.data_ptr() and known[1] == tensor.shape and known[2] is tensor.dtype:
-            return known[3]
-        array = array_of(tensor)
-        if tensor.is_contiguous():  # otherwise it is a copy, and stale after the next update
-            self._known[index] = tensor.data_ptr(), tensor.shape, tensor.dtype, array
-        return array
+    def arrays(self, values: Sequence[torch.Tensor]) -> list[Array]:
+        """The arrays of the tensors that live long, in order."""
+        tensors = [values[position] for position in self._lasting]
+        if (
+            self._tensors
+            and all(map(is_, tensors, self._tensors))
+            and (list(map(_address, tensors)), list(map(_shape, tensors)), list(map(_dtype, tensors))) == self._kinds
+            and all(map(_is_contiguous, tensors))
+        ):
+            return self._known
+        arrays = [array_of(tensor) for tensor in tensors]
+        # A tensor that is not contiguous is shown by a copy, which is stale after the next update.
+        keep = all(map(_is_contiguous, tensors)) and not any(map(_is_flagged, tensors))
+        self._tensors = tensors if keep else []
+        self._kinds = list(map(_address, tensors)), list(map(_shape, tensors)), list(map(_dtype, tensors))
+        self._known = arrays
+        self._last = None
+        return arrays
+
+    def given(self, values: Sequence[Any], others: Sequence[tuple[int, torch.Tensor]], extra: int) -> Given:
+        """The same by address, with `others` at their positions, and `extra` places behind that somebody else fills."""
+        known = self.arrays(values)
+        shapes = tuple([tensor.shape for _, tensor in others])
+        if self._last is None or shapes != self._last:
+            count = len(self._lasting) + len(others)
+            found: list[tuple[int, ...]] = [()] * (count + extra)
+            addresses = np.zeros(count + extra, np.int64)
+            for position, array in zip(self._lasting, known):
+                found[position], addresses[position] = array.shape, address_of(array)
+            for position, tensor in others:
+                found[position] = tuple(tensor.shape)
+            self._all = tuple(found)
+            self._addresses, self._last = addresses, shapes
+        addresses = self._addresses.copy()
+        for position, tensor in others:
+            addresses[position] = tensor.data_ptr()
+        return Given(self._all, addresses, (known, others))
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without a gradient whose elements lie in order, in the CPU's memory: the same memory if it can be."""
+    if type(tensor) not in _PLAIN or not tensor.is_cpu:
+        return tensor_of(array_of(tensor))  # says what is wrong with it, if anything
+    plain = tensor.detach()  # keeps the memory, whatever becomes of the tensor
+    if not plain.is_contiguous() or _is_flagged(plain):
+        return plain.resolve_conj().resolve_neg().contiguous()
+    return plain
+
+
+def _is_flagged(tensor: torch.Tensor) -> bool:
+    """Whether the elements are not what lies in memory."""
+    return tensor.is_neg() or tensor.is_conj()
+
+
+_address, _is_contiguous = torch.Tensor.data_ptr, torch.Tensor.is_contiguous
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
+
+
+class TensorMemory:
+    """New tensors of given shapes and types, again and again; large ones in the memory of earlier ones that are gone.
+
+    What a graph gives out in one step is as a rule gone in the next, and the system clears new pages before it hands them out.
+    Memory is used again when the array that shows it has no reference but the one from here.
+    """
+
+    def __init__(self) -> None:
+        self._specs: list[Spec] | None = None
+        self._planned: list[tuple[tuple[int, ...], torch.dtype, int]] = []
+        self._any_large = False
+        self._sets: list[dict[int, Array]] = []  # of large ones by number; one set is enough unless threads run at once
+
+    def make(self, specs: list[Spec]) -> list[torch.Tensor]:
+        """The tensors; what is in them is anything."""
+        if specs is not self._specs:
+            self._planned = [(shape, *_kind_of(shape, np.dtype(dtype))) for shape, dtype in specs]
+            self._any_large = any(large for _, _, large in self._planned)
+            self._specs = specs
+        planned = self._planned
+        if not self._any_large:
+            return [torch.empty(shape, dtype=dtype) for shape, dtype, _ in planned]
+        try:
+            held = self._sets.pop()
+        except IndexError:
+            held = {}
+        tensors = [
+            self._used_again(held, number, shape, dtype, large) if large else torch.empty(shape, dtype=dtype)
+            for number, (shape, dtype, large) in enumerate(planned)
+        ]
+        if len(self._sets) < _MOST_SETS:
+            self._sets.append(held)
+        return tensors
+
+    def _used_again(
+        self, held: dict[int, Array], number: int, shape: tuple[int, ...], dtype: torch.dtype, size: int
+    ) -> torch.Tensor:
+        viewed = _VIEWED.get(dtype)
+        array = held.pop(number, None)
+        carrier = _NUMPY_TYPES[dtype] if viewed is None else _NUMPY_TYPES[viewed[0]]
+        if array is None or getrefcount(array) > _UNUSED:
+            array = _placed(mapped_memory(size + _STAGGER * _STAGGERED), number, shape, carrier)
+        elif array.shape != shape or array.dtype != carrier:
+            memory = array.base
+            assert isinstance(memory, np.ndarray)
+            fits = size + _STAGGER * _STAGGERED
+            if not fits <= memory.nbytes <= 4 * fits:
+                memory = mapped_memory(fits)
+            array = _placed(memory, number, shape, carrier)
+        held[number] = array
+        tensor = torch.from_numpy(array)
+        return tensor if viewed is None else tensor.view(dtype)
+
+
+_UNUSED: Final = 2  # references to an array that only a local name, and the question for their number, hold
+_MOST_SETS: Final = 4
+_LARGE: Final = 1 << 17  # bytes from which on the C library, too, asks the system
+_STAGGER: Final = 320  # bytes: arrays that all began at a page's beginning would compete for the same lines of the caches
+_STAGGERED: Final = 12
+_NUMPY_TYPES: Final = {
+    torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64), torch.float16: np.dtype(np.float16),
+    torch.int8: np.dtype(np.int8), torch.int16: np.dtype(np.int16), torch.int32: np.dtype(np.int32),
+    torch.int64: np.dtype(np.int64), torch.uint8: np.dtype(np.uint8), torch.uint16: np.dtype(np.uint16),
+    torch.uint32: np.dtype(np.uint32), torch.uint64: np.dtype(np.uint64), torch.bool: np.dtype(np.bool_),
+    torch.complex64: np.dtype(np.complex64), torch.complex128: np.dtype(np.complex128),
+}  # fmt: skip
+_TORCH_TYPES: Final = {
+    **{array: dtype for dtype, array in _NUMPY_TYPES.items()},
+    **{array: dtype for dtype, (_, array) in _VIEWED.items()},
+}
+
+
+def _kind_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[torch.dtype, int]:
+    """The tensor's type, and its bytes if they are many."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return _TORCH_TYPES[dtype], size if size >= _LARGE else 0
+
+
+def _placed(memory: Array, number: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    start = number % _STAGGERED * _STAGGER
+    return np.ndarray(shape, dtype, memory, start)

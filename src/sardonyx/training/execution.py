@@ -174,6 +174,7 @@ class CompiledModule:
             raise ORTModuleDeviceException("ORTModule supports a single device per model")
         self._original_module = module
         self._execution_manager = ExecutionManagers(module, debug_options, fallback, logger)
+        self._training_manager, self._inference_manager = self._execution_manager(True), self._execution_manager(False)
 
     @property
     def module(self) -> torch.nn.Module:
@@ -188,7 +189,8 @@ class CompiledModule:
         """One call; inside a module that is being exported the wrapped module runs, to become part of its graph."""
         if torch._C._is_tracing():
             return self._original_module(*args, **kwargs)
-        return self._execution_manager(self.is_training()).forward(args, kwargs)
+        is_training = self._original_module.training and torch.is_grad_enabled()
+        return (self._training_manager if is_training else self._inference_manager).forward(args, kwargs)
 
     def signal_model_changed(self) -> None:
         """The module is not what it was: graphs are made anew."""

@@ -33,10 +33,12 @@ from sardonyx.plan.order import execution_order
 from sardonyx.program.steps import HostNodeStep
 from sardonyx.providers.reference import node_step
 from sardonyx.records import dataclass
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.executor import Program
 from sardonyx.training.differentiate import LEAST_VERSION, differentiate
 from sardonyx.training.expand import expand_training_operators
 from sardonyx.training.joint import Halves, divide
+from sardonyx.training.step_run import StepPlan, StepRun
 
 Array = np.ndarray[Any, Any]
 
@@ -135,6 +137,29 @@ class TrainingProgram:
         self._random = np.random.default_rng()
         self._forward = _Half(halves.forward, chosen.compile, self.report)
         self._backward = _Half(halves.backward, chosen.compile, self.report)
+        self._saved_outputs = self._outputs_kept()
+        self.run = self._step_run()  # what callers that have memory of their own use; None if a pass is no single call
+
+    def _step_run(self) -> StepRun | None:
+        forward, backward = self._forward.executable, self._backward.executable
+        if forward is None or backward is None or not any(self._flows):
+            return None
+        seeds = tuple(position for position, flows in zip(self._seeded, self._flows) if flows)
+        return StepRun(forward, backward, StepPlan(self._count, self._held, self._carried, seeds, self._has_seed))
+
+    def _carried(self, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+        """The shapes of what the backward pass only measures, for inputs of some shapes."""
+        sizes = {name: int(shapes[position][axis]) for name, position, axis in self._symbols}
+        return [(*_sizes(shape, sizes), 0) for shape in self.halves.kept.shapes]
+
+    def draw(self) -> int:
+        """A seed for the random operators of a forward pass."""
+        return int(self._random.integers(1 << 62)) if self._has_seed else 0
+
+    @property
+    def gradient_positions(self) -> tuple[int | None, ...]:
+        """Of the inputs in the request: where the gradient of each stands among the results of the backward pass."""
+        return tuple(self._positions)
 
     def _halves(self, graph: Graph, count: int, seeds: Sequence[Value]) -> Halves:
         return divide(graph, graph.outputs[:count], seeds, graph.outputs[count:])
@@ -162,6 +187,9 @@ class TrainingProgram:
     @property
     def saved_outputs(self) -> tuple[int, ...]:
         """The positions of outputs that the backward pass reads: they must not change in between."""
+        return self._saved_outputs
+
+    def _outputs_kept(self) -> tuple[int, ...]:
         names = {value.name for value in self.halves.kept.values}
         return tuple(i for i, value in enumerate(self.halves.forward.outputs[: self._count]) if value.name in names)
 
@@ -176,12 +204,10 @@ class TrainingProgram:
         `seed` decides what random operators do; None draws one.
         """
         if self._has_seed:
-            drawn = int(self._random.integers(1 << 62)) if seed is None else seed
-            inputs = [*inputs, np.array(drawn, np.int64)]
+            inputs = [*inputs, np.array(self.draw() if seed is None else seed, np.int64)]
         results = self._forward.run(inputs)
         outputs = results[: self._count]
-        sizes = {name: int(inputs[position].shape[axis]) for name, position, axis in self._symbols}
-        shapes = tuple((*_sizes(shape, sizes), 0) for shape in self.halves.kept.shapes)
+        shapes = tuple(self._carried([array.shape for array in inputs]))
         given = tuple((outputs[i].shape, outputs[i].dtype) for i in self._seeded)
         held = tuple(inputs[position] for position in self._held)
         return outputs, SavedValues(tuple(results[self._count :]), held, shapes, given)
@@ -218,6 +244,12 @@ class _Half:
         )
         self._names = [value.name for value in graph.inputs]
         self._results = [value.name for value in graph.outputs]
+
+    @property
+    def executable(self) -> Executable | None:
+        """The native program, if every run of it is one call that may be given addresses."""
+        program = self.model.main.program
+        return program if program.takes_addresses else None
 
     @property
     def host_nodes(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -23,6 +24,8 @@ _Tensors = dict[str, torch.Tensor | None]
 _HOOKS: Final = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")  # of a module
 _TRACED_HOOKS: Final = ("torch.nn.utils.", "torch.ao.")  # by the modules that define them: tensor operations only
 
+_training, _dtype, _requires_grad = attrgetter("training"), attrgetter("dtype"), attrgetter("requires_grad")
+
 
 class ModuleStructure:
     """The tree of a module at one time."""
@@ -30,11 +33,13 @@ class ModuleStructure:
     def __init__(self, module: torch.nn.Module) -> None:
         self._modules = list(module.modules())
         self._children = [(each._modules, tuple(each._modules.items())) for each in self._modules if each._modules]
-        self._leaves = [each._modules for each in self._modules if not each._modules]
-        self._counts = [(each._parameters, len(each._parameters), each._buffers, len(each._buffers)) for each in self._modules]
         self._hooks: list[Mapping[Any, Any]] = [getattr(each, name) for each in self._modules for name in _HOOKS]
         self._hooks += [getattr(global_hooks, f"_global{name}") for name in _HOOKS]
         self._attributes = WatchedAttributes(self._modules)
+        self._owned: list[Mapping[str, Any]] = []
+        for each in self._modules:
+            self._owned += [each._modules, each._parameters, each._buffers]
+        self._counts = list(map(len, self._owned))
         self._slots: dict[str, tuple[_Tensors, str]] = {}
         first: dict[int, tuple[_Tensors, str]] = {}
         self._shared: list[tuple[tuple[_Tensors, str], tuple[_Tensors, str]]] = []
@@ -53,19 +58,15 @@ class ModuleStructure:
 
     def holds(self) -> bool:
         """Whether the module still has this tree."""
+        if list(map(len, self._owned)) != self._counts:  # in one go: this is done before every call
+            return False
         for owner, children in self._children:
-            if len(owner) != len(children):
-                return False
             for name, child in children:
                 if owner.get(name) is not child:
                     return False
-        for owner in self._leaves:
-            if owner:
-                return False
-        for parameters, parameter_count, buffers, buffer_count in self._counts:
-            if len(parameters) != parameter_count or len(buffers) != buffer_count:
-                return False
-        return self._attributes.hold() and all(one[name] is other[alias] for (one, name), (other, alias) in self._shared)
+        if self._shared and not all(one[name] is other[alias] for (one, name), (other, alias) in self._shared):
+            return False
+        return self._attributes.hold()
 
     def look_again(self) -> None:
         """Attributes are what they are now: an export may have filled a cache of the module."""
@@ -85,17 +86,17 @@ class ModuleStructure:
 
     def training_flags(self) -> tuple[bool, ...]:
         """Which submodules are in training mode."""
-        return tuple([each.training for each in self._modules])
+        return tuple(map(_training, self._modules))
 
     def parameter_flags(self) -> tuple[tuple[torch.dtype | None, ...], tuple[bool, ...]]:
         """Of all parameters: element types, and whether each requires a gradient."""
-        types: list[torch.dtype | None] = []
-        gradients: list[bool] = []
-        for owner, name in self.parameters:
-            tensor = owner[name]
-            types.append(None if tensor is None else tensor.dtype)
-            gradients.append(tensor is not None and tensor.requires_grad)
-        return tuple(types), tuple(gradients)
+        tensors = [owner[name] for owner, name in self.parameters]
+        try:
+            return tuple(map(_dtype, tensors)), tuple(map(_requires_grad, tensors))
+        except AttributeError:  # one is None now
+            pass
+        types = tuple(None if tensor is None else tensor.dtype for tensor in tensors)
+        return types, tuple(tensor is not None and tensor.requires_grad for tensor in tensors)
 
     def slot(self, name: str) -> tuple[_Tensors, str]:
         """Where a parameter or buffer lives, by its name in the module."""

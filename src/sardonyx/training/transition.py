@@ -22,7 +22,7 @@ import torch
 
 from sardonyx.ir.graph import Model
 from sardonyx.records import dataclass
-from sardonyx.training.arrays import Array, TensorArrays, array_of
+from sardonyx.training.arrays import Array, TensorArrays, array_of, memory_of
 from sardonyx.training.debug import DebugOptions
 from sardonyx.training.fallback import (
     ModuleHasHooks,
@@ -39,6 +39,7 @@ from sardonyx.training.flatten import (
     TensorSchema,
     UnsupportedType,
     constants,
+    fits,
     flatten,
     leaf_schemas,
     unflatten,
@@ -49,6 +50,7 @@ from sardonyx.training.frontend.patches import NumberNeeded
 from sardonyx.training.frontend.torchscript import CallInputs, export_module
 from sardonyx.training.model_view import ModelView
 from sardonyx.training.size_guards import Sizes
+from sardonyx.training.step_run import Given
 from sardonyx.training.structure import ModuleStructure
 
 REMEMBERED: Final = 16  # graphs, and processed graphs, that a manager keeps
@@ -189,8 +191,11 @@ class PostExportProcessedModelInfo:
     _sources: tuple[tuple[int, dict[str, torch.Tensor | None] | None, str], ...]  # leaf, or the slot of a parameter or buffer
     _numbers: bool
     _leaf_types: tuple[torch.dtype | None, ...]  # of numbers: the type they are fed in
+    _passed: tuple[int, ...]  # graph inputs whose memory differs from call to call
+    _lasting: tuple[int, ...]  # those whose memory stays, as that of parameters
     _arrays: TensorArrays
     program: Any = field(default=None)
+    step: Any = field(default=None)  # what `autograd` keeps from call to call
 
     def construct_inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """The tensors of all graph inputs, in order, for the arguments of a call; the module's are those it has now."""
@@ -203,22 +208,40 @@ class PostExportProcessedModelInfo:
 
     def tensors(self, leaves: Sequence[Leaf]) -> list[Any]:
         """The values of all graph inputs, for the leaves of a call; numbers are left as they are."""
-        return [leaves[leaf] if owner is None else owner[key] for leaf, owner, key in self._sources]
+        found = [leaves[leaf] if owner is None else owner[key] for leaf, owner, key in self._sources]
+        for value, (_, _, key) in zip(found, self._sources):
+            if value is None:
+                raise ORTModuleTorchModelException(f"parameter or buffer {key!r} is None, but the graph reads it")
+        return found
 
     def arrays(self, values: Sequence[Any]) -> list[Array]:
         """The same as arrays in the tensors' own memory."""
+        lasting = dict(zip(self._lasting, self._arrays.arrays(values)))
         found: list[Array] = []
-        for index, (value, (_, owner, key)) in enumerate(zip(values, self._sources, strict=True)):
-            if owner is not None:
-                if value is None:
-                    raise ORTModuleTorchModelException(f"parameter or buffer {key!r} is None, but the graph reads it")
-                array = self._arrays.get(index, value)
-                found.append(array.copy() if index in self.updated_positions and self.needs_gradients else array)
-            elif isinstance(value, torch.Tensor):
-                found.append(array_of(value))
+        for position, value in enumerate(values):
+            if position in lasting:
+                array = lasting[position]
+                found.append(array.copy() if position in self.updated_positions and self.needs_gradients else array)
             else:
-                found.append(torch.tensor(value, dtype=self._leaf_types[index]).numpy())
+                found.append(array_of(self._fed(position, value)))
         return found
+
+    def given(self, values: Sequence[Any], copied: Sequence[int], extra: int) -> Given:
+        """The same by address: those at `copied` as copies, and `extra` places for inputs that nobody passes."""
+        others = [(position, memory_of(self._fed(position, values[position]))) for position in self._passed]
+        found = self._arrays.given(values, others, extra)
+        if not copied:
+            return found
+        copies = [(position, memory_of(values[position]).clone()) for position in copied]
+        for position, copy in copies:
+            found.addresses[position] = copy.data_ptr()
+        return found._replace(keeps=(found.keeps, copies))
+
+    def _fed(self, position: int, value: Any) -> torch.Tensor:
+        """A value that the user passes, as a tensor."""
+        if isinstance(value, torch.Tensor):
+            return value
+        return torch.tensor(value, dtype=self._leaf_types[position])
 
     def restore_outputs(self, tensors: Sequence[torch.Tensor]) -> Any:
         """The module's result, made of its tensors."""
@@ -310,11 +333,16 @@ class GraphTransitionManager:
             return self.get_post_processed_model(args, kwargs)
 
     def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+        before = self._call
         leaves: list[Leaf] = []
-        try:
-            schema = flatten((args, kwargs), leaves, numbers=self._numbers_are_leaves)
-        except UnsupportedType as error:
-            raise self._unsupported_input(error, args, kwargs) from None
+        if before is not None and fits(before.schema, (args, kwargs), leaves, numbers=self._numbers_are_leaves):
+            schema = before.schema
+        else:
+            leaves = []
+            try:
+                schema = flatten((args, kwargs), leaves, numbers=self._numbers_are_leaves)
+            except UnsupportedType as error:
+                raise self._unsupported_input(error, args, kwargs) from None
         if self._structure is None or not self._structure.holds():
             self._original_model_has_changed = self._structure is not None or self._original_model_has_changed
             self._structure = ModuleStructure(self._module)
@@ -532,6 +560,7 @@ class GraphTransitionManager:
             if gradients_on and isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 wanted.append(position)
         names = tuple(each.name for each in graph.inputs)
+        lasting = tuple(position for position, each in enumerate(graph.inputs) if each.source is not InputSource.USER)
         user = tuple(each.name for each in graph.inputs if each.source is InputSource.USER)
         with_gradients = tuple(names[position] for position in wanted)
         info = PostExportProcessedModelInfo(
@@ -555,7 +584,9 @@ class GraphTransitionManager:
             _sources=tuple(sources),
             _numbers=self._numbers_are_leaves,
             _leaf_types=tuple(leaf_types),
-            _arrays=TensorArrays(len(sources)),
+            _passed=tuple(position for position in range(len(sources)) if position not in lasting),
+            _lasting=lasting,
+            _arrays=TensorArrays(lasting),
         )
         if self._is_training:
             self._debug.save_stage(graph.model, "optimized_pre_grad", is_training=True)

@@ -1,0 +1,141 @@
+"""A training step by address: the native programs of both passes, on memory that others own.
+
+    run = StepRun(program)
+    block = run.forward(Given(shapes, addresses, keeps), results, seed)       what backward needs lies in the block
+    run.backward(block, seeds, gradients)
+
+Nothing is checked here that the caller has checked: types and layouts of all that is at the addresses. Sizes are: a program that
+was not made for the shapes raises SizeConflict, before anything is written. Everything that follows from the shapes alone is made
+once for each; a step like the one before fills in addresses and is two native calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from sardonyx.program.image import ALIGNMENT
+from sardonyx.runtime.executable import Executable, Shapes
+from sardonyx.training.kept_memory import KeptBlock, KeptPool
+
+Array = np.ndarray[Any, Any]
+Spec = tuple[tuple[int, ...], Any]  # shape and type of an array
+
+_MOST_LAYOUTS: Final = 64
+
+
+class Given(NamedTuple):
+    """The inputs of a forward pass: shapes, addresses, and what keeps that memory alive until backward is done."""
+
+    shapes: Shapes
+    addresses: Array
+    keeps: Any
+
+
+class StepLayout(NamedTuple):
+    """What of a step follows from the shapes of its inputs."""
+
+    results: list[Spec]  # outputs that are not kept inside
+    offsets: Array  # of the kept values in a block
+    size: int  # of the block
+    backward: Shapes  # of all inputs of the backward pass
+    seeds: list[Spec]  # gradients that the backward pass takes
+
+
+class Allocate(NamedTuple):
+    """How memory for results is had: objects of some shapes and types, and the addresses of such objects."""
+
+    make: Callable[[list[Spec]], list[Any]]
+    address: Callable[[Any], int]
+
+
+class StepPlan(NamedTuple):
+    """What a step's passes take and give, by position."""
+
+    results: int  # outputs of the forward pass in front of the kept values
+    held: tuple[int, ...]  # inputs of the forward pass that the backward pass reads
+    shapes: Callable[[Sequence[Sequence[int]]], list[tuple[int, ...]]]  # of inputs that backward only measures
+    seeds: tuple[int, ...]  # outputs whose gradients the backward pass takes
+    draws: bool  # whether the last input of the forward pass is the seed of its random numbers
+
+
+class StepRun:
+    """The two passes of a training program, if each is one native call."""
+
+    def __init__(self, forward: Executable, backward: Executable, plan: StepPlan) -> None:
+        self._forward, self._backward = forward, backward
+        self._plan = plan
+        self._held = np.array(plan.held, np.intp)
+        self.pool = KeptPool()
+        self._layouts: dict[Shapes, StepLayout] = {}
+        self._last: tuple[Shapes, StepLayout] | None = None
+
+    def forward(self, given: Given, allocate: Allocate, seed: int = 0) -> tuple[list[Any], KeptBlock]:
+        """The results, as they were allocated, and the block that backward reads."""
+        shapes = given.shapes
+        context = self._forward.take_by_address(shapes)
+        last = self._last
+        layout = last[1] if last is not None and last[0] is shapes else self._layout(shapes, context.outputs)
+        block = self.pool.take(layout.size)
+        results = allocate.make(layout.results)
+        addresses = context.addresses
+        assert addresses is not None
+        count = len(shapes)
+        addresses[:count] = given.addresses
+        if self._plan.draws:
+            block[:8].view(np.int64)[0] = seed
+            addresses[count - 1] = block.address
+        first = count + len(results)
+        addresses[count:first] = list(map(allocate.address, results))
+        addresses[first:] = layout.offsets + block.address
+        block.run = layout, addresses[self._held], given.keeps
+        self._forward.run_by_address(context)
+        self.pool.watch(block)
+        return results, block
+
+    def backward(self, block: KeptBlock, seeds: Sequence[int], allocate: Allocate) -> list[Any]:
+        """The gradients, as they were allocated, for the addresses of the gradients of the outputs."""
+        layout, held, _ = block.run
+        context = self._backward.take_by_address(layout.backward)
+        results = allocate.make(context.outputs)
+        addresses = context.addresses
+        assert addresses is not None
+        kept, count = len(layout.offsets), len(layout.backward)
+        addresses[:kept] = layout.offsets + block.address
+        measured = kept + len(held)
+        addresses[kept:measured] = held
+        addresses[measured : count - len(seeds)] = block.address  # nothing is read there
+        addresses[count - len(seeds) : count] = seeds
+        addresses[count:] = list(map(allocate.address, results))
+        self._backward.run_by_address(context)
+        return results
+
+    def seeds_of(self, block: KeptBlock) -> list[Spec]:
+        """Shapes and types of the gradients that backward takes for this run."""
+        layout: StepLayout = block.run[0]
+        return layout.seeds
+
+    def _layout(self, shapes: Shapes, outputs: list[Spec]) -> StepLayout:
+        found = self._layouts.get(shapes)
+        if found is None:
+            plan = self._plan
+            kept = outputs[plan.results :]
+            sizes = [-(-_bytes_of(each) // ALIGNMENT) * ALIGNMENT for each in kept]
+            *offsets, size = accumulate(sizes, initial=ALIGNMENT)  # the first line is for the seed
+            seeds = [outputs[position] for position in plan.seeds]
+            held = [shapes[position] for position in plan.held]
+            backward = (*(shape for shape, _ in kept), *held, *plan.shapes(shapes), *(shape for shape, _ in seeds))
+            found = StepLayout(outputs[: plan.results], np.array(offsets, np.int64), size, backward, seeds)
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.pop(next(iter(self._layouts)), None)
+            self._layouts[shapes] = found
+        self._last = shapes, found
+        return found
+
+
+def _bytes_of(spec: Spec) -> int:
+    shape, dtype = spec
+    return int(np.prod(shape, dtype=np.int64)) * int(np.dtype(dtype).itemsize)

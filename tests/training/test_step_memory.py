@@ -14,6 +14,7 @@ from torch.nn import functional as f
 from sardonyx.training import TrainingModule
 from sardonyx.training.arrays import TensorArrays, TensorMemory, memory_of
 from sardonyx.training.kept_memory import KeptPool, block_at
+from sardonyx.training.step_run import Spec
 
 
 class Wide(nn.Module):
@@ -194,7 +195,7 @@ def test_new_tensors(dtype: type, shape: tuple[int, ...]) -> None:
 
 def test_bfloat16_memory_is_used_again() -> None:
     memory = TensorMemory()
-    specs = [((300, 400), np.dtype(ml_dtypes.bfloat16))]
+    specs: list[Spec] = [((300, 400), np.dtype(ml_dtypes.bfloat16))]
     [one] = memory.make(specs)
     address = one.data_ptr()
     assert one.dtype is torch.bfloat16

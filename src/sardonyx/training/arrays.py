@@ -116,7 +116,7 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_flagged(tensor: torch.Tensor) -> bool:
     """Whether the elements are not what lies in memory."""
-    return tensor.is_neg() or tensor.is_conj()
+    return bool(tensor.is_neg() or tensor.is_conj())
 
 
 _address, _is_contiguous = torch.Tensor.data_ptr, torch.Tensor.is_contiguous
@@ -163,7 +163,7 @@ class TensorMemory:
     ) -> torch.Tensor:
         viewed = _VIEWED.get(dtype)
         array = held.pop(number, None)
-        carrier = _NUMPY_TYPES[dtype] if viewed is None else _NUMPY_TYPES[viewed[0]]
+        carrier: np.dtype[Any] = _NUMPY_TYPES[dtype] if viewed is None else _NUMPY_TYPES[viewed[0]]
         if array is None or getrefcount(array) > _UNUSED:
             array = _placed(mapped_memory(size + _STAGGER * _STAGGERED), number, shape, carrier)
         elif array.shape != shape or array.dtype != carrier:
@@ -183,7 +183,7 @@ _MOST_SETS: Final = 4
 _LARGE: Final = 1 << 17  # bytes from which on the C library, too, asks the system
 _STAGGER: Final = 320  # bytes: arrays that all began at a page's beginning would compete for the same lines of the caches
 _STAGGERED: Final = 12
-_NUMPY_TYPES: Final = {
+_NUMPY_TYPES: Final[dict[torch.dtype, np.dtype[Any]]] = {
     torch.float32: np.dtype(np.float32), torch.float64: np.dtype(np.float64), torch.float16: np.dtype(np.float16),
     torch.int8: np.dtype(np.int8), torch.int16: np.dtype(np.int16), torch.int32: np.dtype(np.int32),
     torch.int64: np.dtype(np.int64), torch.uint8: np.dtype(np.uint8), torch.uint16: np.dtype(np.uint16),

@@ -33,6 +33,8 @@ def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str,
     except Unavailable as error:
         return {**case.facts(), "error": str(error)}
     peers = tuple(filter(None, settings.peers.split(",")))
+    if "torch" in peers and case.program is not None and not model.with_suffix(".pt").exists():
+        _guarded(lambda: _save_program(case, folder, model))  # if that fails, PyTorch is listed with an error
     comparison = benchmarking.compare(model, feeds, peers=peers, threads=settings.threads, seconds=settings.seconds)
     record: dict[str, Any] = {**case.facts(), "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
     record["engines"] = {engine.name: _plain(dataclasses.asdict(engine)) for engine in comparison.engines}
@@ -51,6 +53,16 @@ def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str,
     if settings.scaling:
         record["scaling"] = _scaling(case, model, feeds, settings.seconds)
     return record
+
+
+def _save_program(case: Case, folder: Path, model: Path) -> None:
+    """Write the program that PyTorch itself runs beside the model."""
+    assert case.program is not None
+    torch = importlib.import_module("torch")
+    network, feeds = case.program(folder)
+    with torch.no_grad():
+        arguments = tuple(torch.from_numpy(value) for value in feeds.values())
+        torch.jit.trace(network, arguments, check_trace=False).save(str(model.with_suffix(".pt")))
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:

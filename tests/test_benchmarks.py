@@ -92,6 +92,17 @@ def test_a_small_model_is_measured_from_end_to_end(name: str, tmp_path: Path, ca
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_pytorch_runs_the_network_itself(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    quick = ["--seconds", "0.02", "--no-fresh", "--no-scaling", "--no-steps", "--no-page", "--cache", str(tmp_path / "models")]
+    results = tmp_path / "results.json"
+    assert command.main(["mlp", *quick, "--peers", "onnxruntime,torch", "--json", str(results)]) == 0
+    record = json.loads(results.read_text())["models"]["mlp"]
+    assert record["ratio"]["torch"]["best"] > 0
+    assert record["engines"]["torch"]["difference"] < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_small_model_is_measured_for_a_lesser_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     quick = ["--seconds", "0.02", "--no-fresh", "--no-scaling", "--no-steps", "--no-page", "--cache", str(tmp_path / "models")]

@@ -81,6 +81,18 @@ def test_others_do_the_work_of_one_that_is_held_up(either: Pool) -> None:
     assert job.counters.sum() == 10 * units
 
 
+def test_a_worker_that_just_has_more_to_do_is_waited_for_with_more_patience(two: Pool) -> None:
+    two.run(0, 0, 0)
+    job = Job(2, SLOW, "slow", [8_000_000], units=2, steps=1)
+    patience = two._patience.value
+    two._trials.of(job.steps.ctypes.data).record(True, 10.0, 9.0)
+    for _ in range(2):
+        two._trials.of(job.steps.ctypes.data).record(True, 0.0, 0.0)
+    two._pressure.value = 10
+    job.run(two)
+    assert two._patience.value == 2 * patience
+
+
 def test_a_worker_that_waits_long_for_another_sees_that_it_is_held_up(either: Pool) -> None:
     either.run(0, 0, 0)
     pressure = ctypes.c_int64.from_address(either._address + blocks.PRESSURE)
@@ -292,7 +304,7 @@ def test_runs_are_counted_while_they_are_under_way(two: Pool) -> None:
 
 def test_a_worker_leaves_the_core_of_its_caller_and_keeps_its_affinity(two: Pool) -> None:
     """Workers that woke up or were brought to the caller's core move: they may still use the same cores afterwards."""
-    job = Job(2, MEETING, "meet", [2], units=6, steps=20)
+    job = Job(worth=2)
     allowed = os.sched_getaffinity(0)
     for _ in range(20):
         job.run(two)

@@ -25,6 +25,7 @@ SLEEPERS: Final = 64  # not 0: somebody may sleep
 GIVE: Final = 72  # function that lets others use the core, if workers wait in Python
 PRESSURE: Final = 80  # so many more steps are cut finely, because a worker was held up
 ASLEEP_AT: Final = 88  # the core that the caller gave up while it waits for a worker, or NOWHERE
+PATIENCE: Final = 104  # rounds of waiting for a chunk that somebody has claimed before he is taken to be held up
 WAKER: Final = 96  # the core of the worker that woke others last
 FREE: Final = 128  # a bit for every chunk of the open step that nobody has claimed
 UNDONE: Final = 136  # chunks that are not finished; IDLE when no job runs

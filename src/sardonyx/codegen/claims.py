@@ -38,6 +38,7 @@ from sardonyx.codegen.blocks import (
     LOOP_STEPS,
     LOOP_TABLE,
     MOST_CHUNKS,
+    PATIENCE,
     PRESSURE,
     SPINS,
     STEP_ENTRIES,
@@ -47,8 +48,7 @@ from sardonyx.codegen.blocks import (
     WORKERS,
 )
 
-# Rounds of waiting, of about 40 ns
-_HELD_UP: Final = 5_000  # for a chunk that somebody has claimed: he must be held up
+# Rounds of waiting, of about 40 ns; for a chunk that somebody has claimed see PATIENCE
 _LONG_STEP: Final = 40_000  # for a step that one worker does alone
 _AGAIN: Final = 1_000  # for either, if somebody was held up a moment ago
 
@@ -304,7 +304,8 @@ entry:
   %is_claimed = icmp sgt i64 %undone, 0
 {load("pressure", PRESSURE, order="monotonic")}
   %is_pressed = icmp sgt i64 %pressure, 0
-  %usual = select i1 %is_claimed, i64 {_HELD_UP}, i64 {_LONG_STEP}
+{load("patience", PATIENCE)}
+  %usual = select i1 %is_claimed, i64 %patience, i64 {_LONG_STEP}
   %within = select i1 %is_pressed, i64 {_AGAIN}, i64 %usual
   %limit = select i1 %is_idle, i64 %spins, i64 %within
   %long = icmp sge i64 %round, %limit

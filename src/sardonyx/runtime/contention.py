@@ -55,12 +55,16 @@ class Trials:
             self._worked += worked
 
     @property
+    def is_quiet(self) -> bool:
+        """Whether the caller worked all the time: then nobody takes the cores."""
+        enough = self._runs[True] >= _RUNS and self._spent[True] >= _SECONDS
+        return enough and self._worked > _BUSY * self._spent[True]
+
+    @property
     def is_decided(self) -> bool:
         """Whether everything was tried that will be."""
         runs, spent = self._runs, self._spent
-        if runs[True] < _RUNS or spent[True] < _SECONDS:
-            return False
-        return self._worked > _BUSY * spent[True] or (runs[False] >= _RUNS and spent[False] >= _SECONDS)
+        return self.is_quiet or all(runs[shared] >= _RUNS and spent[shared] >= _SECONDS for shared in (True, False))
 
 
 class TrialTable:

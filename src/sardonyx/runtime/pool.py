@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sardonyx.codegen.blocks import ASLEEP_AT, IDLE, LINE, NOWHERE, POOL_BYTES, PRESSURE, SPINS, UNDONE, WAKER, WORKERS
+from sardonyx.codegen.blocks import ASLEEP_AT, IDLE, LINE, NOWHERE, PATIENCE, POOL_BYTES, PRESSURE, SPINS, UNDONE, WAKER, WORKERS
 from sardonyx.codegen.loader import LoadedCode
 from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
 from sardonyx.runtime.contention import TrialTable
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _MOST_WORKERS = 256  # of a pool, on machines with fewer cores: each more of them makes every barrier longer
 _LONGEST = 1 << 16  # bytes that are read of a file of the system
 _SPINS = 40_000  # rounds of about 40 ns: 1.6 ms
+_PATIENCE, _MOST_PATIENCE = 5_000, 40_000  # rounds of waiting for a chunk before a worker is taken to be held up
 _ALONE = 20  # so much sooner pressure ends after a run that did without the pool
 
 # Functions of the driver and what they take: p a pointer, i an integer of 64 bits
@@ -99,7 +100,7 @@ class Pool:
         self._block: object = None
         self._address = 0
         self._sharers = 0
-        self._pressure = ctypes.c_int64()  # of the block, once there is one
+        self._pressure, self._patience = ctypes.c_int64(), ctypes.c_int64()  # of the block, once there is one
         self._trials = TrialTable()
         _pools.add(self)
 
@@ -133,13 +134,22 @@ class Pool:
         """Run steps on the workers that are free for it."""
         running.append(None)
         try:
-            if not self._take():
+            if self._pressure.value > 0:
+
+                def run(shared: bool) -> None:
+                    if shared:
+                        self._start(self._address, steps, count, table)
+                    else:
+                        self._run(steps, count, table)
+
+                self._try(steps, run)
+            elif self._take():
+                try:
+                    self._start(self._address, steps, count, table)
+                finally:
+                    self._busy.release()
+            else:
                 self._run(steps, count, table)
-                return
-            try:
-                self._start(self._address, steps, count, table)
-            finally:
-                self._busy.release()
         finally:
             running.pop()
 
@@ -151,9 +161,13 @@ class Pool:
             return
         running.append(None)
         try:
-            pressure = self._pressure.value
-            if pressure > 0:
-                self._launch_pressed(block, pool_entry, position, pressure)
+            if self._pressure.value > 0:
+
+                def run(shared: bool) -> None:
+                    pool_entry[position] = self._address if shared else 0
+                    self._launch(block)
+
+                self._try(block, run)
             elif self._take():
                 try:
                     pool_entry[position] = self._address
@@ -166,21 +180,6 @@ class Pool:
         finally:
             running.pop()
 
-    def _launch_pressed(self, block: int, pool_entry: memoryview, position: int, pressure: int) -> None:
-        """The same while other processes use the cores, too: on the pool or alone, whichever has turned out faster."""
-        trials = self._trials.of(block)
-        shared = trials.is_shared() and self._take()
-        start, worked = time.perf_counter(), time.thread_time()
-        try:
-            pool_entry[position] = self._address if shared else 0
-            self._launch(block)
-        finally:
-            if shared:
-                self._busy.release()
-            else:
-                self._pressure.value = max(0, pressure - _ALONE)  # in the end the pool is tried again in any case
-        trials.record(shared, time.perf_counter() - start, time.thread_time() - worked)
-
     def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""
         if alone:
@@ -188,15 +187,36 @@ class Pool:
             return
         running.append(None)
         try:
-            if not self._take():
+            if self._pressure.value > 0:
+                self._try(block, lambda shared: self._start_loop(self._address, block) if shared else self._loop(block))
+            elif self._take():
+                try:
+                    self._start_loop(self._address, block)
+                finally:
+                    self._busy.release()
+            else:
                 self._loop(block)
-                return
-            try:
-                self._start_loop(self._address, block)
-            finally:
-                self._busy.release()
         finally:
             running.pop()
+
+    def _try(self, program: int, run: Callable[[bool], None]) -> None:
+        """Run a program after a worker was held up: on the pool or alone, whichever has turned out faster (`contention`)."""
+        trials = self._trials.of(program)
+        shared = trials.is_shared() and self._take()
+        start, worked = time.perf_counter(), time.thread_time()
+        try:
+            run(shared)
+        finally:
+            if shared:
+                self._busy.release()
+            else:  # in the end the pool is tried again in any case
+                self._pressure.value = max(0, self._pressure.value - _ALONE)
+        trials.record(shared, time.perf_counter() - start, time.thread_time() - worked)
+        if trials.is_quiet:  # nobody was held up: the worker just had more to do
+            self._patience.value = min(2 * self._patience.value, _MOST_PATIENCE)
+            self._pressure.value = 0
+        elif trials.is_decided:
+            self._patience.value = _PATIENCE
 
     def _take(self) -> bool:
         """Have the pool for a run that `running` counts; False if that had better run on its own thread alone."""
@@ -230,6 +250,8 @@ class Pool:
         threads = self._start_threads(Thread, block, address)
         self._sharers = 0  # the number in the block is that of the job; there was none yet
         self._pressure = ctypes.c_int64.from_address(address + PRESSURE)
+        self._patience = ctypes.c_int64.from_address(address + PATIENCE)
+        self._patience.value = _PATIENCE
         self._block, self._address, self._threads = block, address, threads
         self._pid = os.getpid()
 

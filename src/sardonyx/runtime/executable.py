@@ -206,7 +206,7 @@ class Executable:
     @property
     def takes_addresses(self) -> bool:
         """Whether runs may be given addresses of inputs and outputs (`take_by_address`)."""
-        return ADDRESS_FIRST and self.is_one_call and self.takes_arrays and self.finish is None
+        return ADDRESS_FIRST and self.is_one_call and self.takes_arrays and self.finish is None and self.start is None
 
     def take_by_address(self, shapes: Shapes) -> RunContext:
         """A context for a run whose inputs have these shapes; the caller fills `addresses`, runs it, and gives it back.

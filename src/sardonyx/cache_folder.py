@@ -15,7 +15,7 @@ import stat
 import struct
 import time
 from _thread import get_ident
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -59,9 +59,12 @@ def write_atomically(path: str | os.PathLike[str], *pieces: bytes | memoryview) 
         os.makedirs(folder or ".", mode=0o700, exist_ok=True)
         try:
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                for piece in pieces:
-                    for part in _parts(piece):
-                        file.write(part)
+                if all(isinstance(piece, bytes) for piece in pieces):
+                    file.writelines(pieces)
+                else:
+                    from sardonyx.mapped_file import write_pages  # lazy: those who write nothing large need no arrays
+
+                    write_pages(file.fileno(), pieces)
             os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):  # it may not even have been made
@@ -70,15 +73,6 @@ def write_atomically(path: str | os.PathLike[str], *pieces: bytes | memoryview) 
     except OSError as error:
         return error.strerror or str(error)  # a read-only or full disk costs the next start time, not this one its answer
     return ""
-
-
-def _parts(piece: bytes | memoryview) -> Iterable[bytes | memoryview]:
-    """A piece as it is written: what lies in a mapped file, as weights that programs read as they are, leaves memory again."""
-    if isinstance(piece, bytes):
-        return (piece,)
-    from sardonyx.mapped_file import walk  # lazy: those who write nothing large need no arrays
-
-    return walk(piece)
 
 
 def why_not_used(folder: str | os.PathLike[str], trusted: bool = False) -> str:

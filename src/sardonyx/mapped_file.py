@@ -13,7 +13,7 @@ import sys
 import time
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 _PAGE: Final = 4096  # bytes that have a sum of their own
+_MOST_AT_ONCE: Final = 512  # pieces
 _AT_ONCE: Final = 1 << 22  # bytes of a mapped file that are walked through before they leave memory; whole pages
 
 
@@ -166,4 +167,35 @@ def walk(content: memoryview) -> Iterator[memoryview]:
     for start in range(0, len(content), _AT_ONCE):
         part = content[start : start + _AT_ONCE]
         yield part
+        release_range(np.frombuffer(part, np.uint8))
+
+
+def write_pages(descriptor: int, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write pieces one after the other into an empty file, so that it is kept in large pages if the system has such.
+
+    A large page of a file is one only if it was written at once: each write ends where pages end, whatever the pieces. What lies
+    in a mapped file, as weights that programs read as they are, leaves memory again.
+    """
+    batch: list[memoryview] = []
+    room = _AT_ONCE
+    for piece in pieces:
+        rest = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
+        while len(rest):
+            batch.append(rest[:room])
+            rest, room = rest[len(batch[-1]) :], room - len(batch[-1])
+            if not room or len(batch) == _MOST_AT_ONCE:
+                _write(descriptor, batch)
+                batch, room = [], room or _AT_ONCE
+    _write(descriptor, batch)
+
+
+def _write(descriptor: int, batch: list[memoryview]) -> None:
+    rest = list(batch)
+    while rest:
+        written = os.writev(descriptor, rest) if hasattr(os, "writev") else os.write(descriptor, rest[0])
+        while rest and written >= len(rest[0]):
+            written -= len(rest.pop(0))
+        if rest:
+            rest[0] = rest[0][written:]
+    for part in batch:
         release_range(np.frombuffer(part, np.uint8))

@@ -19,7 +19,8 @@ NEEDED = {
     "codegen", "codegen.blocks", "codegen.elf", "codegen.loader",
     "formats", "formats.program", "formats.program.container", "formats.program.read", "formats.program.schema",
     "program", "program.image", "program.sizes",
-    "runtime", "runtime.arena", "runtime.executable", "runtime.native_core", "runtime.origins", "runtime.pool", "runtime.saved",
+    "runtime", "runtime.arena", "runtime.contention", "runtime.executable", "runtime.native_core", "runtime.origins",
+    "runtime.pool", "runtime.saved",
     "session", "session.inference_session", "session.opening",
     "target", "target.machine",
 }  # fmt: skip

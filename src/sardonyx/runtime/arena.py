@@ -30,7 +30,7 @@ _GROWTH = 1.25
 
 _FEW = 8
 _NOT_WORTH_PLANNING = 1 << 14  # bytes of a few buffers together
-_LARGE = 1 << 22  # bytes from which on large pages pay
+LARGE_FROM = 1 << 22  # bytes from which on large pages pay
 _FAR_TOO_LARGE = 4  # times what is needed
 _NOT_WORTH_CUTTING = 1 << 20  # bytes
 _PATIENCE = 16  # fittings in a row that needed far less before memory goes back
@@ -83,7 +83,7 @@ def mapped_memory(size: int) -> Array:
         mapping = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"the system has no {whole} bytes") from error
-    if whole >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+    if whole >= LARGE_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # the system may have no large pages
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(mapping, np.uint8)

@@ -16,13 +16,14 @@ file (`mapped_file.shared_arrays`), so that compiling the same model for another
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from sardonyx.forks import ForkSafeLock
 from sardonyx.mapped_file import release_range, shared_arrays
+from sardonyx.runtime.large_pages import WeightMemory
 
 if TYPE_CHECKING:
     from sardonyx.program.constants import Constant, Derived
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _BLOCK: Final = 1 << 22  # bytes of a source that are packed, and released, at once
-_ALIGNMENT: Final = 64
 _OBJECT: Final = "object:"  # begins a key that says nothing to another session
 
 
@@ -119,6 +119,7 @@ class _Packing:
     """Makes arrays one after the other; pages of files that were read for it leave memory behind it."""
 
     def __init__(self) -> None:
+        self._memory = WeightMemory()
         self._read: list[Array] = []  # whose pages are still in memory
         self._read_bytes = 0
 
@@ -134,14 +135,14 @@ class _Packing:
                 expected = f"{constant.dtype.name}{list(constant.shape)}"
                 raise ValueError(f"transform {transform.name!r} made {made.dtype.name}{list(made.shape)}, expected {expected}")
             if index is ... and made.flags.c_contiguous:
-                packed = made
+                packed = made if _is_part(made, sources) else self._memory.moved(made)
                 continue
             if packed is None:
-                packed = _aligned(constant.shape, constant.dtype.numpy)
+                packed = self._memory.array(constant.shape, constant.dtype.numpy)
             packed[index] = made
             self._passed(block)
         assert packed is not None
-        if any(source is not None and np.may_share_memory(source, packed) for source in sources):
+        if _is_part(packed, sources):
             return _read_only(packed)
         for source in sources:
             if source is not None:
@@ -172,13 +173,9 @@ def _from_source(constant: Derived) -> Derived:
     return by_shortcut(constant) or constant
 
 
-def _aligned(shape: Sequence[int], dtype: Any) -> Array:
-    """Memory that begins on a cache line."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    aligned: Array = memory[start : start + size].view(dtype).reshape(shape)
-    return aligned
+def _is_part(array: Array, sources: Iterable[Array | None]) -> bool:
+    """Whether an array is a view of what it was made of."""
+    return any(source is not None and np.may_share_memory(source, array) for source in sources)
 
 
 def _read_only(array: Array) -> Array:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,14 @@ os.environ.setdefault("SARDONYX_VERIFY", "1")
 # How long an example takes decides nothing: the machine may be busy.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """What a test says about all loggers ends with it."""
+    before = logging.root.manager.disable
+    yield
+    logging.disable(before)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -102,7 +102,7 @@ def test_quantized_attention_is_the_same(seed: int, batch: int, length: int, mas
         "x": rng.integers(low, high, (batch, length, 8)).astype(dtype),
         "w": rng.integers(-128, 128, (8, 24)).astype(np.int8),
         "b": rng.standard_normal(24).astype(np.float32),
-        "sx": np.float32(0.02),
+        "sx": np.float32(0.001),  # scores of some tens: the roundings of larger ones would be seen behind the exponential
         "sw": rng.uniform(0.001, 0.02, 24).astype(np.float32),
         "mask": rng.integers(0, length + 1 if mask == "B" else 2, shape, np.int32),
         "zx": np.array(rng.integers(low, high), dtype),

@@ -149,7 +149,7 @@ def _log_softmax(rows: Rows) -> Expr:
 def _hardmax(rows: Rows) -> Expr:
     """1 at the first largest element, 0 elsewhere."""
     kind = rows.x.type
-    return select(index(-1 if rows.inner else -2).eq(_position_of_extreme(rows, "argmax")), const(1, kind), const(0, kind))
+    return select(index(-1 if rows.inner else -2).eq(rows.total("argmax", rows.x)), const(1, kind), const(0, kind))
 
 
 _SOFTMAXES: Final[dict[str, Callable[[Rows], Expr]]] = {"Softmax": _softmax, "LogSoftmax": _log_softmax, "Hardmax": _hardmax}

@@ -163,7 +163,7 @@ class Diffusion(nn.Module):
         self.block3, self.last = TimedResidual(64, 16, 32), nn.Conv2d(16, 3, 3, padding=1)
 
     def forward(self, x: torch.Tensor, step: torch.Tensor) -> Any:
-        angles = step[:, None].float() * torch.exp(-torch.arange(8) * (9.2 / 8))[None]
+        angles = step[:, None].to(self.time.weight.dtype) * torch.exp(-torch.arange(8) * (9.2 / 8))[None]
         time = self.time(torch.cat([angles.sin(), angles.cos()], 1))
         h = self.attention(self.block1(self.first(x), time))
         low = self.block2(self.down(h), time)
@@ -204,6 +204,8 @@ def network(name: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], Loss
             return ResNet18(), (torch.randn(4, 3, 64, 64),), {}, classes(10, 4)
         case "mobilenetv2":
             return MobileNetV2(), (torch.randn(4, 3, 64, 64),), {}, classes(10, 4)
+        case "mobilenetv2 of 16":
+            return MobileNetV2(), (torch.randn(16, 3, 64, 64),), {}, classes(10, 16)
         case "unet":
             return (
                 UNet(),

@@ -17,7 +17,7 @@ from gradient_support import arrays_of, compiled, narrowed, output_of, rule_grad
 from guarded import guarded
 from sardonyx.errors import SardonyxError
 
-_FEW = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+_FEW = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 _MANY = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 Draw = st.DataObject
 

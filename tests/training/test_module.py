@@ -589,3 +589,32 @@ def test_names_that_collide_are_told_but_not_those_of_torch(caplog: pytest.LogCa
     assert [record.getMessage().split(".")[0] for record in caplog.records] == [
         "User Module's attribute name load_state_dict collides with ORTModule's attribute name"
     ]
+
+
+def test_zero_grad_forgets_all_gradients_whatever_became_of_the_module() -> None:
+    module = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 2))
+    ours = TrainingModule(module)
+
+    def has_gradients() -> bool:
+        ours(torch.randn(5, 3)).sum().backward()
+        return all(each.grad is not None for each in module.parameters())
+
+    for change in (
+        lambda: None,
+        lambda: setattr(module[0], "bias", nn.Parameter(torch.zeros(4))),  # its place was there, and empty
+        lambda: setattr(module[1], "weight", nn.Parameter(torch.zeros(2, 4))),
+        lambda: module.append(nn.Linear(2, 2)),
+    ):
+        change()
+        assert has_gradients()
+        ours.zero_grad()
+        assert all(each.grad is None for each in module.parameters())
+    assert has_gradients()
+    late = nn.Parameter(torch.zeros(2))
+    late.grad = torch.ones(2)
+    module[2].late = late
+    ours.zero_grad(set_to_none=False)
+    assert all(each.grad is not None and not each.grad.any() for each in module.parameters())
+    late.grad = torch.ones(2)
+    ours.zero_grad()
+    assert late.grad is None

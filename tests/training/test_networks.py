@@ -57,12 +57,19 @@ def test_loss_and_gradients(name: str) -> None:
         torch.testing.assert_close(buffer, theirs.get_buffer(key), rtol=1e-5, atol=1e-6, msg=key)
 
 
+# Adam divides a gradient by its own size: those that vanish on paper, as before each of the 52 batch norms of MobileNetV2, become
+# steps as long as any other, in directions that rounding decides. After 20 steps with 4 images eager PyTorch is 1.4e-3 from
+# the loss in float64 (2.8e-3 without oneDNN), and tells nothing of an engine; with this epsilon and 16 images 2e-4 (5e-4).
+STEADY = {"mobilenetv2": ("mobilenetv2 of 16", 1e-3)}  # the network and the epsilon
+
+
 @pytest.mark.parametrize("name", [*SMALL, *SLOW])
 def test_twenty_steps_of_adam(name: str) -> None:
-    ours, theirs, args, kwargs, loss = pair(name)
+    steady, epsilon = STEADY.get(name, (name, 1e-8))
+    ours, theirs, args, kwargs, loss = pair(steady)
     ends = []
     for module in (ours, theirs):
-        optimizer = torch.optim.Adam(module.parameters(), lr=1e-4)
+        optimizer = torch.optim.Adam(module.parameters(), lr=1e-4, eps=epsilon)
         for _ in range(20):
             value = loss(module(*args, **kwargs))
             optimizer.zero_grad()

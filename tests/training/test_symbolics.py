@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from sardonyx.training.module import TrainingModule
+from training.functions import Function, check, leaves
 
 
 @pytest.fixture(autouse=True)
 def _no_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE")
     torch.manual_seed(0)
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        return self.function(*args)
-
-
-def leaves(args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    return [each.clone().requires_grad_() if each.is_floating_point() else each for each in args]
-
-
-def check(function: Callable[..., torch.Tensor], *calls: tuple[torch.Tensor, ...], native: bool = True) -> None:
-    """One module for all calls, whose sizes may differ."""
-    module = TrainingModule(Function(function))
-    for args in calls:
-        ours, theirs = leaves(args), leaves(args)
-        found, expected = module(*ours), function(*theirs)
-        torch.testing.assert_close(found, expected)
-        gradient = torch.randn_like(expected)
-        found.backward(gradient)
-        expected.backward(gradient)
-        for one, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(one.grad, other.grad)
-    manager: Any = module._torch_module._execution_manager(True)
-    assert manager._graph_transition_manager.counters.exports == 1
-    if native:
-        assert manager._execution_agent.host_nodes == ()
 
 
 @pytest.mark.parametrize("size", [(5, 7), (None, 4), 1, 3])

@@ -13,6 +13,9 @@ from typing import Any
 _MODULES = {
     "module": ("TrainingModule",),
     "debug": ("DebugOptions", "LogLevel"),
+    "step_memory": ("MemoryReport", "memory_report"),
+    "recompute": ("RecomputeOptions",),
+    "step_profile": ("StepProfile",),
     "step_program": ("GradientRequest", "InferenceProgram", "TrainingOptions", "TrainingProgram"),
     "transition": ("GraphTransitionManager", "PostExportProcessedModelInfo"),
 }

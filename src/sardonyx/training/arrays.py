@@ -134,6 +134,7 @@ class TensorMemory:
     def __init__(self) -> None:
         self._specs: list[Spec] | None = None
         self._planned: list[tuple[tuple[int, ...], torch.dtype, int]] = []
+        self._alike: list[torch.Tensor] = []  # tensors of the same shapes and types, without memory to speak of
         self._any_large = False
         self._sets: list[dict[int, Array]] = []  # of large ones by number; one set is enough unless threads run at once
 
@@ -142,16 +143,17 @@ class TensorMemory:
         if specs is not self._specs:
             self._planned = [(shape, *_kind_of(shape, np.dtype(dtype))) for shape, dtype in specs]
             self._any_large = any(large for _, _, large in self._planned)
+            self._alike = [torch.empty((), dtype=dtype).expand(shape) for shape, dtype, _ in self._planned]
             self._specs = specs
-        planned = self._planned
+        planned, alike = self._planned, self._alike
         if not self._any_large:
-            return [torch.empty(shape, dtype=dtype) for shape, dtype, _ in planned]
+            return list(map(_new_alike, alike))
         try:
             held = self._sets.pop()
         except IndexError:
             held = {}
         tensors = [
-            self._used_again(held, number, shape, dtype, large) if large else torch.empty(shape, dtype=dtype)
+            self._used_again(held, number, shape, dtype, large) if large else _new_alike(alike[number])
             for number, (shape, dtype, large) in enumerate(planned)
         ]
         if len(self._sets) < _MOST_SETS:
@@ -178,6 +180,9 @@ class TensorMemory:
         return tensor if viewed is None else tensor.view(dtype)
 
 
+_new_alike: Final = (
+    torch.empty_like
+)  # takes half the time of torch.empty; of one element that is repeated it makes a whole tensor
 _UNUSED: Final = 2  # references to an array that only a local name, and the question for their number, hold
 _MOST_SETS: Final = 4
 _LARGE: Final = 1 << 17  # bytes from which on the C library, too, asks the system

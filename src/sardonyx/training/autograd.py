@@ -22,6 +22,7 @@ from sardonyx.records import dataclass
 from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.training.arrays import TensorMemory, array_of, memory_of, tensor_of
 from sardonyx.training.kept_memory import KeptBlock, KeptPool, block_at
+from sardonyx.training.step_profile import is_profiled
 from sardonyx.training.step_program import InferenceProgram, SavedValues, TrainingProgram
 from sardonyx.training.step_run import Allocate
 from sardonyx.training.transition import PostExportProcessedModelInfo
@@ -51,7 +52,7 @@ class CompiledStep:
         """All results of the forward pass, and the block of what backward needs."""
         run, drawn = self.program.run, _seed_for(self.program)
         seed = drawn or 0
-        if run is not None:
+        if run is not None and not is_profiled():
             try:
                 return run.forward(self.info.given(values, self.copied, self.extra), self.results, seed)
             except SizeConflict:

@@ -8,6 +8,7 @@ neither start again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from sardonyx.errors import SardonyxError
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import TensorType
 from sardonyx.records import dataclass
+from sardonyx.runtime.arena import give_back_freed_memory
 from sardonyx.training.autograd import run_inference, run_step
 from sardonyx.training.debug import DebugOptions
 from sardonyx.training.fallback import (
@@ -27,6 +29,7 @@ from sardonyx.training.fallback import (
     ORTModuleTorchModelException,
 )
 from sardonyx.training.model_view import ModelView
+from sardonyx.training.recompute import MemoryLevel, savings_table
 from sardonyx.training.settings import RuntimeOptions
 from sardonyx.training.step_program import GradientRequest, InferenceProgram, TrainingOptions, TrainingProgram
 from sardonyx.training.transition import GraphTransitionManager, PostExportProcessedModelInfo
@@ -84,6 +87,7 @@ class ExecutionManager:
         program = info.program
         if program is None:
             program = info.program = self._compile(info)
+            give_back_freed_memory()
         self._execution_agent = program
         values = info.tensors(leaves)
         if info.needs_gradients:
@@ -99,7 +103,8 @@ class ExecutionManager:
         options = TrainingOptions(
             compile=CompileOptions(
                 intra_op_num_threads=torch.get_num_threads(), deterministic=torch.are_deterministic_algorithms_enabled()
-            )
+            ),
+            recompute=self._runtime_options.recompute,
         )
         try:
             if not info.needs_gradients:
@@ -112,10 +117,20 @@ class ExecutionManager:
             )
             request = GradientRequest(outputs=floats, inputs=info.onnx_graph_input_names_require_grad)
             program = TrainingProgram(model, request, options)
-            self._save_optimized(program.joint)
+            self._log_recompute(program)
+            self._save_optimized(program.executed)
         except SardonyxError as error:
             raise ORTModuleONNXModelException(f"the module's graph could not be compiled for training: {error}") from error
         return program
+
+    def _log_recompute(self, program: TrainingProgram) -> None:
+        """Say what is computed again, and what other choices would save."""
+        if not self._logger.isEnabledFor(logging.INFO):
+            return
+        if program.recompute.options.level is MemoryLevel.TRANSFORMER_LAYERWISE_RECOMPUTE:
+            layers = len(program.recompute.layers) - 1
+            self._logger.info("Layer-wise memory optimization is enabled: %d layers are computed again", layers)
+        self._logger.info("%s", "\n".join(savings_table(program.recompute.savings({}))))
 
     def _save_optimized(self, model: Model) -> None:
         self._onnx_models.optimized_model = ModelView(model)
@@ -192,6 +207,14 @@ class CompiledModule:
         is_training = self._original_module.training and torch.is_grad_enabled()
         return (self._training_manager if is_training else self._inference_manager).forward(args, kwargs)
 
+    def known_parameters(self) -> Iterable[torch.nn.Parameter]:
+        """The module's parameters: those that the last call found, if the module is still what it was."""
+        for manager in (self._training_manager, self._inference_manager):
+            found = manager._graph_transition_manager.known_parameters()
+            if found is not None:
+                return found
+        return list(self._original_module.parameters())
+
     def signal_model_changed(self) -> None:
         """The module is not what it was: graphs are made anew."""
         for is_training in (True, False):
@@ -216,6 +239,10 @@ class PlainModule:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """One call."""
         return self._original_module(*args, **kwargs)
+
+    def known_parameters(self) -> Iterable[torch.nn.Parameter]:
+        """The module's parameters."""
+        return list(self._original_module.parameters())
 
     def signal_model_changed(self) -> None:
         """Nothing depends on what the module was."""

@@ -113,6 +113,14 @@ class TrainingModule(torch.nn.Module):
             self.module.train(mode)
         return self
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of the wrapped module's parameters, or make them zero."""
+        if not set_to_none or type(self.module).zero_grad is not torch.nn.Module.zero_grad:
+            self.module.zero_grad(set_to_none)
+            return
+        for parameter in self._torch_module.known_parameters():
+            parameter.grad = None
+
     def _apply(self: _Wrapper, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Wrapper:
         self.module._apply(fn, recurse=recurse)
         return self

@@ -3,6 +3,8 @@
     ORTMODULE_ONNX_OPSET_VERSION    the opset of exported graphs (17)
     ORTMODULE_SKIPCHECK_POLICY      what is not looked at before each call, once there is a graph (nothing)
     ORTMODULE_CACHE_DIR             a folder in which exported graphs are kept for programs that start again (none)
+    ORTMODULE_MEMORY_OPT_LEVEL      what is computed again in the backward pass: 1 layers, 2 what is light, 0 the choices (0)
+    ORTMODULE_MEMORY_OPT_CONFIG     the choices, "Op+Op+:strategy:count" separated by commas, or a JSON file with a list of them
     ORTMODULE_FALLBACK_POLICY, ORTMODULE_FALLBACK_RETRY      see fallback.py
     ORTMODULE_LOG_LEVEL, ORTMODULE_SAVE_ONNX_PATH            see debug.py
 
@@ -18,10 +20,13 @@ import sys
 from typing import Any, Final
 
 from sardonyx.records import dataclass
+from sardonyx.training.recompute import RecomputeOptions
 
 DEFAULT_OPSET: Final = 17
 OPSETS: Final = range(12, 21)  # that the exporter and the gradient rules know
 OPSET_VARIABLE: Final = "ORTMODULE_ONNX_OPSET_VERSION"
+LEVEL_VARIABLE: Final = "ORTMODULE_MEMORY_OPT_LEVEL"
+CONFIG_VARIABLE: Final = "ORTMODULE_MEMORY_OPT_CONFIG"
 SKIP_VARIABLE: Final = "ORTMODULE_SKIPCHECK_POLICY"
 
 
@@ -49,6 +54,17 @@ class RuntimeOptions:
     onnx_opset_version: int = DEFAULT_OPSET
     skip_check: SkipCheck = SkipCheck.SKIP_CHECK_DISABLED
     ortmodule_cache_dir: str = ""
+    memory_optimization_level: int = 0
+    memory_optimizer_config_file_path: str = ""
+
+    @property
+    def recompute(self) -> RecomputeOptions:
+        """What is computed again; InvalidArgument if the level or the choices make no sense."""
+        return RecomputeOptions.of(self.memory_optimization_level, self.memory_optimizer_config_file_path)
+
+    def memory_optimizer_is_enabled(self) -> bool:
+        """Whether anything is computed again that is not cheap."""
+        return self.recompute.is_enabled
 
     @property
     def skips_checks(self) -> bool:
@@ -58,7 +74,11 @@ class RuntimeOptions:
     @staticmethod
     def from_environment() -> RuntimeOptions:
         """The settings, with what the environment says."""
-        return RuntimeOptions(_opset(), _skipped(), os.environ.get("ORTMODULE_CACHE_DIR", ""))
+        found = RuntimeOptions(
+            _opset(), _skipped(), os.environ.get("ORTMODULE_CACHE_DIR", ""), _level(), os.environ.get(CONFIG_VARIABLE, "")
+        )
+        found.recompute  # noqa: B018 - what makes no sense is said where the module is wrapped
+        return found
 
 
 def constant_set_by_program(name: str, default: Any) -> Any:
@@ -74,6 +94,13 @@ def _opset() -> int:
     text = os.environ.get(OPSET_VARIABLE, str(constant_set_by_program("ONNX_OPSET_VERSION", DEFAULT_OPSET)))
     if not text.isdecimal() or int(text) not in OPSETS:
         raise ValueError(f"{OPSET_VARIABLE} is {text!r}, expected a number from {OPSETS.start} to {OPSETS.stop - 1}")
+    return int(text)
+
+
+def _level() -> int:
+    text = os.environ.get(LEVEL_VARIABLE, "0")
+    if text not in ("0", "1", "2"):
+        raise ValueError(f"{LEVEL_VARIABLE} is {text!r}, expected 0, 1 or 2")
     return int(text)
 
 

@@ -12,7 +12,7 @@ several may be under way before their backward passes come, in any order, on any
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.compile.compiler import native_settings, optimise, prepare_model
 from sardonyx.compile.native_model import NativeModel
+from sardonyx.compile.providers import reference_model
 from sardonyx.compile_options import CompileOptions
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.dims import Dim, evaluate, symbols_of
@@ -28,16 +29,19 @@ from sardonyx.ir.graph import Graph, Model, Node, Value
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.pipeline import PipelineReport
-from sardonyx.plan.build import build_plan
+from sardonyx.plan.native import NativePlan
 from sardonyx.plan.order import execution_order
 from sardonyx.program.steps import HostNodeStep
-from sardonyx.providers.reference import node_step
 from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.executor import Program
+from sardonyx.runtime.node_timing import NodeTiming
+from sardonyx.runtime.runs import RunControl
 from sardonyx.training.differentiate import LEAST_VERSION, differentiate
 from sardonyx.training.expand import expand_training_operators
-from sardonyx.training.joint import Halves, divide
+from sardonyx.training.joint import JointGraph
+from sardonyx.training.recompute import RecomputeOptions, RecomputePlan
+from sardonyx.training.settled_sizes import settle_sizes
+from sardonyx.training.step_profile import profiled
 from sardonyx.training.step_run import StepPlan, StepRun
 
 Array = np.ndarray[Any, Any]
@@ -56,6 +60,7 @@ class TrainingOptions:
     """How training programs are compiled."""
 
     compile: CompileOptions = field(default_factory=CompileOptions)
+    recompute: RecomputeOptions = field(default_factory=RecomputeOptions)  # what backward computes again
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,7 @@ class InferenceProgram:
 
     def __init__(self, model: Model, options: TrainingOptions | None = None) -> None:
         chosen = options or TrainingOptions()
-        whole = _copy_of(model)
-        prepare_model(whole, chosen.compile)
+        whole = _prepared(model, chosen.compile)
         FoldConstants().run(whole)
         self.is_random = expand_training_operators(whole.graph, max(whole.opset_imports.get("", 0), LEAST_VERSION))
         whole.opset_imports.setdefault("sardonyx", 1)
@@ -101,8 +105,7 @@ class TrainingProgram:
     def __init__(self, model: Model, request: GradientRequest, options: TrainingOptions | None = None) -> None:
         chosen = options or TrainingOptions()
         self.request = request
-        whole = _copy_of(model)
-        prepare_model(whole, chosen.compile)
+        whole = _prepared(model, chosen.compile)
         FoldConstants().run(whole)  # gradient rules look at axes, scales and the like
         graph = whole.graph
         count = len(graph.outputs)
@@ -125,20 +128,36 @@ class TrainingProgram:
         self.report = optimise(whole, chosen.compile)
         self.joint = whole
         seed_names = {seed.name for seed in seeds}
-        halves = self._halves(graph, count, [value for value in graph.inputs if value.name in seed_names])
-        self.halves = halves
+        given_seeds = [value for value in graph.inputs if value.name in seed_names]
+        self.recompute = RecomputePlan(
+            JointGraph(graph, graph.outputs[:count], given_seeds, graph.outputs[count:]), chosen.recompute
+        )
+        halves = self.halves = self.recompute.halves()
         self._input_positions = {value.name: position for position, value in enumerate(halves.forward.inputs)}
         self._held = tuple(self._input_positions[value.name] for value in halves.kept.inputs)
         self._seeded = tuple(
             next(i for i, value in enumerate(model.graph.outputs) if value.name == name) for name in request.outputs
         )
         self._symbols = _symbol_axes(halves.forward)
+        self._refuse_sizes_of_data()
         self._count, self._given = count, len(model.graph.inputs)
         self._random = np.random.default_rng()
+        self._last_shapes: Sequence[Sequence[int]] = ()
         self._forward = _Half(halves.forward, chosen.compile, self.report)
         self._backward = _Half(halves.backward, chosen.compile, self.report)
         self._saved_outputs = self._outputs_kept()
         self.run = self._step_run()  # what callers that have memory of their own use; None if a pass is no single call
+
+    def _refuse_sizes_of_data(self) -> None:
+        """What the backward pass measures must follow from the sizes of inputs."""
+        known = {name for name, _, _ in self._symbols}
+        for shape in self.halves.kept.shapes:
+            unknown = [name for dim in shape if not isinstance(dim, int) for name in symbols_of(dim) if name not in known]
+            if unknown:
+                raise errors.NotImplemented(
+                    f"the backward pass would need the size {unknown[0]!r}, which the data of a tensor decides",
+                    hint="use masks (Where) instead of selections whose size depends on data (NonZero, Compress, Unique)",
+                )
 
     def _step_run(self) -> StepRun | None:
         forward, backward = self._forward.executable, self._backward.executable
@@ -152,6 +171,29 @@ class TrainingProgram:
         sizes = {name: int(shapes[position][axis]) for name, position, axis in self._symbols}
         return [(*_sizes(shape, sizes), 0) for shape in self.halves.kept.shapes]
 
+    @property
+    def executed(self) -> Model:
+        """What is compiled, forward and backward in one graph; what is computed again stands in it twice."""
+        if not self.recompute.options.is_enabled:
+            return self.joint
+        return dataclasses.replace(self.joint, graph=self.recompute.executed())
+
+    @property
+    def plans(self) -> tuple[NativePlan, NativePlan]:
+        """How the forward and the backward pass are laid out."""
+        return self._forward.model.main.plan, self._backward.model.main.plan
+
+    @property
+    def result_count(self) -> int:
+        """How many outputs of the forward pass are results, in front of what it keeps."""
+        return self._count
+
+    @property
+    def last_sizes(self) -> dict[str, int]:
+        """The named dimensions in the last forward pass; none before the first."""
+        shapes = self._last_shapes if self.run is None or self.run.last_shapes is None else self.run.last_shapes
+        return {name: int(shapes[position][axis]) for name, position, axis in self._symbols} if shapes else {}
+
     def draw(self) -> int:
         """A seed for the random operators of a forward pass."""
         return int(self._random.integers(1 << 62)) if self._has_seed else 0
@@ -160,9 +202,6 @@ class TrainingProgram:
     def gradient_positions(self) -> tuple[int | None, ...]:
         """Of the inputs in the request: where the gradient of each stands among the results of the backward pass."""
         return tuple(self._positions)
-
-    def _halves(self, graph: Graph, count: int, seeds: Sequence[Value]) -> Halves:
-        return divide(graph, graph.outputs[:count], seeds, graph.outputs[count:])
 
     @property
     def host_nodes(self) -> tuple[str, ...]:
@@ -205,7 +244,9 @@ class TrainingProgram:
         """
         if self._has_seed:
             inputs = [*inputs, np.array(self.draw() if seed is None else seed, np.int64)]
-        results = self._forward.run(inputs)
+        with profiled("forward") as on_node:
+            results = self._forward.run(inputs, on_node)
+        self._last_shapes = [array.shape for array in inputs]
         outputs = results[: self._count]
         shapes = tuple(self._carried([array.shape for array in inputs]))
         given = tuple((outputs[i].shape, outputs[i].dtype) for i in self._seeded)
@@ -227,7 +268,10 @@ class TrainingProgram:
                     f"the gradient of output {name!r} is {gradient.dtype}{list(gradient.shape)}, expected {dtype}{list(shape)}"
                 )
             feeds.append(np.zeros(shape, dtype) if gradient is None else gradient)
-        results = self._backward.run(feeds) if any(position is not None for position in self._positions) else []
+        results: list[Array] = []
+        if any(position is not None for position in self._positions):
+            with profiled("backward") as on_node:
+                results = self._backward.run(feeds, on_node)
         return [None if position is None else results[position] for position in self._positions]
 
 
@@ -240,7 +284,7 @@ class _Half:
 
         original = Cloner().graph(graph)
         self.model = NativeModel(
-            graph, original, lambda: Program(build_plan(original, node_step, order)), order, native_settings(options), report
+            graph, original, lambda: reference_model(original, order), order, native_settings(options), report
         )
         self._names = [value.name for value in graph.inputs]
         self._results = [value.name for value in graph.outputs]
@@ -258,12 +302,23 @@ class _Half:
         nodes = [step.node for step in main.lowered.steps if isinstance(step, HostNodeStep) and not step.node.subgraphs()]
         return tuple(f"{node.label}: {main.grouping.refusals.get(node, '')}" for node in nodes)
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
+    def run(self, arrays: Sequence[Array], on_node: Callable[[NodeTiming], None] | None = None) -> list[Array]:
         if len(arrays) != len(self._names):
             raise errors.InvalidArgument(f"{len(arrays)} arrays for {len(self._names)} inputs: {', '.join(self._names)}")
         feeds: Mapping[str, Array] = dict(zip(self._names, arrays))
+        if on_node is not None:
+            return self.model.run(feeds, self._results, RunControl(on_node=on_node))
         found = self.model.run_fast(feeds)
         return found if found is not None else self.model.run(feeds, self._results)
+
+
+def _prepared(model: Model, options: CompileOptions) -> Model:
+    """A copy whose types are inferred, with those sizes of inputs that parameters decide."""
+    whole = _copy_of(model)
+    prepare_model(whole, options)
+    if settle_sizes(whole.graph):
+        prepare_model(whole, options)
+    return whole
 
 
 def _copy_of(model: Model) -> Model:

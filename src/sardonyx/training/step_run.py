@@ -73,6 +73,11 @@ class StepRun:
         self._layouts: dict[Shapes, StepLayout] = {}
         self._last: tuple[Shapes, StepLayout] | None = None
 
+    @property
+    def last_shapes(self) -> Shapes | None:
+        """The shapes of the inputs of the last forward pass."""
+        return None if self._last is None else self._last[0]
+
     def forward(self, given: Given, allocate: Allocate, seed: int = 0) -> tuple[list[Any], KeptBlock]:
         """The results, as they were allocated, and the block that backward reads."""
         shapes = given.shapes

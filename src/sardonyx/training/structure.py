@@ -44,10 +44,12 @@ class ModuleStructure:
         first: dict[int, tuple[_Tensors, str]] = {}
         self._shared: list[tuple[tuple[_Tensors, str], tuple[_Tensors, str]]] = []
         self.parameters: list[tuple[_Tensors, str]] = []  # each parameter once
+        self._absent: list[tuple[_Tensors, str]] = []  # places of tensors that are None
         for name, slot, is_parameter in _slots(module):
             tensor = slot[0][slot[1]]
             self._slots[name] = slot
             if tensor is None:
+                self._absent.append(slot)
                 continue
             if id(tensor) in first:
                 self._shared.append((first[id(tensor)], slot))
@@ -57,6 +59,10 @@ class ModuleStructure:
                     self.parameters.append(slot)
 
     def holds(self) -> bool:
+        """Whether the module still has this tree, and its attributes their values."""
+        return self.holds_tree() and self._attributes.hold()
+
+    def holds_tree(self) -> bool:
         """Whether the module still has this tree."""
         if list(map(len, self._owned)) != self._counts:  # in one go: this is done before every call
             return False
@@ -64,9 +70,13 @@ class ModuleStructure:
             for name, child in children:
                 if owner.get(name) is not child:
                     return False
-        if self._shared and not all(one[name] is other[alias] for (one, name), (other, alias) in self._shared):
+        if self._absent and any(owner[name] is not None for owner, name in self._absent):
             return False
-        return self._attributes.hold()
+        return not self._shared or all(one[name] is other[alias] for (one, name), (other, alias) in self._shared)
+
+    def present_parameters(self) -> list[Any]:
+        """The parameters that are there now, each once."""
+        return [tensor for owner, name in self.parameters if (tensor := owner[name]) is not None]
 
     def look_again(self) -> None:
         """Attributes are what they are now: an export may have filled a cache of the module."""

@@ -313,6 +313,11 @@ class GraphTransitionManager:
         """The module is not what it was, in a way that its structure does not show: the next call exports."""
         self._original_model_has_changed = True
 
+    def known_parameters(self) -> list[torch.nn.Parameter] | None:
+        """The module's parameters, each once; None if the last call, if any, found another tree of modules."""
+        structure = self._structure
+        return None if structure is None or not structure.holds_tree() else structure.present_parameters()
+
     def get_post_processed_model(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[bool, PostExportProcessedModelInfo, list[Leaf]]:

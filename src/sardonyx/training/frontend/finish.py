@@ -115,6 +115,8 @@ def _take_own_operators(graph: Graph) -> None:
             node.metadata[STOP_GRADIENT] = "1"
         elif node.op_type.startswith("Bitwise"):
             node.domain, node.version = "", max(max_version(graph), 18)
+        elif node.op_type == "GridSample":
+            node.domain, node.version = "", max(max_version(graph), 20)
 
 
 def _take_bfloat16(graph: Graph) -> None:

@@ -6,6 +6,7 @@
     vmap in attention masks    of transformers: index tensors that broadcast do the same
     stopped gradients          detach() and no_grad() in a module: the exporter knows only inference, and leaves them out
     custom gradients           of torch.autograd.Function: a graph would have the derivative of what forward does instead
+    functions it lacks         losses, folding, pools and others, in functions that it has (`decompositions.py`)
     squeeze                    the exporter would ask at every run whether an axis has size 1
     sizes of norms             torch checks them by products in place, of which the exporter complains
     hooks on tensors           register_hook() and retain_grad() in a module: the tensors of a graph are no one's to watch
@@ -27,6 +28,7 @@ from typing import Any, Final
 import torch
 from torch.overrides import TorchFunctionMode
 
+from sardonyx.training.frontend.decompositions import DECOMPOSED, l1_loss
 from sardonyx.training.frontend.exported import ExportError
 from sardonyx.training.frontend.symbolics import symbolics_registered
 
@@ -68,6 +70,7 @@ def exporter_patches() -> Iterator[None]:
         stack.enter_context(symbolics_registered())
         stack.enter_context(_FUNCTIONS)
         stack.enter_context(_replaced(torch.autograd.Function, "apply", classmethod(_apply_custom_function)))
+        stack.enter_context(_replaced(torch.nn.functional, "l1_loss", l1_loss))  # torch's would tell a mode nothing of weights
         for name in ("_verify_batch_size", "_verify_spatial_size"):
             stack.enter_context(_replaced(torch.nn.functional, name, _verified(getattr(torch.nn.functional, name))))
         for name in _TENSOR_HOOKS:
@@ -109,7 +112,7 @@ class _DetachedWithoutGradients(TorchFunctionMode):
         elif function in _SQUEEZES and torch._C._is_tracing():
             return _squeezed(*args, **(kwargs or {}))
         try:
-            result = function(*args, **(kwargs or {}))
+            result = _result_of(function, args, kwargs or {})
         finally:
             if function in _INDEXING:
                 self.indexing -= 1
@@ -130,6 +133,13 @@ class _DetachedWithoutGradients(TorchFunctionMode):
 
 
 _FUNCTIONS: Final = _DetachedWithoutGradients()
+
+
+def _result_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function gives; while a module is traced, in functions that the exporter knows."""
+    known = DECOMPOSED.get(function) if torch._C._is_tracing() else None
+    found = NotImplemented if known is None else known(*args, **kwargs)
+    return function(*args, **kwargs) if found is NotImplemented else found
 
 
 def _squeezed(input: torch.Tensor, dim: Any = None) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 aten::cross_entropy_loss   with label smoothing, with probabilities as targets, with an ignore_index that is a size of a tensor
 aten::*_norm               of an input in bfloat16 with weights in float32, as autocast leaves them
+aten::grid_sampler         of volumes
 aten::adaptive_avg_pool    of any size to any size: each axis by a matrix whose rows hold the shares of a window
 
     start of window i = floor(i * size / count)        end = ceil((i + 1) * size / count)
@@ -171,6 +172,24 @@ def _norm(name: str, weights: Sequence[int], families: Sequence[int]) -> Callabl
     return norm
 
 
+def grid_sampler(g: Any, x: Any, grid: Any, mode: Any, padding: Any, align_corners: Any) -> Any:
+    """The exporter's, which takes images only: volumes have been sampled since opset 20, as which `finish.py` writes the node."""
+    from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
+    from torch.onnx._internal.torchscript_exporter import symbolic_opset16
+
+    if helper._get_tensor_rank(x) != 5:
+        return symbolic_opset16.grid_sampler(g, x, grid, mode, padding, align_corners)
+    made = g.op(
+        "sardonyx::GridSample",
+        x,
+        grid,
+        align_corners_i=int(helper._get_const(align_corners, "b", "align_corners")),
+        mode_s=("linear", "nearest", "cubic")[helper._get_const(mode, "i", "mode")],
+        padding_mode_s=("zeros", "border", "reflection")[helper._get_const(padding, "i", "padding_mode")],
+    )
+    return made.setType(x.type().with_sizes([None] * 5))
+
+
 def _opset() -> int:
     from torch.onnx._internal.torchscript_exporter._globals import GLOBALS  # lazy: with the exporter
 
@@ -185,6 +204,7 @@ _NORMS: Final = (  # name, positions of scale and bias, opsets
 )
 LAYERS: Final[tuple[tuple[str, int, Callable[..., Any]], ...]] = (  # name, the opset from which it holds, function
     ("aten::cross_entropy_loss", 12, cross_entropy_loss),
+    ("aten::grid_sampler", 16, grid_sampler),
     *((f"aten::{name}", opset, _norm(name, weights, families)) for name, weights, families in _NORMS for opset in families),
     *((f"aten::adaptive_avg_pool{axes}d", 9, _adaptive_average(axes)) for axes in (1, 2, 3)),
 )

@@ -264,14 +264,22 @@ def _put_back(module: torch.nn.Module, buffers: Sequence[_Buffer]) -> Iterator[l
 
 @contextlib.contextmanager
 def _unwatched() -> Iterator[None]:
-    """No casts from before the trace, which it would take for constants; nobody around sees what the run saves for backward."""
+    """No casts from before the trace, which it would take for constants; nothing is saved for backward, which never comes."""
     kept = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
-        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(_save_nothing, _read_nothing):
             yield
     finally:
         torch.set_autocast_cache_enabled(kept)
+
+
+def _save_nothing(tensor: torch.Tensor) -> None:
+    """Instead of a tensor that the traced run would save for backward. The tensor itself would keep its own history alive."""
+
+
+def _read_nothing(nothing: None) -> torch.Tensor:
+    raise ExportError("the module computes gradients in its forward pass, which a graph would not do")
 
 
 def _example(leaf: Leaf) -> torch.Tensor:

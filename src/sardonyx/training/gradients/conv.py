@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from sardonyx.ir.graph import Value
-from sardonyx.training.gradients.rules import Backward, gradient
+from sardonyx.training.gradients.rules import Backward, dtype_of, gradient
 
 Results = Sequence[Value | None]
 
@@ -55,3 +57,18 @@ def _conv_transpose(b: Backward) -> Results:
     of_x = b.g.op("Conv", b.dy(), b.x(1), **attrs) if b.wants(0) else None
     of_w = b.own("ConvGradWeights", b.dy(), b.x(), kernel_shape=_kernel(b), **attrs) if b.wants(1) else None
     return [of_x, of_w, _bias(b)]
+
+
+@gradient("Col2Im", stops=(1, 2))
+def _col2im(b: Backward) -> Results:
+    """The columns of the image's gradient: a convolution whose kernels each pick one element of a window."""
+    block = b.constant(2)
+    if block is None:
+        b.refuse("the size of its blocks is computed", "make block_shape a constant")
+    window = [int(size) for size in block.reshape(-1)]
+    count = int(np.prod(window))
+    picks = np.eye(count, dtype=dtype_of(b.x()).numpy).reshape(count, 1, *window)
+    attrs = {name: b.node.attrs[name].value for name in ("dilations", "pads", "strides") if name in b.node.attrs}
+    rank = len(window) + 2
+    single = b.Reshape(b.dy(), b.Concat(b.ints(-1, 1), b.sizes(b.y(), *range(2, rank)), axis=0))
+    return [b.Reshape(b.g.op("Conv", single, picks, **attrs), b.Shape(b.x()))]

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from sardonyx.ir.graph import Value
+from sardonyx.training.gradients.matmul import transposed_product
 from sardonyx.training.gradients.rules import Backward, constant_for_gradients, gradient
 
 Results = Sequence[Value | None]
@@ -27,9 +28,12 @@ def _reshape(b: Backward) -> Results:
 @gradient("Transpose")
 def _transpose(b: Backward) -> Results:
     perm = b.attr("perm")
+    product = b.dy().producer
+    if b.rank(b.x()) == 2 and perm in (None, (1, 0), [1, 0]) and product is not None and product.op_type == "Gemm":
+        return [transposed_product(b, product)]
     if perm is None:
         return [b.Transpose(b.dy())]
-    return [b.Transpose(b.dy(), perm=[int(axis) for axis in np.argsort(perm)])]
+    return [b.Transpose(b.dy(), perm=[int(axis) for axis in np.argsort(np.mod(perm, b.rank(b.x())))])]
 
 
 @gradient("Expand", stops=(1,))

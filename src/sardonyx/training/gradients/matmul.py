@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.ir.graph import Value
+from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.training.gradients.rules import Backward, dtype_of, gradient
 
@@ -103,6 +103,17 @@ def _gemm(b: Backward) -> Results:
         scaled = dy if beta == 1.0 else (b.d() * beta).value
         results[2] = b.sum_to(scaled, b.y().shape, b.x(2))
     return results
+
+
+def transposed_product(b: Backward, product: Node) -> Value:
+    """The transpose of a Gemm of two operands: the product of both, transposed, in the other order; no copy is made."""
+    if len(product.inputs) > 2 and product.inputs[2] is not None:
+        return b.Transpose(product.outputs[0])
+    left, right = product.inputs[:2]
+    assert left is not None
+    assert right is not None
+    first, second = 1 - int(product.attr("transB", 0)), 1 - int(product.attr("transA", 0))
+    return b.g.op("Gemm", right, left, alpha=float(product.attr("alpha", 1.0)), transA=first, transB=second)
 
 
 @gradient("Einsum")

@@ -6,7 +6,8 @@ elementwise, and one product with R a step:
 
     dh = dy[t] + d[t + 1] R       d[t] = the gradient of what the gates were taken of
 
-The gradients of X, W, R and B are products and sums over all steps at once.
+The gradients of X, W, R and B are products and sums over all steps at once. Where sequences end early (`sequence_lens`), steps
+behind the end leave the states as they are, and nothing flows into them; backwards in time each sequence begins at its own end.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.dtypes import INT64
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import TensorType
@@ -77,12 +79,11 @@ class _Layer:
             b.refuse(f"its direction is {b.attr('direction')!r}")
         self.backwards = found
         usual = _DEFAULTS[kind] * len(self.backwards)
-        if names and names[: len(usual)] != usual:
+        self.is_relu = kind == "RNN" and bool(names) and set(names) == {"relu"}
+        if names and names[: len(usual)] != usual and not self.is_relu:
             b.refuse(f"its activations are {', '.join(names)}")
         if b.attr("clip") or b.attr("layout") or b.attr("input_forget") or b.has(7):
             b.refuse("it clips, has the batch first, peepholes or coupled gates")
-        if b.has(4):
-            b.refuse("it has sequence_lens", "pad the sequences, and mask what they give")
         hidden = b.shape(b.x(2))[2]
         if not isinstance(hidden, int):
             b.refuse("its hidden size is not known", "declare the shape of R")
@@ -90,6 +91,26 @@ class _Layer:
         self.count = 2 if kind == "LSTM" else 1  # states
         self.gates = _GATES[kind]
         self.dtype = dtype_of(b.x())
+        self.lengths = b.x(4) if b.has(4) else None
+        self.valid: Value | None = None  # [T, B, 1]: whether a sequence has not ended
+        self.alive: Value | None = None  # the same as numbers, [T, B, H]
+        if self.lengths is not None:
+            f = self.f
+            steps = f.Range(np.array(0), f.Squeeze(f.sizes(f.x(), 0), f.ints(0)), np.array(1))
+            ends = f.Unsqueeze(f.Cast(self.lengths, to=INT64.onnx), f.ints(0, 2))
+            self.valid = f.Less(f.Unsqueeze(steps, f.ints(1, 2)), ends)
+            sizes = f.Concat(f.sizes(f.x(), 0, 1), f.ints(hidden), axis=0)
+            self.alive = f.Expand(f.Cast(self.valid, to=self.dtype.onnx), sizes)
+
+    def reversed_time(self, b: Backward, value: Value) -> Value:
+        """Another order of time, of each sequence as far as it goes."""
+        if self.lengths is None:
+            return b.Slice(value, b.ints(-1), b.ints(np.iinfo(np.int64).min), b.ints(0), b.ints(-1))
+        return b.ReverseSequence(value, b.Cast(self.lengths, to=INT64.onnx), time_axis=0, batch_axis=1)
+
+    def within(self, b: Backward, value: Value) -> Value:
+        """What lies behind the end of a sequence is zero, whatever it was."""
+        return value if self.valid is None else b.Where(self.valid, value, np.zeros((), self.dtype.numpy))
 
     def t(self, value: Value, *, early: bool = False) -> Term:
         """A value of the layer's element type, for formulas."""
@@ -109,7 +130,7 @@ class _Layer:
             dy, ends = self._gradients(number, is_reverse, own)
             found = back(part, own, dy, ends)
             d = b.MatMul(found.of_inputs, part.w)
-            d = _reversed(b, d) if is_reverse else d
+            d = self.reversed_time(b, d) if is_reverse else d
             of_x = d if of_x is None else b.Add(of_x, d)
             of_w.append(self.weights(found.of_inputs, part.x, part.w))
             before = self.before(part.states[0], own.hidden)
@@ -133,12 +154,14 @@ class _Layer:
         states = tuple(
             _only(f, f.x(5 + index), number) if f.has(5 + index) else self._zeros(f, batch, hidden) for index in range(self.count)
         )
-        return _Direction(_reversed(f, x) if is_reverse else x, w, r, f.Transpose(r, perm=[1, 0]), bias, states)
+        x = self.within(f, x)
+        return _Direction(self.reversed_time(f, x) if is_reverse else x, w, r, f.Transpose(r, perm=[1, 0]), bias, states)
 
     def _replace(self, ran: Sequence[_Ran]) -> None:
         """The outputs of the node are what its steps gave."""
         f, node = self.f, self.b.node
-        lines = [_reversed(f, own.hidden) if back else own.hidden for own, back in zip(ran, self.backwards)]
+        hidden = [self.within(f, own.hidden) for own in ran]
+        lines = [self.reversed_time(f, each) if back else each for each, back in zip(hidden, self.backwards)]
         found = [_together(f, lines, 1), *(_together(f, [own.ends[index] for own in ran]) for index in range(self.count))]
         for old, new in zip(list(node.outputs), found):
             new.type = old.type
@@ -153,7 +176,8 @@ class _Layer:
         ends = tuple(
             _only(b, end, number) if end is not None else self._zeros(b, batch, hidden) for end in given[1 : 1 + self.count]
         )
-        return (_reversed(b, dy) if is_reverse else dy), ends
+        dy = self.within(b, dy)
+        return (self.reversed_time(b, dy) if is_reverse else dy), ends
 
     def _zeros(self, b: Backward, *sizes: Value) -> Value:
         return b.ConstantOfShape(b.Concat(*sizes, axis=0), value=np.zeros(1, self.dtype.numpy))
@@ -183,6 +207,8 @@ class _Layer:
 
         `inputs` come with the size of their last axis, in hidden sizes; `body` makes new states and results of a step.
         """
+        if self.alive is not None:
+            inputs, body = [*inputs, (self.alive, 1)], _until_the_end(body, backwards)
         graph = Graph(b.g.fresh_name(f"{b.node.op_type}_step"))
         inner = GraphBuilder(graph, b.g.version, prefix=f"{graph.name}_")
         batch = b.shape(b.x())[1]
@@ -210,14 +236,24 @@ class _Layer:
         return b.g.op("Gemm", flat, columns, transA=1)
 
 
+def _until_the_end(body: Step, backwards: bool) -> Step:
+    """A step whose last input is 1 while a sequence goes on, then 0: states stay, gradients of states pass through."""
+
+    def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+        *own, alive = inputs
+        if not backwards:
+            made, results = body(g, states, own)
+            return [g.Add(old, g.Mul(alive, g.Sub(new, old))) for old, new in zip(states, made)], results
+        entering = [g.Mul(state, alive) for state in states]
+        made, results = body(g, entering, own)
+        return [g.Add(new, g.Sub(state, part)) for new, state, part in zip(made, states, entering)], results
+
+    return step
+
+
 def _only(b: Backward, value: Value, number: int, axis: int = 0) -> Value:
     """The part of one direction, without that axis."""
     return b.Gather(value, np.array(number, np.int64), axis=axis)
-
-
-def _reversed(b: Backward, value: Value) -> Value:
-    """Another order of time."""
-    return b.Slice(value, b.ints(-1), b.ints(np.iinfo(np.int64).min), b.ints(0), b.ints(-1))
 
 
 def _together(b: Backward, values: Sequence[Value], axis: int = 0) -> Value:
@@ -366,7 +402,8 @@ def _rnn(b: Backward) -> Results:
 
     def run(part: _Direction) -> _Ran:
         def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
-            hidden = g.Tanh(g.Add(inputs[0], g.MatMul(states[0], part.across)))
+            total = g.Add(inputs[0], g.MatMul(states[0], part.across))
+            hidden = g.Relu(total) if layer.is_relu else g.Tanh(total)
             return [hidden], [g.Identity(hidden)]
 
         ends, (hidden,) = layer.scan(layer.f, part.states, [(layer.projected(part, both=True), 1)], step, backwards=False)
@@ -379,7 +416,9 @@ def _rnn(b: Backward) -> Results:
             d = g.Mul(g.Add(states[0], inputs[0]), inputs[1])
             return [g.MatMul(d, part.r)], [g.Identity(d)]
 
-        inputs = [(dy, 1), ((1 - after * after).value, 1)]
+        zero = np.zeros((), layer.dtype.numpy)
+        slope = b.Cast(b.Greater(after.value, zero), to=layer.dtype.onnx) if layer.is_relu else (1 - after * after).value
+        inputs = [(dy, 1), (slope, 1)]
         states, (d,) = layer.scan(b, ends, inputs, step, backwards=True)
         return _Found(d, d, tuple(states))
 

@@ -31,7 +31,9 @@ from sardonyx.records import dataclass
 
 STOP_GRADIENT: Final = "sardonyx.stop_gradient"  # metadata of a node through which no gradient flows
 DOMAIN: Final = "sardonyx"  # of operators that ONNX does not have
-FAMILIES: Final = ("attention", "conv", "elementwise", "indexing", "losses", "matmul", "norms", "pool", "rnn", "rows", "sampling")
+FAMILIES: Final = (
+    "attention", "conv", "elementwise", "indexing", "losses", "matmul", "norms", "pool", "rnn", "rows", "sampling", "signal",
+)  # fmt: skip
 
 
 class Backward:

@@ -179,7 +179,7 @@ def test_beam_search_agrees(changes: dict[str, Array], attrs: dict[str, Any]) ->
     [
         (beamed(num_return_sequences=integers(4)), {}, "num_return_sequences is 4: expected 1 to num_beams"),
         (beamed(max_length=integers(4)), {}, "max_length is 4, but input_ids has 5 tokens a row"),
-        (beamed(), {"model_type": 1}, "model_type is 1: expected 0"),
+        (beamed(), {"model_type": 1}, "there is no graph `encoder`"),
         (beamed(vocab_mask=integers(1, 0)), {}, "a mask of 2 tokens for a vocabulary of 40"),
         (beamed(repetition_penalty=floats(0.0)), {}, "repetition_penalty is 0.0"),
     ],

@@ -13,6 +13,7 @@ from op_case import Array
 
 from sardonyx.ir.dims import symbol
 from sardonyx.ops import signature
+from sardonyx.ops.text.contrib_text import hashed_texts
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -168,7 +169,17 @@ def test_murmur_hash_of_every_type(positive: int, seed: int) -> None:
     numbers = rng.integers(0, 2**31, (2, 3))
     for dtype in (np.uint32, np.int32, np.uint64, np.int64, np.float32, np.float64):
         check("MurmurHash3", [numbers.astype(dtype)], positive=positive, seed=seed)
-    check("MurmurHash3", [text("", "a", "ab", "abc", "abcd", "abcdefghi", "größe")], positive=positive, seed=seed)
+    few = ("", "a", "ab", "abc", "abcd", "abcdefghi", "größe", "a\0b")
+    check("MurmurHash3", [text(*few)], positive=positive, seed=seed)
+    many = [*few, *(word * count for word in few for count in range(9))]
+    check("MurmurHash3", [text(*many)], positive=positive, seed=seed)
+    wanted = evaluate("MurmurHash3", [text(*many)], positive=positive, seed=seed)[0]
+    alone = [evaluate("MurmurHash3", [text(each)], positive=positive, seed=seed)[0][0] for each in many]
+    assert wanted.tolist() == [each.item() for each in alone]
+    for chosen in (many, [each for each in many if each.isascii()]):
+        own = [each for each in chosen if not each.endswith("\0")]
+        found = hashed_texts(np.array(own), seed)
+        assert found.tolist() == hashed_texts(text(*own), seed).tolist()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 9])

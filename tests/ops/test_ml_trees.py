@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ml_oracle import ML, TRANSFORMS, RandomTrees, agree, inputs_with_ties
 
 from sardonyx.ops.ml import ml_forest
+from sardonyx.ops.ml.ml_trees import _Numbered
 
 quick = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -231,3 +232,15 @@ def test_a_single_class_of_strings_has_its_label_whatever_the_score() -> None:
 def test_a_classifier_needs_labels() -> None:
     with pytest.raises(ValueError, match="the model has no class labels"):
         evaluate("TreeEnsembleClassifier", [np.zeros((1, 2), np.float32)], domain=ML, version=3, outputs=2)
+
+
+@pytest.mark.parametrize("largest", [6, 1 << 40])  # as a table, and sorted
+def test_nodes_are_found_by_their_tree_and_number(largest: int) -> None:
+    random = np.random.default_rng(largest)
+    trees, nodes = random.integers(-2, 3, 40) * largest // 3, random.integers(-largest, largest, 40)
+    pairs = list(dict.fromkeys(zip(trees.tolist(), nodes.tolist())))
+    random.shuffle(pairs)
+    numbered = _Numbered(*np.array(pairs, np.int64).T)
+    wanted = [*pairs, (trees[0] + 1, nodes[0]), (trees[0], nodes[0] + 1), (np.iinfo(np.int64).max, np.iinfo(np.int64).min)]
+    found = numbered.positions(*np.array(wanted, np.int64).T)
+    assert found.tolist() == [pairs.index(pair) if pair in pairs else -1 for pair in wanted]

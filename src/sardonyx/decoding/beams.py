@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx.decoding import scores as on
 from sardonyx.decoding.config import GenerationConfig
-from sardonyx.decoding.loop import DecoderModel, Histories, check_prompts
+from sardonyx.decoding.loop import DecoderModel, Histories, ScoreAdjustment, check_prompts
 from sardonyx.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -96,13 +96,14 @@ def beam_search(
     totals = np.full((texts, beams), _UNUSED, np.float32)
     totals[:, 0] = 0
     logits = None
+    adjust = adjust or ScoreAdjustment(config, longest, most)
     if longest < most:
         logits = np.repeat(model.begin(rows), beams, axis=0)
         model.reorder(np.repeat(np.arange(texts), beams))
     for length in range(longest, most):
         assert logits is not None
         scored = on.log_softmax(np.asarray(logits, np.float32))
-        scored = (adjust or _by_settings(config))(scored, histories.all(), length >= least)
+        scored = adjust(scored, histories.all(), length >= least)
         sums = scored + totals.reshape(-1, 1)
         if on_scores is not None:
             on_scores(sums)
@@ -126,17 +127,6 @@ def beam_search(
         hypotheses.beams.sort(key=lambda beam: beam.score)
         hypotheses.beams.reverse()
     return [hypotheses.beams[: config.num_return_sequences] for hypotheses in found]
-
-
-def _by_settings(config: GenerationConfig) -> Adjust:
-    def adjust(scored: Array, histories: Sequence[Array], may_end: bool) -> Array:
-        on.penalize_repetition(scored, histories, config.repetition_penalty)
-        on.forbid_repeated_ngrams(scored, histories, config.no_repeat_ngram_size)
-        if not may_end:
-            on.forbid(scored, config.eos_token_id)
-        return scored
-
-    return adjust
 
 
 def _next_beams(

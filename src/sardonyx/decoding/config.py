@@ -37,11 +37,17 @@ class GenerationConfig:
     early_stopping: bool | Literal["never"] = False
     eos_token_id: tuple[int, ...] = ()
     pad_token_id: int | None = None
+    suppress_tokens: tuple[int, ...] = ()  # never chosen
+    begin_suppress_tokens: tuple[int, ...] = ()  # not chosen first
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()  # sequences that are never completed
+    forced_bos_token_id: int | None = None  # the first token of a text behind the one that starts decoding
+    forced_eos_token_id: tuple[int, ...] = ()  # what a text ends with that becomes as long as it may
     seed: int | None = None  # of sampling; None: another one every time
 
     def __post_init__(self) -> None:
-        stops = self.eos_token_id
-        object.__setattr__(self, "eos_token_id", _tokens("eos_token_id", stops))
+        for name in ("eos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens"):
+            object.__setattr__(self, name, _tokens(name, getattr(self, name)))
+        object.__setattr__(self, "bad_words_ids", tuple(_tokens("bad_words_ids", each) for each in self.bad_words_ids))
         self._require(self.max_new_tokens is None or self.max_new_tokens >= 0, "max_new_tokens", "0 or more")
         for name in ("max_length", "min_new_tokens", "min_length", "top_k", "no_repeat_ngram_size"):
             self._require(getattr(self, name) >= 0, name, "0 or more")
@@ -103,8 +109,6 @@ def _tokens(name: str, given: Any) -> tuple[int, ...]:
 def from_mapping(given: Mapping[str, Any]) -> GenerationConfig:
     """The settings that a file of an exported model has, as far as they are known here; others are for other programs."""
     known = {name: given[name] for name in names() if given.get(name) is not None}
-    if isinstance(known.get("eos_token_id"), list):
-        known["eos_token_id"] = tuple(known["eos_token_id"])
     if isinstance(known.get("pad_token_id"), list):
         known["pad_token_id"] = known["pad_token_id"][0]
     return GenerationConfig(**known)

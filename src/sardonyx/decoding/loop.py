@@ -104,10 +104,11 @@ def choose_tokens(model: DecoderModel, prompts: Sequence[Any], config: Generatio
     stops = np.array(config.eos_token_id, np.int64)
     padding = config.pad_token_id if config.pad_token_id is not None else int(stops[0]) if len(stops) else 0
     goes_on = np.ones(len(rows), bool)
+    adjust = ScoreAdjustment(config, longest, most)
     logits = model.begin(rows) if longest < most else None
     for length in range(longest, most):
         assert logits is not None
-        scored = adjusted(logits, histories.all(), config, may_end=length >= least)
+        scored = adjust(np.array(logits, np.float32), histories.all(), length >= least)
         tokens = scored.argmax(axis=1) if chance is None else draw(scored, config, chance)
         tokens = np.where(goes_on, tokens, padding)
         yield Step(tokens, goes_on.copy(), scored)
@@ -119,14 +120,34 @@ def choose_tokens(model: DecoderModel, prompts: Sequence[Any], config: Generatio
             logits = model.extend(tokens)
 
 
-def adjusted(logits: Array, histories: Sequence[Array], config: GenerationConfig, *, may_end: bool) -> Array:
-    """Scores with what the settings say about tokens that come again, and about the end."""
-    scored = np.array(logits, np.float32)
-    on.penalize_repetition(scored, histories, config.repetition_penalty)
-    on.forbid_repeated_ngrams(scored, histories, config.no_repeat_ngram_size)
-    if not may_end:
-        on.forbid(scored, config.eos_token_id)
-    return scored
+class ScoreAdjustment:
+    """What the settings say about tokens: those that come again, at the beginning, at the end. One for each generation."""
+
+    def __init__(self, config: GenerationConfig, start: int, most: int) -> None:
+        self._config = config
+        self._start, self._most = start, most
+        self._length = start
+        ends = config.eos_token_id
+        self._bad = [each for each in config.bad_words_ids if each and (len(each) > 1 or each[0] not in ends)]
+
+    def __call__(self, scored: Array, histories: Sequence[Array], may_end: bool) -> Array:
+        """Change scores of the next token, in place."""
+        config, length = self._config, self._length
+        self._length += 1
+        on.penalize_repetition(scored, histories, config.repetition_penalty)
+        on.forbid_repeated_ngrams(scored, histories, config.no_repeat_ngram_size)
+        on.forbid_sequences(scored, histories, self._bad)
+        if not may_end:
+            on.forbid(scored, config.eos_token_id)
+        forces_first = config.forced_bos_token_id is not None
+        if config.forced_bos_token_id is not None and length == 1:
+            on.force(scored, [config.forced_bos_token_id])
+        if config.forced_eos_token_id and length == self._most - 1:
+            on.force(scored, config.forced_eos_token_id)
+        on.forbid(scored, config.suppress_tokens)
+        if length == self._start + (forces_first and self._start == 1):
+            on.forbid(scored, config.begin_suppress_tokens)
+        return scored
 
 
 def draw(scored: Array, config: GenerationConfig, chance: np.random.Generator) -> Array:

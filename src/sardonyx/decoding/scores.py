@@ -52,6 +52,22 @@ def forbid_repeated_ngrams(scores: Array, histories: Sequence[Array], size: int)
         row[windows[same, -1]] = NEVER
 
 
+def forbid_sequences(scores: Array, histories: Sequence[Array], sequences: Sequence[Sequence[int]]) -> None:
+    """Never complete one of these sequences of tokens."""
+    for *before, last in sequences:
+        for row, history in zip(scores, histories):
+            is_next = not before or (len(history) >= len(before) and history[-len(before) :].tolist() == before)
+            if is_next and last < len(row):
+                row[last] = NEVER
+
+
+def force(scores: Array, tokens: Sequence[int]) -> None:
+    """Choose one of these tokens."""
+    inside = [token for token in tokens if token < scores.shape[1]]
+    scores[:] = NEVER
+    scores[:, inside] = 0
+
+
 def forbid(scores: Array, tokens: Sequence[int]) -> None:
     """Never choose these tokens."""
     inside = [token for token in tokens if token < scores.shape[1]]

@@ -13,7 +13,7 @@ full (`room=` gives it all at the start). Three forms of decoders are known:
     merged      an If on use_cache_branch: its two branches become two programs that share weights and caches
 
 A past that is in none of these forms is fed with what the model gave out as present. A model without any reads everything anew
-for each token.
+for each token. Keys and values of what an encoder gave (past_key_values.0.encoder.key) are computed with the prompt and stay.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ _LEAST_ROOM: Final = 64
 class Cache:
     """The keys or values of one layer: past and present of a model, in one buffer if the model appends to it."""
 
-    def __init__(self, past: str, present: str, dtype: np.dtype[Any], heads: int, size: int, *, has_room: bool) -> None:
+    def __init__(
+        self, past: str, present: str, dtype: np.dtype[Any], heads: int, size: int, *, has_room: bool, is_cross: bool = False
+    ) -> None:
         self.past, self.present = past, present
         self.has_room = has_room
+        self.is_cross = is_cross  # of what an encoder gave: whole after the prompt
         self._dtype, self._heads, self._size = dtype, heads, size
         self.array: Array = np.zeros((0, heads, 0, size), dtype)
 
@@ -59,7 +62,9 @@ class Cache:
 
     def take(self, present: Array) -> None:
         """Keep what a model gave out, whole."""
-        if self.has_room:
+        if self.is_cross:
+            self.array = np.array(present)  # read by every step: of our own
+        elif self.has_room:
             self.array[:, :, : present.shape[2]] = present
         else:
             self.array = present
@@ -110,7 +115,8 @@ class Decoder:
                 f"the model has no input 'input_ids', only {', '.join(self._inputs)}: it is no decoder of tokens"
             )
         self._logits = "logits" if "logits" in outputs else outputs[0]
-        self._pairs = dict(caches) if caches is not None else paired(self._inputs, outputs)
+        given_first = [] if prompt_model is None else [value.name for value in load(prompt_model).graph.outputs]
+        self._pairs = dict(caches) if caches is not None else paired(self._inputs, [*outputs, *given_first])
         self.is_grouped = any(node.op_type == "GroupQueryAttention" for node in walk(graph))
         self._vocabulary = _vocabulary(graph)
         self._room = room
@@ -129,6 +135,7 @@ class Decoder:
         self._filled = 0  # positions of the caches, padding included
         self._padding: Array = np.zeros(0, np.int64)  # of each row, on the left
         self._tokens: list[Array] = []  # of models without a past: all they have read
+        self._context: dict[str, Array] = {}  # inputs that stay the same, a row each: what an encoder gave
 
     @property
     def session(self) -> InferenceSession:
@@ -160,8 +167,9 @@ class Decoder:
                 f"cache {past!r} has the shape {shape}: heads and their size are not known",
                 hint="give them as sizes={'num_key_value_heads': ..., 'head_dim': ...}",
             )
-        has_room = shape[2] == ROOM or self.is_grouped
-        return Cache(past, present, element_type(value), heads, size, has_room=has_room)
+        is_cross = reads_encoder(past)
+        has_room = (shape[2] == ROOM or self.is_grouped) and not is_cross
+        return Cache(past, present, element_type(value), heads, size, has_room=has_room, is_cross=is_cross)
 
     # What the loop asks for
 
@@ -200,9 +208,18 @@ class Decoder:
         """Go on with these rows."""
         order = np.asarray(rows, np.int64)
         for cache in self._caches:
-            cache.reorder(order, self._filled)
+            if not cache.is_cross:
+                cache.reorder(order, self._filled)
+        self._reorder_context(order)
         self._lengths, self._padding = self._lengths[order], self._padding[order]
         self._tokens = [self._tokens[row] for row in order] if self._tokens else []
+
+    def _reorder_context(self, order: Array) -> None:
+        """Rows of what an encoder gave, and of the keys and values of it."""
+        for cache in self._caches:
+            if cache.is_cross:
+                cache.reorder(order, 0)
+        self._context = {name: np.ascontiguousarray(array[order]) for name, array in self._context.items()}
 
     def _check_tokens(self, rows: Iterable[Array]) -> None:
         for number, row in enumerate(rows):
@@ -256,6 +273,7 @@ class Decoder:
             "token_type_ids": np.zeros_like(ids),
             "num_logits_to_keep": np.ones((), np.int64),
             _SWITCH: np.array([self._filled > 0]),
+            **self._context,
         }
         for name in program.markers:
             made[name] = np.zeros(self._filled, bool)
@@ -279,30 +297,42 @@ class _Program:
         self._has_rows = ROWS in ports
         self.types = {name: element_type(each) for name, each in ports.items() if name not in pairs and name != ROWS}
         self._reads = {past for past in pairs if past in ports}
-        self._fetches = [logits, *pairs.values()]
+        # Keys and values of an encoder are given out by the program that computes them, which does not read them.
+        self._gives = {past for past in pairs if not (reads_encoder(past) and past in ports)}
+        self._fetches = [logits, *(present for past, present in pairs.items() if past in self._gives)]
         # Caches that are one buffer, by their past; of others the model gives out the whole present.
-        self.appends_to = {past for past in self._reads if is_grouped or ports[past].shape[2] == ROOM}
+        self.appends_to = {
+            past for past in self._reads if (is_grouped or ports[past].shape[2] == ROOM) and not reads_encoder(past)
+        }
 
     def run(self, feeds: dict[str, Array], caches: Sequence[Cache], rows: Array, filled: int) -> Array:
         """The logits; caches are read and written in place, where the program can do that."""
         targets: list[Array | None] = [None]
         shared: dict[int, str] = {}
-        for position, cache in enumerate(caches, 1):
+        given = [cache for cache in caches if cache.past in self._gives]
+        for position, cache in enumerate(given, 1):
             is_one_buffer = cache.past in self.appends_to
             targets.append(cache.array if is_one_buffer else None)
             if is_one_buffer:
                 shared[position] = cache.past
+        for cache in caches:
             if cache.past in self._reads:
-                feeds[cache.past] = cache.array if is_one_buffer else cache.array[:, :, :filled].copy()
+                is_whole = cache.is_cross or cache.past in self.appends_to
+                feeds[cache.past] = cache.array if is_whole else cache.array[:, :, :filled].copy()
         if self._has_rows:
             feeds[ROWS] = rows
         control = RunControl(targets=targets, shared=shared)
         logits, *presents = self.session._opened.program.run(feeds, self._fetches, control)
-        for cache, present in zip(caches, presents):
+        for cache, present in zip(given, presents):
             if present is not cache.array:
                 cache.take(present)
         found: Array = logits
         return found
+
+
+def reads_encoder(past: str) -> bool:
+    """Whether a cache, by its name, has keys or values of what an encoder gave."""
+    return "encoder" in past.split(".") or "_cross_" in past
 
 
 def element_type(port: NodeArg) -> np.dtype[Any]:

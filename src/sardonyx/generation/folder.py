@@ -4,6 +4,7 @@ genai_config.json                              written by onnxruntime-genai's bu
 config.json, generation_config.json            written by optimum and others, beside or above onnx/
 
 model.onnx, decoder_model_merged.onnx, decoder_model.onnx with decoder_with_past_model.onnx: what the file is called
+encoder_model.onnx beside it                   an encoder, whose source the decoder writes about
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from typing import Any, Final
 
 from sardonyx.decoding.config import GenerationConfig, from_mapping
 from sardonyx.errors import InvalidArgument, NoSuchFile
+from sardonyx.generation.features import SpeechSettings, read_settings
 from sardonyx.records import dataclass
 
 _MODELS: Final = ("model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx", "decoder_model.onnx")
 _PROMPT_MODEL: Final = "decoder_model.onnx"  # of older exports: what reads prompts for decoder_with_past_model.onnx
+_ENCODER: Final = "encoder_model.onnx"
+_LIMITS: Final = ("max_target_positions", "max_position_embeddings", "n_positions")  # the last means something else with encoders
 _SHORT: Final = {"eos_token_id", "pad_token_id", "bos_token_id"}
 
 
@@ -35,6 +39,9 @@ class ModelFolder:
     prompt_model: Path | None = None
     context: int = 0  # the longest text, prompt included; 0: not known
     bos_token_id: int | None = None
+    encoder: Path | None = None
+    start: int | None = None  # the token that decoding begins with, of models with an encoder
+    speech: SpeechSettings | None = None  # of models that listen: how sound becomes features, and which languages they know
 
     @property
     def tokenizer(self) -> Path:
@@ -104,15 +111,17 @@ def _of_transformers(folder: Path, model: str) -> ModelFolder:
             hint=f"it has {listed}" if listed else "it is empty",
         )
     about = {**(_json(folder / "config.json") or {})}
-    about = {**about, **about.get("text_config", {})}
+    about = {**about, **about.get("text_config", {}), **(about.get("decoder") or {})}
     settings = {**about, **(_json(folder / "generation_config.json") or {})}
     for name in ("max_length", "min_length"):  # of the transformers library's own loop: 20 and 0
         settings.pop(name, None)
-    heads = about.get("num_attention_heads") or about.get("n_head")
-    width = about.get("hidden_size") or about.get("n_embd")
-    size = about.get("head_dim") or (width // heads if width and heads else None)
+    heads = _either(about, "decoder_attention_heads", "num_attention_heads", "n_head", "num_heads")
+    width = _either(about, "d_model", "hidden_size", "n_embd")
+    size = _either(about, "head_dim", "d_kv") or (width // heads if width and heads else None)
     sizes = {"num_key_value_heads": about.get("num_key_value_heads") or heads, "head_dim": size}
     prompt = file.with_name(_PROMPT_MODEL) if file.name == "decoder_with_past_model.onnx" else None
+    encoder = file.with_name(_ENCODER)
+    prepared = _json(folder / "preprocessor_config.json")
     return ModelFolder(
         folder,
         file,
@@ -120,9 +129,17 @@ def _of_transformers(folder: Path, model: str) -> ModelFolder:
         None,
         {name: int(value) for name, value in sizes.items() if value},
         prompt if prompt is not None and prompt.is_file() else None,
-        int(about.get("max_position_embeddings") or about.get("n_positions") or 0),
+        int(_either(about, *_LIMITS[: 2 if encoder.is_file() else 3]) or 0),
         _first(settings.get("bos_token_id")),
+        encoder if encoder.is_file() else None,
+        _first(_either(settings, "decoder_start_token_id", "bos_token_id")),
+        None if prepared is None or "n_fft" not in prepared else read_settings(prepared, settings),
     )
+
+
+def _either(given: Mapping[str, Any], *names: str) -> Any:
+    """What is said under the first of these names."""
+    return next((given[name] for name in names if given.get(name) is not None), None)
 
 
 def _config(settings: Mapping[str, Any]) -> GenerationConfig:

@@ -1,4 +1,4 @@
-"""Text in, text out: a decoder with its tokenizer.
+"""Text in, text out: a decoder, or an encoder and a decoder, with its tokenizer.
 
 Tokens are parts of characters, too: text is handed on when the characters of its end are whole. A stop text that may just be
 beginning is held back until it is one or not.
@@ -13,6 +13,7 @@ from typing import Any
 from sardonyx.decoding.config import GenerationConfig
 from sardonyx.errors import InvalidArgument, NoSuchFile
 from sardonyx.generation.decoder import Decoder
+from sardonyx.generation.encoder_decoder import EncoderDecoder
 from sardonyx.generation.folder import ModelFolder, read_folder
 from sardonyx.generation.generate import Generation, generate, stream
 from sardonyx.options import SessionOptions
@@ -35,6 +36,26 @@ def load_tokenizer(folder: ModelFolder) -> Any:
             hint="pip install tokenizers, or give tokens to sardonyx.generation.generate",
         ) from error
     return Tokenizer.from_file(os.fspath(folder.tokenizer))
+
+
+def open_decoder(folder: ModelFolder, options: SessionOptions | None = None, *, room: int = 0) -> Decoder:
+    """The decoder of a folder, with its encoder if it has one."""
+    if folder.encoder is None:
+        return Decoder(
+            folder.model, options, caches=folder.caches, room=room, sizes=folder.sizes, prompt_model=folder.prompt_model
+        )
+    if folder.start is None:
+        raise InvalidArgument(f"{folder.path}: neither config.json nor generation_config.json has decoder_start_token_id")
+    return EncoderDecoder(
+        folder.encoder,
+        folder.model,
+        options,
+        start=folder.start,
+        padding=folder.config.pad_token_id or 0,
+        room=room,
+        prompt_model=folder.prompt_model,
+        sizes=folder.sizes,
+    )
 
 
 class TextGenerator:
@@ -62,9 +83,7 @@ class TextGenerator:
         """Open an exported folder (see `folder`); `model` names the decoder's file, `room` is what caches have at first."""
         folder = read_folder(path, model=model)
         tokenizer = load_tokenizer(folder)
-        decoder = Decoder(
-            folder.model, options, caches=folder.caches, room=room, sizes=folder.sizes, prompt_model=folder.prompt_model
-        )
+        decoder = open_decoder(folder, options, room=room)
         return cls(decoder, tokenizer, folder.config, context=folder.context, bos_token_id=folder.bos_token_id)
 
     def encode(self, text: str) -> list[int]:
@@ -76,7 +95,20 @@ class TextGenerator:
 
     def stream(self, prompt: str, *, stop: Sequence[str] = (), **changes: Any) -> Iterator[str]:
         """Pieces of the text that follows a prompt; `stop` are texts before which it ends, `changes` settings."""
-        tokens = self.encode(prompt)
+        return self.stream_after(self._prompts([prompt])[0], stop, changes)
+
+    def _prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        """What the decoder begins with: the tokens of texts, or, where an encoder reads those, the token that starts decoding."""
+        rows = [self.encode(text) for text in texts]
+        if not isinstance(self.decoder, EncoderDecoder):
+            return rows
+        longest = max((len(row) for row in rows), default=0)
+        if self._context and longest > self._context:
+            raise InvalidArgument(f"the text has {longest} tokens, the encoder reads at most {self._context}")
+        return [row.tolist() for row in self.decoder.read(rows)]
+
+    def stream_after(self, tokens: Sequence[int], stop: Sequence[str], changes: dict[str, Any]) -> Iterator[str]:
+        """Pieces of the text that follows tokens."""
         settings = self._settings(tokens, changes)
         made: list[int] = []
         sent = 0
@@ -101,7 +133,10 @@ class TextGenerator:
     def generate(self, prompts: str | Sequence[str], *, stop: Sequence[str] = (), **changes: Any) -> list[str]:
         """The texts that follow prompts, `num_return_sequences` for each."""
         given = [prompts] if isinstance(prompts, str) else list(prompts)
-        rows = [self.encode(prompt) for prompt in given]
+        return self.generate_after(self._prompts(given), stop, changes)
+
+    def generate_after(self, rows: Sequence[Sequence[int]], stop: Sequence[str], changes: dict[str, Any]) -> list[str]:
+        """The texts that follow rows of tokens."""
         settings = self._settings(max(rows, key=len, default=[]), changes)
         result: Generation = generate(self.decoder, rows, settings)
         texts = []

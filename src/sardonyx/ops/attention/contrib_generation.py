@@ -1,94 +1,34 @@
-"""Generation as operators of com.microsoft: GreedySearch, Sampling and BeamSearch run a decoder, their attribute, token by token.
+"""Generation as operators of com.microsoft: GreedySearch, Sampling, BeamSearch, WhisperBeamSearch run graphs, their attributes.
 
-The decoder is of the GPT-2 form: input_ids, position_ids, attention_mask, then a past for each layer ([2, rows, heads, length,
-size]); it gives logits and a present for each past. A second graph, `init_decoder`, may read the prompt. Tokens are chosen by
-the loops of `sardonyx.decoding`; what differs from them, as where texts end and what the lengths of scores count, is ONNX
-Runtime's way.
+The graphs are of the GPT-2 form (`model_type` 0: one decoder), of the T5 form (1: an encoder and a decoder) or of the Whisper
+form (2: an encoder of features and a decoder): see `search_models`. Tokens are chosen by the loops of `sardonyx.decoding`; what
+differs from them, as where texts end and what the lengths of scores count, is ONNX Runtime's way. It has GreedySearch and
+Sampling for the GPT-2 form only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from sardonyx.decoding import scores as on
 from sardonyx.decoding.beams import beam_search
 from sardonyx.decoding.config import GenerationConfig
+from sardonyx.decoding.loop import DecoderModel
+from sardonyx.decoding.timestamps import TimestampRule
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.tensor import Array
-from sardonyx.ir.types import TensorType
+from sardonyx.ops.attention.search_models import Body, EncoderFeeds, GptDecoder, SearchedPair, left_padding
 from sardonyx.ops.definition import EvalContext, Trait, op
 from sardonyx.ops.infer import InferContext, InferOne, InferResult
-from sardonyx.ops.interruption import stop_if_asked
 
 MICROSOFT: Final = "com.microsoft"
-Body = Callable[..., list[Any]]
-
 _LOWEST: Final = np.finfo(np.float32).min
-_DECODER_INPUTS: Final = 3  # before the pasts
+_GPT, _T5, _WHISPER = 0, 1, 2  # model_type
+_BY_TIMESTAMPS: Final = 1  # logits_processor
 _MULTIPLIER, _MODULUS = 16807, (1 << 31) - 1  # of the generator that the C++ library calls its default one
-
-
-class _GptDecoder:
-    """A decoder graph and what it has read."""
-
-    def __init__(self, decoder: Body, first: Body | None, ids: Array, mask: Array | None, padding: int, vocabulary: int) -> None:
-        self._decoder, self._first = decoder, first or decoder
-        self._ids = ids
-        self._mask = (ids != padding).astype(np.int32) if mask is None else mask.astype(np.int32)
-        if self._mask.shape != ids.shape:
-            raise ValueError(f"attention_mask has the shape {self._mask.shape}, input_ids {ids.shape}")
-        self._vocabulary = vocabulary
-        self._lengths = self._mask.sum(axis=1, dtype=np.int32)
-        self._pasts: list[Array] = []
-
-    def begin(self, prompts: Sequence[Array]) -> Array:
-        """Read the prompts; they are what the object was made with."""
-        rows = len(self._ids)
-        types = getattr(self._first, "input_types", ())[_DECODER_INPUTS:]
-        self._pasts = [np.zeros(_past_shape(each, rows), each.dtype.numpy) for each in types]
-        positions = np.where(self._mask, np.cumsum(self._mask, axis=1, dtype=np.int32) - 1, 0)
-        return self._run(self._first, self._ids, positions.astype(np.int32))
-
-    def extend(self, tokens: Array) -> Array:
-        """Read one more token for each row."""
-        stop_if_asked()
-        positions = self._lengths[:, None]
-        self._lengths = self._lengths + 1
-        self._mask = np.concatenate([self._mask, np.ones((len(self._mask), 1), np.int32)], axis=1)
-        return self._run(self._decoder, np.asarray(tokens).reshape(-1, 1), positions)
-
-    def reorder(self, rows: Array) -> None:
-        """Go on with these rows."""
-        self._pasts = [np.ascontiguousarray(past[:, rows]) for past in self._pasts]
-        self._mask, self._lengths = self._mask[rows], self._lengths[rows]
-
-    def _run(self, body: Body, ids: Array, positions: Array) -> Array:
-        types = getattr(body, "input_types", ())
-        kinds = [each.dtype.numpy if isinstance(each, TensorType) else np.dtype(np.int32) for each in types[:_DECODER_INPUTS]]
-        given = [np.asarray(array, kind) for array, kind in zip((ids, positions, self._mask), kinds)]
-        logits, *presents = body(*given, *self._pasts)
-        if len(presents) < len(self._pasts):
-            raise ValueError(f"the decoder gives {len(presents)} presents for {len(self._pasts)} pasts")
-        for past, present in zip(self._pasts, presents):
-            if present.ndim != 5 or (present.shape[:3], present.shape[4]) != (past.shape[:3], past.shape[4]):
-                raise ValueError(
-                    f"a present of the decoder is {present.shape}, its past {past.shape}: only the length may differ"
-                )
-        self._pasts = presents[: len(self._pasts)]
-        last = np.asarray(logits)[:, -1].astype(np.float32)
-        return last[:, : self._vocabulary] if self._vocabulary > 0 else last
-
-
-def _past_shape(type_: Any, rows: int) -> tuple[int, ...]:
-    """The shape of a past that holds nothing."""
-    shape = type_.shape if isinstance(type_, TensorType) else None
-    known = [dim if isinstance(dim, int) else None for dim in shape or ()]
-    if len(known) != 5 or any(known[axis] is None for axis in (0, 2, 4)):
-        raise ValueError(f"a past of the decoder is {type_}: expected a tensor [2, rows, heads, length, size] with known sizes")
-    return (known[0] or 0, rows, known[2] or 0, 0, known[4] or 0)
 
 
 def _number(value: Array | None, name: str, default: float) -> float:
@@ -99,11 +39,42 @@ def _number(value: Array | None, name: str, default: float) -> float:
     return float(value.reshape(-1)[0])
 
 
-def _check_form(model_type: int, ids: Array) -> None:
-    if model_type != 0:
-        raise ValueError(f"model_type is {model_type}: expected 0, a decoder of the GPT-2 form")
-    if ids.ndim != 2 or not ids.size:
-        raise ValueError(f"input_ids has the shape {ids.shape}: expected [rows, tokens]")
+class _Form(NamedTuple):
+    """The attributes that say which graphs there are."""
+
+    model_type: int
+    decoder: Body
+    init_decoder: Body | None
+    encoder: Body | None
+    start: int
+    padding: int
+    vocabulary: int
+
+    def model(self, given: Array, mask: Array | None, prompts: Array | None = None) -> tuple[GptDecoder | SearchedPair, Array]:
+        """The model, and the rows that its texts begin with; `prompts` are those of the Whisper form."""
+        if self.model_type not in (_GPT, _T5, _WHISPER):
+            raise ValueError(f"model_type is {self.model_type}: expected 0 (GPT-2), 1 (T5) or 2 (Whisper)")
+        name, shape = (
+            ("input_features", "[rows, features, frames]") if self.model_type == _WHISPER else ("input_ids", "[rows, tokens]")
+        )
+        if given.ndim != (3 if self.model_type == _WHISPER else 2) or not given.size:
+            raise ValueError(f"{name} has the shape {given.shape}: expected {shape}")
+        if self.model_type == _GPT:
+            return GptDecoder(self.decoder, self.init_decoder, given, mask, self.padding, self.vocabulary), given
+        if self.encoder is None:
+            raise ValueError(f"model_type is {self.model_type}, but there is no graph `encoder`")
+        if prompts is None and self.start < 0:
+            raise ValueError(f"decoder_start_token_id is {self.start}: texts need a token that they begin with")
+        starts = np.full((len(given), 1), self.start, np.int32) if prompts is None else prompts
+        if starts.ndim != 2 or len(starts) != len(given) or not starts.size:
+            raise ValueError(f"decoder_input_ids has the shape {starts.shape}: expected [{len(given)}, tokens]")
+        if self.model_type == _WHISPER:
+            mask = None
+        elif mask is None:
+            mask = left_padding(given, self.padding)
+        elif mask.shape != given.shape:
+            raise ValueError(f"attention_mask has the shape {mask.shape}, input_ids {given.shape}")
+        return SearchedPair(self.encoder, self.decoder, EncoderFeeds(given, mask, starts), self.vocabulary), starts
 
 
 class _Rules:
@@ -120,12 +91,15 @@ class _Rules:
         presence: tuple[Array | None, float] = (None, 0.0),
         temperature: float = 1.0,
         beams: int = 1,
+        timestamps: TimestampRule | None = None,
+        forced: Array | None = None,
     ) -> None:
         if repetition_penalty <= 0:
             raise ValueError(f"repetition_penalty is {repetition_penalty}: expected a positive number")
         self._penalty, self._ngram, self._end, self._beams = repetition_penalty, ngram, end, beams
         self._vocab_mask, self._prefix_mask = vocab_mask, prefix_vocab_mask
         self._presence, self._temperature = presence, temperature
+        self._timestamps, self._forced = timestamps, forced
         self._steps = 0
 
     def __call__(self, scores: Array, histories: Sequence[Array], may_end: bool) -> Array:
@@ -147,11 +121,25 @@ class _Rules:
         mask, penalty = self._presence
         if mask is not None and penalty:
             scores -= mask.astype(np.float32) * np.float32(penalty)
+        if self._timestamps is not None:
+            self._timestamps.apply(scores, histories)
+        if self._forced is not None and self._steps <= self._forced.shape[1]:
+            tokens = np.repeat(self._forced[:, self._steps - 1], self._beams)
+            for row, token in zip(scores, tokens):
+                if 0 <= token < len(row):
+                    row[np.arange(len(row)) != token] = _LOWEST
         return scores
 
 
 def _row_by_row(
-    model: _GptDecoder, rules: _Rules, choose: Callable[[Array], Array], ids: Array, most: int, least: int, end: int, padding: int
+    model: DecoderModel,
+    rules: _Rules,
+    choose: Callable[[Array], Array],
+    ids: Array,
+    most: int,
+    least: int,
+    end: int,
+    padding: int,
 ) -> Array:
     """Sequences [rows, most]: one token a row at a time, padding where a row has ended."""
     rows, length = ids.shape
@@ -187,14 +175,16 @@ def _greedy_search(
     *,
     decoder: Body,
     init_decoder: Body | None,
+    encoder: Body | None,
+    decoder_start_token_id: int,
     eos_token_id: int,
     pad_token_id: int,
     model_type: int,
     no_repeat_ngram_size: int,
     vocab_size: int,
 ) -> Array:
-    _check_form(model_type, input_ids)
-    model = _GptDecoder(decoder, init_decoder, input_ids, attention_mask, pad_token_id, vocab_size)
+    form = _Form(model_type, decoder, init_decoder, encoder, decoder_start_token_id, pad_token_id, vocab_size)
+    model, starts = form.model(input_ids, attention_mask)
     rules = _Rules(
         repetition_penalty=_number(repetition_penalty, "repetition_penalty", 1.0),
         ngram=no_repeat_ngram_size,
@@ -203,7 +193,7 @@ def _greedy_search(
         end=eos_token_id,
     )
     most, least = (int(_number(value, name, 0)) for value, name in ((max_length, "max_length"), (min_length, "min_length")))
-    return _row_by_row(model, rules, lambda scores: scores.argmax(axis=1), input_ids, most, least, eos_token_id, pad_token_id)
+    return _row_by_row(model, rules, lambda scores: scores.argmax(axis=1), starts, most, least, eos_token_id, pad_token_id)
 
 
 class _Chance:
@@ -235,6 +225,8 @@ def _sampling(
     ctx: EvalContext,
     decoder: Body,
     init_decoder: Body | None,
+    encoder: Body | None,
+    decoder_start_token_id: int,
     eos_token_id: int,
     pad_token_id: int,
     model_type: int,
@@ -247,10 +239,10 @@ def _sampling(
     presence_penalty: float,
     custom: int,
 ) -> tuple[Array, ...]:
-    _check_form(model_type, input_ids)
     if temperature <= 0 or not 0 <= top_p <= 1:
         raise ValueError(f"temperature is {temperature}, top_p {top_p}: expected a positive number, and one from 0 to 1")
-    model = _GptDecoder(decoder, init_decoder, input_ids, attention_mask, pad_token_id, vocab_size)
+    form = _Form(model_type, decoder, init_decoder, encoder, decoder_start_token_id, pad_token_id, vocab_size)
+    model, starts = form.model(input_ids, attention_mask)
     rules = _Rules(
         repetition_penalty=_number(repetition_penalty, "repetition_penalty", 1.0),
         ngram=no_repeat_ngram_size,
@@ -275,7 +267,7 @@ def _sampling(
         return np.array(tokens)
 
     most, least = (int(_number(value, name, 0)) for value, name in ((max_length, "max_length"), (min_length, "min_length")))
-    made = _row_by_row(model, rules, choose, input_ids, most, least, eos_token_id, pad_token_id)
+    made = _row_by_row(model, rules, choose, starts, most, least, eos_token_id, pad_token_id)
     return made, filtered[-1] if filtered else np.zeros((len(input_ids), 0), np.float32)
 
 
@@ -294,6 +286,59 @@ def _filter(scores: Array, share: float, least: int, value: float, *, is_descend
         row[tokens[removed]] = value
 
 
+class _Beams(NamedTuple):
+    """The inputs of a search by beams that all forms have."""
+
+    max_length: Array
+    min_length: Array | None
+    num_beams: Array | None
+    num_return_sequences: Array | None
+    length_penalty: Array | None
+    early_stopping: int
+    end: int
+    padding: int
+
+    def config(self, length: int) -> GenerationConfig:
+        """The settings, for texts that begin with so many tokens."""
+        counts = ((self.max_length, "max_length"), (self.min_length, "min_length"))
+        most, least = (int(_number(value, name, 0)) for value, name in counts)
+        beams = int(_number(self.num_beams, "num_beams", 1))
+        returned = int(_number(self.num_return_sequences, "num_return_sequences", 1))
+        if not 1 <= returned <= beams:
+            raise ValueError(f"num_return_sequences is {returned}: expected 1 to num_beams ({beams})")
+        if length > most:
+            raise ValueError(f"max_length is {most}, but input_ids has {length} tokens a row")
+        return GenerationConfig(
+            max_length=max(most, 1),
+            min_length=least,
+            num_beams=beams,
+            num_return_sequences=returned,
+            length_penalty=_number(self.length_penalty, "length_penalty", 1.0),
+            early_stopping=bool(self.early_stopping),
+            eos_token_id=(self.end,) if self.end >= 0 else (),
+            pad_token_id=max(self.padding, 0),
+        )
+
+    def run(self, model: DecoderModel, starts: Array, rules: _Rules) -> tuple[Array, ...]:
+        """The best texts, their scores, and the scores that tokens were chosen by."""
+        rows, length = starts.shape
+        config = self.config(length)
+        seen: list[Array] = []
+        found = beam_search(model, list(starts), config, counts_prompt=True, adjust=rules, on_scores=seen.append)
+        sequences = np.full((rows, config.num_return_sequences, config.max_length), self.padding, np.int32)
+        totals = np.zeros((rows, config.num_return_sequences), np.float32)
+        for text, kept in enumerate(found):
+            for number, beam in enumerate(kept):
+                sequences[text, number, : len(beam.tokens)] = beam.tokens
+                totals[text, number] = beam.score
+        vocabulary = seen[0].shape[1] if seen else 0
+        kind = np.float32 if self.length_penalty is None else self.length_penalty.dtype
+        every = np.zeros((config.max_length - length, rows, config.num_beams, vocabulary), kind)
+        for step, scores in enumerate(seen):
+            every[step] = scores.reshape(rows, config.num_beams, -1)
+        return sequences, totals.astype(kind), every
+
+
 def _beam_search(
     input_ids: Array,
     max_length: Array,
@@ -310,6 +355,8 @@ def _beam_search(
     *,
     decoder: Body,
     init_decoder: Body | None,
+    encoder: Body | None,
+    decoder_start_token_id: int,
     eos_token_id: int,
     pad_token_id: int,
     model_type: int,
@@ -317,48 +364,107 @@ def _beam_search(
     early_stopping: int,
     vocab_size: int,
 ) -> tuple[Array, ...]:
-    _check_form(model_type, input_ids)
-    rows, length = input_ids.shape
-    counts = ((max_length, "max_length"), (min_length, "min_length"))
-    most, least = (int(_number(value, name, 0)) for value, name in counts)
-    beams, returned = int(_number(num_beams, "num_beams", 1)), int(_number(num_return_sequences, "num_return_sequences", 1))
-    if not 1 <= returned <= beams:
-        raise ValueError(f"num_return_sequences is {returned}: expected 1 to num_beams ({beams})")
-    if length > most:
-        raise ValueError(f"max_length is {most}, but input_ids has {length} tokens a row")
-    model = _GptDecoder(decoder, init_decoder, input_ids, attention_mask, pad_token_id, vocab_size)
+    form = _Form(model_type, decoder, init_decoder, encoder, decoder_start_token_id, pad_token_id, vocab_size)
+    model, starts = form.model(input_ids, attention_mask, decoder_input_ids if model_type == _WHISPER else None)
+    if model_type == _WHISPER and _number(logits_processor, "logits_processor", 0) == _BY_TIMESTAMPS:
+        raise ValueError("logits_processor is 1: BeamSearch does not know the tokens of timestamps, WhisperBeamSearch does")
     rules = _Rules(
         repetition_penalty=_number(repetition_penalty, "repetition_penalty", 1.0),
         ngram=no_repeat_ngram_size,
         vocab_mask=vocab_mask,
         prefix_vocab_mask=prefix_vocab_mask,
         end=eos_token_id,
-        beams=beams,
+        beams=int(_number(num_beams, "num_beams", 1)),
     )
-    config = GenerationConfig(
-        max_length=max(most, 1),
-        min_length=least,
-        num_beams=beams,
-        num_return_sequences=returned,
-        length_penalty=_number(length_penalty, "length_penalty", 1.0),
-        early_stopping=bool(early_stopping),
-        eos_token_id=(eos_token_id,) if eos_token_id >= 0 else (),
-        pad_token_id=max(pad_token_id, 0),
+    beams = _Beams(
+        max_length, min_length, num_beams, num_return_sequences, length_penalty, early_stopping, eos_token_id, pad_token_id
     )
-    seen: list[Array] = []
-    found = beam_search(model, list(input_ids), config, counts_prompt=True, adjust=rules, on_scores=seen.append)
-    sequences = np.full((rows, returned, most), pad_token_id, np.int32)
-    totals = np.zeros((rows, returned), np.float32)
-    for text, kept in enumerate(found):
-        for number, beam in enumerate(kept):
-            sequences[text, number, : len(beam.tokens)] = beam.tokens
-            totals[text, number] = beam.score
-    vocabulary = seen[0].shape[1] if seen else 0
-    kind = np.float32 if length_penalty is None else length_penalty.dtype
-    every = np.zeros((most - length, rows, beams, vocabulary), kind)
-    for step, scores in enumerate(seen):
-        every[step] = scores.reshape(rows, beams, -1)
-    return sequences, totals.astype(kind), every
+    return beams.run(model, starts, rules)
+
+
+def _known(*tokens: int | None) -> tuple[int, ...]:
+    return tuple(token for token in tokens if token is not None)
+
+
+def _whisper_beam_search(
+    input_ids: Array,
+    max_length: Array,
+    min_length: Array | None = None,
+    num_beams: Array | None = None,
+    num_return_sequences: Array | None = None,
+    length_penalty: Array | None = None,
+    repetition_penalty: Array | None = None,
+    vocab_mask: Array | None = None,
+    prefix_vocab_mask: Array | None = None,
+    attention_mask: Array | None = None,
+    decoder_input_ids: Array | None = None,
+    logits_processor: Array | None = None,
+    cross_qk_layer_head: Array | None = None,
+    extra_decoding_ids: Array | None = None,
+    temperature: Array | None = None,
+    *,
+    ctx: EvalContext,
+    decoder: Body,
+    encoder: Body | None,
+    decoder_start_token_id: int,
+    eos_token_id: int,
+    pad_token_id: int,
+    model_type: int,
+    no_repeat_ngram_size: int,
+    early_stopping: int,
+    vocab_size: int,
+    translate_token_id: int | None,
+    transcribe_token_id: int | None,
+    start_of_lm_token_id: int | None,
+    no_speech_token_id: int | None,
+    no_timestamps_token_id: int | None,
+    beginning_timestamp_token_id: int | None,
+    decoder_output_cross_qk: int | None,
+) -> tuple[Any, ...]:
+    if model_type != _WHISPER:
+        raise ValueError(f"model_type is {model_type}: expected 2, Whisper")
+    if decoder_output_cross_qk or cross_qk_layer_head is not None:
+        raise ValueError("cross_qk is asked for: the products of queries and keys are not given out (decoder_output_cross_qk)")
+    form = _Form(model_type, decoder, None, encoder, decoder_start_token_id, pad_token_id, vocab_size)
+    model, starts = form.model(input_ids, attention_mask, decoder_input_ids)
+    warmth = _number(temperature, "temperature", 1.0)
+    if warmth <= 0:
+        raise ValueError(f"temperature is {warmth}: expected a positive number")
+    timestamps = None
+    if _number(logits_processor, "logits_processor", 0) == _BY_TIMESTAMPS:
+        if beginning_timestamp_token_id is None or beginning_timestamp_token_id <= 0:
+            raise ValueError(f"beginning_timestamp_token_id is {beginning_timestamp_token_id}: expected the token <|0.00|>")
+        timestamps = TimestampRule(
+            beginning_timestamp_token_id,
+            eos_token_id,
+            _known(no_timestamps_token_id, start_of_lm_token_id),
+            _known(decoder_start_token_id, translate_token_id, transcribe_token_id),
+        )
+    if extra_decoding_ids is not None and (extra_decoding_ids.ndim != 2 or len(extra_decoding_ids) != len(input_ids)):
+        raise ValueError(f"extra_decoding_ids has the shape {extra_decoding_ids.shape}: expected [{len(input_ids)}, tokens]")
+    rules = _Rules(
+        repetition_penalty=_number(repetition_penalty, "repetition_penalty", 1.0),
+        ngram=no_repeat_ngram_size,
+        vocab_mask=vocab_mask,
+        prefix_vocab_mask=prefix_vocab_mask,
+        end=eos_token_id,
+        beams=int(_number(num_beams, "num_beams", 1)),
+        temperature=warmth,
+        timestamps=timestamps,
+        forced=extra_decoding_ids,
+    )
+    beams = _Beams(
+        max_length, min_length, num_beams, num_return_sequences, length_penalty, early_stopping, eos_token_id, pad_token_id
+    )
+    sequences, totals, every = beams.run(model, starts, rules)
+    silence = None
+    if ctx.outputs[4:5] == (True,):
+        assert isinstance(model, SearchedPair)
+        if model.first_logits is None or no_speech_token_id not in range(model.first_logits.shape[2]):
+            raise ValueError(f"no_speech_token_id is {no_speech_token_id}: expected a token of the vocabulary")
+        # By the scores behind the last token that texts begin with: those that the first new token is chosen by.
+        silence = on.probabilities(model.first_logits[:, -1].astype(np.float32))[:, no_speech_token_id].astype(totals.dtype)
+    return sequences, totals, every, None, silence
 
 
 def _length_of(ctx: InferContext, position: int) -> Dim:
@@ -374,9 +480,9 @@ def _infer_rows(ctx: InferContext) -> InferResult:
 
 def _infer_beams(ctx: InferContext) -> InferResult:
     shape = ctx.shape(0)
-    rows = shape[0] if shape is not None and len(shape) == 2 else ctx.fresh()
+    rows = shape[0] if shape is not None and len(shape) in (2, 3) else ctx.fresh()
     returned = _length_of(ctx, 4)
-    made: list[InferOne] = [(rows, returned, _length_of(ctx, 1)), (rows, returned), None]
+    made: list[InferOne] = [(rows, returned, _length_of(ctx, 1)), (rows, returned), None, None, (rows,)]
     return made[: max(ctx.outputs, 1)]
 
 
@@ -384,3 +490,4 @@ _TRAITS: Final = Trait.CONTROL_FLOW | Trait.STATES_BODIES | Trait.REFUSES
 GREEDY_SEARCH = op("GreedySearch", domain=MICROSOFT, eval=_greedy_search, infer=_infer_rows, traits=_TRAITS)
 SAMPLING = op("Sampling", domain=MICROSOFT, eval=_sampling, infer=_infer_rows, traits=_TRAITS | Trait.RANDOM)
 BEAM_SEARCH = op("BeamSearch", domain=MICROSOFT, eval=_beam_search, infer=_infer_beams, traits=_TRAITS)
+WHISPER_BEAM_SEARCH = op("WhisperBeamSearch", domain=MICROSOFT, eval=_whisper_beam_search, infer=_infer_beams, traits=_TRAITS)

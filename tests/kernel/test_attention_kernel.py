@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from sardonyx.ir.dims import evaluate, symbol
 from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors, units
+from sardonyx.kernel.attention.transposed import BLOCK, TransposedAttentionKernel, block_vectors
+from sardonyx.kernel.attention.transposed import units as transposed_units
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.kernel.loops import Operand
@@ -71,3 +73,28 @@ def test_a_score_with_a_mask_is_not_plain() -> None:
     assert KERNEL.plain
     assert not replace(KERNEL, banded=True).plain
     assert not replace(KERNEL, score=accumulator("f32") + (key() + query()).cast("f32")).plain
+
+
+TRANSPOSED = TransposedAttentionKernel(type="f32", score=accumulator("f32"), operands=(), queries=64, depth=64, columns=None)
+
+
+@given(st.integers(1, 500), st.sampled_from([4, 8, 16]))
+def test_blocks_of_transposed_scores_hold_all_queries(queries: int, lanes: int) -> None:
+    vectors, blocks = block_vectors(queries, lanes)
+    assert vectors * lanes >= queries > (vectors - 1) * lanes
+    assert -(-vectors // blocks) * lanes <= BLOCK
+    assert transposed_units(2, 3, queries, lanes) == 6 * blocks
+
+
+def test_transposed_kernels_with_other_code_have_other_keys() -> None:
+    masked = accumulator("f32") + load(0, "f32")
+    others = [
+        replace(TRANSPOSED, queries=48),
+        replace(TRANSPOSED, depth=32),
+        replace(TRANSPOSED, columns=64),
+        replace(TRANSPOSED, nan_rows=True),
+        replace(TRANSPOSED, score=masked, operands=("f32",)),
+    ]
+    assert len({one.key for one in (TRANSPOSED, *others)}) == len(others) + 1
+    assert TRANSPOSED.plain
+    assert not others[-1].plain

@@ -33,33 +33,10 @@ def test_inputs_and_outputs_are_multiplied_by_numbers_that_float32_has(tile: int
 
 
 def test_every_field_is_part_of_the_key() -> None:
-    tiles = WinogradKernel(
-        tile=4,
-        block=16,
-        vectors=1,
-        last_vectors=1,
-        last_lanes=16,
-        rows=14,
-        last_rows=0,
-        tail=0,
-        ahead=0,
-        overhangs=False,
-        dilations=(1, 1),
-        epilogue=STORE,
-    )
-    lines = WinogradRowKernel(
-        tile=4,
-        block=16,
-        vectors=1,
-        last_vectors=1,
-        last_lanes=16,
-        rows=14,
-        last_rows=0,
-        tail=0,
-        ahead=0,
-        taps=3,
-        epilogue=STORE,
-    )
+    sizes = {"tile": 4, "block": 16, "vectors": 1, "last_vectors": 1, "last_lanes": 16, "rows": 14}
+    alike: dict[str, Any] = {**sizes, "last_rows": 0, "tail": 0, "ahead": 0, "epilogue": STORE}
+    tiles = WinogradKernel(overhangs=False, dilations=(1, 1), **alike)
+    lines = WinogradRowKernel(taps=3, **alike)
     for kernel in (tiles, lines):
         for field in fields(kernel):
             value = getattr(kernel, field.name)

@@ -15,6 +15,8 @@ from native_support import assert_native_agrees, compile_native, host_nodes, run
 from sardonyx import errors
 from sardonyx.compile import assemble
 from sardonyx.ir.tensor import Array
+from sardonyx.kernel.attention.transposed import TransposedAttentionKernel
+from sardonyx.program.steps import KernelStep
 from targets import here, library_for
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-11, "float16": 3e-3}
@@ -107,6 +109,61 @@ def test_heads_of_any_size_agree(causal: int, sizes: tuple[int, int, int, int]) 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 9), (5, 257), (6, 256), (25, 40), (128, 300)])
 def test_known_numbers_of_queries_agree(queries: int, keys: int) -> None:
     check(numbers(1, 2, queries, 33), numbers(1, 2, keys, 33), numbers(1, 2, keys, 50))
+
+
+def is_transposed(content: bytes) -> bool:
+    """Whether K is read as it lies, for whole blocks of queries."""
+    steps = compile_native(content)[1].lowered.steps
+    return any(isinstance(step, KernelStep) and isinstance(step.kernel, TransposedAttentionKernel) for step in steps)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 10), st.integers(1, 400), st.integers(1, 70), st.integers(1, 70), st.booleans())
+def test_queries_that_fill_vectors_agree(tens: int, keys: int, size: int, columns: int, masked: bool) -> None:
+    lanes = here().lanes
+    queries = max(tens * 16 - tens % 3, lanes - 1)
+    q, k, v = numbers(2, 4, queries, size), numbers(2, 2, keys, size), numbers(2, 2, keys, columns)
+    mask = None
+    if masked:
+        mask = numbers(2, 1, 1, keys, seed=1)
+        mask[..., keys - keys // 3 :] = -10000.0
+        mask[1] = np.where(np.arange(keys) % 5 == 1, -np.inf, mask[1])
+    check(q, k, v, mask=mask)
+
+
+@pytest.mark.parametrize(("queries", "mask"), [(64, None), (60, (1, 1, 1, 90)), (32, (2, 4, 1, 90))])
+def test_few_queries_do_not_pack_the_keys(queries: int, mask: tuple[int, ...] | None) -> None:
+    arrays = {"q": numbers(2, 4, queries, 64), "k": numbers(2, 4, 90, 64), "v": numbers(2, 4, 90, 64)}
+    if mask is not None:
+        arrays["mask"] = numbers(*mask)
+    assert is_transposed(model("Attention", dict(arrays), ["Y"])[0])
+    assert not is_transposed(model("Attention", dict(arrays), ["Y"], is_causal=1)[0])
+
+
+@pytest.mark.parametrize("queries", [3, 30, 64])
+@pytest.mark.parametrize("kind", ["keys", "pairs"])
+def test_values_of_keys_without_probability_count_only_where_they_are_not_finite(queries: int, kind: str) -> None:
+    q, k, v = (numbers(1, 8, length, 32, seed=length) for length in (queries, 300, 300))
+    mask = np.zeros((1, 1, 1 if kind == "keys" else queries, 300), np.float32)
+    mask[..., 211:] = -10000.0
+    for place in (None, 210, 211, 260, 299):
+        spoiled = v.copy()
+        if place is not None:
+            spoiled[0, 3, place, 5] = np.inf
+        check(q, k, spoiled, mask=mask)
+    for value in (np.nan, -np.inf):
+        spoiled = v.copy()
+        spoiled[0, 0, 299, 31] = value
+        check(q, k, spoiled, mask=mask)
+
+
+@pytest.mark.parametrize("queries", [20, 64])
+def test_a_mask_over_pairs_that_leaves_a_triangle_agrees(queries: int) -> None:
+    q, k, v = (numbers(1, 8, length, 32, seed=length) for length in (queries, 600, 600))
+    seen = np.tril(np.ones((1, 1, queries, 600), bool), 37)
+    check(q, k, v, mask=seen)
+    check(q, k, v, mask=np.where(seen, np.float32(0), np.float32(-np.inf)))
+    check(q, k, v, mask=seen[..., ::-1].copy())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])
@@ -221,6 +278,8 @@ def test_machines_with_narrower_vectors_agree(lanes: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(assemble, "library", lambda *_: library)
     check(numbers(1, 2, 31, 20), numbers(1, 2, 300, 20), numbers(1, 2, 300, 27), symbolic=True)
     check(numbers(1, 2, 3, 20), numbers(1, 2, 300, 20), numbers(1, 2, 300, 27))
+    for queries in (16, 31, 64, 80):
+        check(numbers(1, 8, queries, 20), numbers(1, 8, 300, 20), numbers(1, 8, 300, 27), mask=numbers(1, 1, 1, 300))
 
 
 # com.microsoft

@@ -17,7 +17,7 @@ from sardonyx.ir.tensor import Array
 from sardonyx.ir.text import parse_graph
 from sardonyx.ops.quant.byte_table import BYTE_TABLE
 from session_agreement import NATIVE, REFERENCE, session
-from targets import here, here_and_less
+from targets import here_and_less, of_sessions
 
 TARGETS = [target.name for target in here_and_less()]
 
@@ -83,4 +83,4 @@ def test_functions_of_bytes_are_exactly_what_numpy_makes_of_them() -> None:
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     tables = [node for node in explain_model(content).nodes if node.operator.endswith("ByteTable")]
-    assert len(tables) == (3 if here().has_byte_permute else 0)
+    assert len(tables) == (3 if of_sessions().has_byte_permute else 0)

@@ -212,6 +212,42 @@ def test_features_are_extracted_and_joined() -> None:
         assert_classical_agrees(content, [{"x": x, "y": y}], tolerance=0)
 
 
+MANY = np.random.default_rng(3).permutation(100)
+LOOKUPS: dict[str, tuple[dict[str, Any], Any]] = {
+    "a table": ({"keys_int64s": [*MANY[:60] - 5, MANY[3] - 5]}, np.int64),
+    "a table of few bits": ({"keys_tensor": (MANY[:50] - 50).astype(np.int8)}, np.int8),
+    "a table up to the largest integer": ({"keys_int64s": [*range(2**63 - 50, 2**63)]}, np.int64),
+    "a search": ({"keys_int64s": [*MANY**3, 8, 27, -(2**63), 2**63 - 1]}, np.int64),
+    "a search of floats": ({"keys_floats": [*MANY / 4, 0.25, -0.0, float("inf"), float("nan")]}, np.float32),
+    "a search of doubles": ({"keys_tensor": np.array([float("nan"), *MANY / 3, 1 / 3, float("-inf"), float("nan")])}, np.float64),
+}
+
+
+@pytest.mark.parametrize("values", ["ints", "floats", "strings"])
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_many_keys_are_looked_up(name: str, values: str) -> None:
+    keys, dtype = LOOKUPS[name]
+    (given,) = keys.values()
+    known = np.array(given, dtype)
+    extremes = [np.inf, -np.inf, np.nan, -0.0] if known.dtype.kind == "f" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
+    with np.errstate(over="ignore"):
+        others = np.concatenate([known[::-1], np.array(extremes, dtype), known + known.dtype.type(1)])
+    numbers = np.arange(len(known))
+    found: Any = {"ints": numbers + 7, "floats": (numbers / 8).astype(np.float32), "strings": None}[values]
+    attrs: dict[str, Any] = {"default_tensor": np.array([-1], None if found is None else found.dtype), "values_tensor": found}
+    if found is None:
+        attrs = {"values_strings": [f"v{number}" for number in numbers], "default_string": "none"}
+    pairs = np.resize(others, (len(others), 2))
+    feeds = [{"x": pairs}, {"x": pairs[:1]}, {"x": pairs[5:22]}, {"x": pairs[:0]}]
+    content = ml_model("LabelEncoder", feeds[0], version=4, **keys, **attrs)
+    assert_classical_agrees(content, feeds, tolerance=0, hosts=() if values != "strings" else ("ClassLabels",))
+
+
+def test_keys_that_are_many_and_far_apart_are_left_to_the_definition() -> None:
+    content = ml_model("LabelEncoder", {"x": np.array([[1]])}, keys_int64s=[*range(0, 50000, 10)], values_int64s=[*range(5000)])
+    assert "5000 keys" in expanded(content)[1][0]
+
+
 def test_numbers_become_strings_at_the_end() -> None:
     x = np.array([[1, 2], [3, 9]])
     content = ml_model(

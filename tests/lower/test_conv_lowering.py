@@ -14,9 +14,10 @@ from onnx import TensorProto, helper
 from conv_support import assert_blocked_agrees, blocked, compiled, lowered_for, model, numbers, run_guarded
 from native_support import assert_native_agrees, run_native, run_reference
 from sardonyx.compile.assemble import library
+from sardonyx.ir.dims import symbol
 from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.kernel.conv.window import NarrowKernel
-from sardonyx.lower.conv.conv_task import choose_tile
+from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile
 from sardonyx.ops.conv.conv import conv_core
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Caches, Target
@@ -121,6 +122,29 @@ def test_few_outputs_are_sums_over_lanes(x: tuple[int, ...], w: tuple[int, ...],
     assert any(isinstance(step.kernel, NarrowKernel) for step in program.plan.steps) is few
 
 
+@st.composite
+def single_pixels(draw: st.DrawFn) -> Layer:
+    """Windows of one pixel, with strides and cropped borders, but nothing around the image."""
+    rank = draw(st.sampled_from((1, 2, 2, 3)))
+    groups = draw(st.sampled_from((1, 1, 1, 2)))
+    inputs, outputs = draw(st.sampled_from((5, 8, 16, 17, 33, 48))), draw(st.sampled_from((8, 16, 20, 48, 70)))
+    spatial = [draw(st.integers(2, 20 if rank < 3 else 5)) for _ in range(rank)]
+    attrs: dict[str, Any] = {"kernel_shape": [1] * rank, "group": groups, "strides": [draw(st.integers(1, 3)) for _ in spatial]}
+    attrs["pads"] = [*(draw(st.sampled_from((0, 0, 0, -1))) for _ in range(2 * rank))]
+    spatial = [size + 2 for size in spatial]
+    batch = draw(st.sampled_from((1, 2, 3)))
+    return Layer((batch, groups * inputs, *spatial), (groups * outputs, inputs, *[1] * rank), True, attrs, draw(st.booleans()))
+
+
+@settings(max_examples=30, deadline=None)
+@given(single_pixels())
+def test_windows_of_single_pixels_read_only_what_is_theirs(layer: Layer) -> None:
+    content, feeds = layer.parts()
+    program = assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
+    kernels = [step.kernel for step in program.plan.steps if isinstance(step.kernel, ConvKernel)]
+    assert all(kernel.single_tap for kernel in kernels if kernel.run > 1) or any(pad < 0 for pad in layer.attrs["pads"])
+
+
 def test_an_empty_batch_gives_an_empty_result() -> None:
     content, _ = Layer((1, 3, 8, 8), (4, 3, 3, 3), True, {}, True).parts()
     graph, _ = blocked(content)
@@ -202,9 +226,23 @@ def test_one_program_serves_all_sizes() -> None:
 @pytest.mark.parametrize("columns", [1, 3, 7, 13, 14, 15, 28, 56, 100])
 @pytest.mark.parametrize("target", [described(4), described(8), described(16), NEOVERSE], ids=lambda target: target.cpu)
 def test_a_tile_fits_its_row_and_the_registers(columns: int, target: Target) -> None:
-    tile = choose_tile(target, 4, columns)
-    assert 1 <= tile.pixels <= columns
-    assert tile.vectors * tile.pixels + tile.vectors + 1 <= target.registers
+    for outputs in (1, 24, 64, 1000):
+        for borders in (False, True):
+            tile = choose_tile(TileTask(target=target, outputs=outputs, inputs=32, taps=9, columns=columns, borders=borders))
+            assert 1 <= tile.pixels <= columns
+            assert tile.vectors * tile.pixels + tile.vectors + 1 <= target.registers
+
+
+def test_a_tile_leaves_few_lanes_and_pixels_over() -> None:
+    narrow = TileTask(target=described(8), outputs=24, inputs=96, taps=1, columns=3136)
+    assert choose_tile(narrow) == ConvTile(3, 4)  # not two blocks, and then one
+    assert choose_tile(replace(narrow, outputs=32)) == ConvTile(2, 6)
+    assert choose_tile(replace(narrow, outputs=512, columns=49)) == ConvTile(2, 6)
+    short = TileTask(target=described(16), outputs=512, inputs=256, taps=9, columns=2, borders=True)
+    assert choose_tile(short).vectors > 1  # two sums would wait for themselves
+    assert choose_tile(replace(short, columns=14)).vectors == 1
+    unknown = replace(short, columns=symbol("W"))
+    assert choose_tile(unknown) == ConvTile(1, 8)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +293,7 @@ def test_half_precision_is_computed_in_single_and_rounded_once(kind: int) -> Non
 def test_an_image_larger_than_the_cache_is_computed_in_bands(named: bool) -> None:
     target = library(None).target
     small = replace(target, caches=Caches(l2=1 << 16))
-    layer = Layer((2, 40, 9, 60), (72, 40, 1, 3), True, {"strides": [1, 2], "pads": [0, 1, 0, 1]}, named)
+    layer = Layer((2, 40, 9, 60), (480, 40, 1, 3), True, {"strides": [1, 2], "pads": [0, 1, 0, 1]}, named)
     content, feeds = layer.parts()
     lowered = lowered_for(content, small)
     kernels = [step.kernel for step in lowered.steps if isinstance(step, KernelStep)]
@@ -263,6 +301,28 @@ def test_an_image_larger_than_the_cache_is_computed_in_bands(named: bool) -> Non
     (wanted,) = run_reference(content.SerializeToString(), feeds)
     (whole,) = run_guarded(lowered, feeds)
     np.testing.assert_allclose(whole, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attrs"),
+    [
+        ((1, 40, 21, 19), (72, 40, 1, 1), {}),  # one row of 399 pixels
+        ((3, 40, 14, 13), (40, 40, 1, 1), {}),
+        ((2, 20, 23, 17), (40, 20, 3, 3), {"strides": [1, 2], "pads": [1, 1, 1, 1]}),
+        ((1, 3, 45, 41), (40, 3, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((2, 40, 23, 17), (40, 1, 5, 5), {"group": 40, "pads": [2, 2, 2, 2]}),  # the last band is shorter
+        ((1, 40, 3, 200), (40, 1, 3, 3), {"group": 40, "pads": [1, 1, 1, 1]}),  # fewer rows than bands
+        ((1, 32, 35, 33), (1, 32, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 1]}),
+    ],
+)
+def test_bands_of_an_image_are_whole(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    content, feeds = Layer(x, w, True, attrs, False).parts()
+    assert_blocked_agrees(content, feeds, guard=True, atol=1e-3)
+    results = []
+    for workers in (1, 2, 3, 7):
+        graph, _ = blocked(content)
+        results.append(run_native(graph, compiled(graph, workers), feeds)[0].tobytes())
+    assert len(set(results)) == 1
 
 
 def test_depthwise_transposed_convolutions_stay_in_their_lanes() -> None:

@@ -78,9 +78,21 @@ def test_infinity_with_no_part_in_a_blend_stays_out_of_it() -> None:
 def test_old_upsampling_repeats_pixels() -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"]),
-        helper.make_node("Upsample", ["c", "scales"], ["y"], mode="nearest"),
+        helper.make_node("Upsample", ["c", "scales"], ["u"], mode="nearest"),
+        helper.make_node("Relu", ["u"], ["y"]),
     ]
     constants = {"w": numbers(1, 20, 3, 1, 1), "scales": np.array([1, 1, 2, 3], np.float32)}
     content = model(nodes, {"x": (1, 3, 4, 5)}, constants, opset=9)
     program = assert_blocked_agrees(content, {"x": numbers(0, 1, 3, 4, 5)})
-    assert "BlockedResize" in [step.label for step in program.plan.steps]
+    assert "BlockedResize+Relu" in [step.label for step in program.plan.steps]
+
+
+@pytest.mark.parametrize(("sizes", "plain"), [((8, 10), True), ((4, 10), True), ((4, 9), False), ((2, 3), False)])
+def test_a_result_that_gets_larger_is_put_in_plain_order_before(sizes: tuple[int, int], plain: bool) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Resize", ["c", "", "", "sizes"], ["y"], mode="linear"),
+    ]
+    constants = {"w": numbers(1, 20, 3, 1, 1), "sizes": np.array([1, 20, *sizes], np.int64)}
+    program = assert_blocked_agrees(model(nodes, {"x": (1, 3, 4, 5)}, constants), {"x": numbers(0, 1, 3, 4, 5)}, guard=True)
+    assert ("BlockedResize" not in [step.label for step in program.plan.steps]) is plain

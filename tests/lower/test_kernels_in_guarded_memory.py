@@ -42,6 +42,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "(float[N,3,H,W] x) => (float[z] y, int64[w] i) { y, i = MaxPool<kernel_shape=[3,2], strides=[2,1], pads=[1,1,1,0]>(x) }",
         {"x": floats(2, 3, 9, 19)},
     ),
+    **{
+        f"RoiAlign of {channels} channels": (
+            """(float[N,C,H,W] x, float[R,4] r, int64[R] b) => (float[z] y) {
+                y = RoiAlign<output_height=3, output_width=5, sampling_ratio=2>(x, r, b)
+            }""",
+            {"x": floats(2, channels, 9, 11), "r": np.abs(floats(7, 4)) * 6, "b": RNG.integers(0, 2, 7)},
+        )
+        for channels in (1, 37, 64)
+    },
+    "GridSample of many channels": (
+        "(float[N,37,H,W] x, float[N,P,Q,2] g) => (float[z] y) { y = GridSample(x, g) }",
+        {"x": floats(2, 37, 9, 11), "g": floats(2, 3, 5, 2)},
+    ),
     "LpPool": ("(float[N,3,H,W] x) => (float[z] y) { y = LpPool<kernel_shape=[3,3], p=3>(x) }", {"x": floats(2, 3, 9, 37)}),
     "LRN": ("(float[N,C,H,W] x) => (float[z] y) { y = LRN<size=3>(x) }", {"x": floats(2, 7, 5, 7)}),
     "Einsum": (

@@ -133,3 +133,15 @@ def test_the_variance_of_large_numbers_keeps_its_digits() -> None:
     exact = x.astype(np.float64)
     exact = (exact - exact.mean(1, keepdims=True)) / exact.std(1, keepdims=True)
     np.testing.assert_allclose(actual, exact, atol=3e-3)  # the mean itself is rounded to a thousandth
+
+
+@pytest.mark.parametrize(("shape", "copied"), [((1, 96, 20, 21), True), ((2, 65, 80), True), ((3, 5, 7), False)])
+def test_rows_of_a_transposed_tensor_are_brought_into_order_first(shape: tuple[int, ...], copied: bool) -> None:
+    axes = [0, *range(2, len(shape)), 1]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=axes),
+        helper.make_node("LayerNormalization", ["t", "s", "b"], ["y"], axis=-1),
+    ]
+    feeds = {"x": numbers(F32, shape), "s": numbers(F32, (shape[1],), 1), "b": numbers(F32, (shape[1],), 2)}
+    check(nodes, feeds, {"y": F32})
+    assert ("copy" in labels(nodes, feeds, {"y": F32})) is copied

@@ -169,3 +169,15 @@ def test_results_have_the_same_bits_on_any_number_of_threads() -> None:
         graph, compiled = compile_native(content, workers=workers)
         results.append([array.tobytes() for array in run_native(graph, compiled, {"x": x})])
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((3, 400_003), [1]), ((300_001, 20), [0]), ((2, 150_000, 17), [1]), ((40, 3, 9_001), [0, 2])], ids=str
+)
+def test_long_sums_lose_no_more_than_a_few_last_bits(shape: tuple[int, ...], axes: list[int]) -> None:
+    x = np.random.default_rng(1).random(shape, np.float32) + np.float32(1)
+    node = helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=1)
+    made = model([node], {"x": x}, {"y": F32}, constants={"axes": np.array(axes, np.int64)})
+    graph, compiled = compile_native(made)
+    (result,) = run_native(graph, compiled, {"x": x})
+    np.testing.assert_allclose(result, x.sum(tuple(axes), np.float64, keepdims=True), rtol=4e-6)

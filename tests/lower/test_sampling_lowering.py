@@ -30,6 +30,7 @@ NAMES = ["D", "H", "W"]
     st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 6)),
     st.tuples(st.integers(0, 4), st.integers(1, 5), st.integers(1, 40)),
     st.booleans(),
+    st.sampled_from(["C", "3", "19", "64"]),
 )
 def test_grids_agree(
     rank: int,
@@ -40,18 +41,22 @@ def test_grids_agree(
     image: tuple[int, ...],
     points: tuple[int, ...],
     special: bool,
+    channels: str,
 ) -> None:
     if mode != "nearest" and kind in OTHERS:
         kind = "float"
     grid_kind = kind if kind in FLOATS else "float"
     rng = np.random.default_rng(0)
-    x = (rng.standard_normal((2, 3, *image[-rank:])) * 9).astype({**FLOATS, **OTHERS}[kind])
+    count = 3 if channels == "C" else int(channels)
+    x = (rng.standard_normal((2, count, *image[-rank:])) * 9).astype({**FLOATS, **OTHERS}[kind])
+    if special and kind in FLOATS:
+        x[0, -1, ..., 0] = np.inf
     grid = (rng.standard_normal((2, *points[-rank:], rank)) * 1.2).astype(FLOATS[grid_kind])
     if special and grid.size > 4:
         grid.reshape(-1)[:4] = np.nan, np.inf, -np.inf, 6e4
     sizes, lengths = ",".join(NAMES[-rank:]), ",".join(f"P{axis}" for axis in range(rank))
     attributes = f'mode="{mode}", padding_mode="{padding}", align_corners={corners}'
-    graph = f"""({kind}[N,C,{sizes}] x, {grid_kind}[N,{lengths},{rank}] g) => ({kind}[a] y) {{
+    graph = f"""({kind}[N,{channels},{sizes}] x, {grid_kind}[N,{lengths},{rank}] g) => ({kind}[a] y) {{
         y = GridSample<{attributes}>(x, g)
     }}"""
     tolerance = 5e-3 if kind == "float16" else 1e-5
@@ -102,15 +107,18 @@ def test_affine_grids_agree(corners: int, kind: str, sizes: tuple[int, ...]) -> 
     st.tuples(st.integers(1, 7), st.integers(1, 7)),
     st.integers(0, 9),
     st.booleans(),
+    st.sampled_from(["C", "3", "19", "70"]),
 )
-def test_regions_agree(ratio: int, coordinates: str, scale: float, bins: tuple[int, int], regions: int, special: bool) -> None:
+def test_regions_agree(
+    ratio: int, coordinates: str, scale: float, bins: tuple[int, int], regions: int, special: bool, channels: str
+) -> None:
     rng = np.random.default_rng(regions)
-    x = rng.standard_normal((2, 3, 8, 7)).astype(np.float32)
+    x = rng.standard_normal((2, 5 if channels == "C" else int(channels), 8, 7)).astype(np.float32)
     rois = (rng.uniform(-3, 12, (regions, 4)) / scale).astype(np.float32)
     if special and regions > 2:
         rois[0, 0], rois[1, 2], rois[2, 1] = np.nan, np.inf, -np.inf
     attributes = f'coordinate_transformation_mode="{coordinates}", sampling_ratio={ratio}, spatial_scale={scale}'
-    graph = f"""(float[N,C,H,W] x, float[R,4] r, int64[R] b) => (float[a] y) {{
+    graph = f"""(float[N,{channels},H,W] x, float[R,4] r, int64[R] b) => (float[a] y) {{
         y = RoiAlign<{attributes}, output_height={bins[0]}, output_width={bins[1]}>(x, r, b)
     }}"""
     feeds = {"x": guarded(x), "r": guarded(rois), "b": guarded(rng.integers(0, 2, regions))}

@@ -110,6 +110,59 @@ def test_inputs_of_their_own_are_looked_up_before_they_are_joined() -> None:
     assert found.tolist() == [[[1, 0], [0, 1]]]
 
 
+def test_texts_that_are_fed_are_looked_up_before_anything_native_runs() -> None:
+    nodes = [
+        helper.make_node("Cast", ["n"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("Exp", ["number"], ["power"]),
+        helper.make_node("LabelEncoder", ["a"], ["c"], domain=ML, keys_strings=["red", "green"], values_floats=[1.0, 2.0]),
+        helper.make_node("Mul", ["c", "power"], ["product"]),
+        helper.make_node("LabelEncoder", ["b"], ["d"], domain=ML, keys_strings=["red", "blue"], values_floats=[3.0, 4.0]),
+        helper.make_node("Concat", ["product", "d"], ["y"], axis=1),
+    ]
+    inputs: dict[str, list[Any]] = {name: [TensorProto.STRING, ["N", 1]] for name in ("a", "b")}
+    content = model(nodes, ["y"], {"n": [TensorProto.INT64, ["N", 1]], **inputs}).SerializeToString()
+    session = InferenceSession(content)
+    for count in (1, 3, 100):
+        a, b = (np.resize(np.array([["red"], ["green"], ["blue"]]), (count, 1))[::step] for step in (1, -1))
+        feeds = {"n": np.arange(count)[:, None] % 7, "a": a, "b": b}
+        wanted = run_reference(content, {"n": feeds["n"], "a": a.astype(object), "b": b.astype(object)})
+        for _ in range(2):
+            np.testing.assert_allclose(session.run(None, feeds)[0], wanted[0], rtol=1e-6)
+        assert session._opened.run_fast(feeds) is not None
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_hashes_of_texts_are_made_before_anything_native_runs(positive: int) -> None:
+    nodes = [
+        helper.make_node("MurmurHash3", ["x"], ["h"], domain="com.microsoft", positive=positive, seed=3),
+        helper.make_node("Cast", ["h"], ["w"], to=TensorProto.INT64),
+        helper.make_node("Abs", ["w"], ["y"]),
+    ]
+    made = model(nodes, ["y"], {"x": [TensorProto.STRING, ["N", 2]]})
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    content = made.SerializeToString()
+    session = InferenceSession(content)
+    for count in (1, 3, 40):
+        x = np.resize(np.array(TEXTS), (count, 2))
+        wanted = run_reference(content, {"x": x.astype(object)})
+        for given_texts in (x, x.astype(object), x.T.copy().T):
+            assert_same(session.run(None, {"x": given_texts}), wanted)
+        assert session._opened.run_fast({"x": x}) is not None
+    odd = np.array([["a", 5]], object)
+    assert_same(session.run(None, {"x": odd}), run_reference(content, {"x": odd.astype(str).astype(object)}))
+
+
+@pytest.mark.parametrize("count", [1, 2, 60, 700, 5000])
+@pytest.mark.parametrize("width", [6, 7])
+def test_any_number_of_keys_is_looked_up(count: int, width: int) -> None:
+    rng = np.random.default_rng(count)
+    keys = ["".join(map(chr, row)) for row in rng.integers(97, 110, (count, 6))]
+    numbers = {key: number for number, key in reversed(list(enumerate(keys)))}
+    texts = np.array([*keys[:200], *(key[::-1] for key in keys[:200]), "", "aaaaaaa"] * 2, f"<U{width}")
+    texts = np.resize(texts, 300)
+    assert TextLookup(keys)(texts).tolist() == [numbers.get(text, -1) for text in texts.tolist()]
+
+
 @pytest.mark.parametrize("odd", [b"red", 5, None, 1.5, ("red",)], ids=repr)
 def test_what_is_no_text_is_converted_as_ever(odd: Any) -> None:
     nodes = [
@@ -159,37 +212,62 @@ def test_texts_of_a_fixed_width_are_found_as_texts_are(keys: list[str], texts: l
     assert lookup(turned).tolist() == [[numbers.get(text, -1) for text in row] for row in turned.tolist()]
 
 
-def counting_model(mode: str, expression: str, least: int, flat: bool, weights: bool) -> ModelProto:
-    pool = {"ngram_counts": [0], "ngram_indexes": [2, 0, 1, 3], "pool_strings": ["a", "bc", "B_1", "x y"], "mode": mode}
+POOLS: dict[str, dict[str, Any]] = {
+    "words": {"ngram_counts": [0], "ngram_indexes": [2, 0, 1, 3], "pool_strings": ["a", "bc", "B_1", "x y"]},
+    "pairs": {"ngram_counts": [0, 2], "ngram_indexes": [4, 0, 1, 3], "pool_strings": ["a", "bc", "a", "b", "a", "a"]},
+    "pairs alone": {"ngram_counts": [0, 0], "ngram_indexes": [1, 0], "pool_strings": ["a", "b", "bc", "a"]},
+    "all lengths": {"ngram_counts": [0, 1, 3], "ngram_indexes": [0, 2, 1], "pool_strings": ["x", "b", "a", "a", "a", "a"]},
+    "long": {"ngram_counts": [0], "ngram_indexes": [0, 1, 2], "pool_strings": ["abcabcab", "abcabcabca", "ä"]},
+}
+
+
+def counting_model(
+    mode: str, expression: str, least: int, flat: bool, weights: bool, name: str = "words", case: str = ""
+) -> ModelProto:
+    pool = {**POOLS[name], "mode": mode}
     if weights:
-        pool["weights"] = [0.5, 2.0, 3.0, 1.0]
+        pool["weights"] = [0.5, 2.0, 3.0, 1.0][: len(pool["ngram_indexes"])]
+    lengths = {"min_gram_length": 2 if name == "pairs alone" else 1, "max_gram_length": len(pool["ngram_counts"])}
     tokens = {"mark": 0, "mincharnum": least, "pad_value": "#", "tokenexp": expression}
+    normalize = [
+        helper.make_node("Reshape", ["x", "all"], ["v"]),
+        helper.make_node("StringNormalizer", ["v"], ["l"], case_change_action=case, locale="C"),
+    ]
     nodes = [
-        helper.make_node("Tokenizer", ["x"], ["t"], domain="com.microsoft", **tokens),
+        *(normalize if case else []),
+        helper.make_node("Tokenizer", ["l" if case else "x"], ["t"], domain="com.microsoft", **tokens),
         *([] if flat else [helper.make_node("Flatten", ["t"], ["f"], axis=1)]),
-        helper.make_node(
-            "TfIdfVectorizer", ["t" if flat else "f"], ["c"], max_gram_length=1, min_gram_length=1, max_skip_count=0, **pool
-        ),
+        helper.make_node("TfIdfVectorizer", ["t" if flat else "f"], ["c"], max_skip_count=0, **lengths, **pool),
         helper.make_node("Relu", ["c"], ["y"]),
     ]
-    made = model(nodes, ["y"], {"x": [TensorProto.STRING, ["N"] if flat else ["N", 1]]})
+    made = model(nodes, ["y"], {"x": [TensorProto.STRING, ["N"] if flat else ["N", 1]]}, {"all": [-1]} if case else {})
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     return made
 
 
 @few
 @given(
-    texts=st.lists(st.text("abcB_1 \0#xyäß-\n", max_size=12), min_size=1, max_size=6),
+    texts=st.lists(st.text("abcB_1 \0#xyäßΣ-\n", max_size=12), max_size=6),
     mode=st.sampled_from(("TF", "IDF", "TFIDF")),
-    expression=st.sampled_from(("[a-c]+", "[a-zA-Z0-9_]+", "[b-]+", "a|b")),
+    expression=st.sampled_from(("[a-c]+", "[a-zA-Z0-9_]+", "[b-]+", "a|b", ".")),
     least=st.integers(1, 3),
     flat=st.booleans(),
     weights=st.booleans(),
+    pool=st.sampled_from(list(POOLS)),
+    case=st.sampled_from(("", "NONE", "LOWER", "UPPER")),
+    times=st.sampled_from((1, 60)),
 )
-def test_words_are_counted(texts: list[str], mode: str, expression: str, least: int, flat: bool, weights: bool) -> None:
-    content = counting_model(mode, expression, least, flat, weights).SerializeToString()
-    x = np.empty(len(texts), object)
-    x[:] = texts
+def test_words_are_counted(
+    texts: list[str], mode: str, expression: str, least: int, flat: bool, weights: bool, pool: str, case: str, times: int
+) -> None:
+    if expression == ".":
+        least = 1
+    content = counting_model(mode, expression, least, flat, weights, pool, case).SerializeToString()
+    if not texts and not case:
+        texts = [""]
+    repeated = [text * (1 + number % 3) for number, text in enumerate(texts * times)]
+    x = np.empty(len(repeated), object)
+    x[:] = repeated
     x = x if flat else x[:, None]
     session = InferenceSession(content)
     wanted = run_reference(content, {"x": x})
@@ -197,6 +275,16 @@ def test_words_are_counted(texts: list[str], mode: str, expression: str, least: 
         assert_same(session.run(None, {"x": x}), wanted)
     narrow = x.astype(str)  # which ends at trailing zeros
     assert_same(session.run(None, {"x": narrow}), run_reference(content, {"x": narrow.astype(object)}))
+
+
+@pytest.mark.parametrize("name", ["words", "pairs"])
+@pytest.mark.parametrize("expression", [".", "[a-z]+"])
+def test_counting_is_one_call_before_native_code(name: str, expression: str) -> None:
+    session = InferenceSession(counting_model("TF", expression, 1, False, False, name, "LOWER").SerializeToString())
+    for count in (1, 3, 400):
+        feeds = {"x": np.array([["A bc a"], ["b a"], [""]] * count)[:count]}
+        session.run(None, feeds)
+        assert session._opened.run_fast(feeds) is not None
 
 
 def test_counts_of_what_is_no_text_are_those_of_its_text() -> None:

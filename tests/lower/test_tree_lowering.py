@@ -19,7 +19,7 @@ from sardonyx.codegen.ml import trees as emitted
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.kernel.ml.trees import TreeKernel
 from sardonyx.lower.groups import form_groups
-from sardonyx.lower.lowering import lower_graph
+from sardonyx.lower.lower_graph import lower_graph
 from sardonyx.lower.ml import trees as lowered
 from sardonyx.ops.ml import ml_decisions
 from step_runner import run_steps

@@ -15,15 +15,17 @@ from onnx import ModelProto, helper
 import sardonyx as sx
 from conv_support import assert_blocked_agrees, blocked, compiled, lanes, lowered_for, model, numbers, run_guarded
 from native_support import prepared, run_native, run_reference
+from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument
+from sardonyx.ir.dims import symbol
 from sardonyx.ir.tensor import Array
 from sardonyx.kernel.conv.winograd import POINTS, WinogradKernel
 from sardonyx.lower.conv import conv_choice
-from sardonyx.lower.conv.conv_task import Algorithm, Task
+from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights
 from sardonyx.lower.conv.winograd import is_winograd, tile_blocks
 from sardonyx.lower.conv.winograd_weights import pack_winograd, relative_error
 from sardonyx.passes.assign_layout import assign_layout
-from sardonyx.program.steps import KernelStep, Lowered
+from sardonyx.program.steps import Buffer, KernelStep, Lowered, Storage, whole
 from sardonyx.target.target import Target
 from targets import NEOVERSE, described, here_and_less, library_for
 
@@ -261,15 +263,24 @@ def test_another_value_of_the_option_is_an_error() -> None:
 # Tiles and weights
 
 
+def channels(count: int) -> Weights:
+    """Weights of as many input as output channels."""
+    kernels = Buffer(Storage.CONSTANT, dtypes.FLOAT32, count * count * 9)
+    return Weights(whole(kernels, (count, count, 1, 3, 3)), None, 1, count, count)
+
+
 def test_tiles_fill_rows_and_blocks() -> None:
     target = described(16)
     for tiles in (1, 4, 16, 49, 196, 4096):
-        divided = tile_blocks(tiles, 36 * 64, 4, target)
+        divided = tile_blocks(tiles, 36, channels(64), target)
         assert divided.tiles % divided.rows == 0
         assert divided.last_rows == tiles % divided.rows
         assert 36 * divided.tiles * 64 * 4 <= target.caches.l2
-    assert tile_blocks(16, 36 * 256, 16, target).rows == 8
-    assert tile_blocks(196, 36 * 64, 4, target).rows == 14
+    assert tile_blocks(16, 36, channels(256), target).rows == 8
+    assert tile_blocks(196, 36, channels(64), target).rows == 14
+    unknown = tile_blocks(symbol("tiles"), 36, channels(64), target)
+    assert unknown.rows == 8
+    assert unknown.tiles % unknown.rows == 0
 
 
 def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:
@@ -277,7 +288,7 @@ def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:
     whole = pack_winograd(w, 4, 16, 8)
     assert whole.shape == (3, 36 * 7 * 16)
     parts = np.zeros_like(whole)
-    for index, part in pack_winograd.blocks((w,), (4, 16, 8), w.nbytes // 4):
+    for index, (part,) in pack_winograd.blocks((w,), (4, 16, 8), w.nbytes // 4):
         parts[index] = pack_winograd(part, 4, 16, 8)
     np.testing.assert_array_equal(parts, whole)
     last = whole[2].reshape(-1)

@@ -167,6 +167,6 @@ def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:
     whole = pack_winograd_rows(w, 4, 16, 8)
     assert whole.shape == (3, 6 * 2 * 7 * 16)
     parts = np.zeros_like(whole)
-    for index, part in pack_winograd_rows.blocks((w,), (4, 16, 8), w.nbytes // 4):
+    for index, (part,) in pack_winograd_rows.blocks((w,), (4, 16, 8), w.nbytes // 4):
         parts[index] = pack_winograd_rows(part, 4, 16, 8)
     np.testing.assert_array_equal(parts, whole)

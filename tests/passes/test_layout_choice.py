@@ -88,3 +88,13 @@ def test_any_of_them_agrees(
     if x.size and special:
         x.reshape(-1)[x.size // 2] = special
     assert_blocked_agrees(content, {"x": x}, guard=True, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_pixels_that_do_not_fill_vectors_are_counted(lanes: int) -> None:
+    """7 x 7 pixels are columns of a product, which fill up: in blocks, pixels do not have to."""
+    target, weights = described(lanes), (512, 512, 1, 1)
+    assert product_time(49, weights, target) == product_time(-(-49 // lanes) * lanes, weights, target)
+    assert blocked_time(49, weights, target) < product_time(49, weights, target)
+    assert product_time(784, weights, target) < blocked_time(784, weights, target)
+    assert product_time(1, weights, target) < product_time(lanes, weights, target)  # a sum along the channels

@@ -5,6 +5,7 @@ Every order of joining is fixed by the code, so a reduction gives the same bits 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, scalar_type
@@ -36,6 +37,11 @@ class Accumulator:
         return [self._join(state[0], value)]
 
     @property
+    def rounds(self) -> bool:
+        """Whether every step may lose bits, so that the result is the better the fewer steps follow each other."""
+        return self.kind == "sum" and self.source == "f32"
+
+    @property
     def adds_products(self) -> bool:
         """Whether it is a sum of floats: what it adds may be a product, multiplied and added at once."""
         return self.kind == "sum" and self.source in FLOATS
@@ -61,10 +67,14 @@ class Accumulator:
         """The reduction of all lanes of all parts: a scalar."""
         total = parts[0]
         for part in parts[1:]:
-            total = self._merge_extreme(total, part) if self.kind.startswith("arg") else [self._join(total[0], part[0])]
+            total = self.join(total, part)
         if self.kind.startswith("arg"):
             return self._horizontal_extreme(total)
         return self._horizontal(total[0])
+
+    def join(self, a: list[str], b: list[str]) -> list[str]:
+        """Two states into one, lane by lane."""
+        return self._merge_extreme(a, b) if self.kind.startswith("arg") else [self._join(a[0], b[0])]
 
     def _join(self, a: str, b: str) -> str:
         f, kind = self.e.f, self.e.type(self.source)
@@ -163,6 +173,20 @@ class Accumulator:
             state = self._merge_extreme(state, moved)
             width = half
         return f.let(f"extractelement {self.types[1]} {state[1]}, i32 0")
+
+
+def states_of(accumulators: Sequence[Accumulator]) -> list[tuple[str, str]]:
+    """The types and first values of what a loop carries for some accumulators."""
+    return [state for acc in accumulators for state in zip(acc.types, acc.initial)]
+
+
+def joined(accumulators: Sequence[Accumulator], some: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The states of accumulators over two stretches in one."""
+    result: list[str] = []
+    for acc in accumulators:
+        one, other = ([*states[len(result) : len(result) + len(acc.types)]] for states in (some, others))
+        result += acc.join(one, other)
+    return result
 
 
 def _lanes(start: int, count: int) -> str:

@@ -53,10 +53,10 @@ _LONG_STEP: Final = 40_000  # for a step that one worker does alone
 _AGAIN: Final = 1_000  # for either, if somebody was held up a moment ago
 
 _FINE_STEPS: Final = 2_000  # how many steps are cut finely after somebody was held up
-# Chunks of a worker's part then, at most, and how many workers (`program.image.PARALLEL_FROM` for each) one must be worth: some
+# Chunks of a worker's part then, at most, and how many times `program.image.SHARED_FROM` one must be worth: some
 # kernels prepare what they read for every call, so small ones cost more than they bring.
 _FINE: Final = 4
-_FINEST: Final = 16
+_FINEST: Final = 200
 
 
 def at(name: str, offset: int) -> str:
@@ -73,6 +73,20 @@ def load(name: str, offset: int, kind: str = "i64", order: str = "") -> str:
 def store(name: str, offset: int, value: str, kind: str = "i64") -> str:
     """Write a field of the pool block."""
     return f"{at(name, offset)}\n  store {kind} {value}, ptr %{name}_p, align 8"
+
+
+def step_fields() -> str:
+    """Of step %i: its function, where its arguments stand in the table, and how many units it has."""
+    return f"""  %base = mul i64 %i, {STEP_ENTRIES}
+  %fp = getelementptr i64, ptr %steps, i64 %base
+  %function = load ptr, ptr %fp, align 8
+  %ap = getelementptr i64, ptr %fp, i64 1
+  %args_at = load i64, ptr %ap, align 8
+  %up = getelementptr i64, ptr %fp, i64 2
+  %units_at = load i64, ptr %up, align 8
+  %args = getelementptr i64, ptr %table, i64 %args_at
+  %units_p = getelementptr i64, ptr %table, i64 %units_at
+  %units = load i64, ptr %units_p, align 8"""
 
 
 def claims_ir(pause: str) -> str:
@@ -95,16 +109,7 @@ entry:
   br label %step
 step:
   %i = phi i64 [ %first, %entry ], [ %j, %after ]
-  %base = mul i64 %i, {STEP_ENTRIES}
-  %fp = getelementptr i64, ptr %steps, i64 %base
-  %function = load ptr, ptr %fp, align 8
-  %ap = getelementptr i64, ptr %fp, i64 1
-  %args_at = load i64, ptr %ap, align 8
-  %up = getelementptr i64, ptr %fp, i64 2
-  %units_at = load i64, ptr %up, align 8
-  %args = getelementptr i64, ptr %table, i64 %args_at
-  %units_p = getelementptr i64, ptr %table, i64 %units_at
-  %units = load i64, ptr %units_p, align 8
+{step_fields()}
   %lo = mul i64 %units, %chunk
   %begin = udiv i64 %lo, %chunks
   %hi = mul i64 %units, %chunk1

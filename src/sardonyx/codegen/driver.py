@@ -46,9 +46,8 @@ from sardonyx.codegen.blocks import (
     LOOP_STEPS,
     LOOP_TABLE,
     NO_CONDITION,
-    STEP_ENTRIES,
 )
-from sardonyx.codegen.claims import claims_ir
+from sardonyx.codegen.claims import claims_ir, step_fields
 
 
 class System(NamedTuple):
@@ -71,16 +70,7 @@ entry:
   br i1 %any, label %step, label %done
 step:
   %i = phi i64 [ 0, %entry ], [ %j, %after ]
-  %base = mul i64 %i, {STEP_ENTRIES}
-  %fp = getelementptr i64, ptr %steps, i64 %base
-  %function = load ptr, ptr %fp, align 8
-  %ap = getelementptr i64, ptr %fp, i64 1
-  %args_at = load i64, ptr %ap, align 8
-  %up = getelementptr i64, ptr %fp, i64 2
-  %units_at = load i64, ptr %up, align 8
-  %args = getelementptr i64, ptr %table, i64 %args_at
-  %units_p = getelementptr i64, ptr %table, i64 %units_at
-  %units = load i64, ptr %units_p, align 8
+{step_fields()}
   %some = icmp sgt i64 %units, 0
   br i1 %some, label %work, label %after
 work:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
@@ -38,8 +39,9 @@ def source_version() -> str:
 
 def _compiled(kernel: Any, target: Target) -> str:
     from sardonyx.codegen.emit import kernel_ir  # lazy: only a kernel that is not cached needs its emitter
+    from sardonyx.codegen.half_precision import with_conversions  # lazy: as above
 
-    return kernel_ir(kernel, target)
+    return with_conversions(kernel_ir(kernel, target), target)
 
 
 def _compile(ir: Callable[[], str], target: Target) -> bytes:
@@ -74,16 +76,46 @@ class KernelLibrary:
         self._provide(key, partial(_compiled, kernel, self.target))
         return self._loaded[key].functions[ENTRY] if self.loads else 0
 
-    def prepare(self, kernels: Iterable[Any], workers: int, on_progress: OnProgress | None = None) -> None:
+    @contextmanager
+    def driver_ahead(self, workers: int) -> Iterator[None]:
+        """While a graph is lowered, another thread loads LLVM and compiles the native runtime, if that is not there yet."""
+        key = self._key("driver")
+        if workers < 2 or key in self._objects or self._read(key):
+            yield
+            return
+        with held_off:
+            helper = threading.Thread(target=self._compile_driver, args=(key,), daemon=True)
+            helper.start()
+            try:
+                yield
+            finally:
+                helper.join()
+
+    def _compile_driver(self, key: str) -> None:
+        from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
+
+        with suppress(Exception):  # the same happens again, in the thread of whoever asks for it
+            self._keep(key, llvm.compile_to_object(driver_ir(self.target), self.target))
+
+    def prepare(
+        self,
+        kernels: Iterable[Any],
+        workers: int,
+        on_progress: OnProgress | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
         """Compile what is not there yet of some kernels and of the native runtime, on several threads.
 
         A kernel that cannot be compiled is left out: whoever asks for its address learns why. `on_progress` is told, in the
-        caller's thread, how many are made and how many there are to make; what it raises ends the compilation.
+        caller's thread, how many are made and how many there are to make; what it raises ends the compilation. If there is
+        something to compile and another thread to do it, one of those does `meanwhile` first, which must not raise anything.
         """
         with held_off:
-            self._prepare(kernels, workers, on_progress or _nobody)
+            self._prepare(kernels, workers, on_progress or _nobody, meanwhile)
 
-    def _prepare(self, kernels: Iterable[Any], workers: int, on_progress: OnProgress) -> None:
+    def _prepare(
+        self, kernels: Iterable[Any], workers: int, on_progress: OnProgress, meanwhile: Callable[[], None] | None
+    ) -> None:
         wanted: dict[str, Callable[[], str]] = {self._key("driver"): partial(driver_ir, self.target)}
         for text, kernel in {kernel.key: kernel for kernel in kernels}.items():
             wanted[self._key(text)] = partial(_compiled, kernel, self.target)
@@ -95,9 +127,11 @@ class KernelLibrary:
         made: dict[str, bytes] = {}
         lock = threading.Lock()
 
-        def work(on_progress: OnProgress) -> None:
+        def work(on_progress: OnProgress, before: Callable[[], None] | None = None) -> None:
             from sardonyx.codegen import llvm  # lazy: LLVM is loaded only when something must be compiled
 
+            if before is not None:
+                before()
             while True:
                 with lock:
                     key, ir = next(todo, ("", str))
@@ -109,7 +143,9 @@ class KernelLibrary:
                 except Exception:  # the same happens again, in the caller's thread, when its address is asked for
                     continue
 
-        helpers = [threading.Thread(target=work, args=(_nobody,), daemon=True) for _ in range(min(workers, len(missing)) - 1)]
+        tasks = len(missing) + (meanwhile is not None)
+        firsts = [meanwhile, *[None] * workers][: min(workers, tasks) - 1]  # what helpers begin with
+        helpers = [threading.Thread(target=work, args=(_nobody, first), daemon=True) for first in firsts]
         for helper in helpers:
             helper.start()
         try:

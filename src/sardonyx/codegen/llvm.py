@@ -26,6 +26,10 @@ from sardonyx.target.target import Target
 # What 2 adds (a second scheduling, shorter divisions where numbers happen to be small) changes no loop of ours, and takes a fifth
 # of the time.
 _EFFORT: Final = 1
+# Kernels come with their address arithmetic settled, and compute things where they are needed. On loops over many operands, loop
+# strength reduction takes ten times as long as all other passes together; sinking takes a twentieth of the time. Both leave code
+# that is longer and runs no faster.
+_LEFT_OUT: Final = ("disable-lsr", "disable-machine-sink")
 _lock = ForkSafeLock()  # guards the number, and llvmlite's calls before the long one
 _compiling = 0  # threads that compile
 # Target machines that nobody uses now, by target. They are never given up: that would be another call of llvmlite, at any time.
@@ -78,23 +82,21 @@ def _machine(target: Target) -> Iterator[Any]:
 
 @contextmanager
 def _at_work() -> Iterator[None]:
-    """While a thread compiles LLVM's loop strength reduction is off.
-
-    Kernels come with their address arithmetic settled. On loops over many operands the pass takes ten times as long as all
-    others together, and leaves longer code that runs no faster. The option is for the whole process, and others use LLVM, too.
-    """
+    """While a thread compiles some of LLVM's passes are off. The options are for the whole process, and others use LLVM, too."""
     global _compiling
     with _lock:
         _compiling += 1
         if _compiling == 1:
-            binding.set_option("sardonyx", "-disable-lsr")
+            for name in _LEFT_OUT:
+                binding.set_option("sardonyx", f"-{name}")
     try:
         yield
     finally:
         with _lock:
             _compiling -= 1
             if _compiling == 0:
-                binding.set_option("sardonyx", "-disable-lsr=false")
+                for name in _LEFT_OUT:
+                    binding.set_option("sardonyx", f"-{name}=false")
 
 
 def compile_to_object(ir: str, target: Target) -> bytes:

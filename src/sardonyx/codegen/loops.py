@@ -5,8 +5,9 @@
         load, compute, store
 
 A reduced row keeps UNROLL partial results, so that one addition need not wait for the one before, and joins them in a
-fixed order: the result does not depend on how the rows are divided between threads. What is the same along a row is computed
-once, before its walk.
+fixed order: the result does not depend on how the rows are divided between threads. Sums of floats begin anew after some steps,
+and the sums of these stretches are added up: errors grow with the length of the longer of both, not of the row. What is the same
+along a row is computed once, before its walk.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import field
 from functools import partial
 from typing import Final
 
-from sardonyx.codegen.accumulators import Accumulator
+from sardonyx.codegen.accumulators import Accumulator, joined, states_of
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.squared_deviations import SquaredDeviationsWalk
@@ -32,6 +33,7 @@ _HEAVY: Final = 40  # operations from which on fewer vectors are worked on at on
 _LIGHT: Final = 8  # operations up to which all vectors of an iteration are worked on at once
 _MIXED: Final = 4  # vectors worked on at once if there are more operations
 _ROWS: Final = 4  # short rows worked on at once; half as many if there are more operations
+_STRETCH: Final = 128  # steps after which a sum of floats begins anew, so that rounding does not grow with the length of a row
 _SHORT_ROW: Final = 1280  # elements of a row of which that many rows fit the first cache beside their results
 
 _WalkBody = Callable[["list[str]", "str | None", "str | None", "list[str]"], "list[str]"]
@@ -140,6 +142,14 @@ class _LoopEmitter:
         most = max(_moving_operations(found, self.k) for found in self.walks)
         return _ROWS if most <= _LIGHT else _ROWS // 2
 
+    def _are_short(self, rows: list[_Row]) -> bool:
+        """Whether it is known that rows are short: long ones are not worked on together."""
+        return len(rows) > 1 and self.k.reduce != "parts"
+
+    def _stretch(self, step: int) -> int:
+        """The elements of a stretch, if a step takes in so many; a short row, which may be summed beside others, is one."""
+        return max(_STRETCH * step, 2 * _SHORT_ROW // step * step)
+
     def _moved(self, pointers: Sequence[str], axis: int, index: str) -> list[str]:
         return [
             self.f.element(pointer, memory_type(operand.type), self.f.mul(index, self.strides[number][axis]))
@@ -226,13 +236,11 @@ class _LoopEmitter:
                         self._write(operand, value, row.pointers, i, mask, count)
             return []
 
-        self._walk_parts(found, rows, start, stop, body, [], [])
+        self._walk_parts(found, rows, start, stop, body, [])
 
     def _reduce_rows(self, found: Walk, rows: list[_Row], start: str, stop: str) -> None:
         """Walk rows once for all reductions of a level; their scalar results go to `reduced` of each."""
         accumulators = [Accumulator(self.e, node) for node in found.reductions]
-        types = [kind for acc in accumulators for kind in acc.types]
-        initial = [value for acc in accumulators for value in acc.initial]
 
         def body(rows: list[_Row], positions: list[str], mask: str | None, count: str | None, carried: list[str]) -> list[str]:
             following: list[str] = []
@@ -252,8 +260,8 @@ class _LoopEmitter:
             return following
 
         unroll = _unroll(found)
-        results = self._walk_parts(found, rows, start, stop, body, types * len(rows), initial * len(rows))
-        width, position = len(types) * len(rows), 0
+        results = self._walk_parts(found, rows, start, stop, body, accumulators)
+        width, position = len(results) // unroll, 0
         for row in rows:
             for node, acc in zip(found.reductions, accumulators):
                 own = len(acc.types)
@@ -278,12 +286,13 @@ class _LoopEmitter:
             return [known[value] for known in knowns]
 
         walk = SquaredDeviationsWalk(self.e, value.type, read)
+        stretch = None if self._are_short(rows) else self._stretch(walk.step)
         if self.k.reduce == "parts":
             nothing = [(kind, constant(value.type, 0, 1))] * (3 * len(rows))
             part = self.f.loop(0, self.sizes[-2], 1, nothing)
             inside = self._rows_of_part(found, rows, part.index)
             following: list[str] = []
-            for number, (total, deviations) in enumerate(walk.finish(walk.walk(range(len(rows)), start, stop))):
+            for number, (total, deviations) in enumerate(walk.finish(walk.walk(range(len(rows)), start, stop, stretch))):
                 elements, sum_, squares = part.carry[3 * number : 3 * number + 3]
                 following += walk.join((elements, sum_, squares), total, deviations, self.sizes[-1])
             ended = self.f.end(part, following)
@@ -293,7 +302,8 @@ class _LoopEmitter:
                 row.known = self._uniform(found.roots, row, self.k.axes - 1)
             # Two at a time fill the machine; their ends, which are chains of few instructions, come together.
             pairs = [range(first, min(first + 2, len(rows))) for first in range(0, len(rows), 2)]
-            results = [result for walked in [walk.walk(pair, start, stop) for pair in pairs] for result in walk.finish(walked)]
+            walked = [walk.walk(pair, start, stop, stretch) for pair in pairs]
+            results = [result for pair in walked for result in walk.finish(pair)]
         for row, (total, deviations) in zip(rows, results):
             for node in found.reductions:
                 row.reduced[node] = deviations if node.param[0] == "squared_deviations" else total
@@ -308,27 +318,44 @@ class _LoopEmitter:
         return inside
 
     def _walk_parts(
-        self, found: Walk, rows: list[_Row], start: str, stop: str, body: _Body, types: list[str], initial: list[str]
+        self, found: Walk, rows: list[_Row], start: str, stop: str, body: _Body, accumulators: list[Accumulator]
     ) -> list[str]:
-        """Walk along rows, part by part if they have parts; the carried values go from one part to the next."""
-        f, unroll = self.f, _unroll(found)
+        """Walk along rows, part by part if they have parts: the state of each accumulator for each row and unrolled position."""
+        f, each = self.f, accumulators * (len(rows) * _unroll(found))
         if self.k.reduce != "parts":
             for row in rows:
                 row.known = self._uniform(found.roots, row, self.k.axes - 1)
-            return self._walk(start, stop, unroll, partial(body, rows), types, initial * unroll)
-        part = f.loop(0, self.sizes[-2], 1, list(zip(types * unroll, initial * unroll)))
-        inside = self._rows_of_part(found, rows, part.index)
-        return f.end(part, self._walk(start, stop, unroll, partial(body, inside), types, part.carry))
+            return self._walk_stretches(found, start, stop, partial(body, rows), each, short=self._are_short(rows))
+        part = f.loop(0, self.sizes[-2], 1, states_of(each))
+        inside = partial(body, self._rows_of_part(found, rows, part.index))
+        if not any(acc.rounds for acc in each):
+            return f.end(part, self._walk(start, stop, _unroll(found), inside, each, part.carry))
+        return f.end(part, joined(each, part.carry, self._walk_stretches(found, start, stop, inside, each, short=False)))
 
-    def _walk(self, start: str, stop: str, unroll: int, body: _WalkBody, types: list[str], initial: list[str]) -> list[str]:
+    def _walk_stretches(
+        self, found: Walk, start: str, stop: str, body: _WalkBody, each: list[Accumulator], *, short: bool
+    ) -> list[str]:
+        """Walk along a row or part; one that is not known to be short in stretches, if it adds floats."""
+        f, unroll = self.f, _unroll(found)
+        nothing = [value for _, value in states_of(each)]
+        if short or not any(acc.rounds for acc in each):
+            return self._walk(start, stop, unroll, body, each, nothing)
+        step = self._stretch(unroll * self.lanes)
+        stretch = f.loop(start, stop, step, states_of(each))
+        end = f.min(f.add(stretch.index, step), stop)
+        return f.end(stretch, joined(each, stretch.carry, self._walk(stretch.index, end, unroll, body, each, nothing)))
+
+    def _walk(
+        self, start: str, stop: str, unroll: int, body: _WalkBody, each: list[Accumulator], initial: list[str]
+    ) -> list[str]:
         """Call `body(positions, mask, count, carried)` along a row or part; returns the carried values, which the caller joins.
 
         Carried values come once for each of `unroll` positions: the single-vector loop and the tail go on with the first ones.
         """
         f, step = self.f, self.lanes * unroll
         length = f.sub(stop, start)
-        kinds, values = types * unroll, list(initial)
-        width = len(types)
+        kinds, values = [kind for kind, _ in states_of(each)], list(initial)
+        width = len(kinds) // unroll
         whole = start
         if unroll > 1:
             whole = f.add(start, f.let(f"and i64 {length}, {-step}", "i"))
@@ -347,7 +374,7 @@ class _LoopEmitter:
         reached = f.block
         f.branch(after)
         f.label(after)
-        for number, (kind, value) in enumerate(zip(types, last)):
+        for number, (kind, value) in enumerate(zip(kinds, last)):
             values[number] = f.let(f"phi {kind} [ {values[number]}, %{before} ], [ {value}, %{reached} ]", "r")
         return values
 
@@ -458,10 +485,15 @@ class _LoopEmitter:
 
         for found in self.walks:
             accumulators = [Accumulator(self.e, node) for node in found.reductions]
-            carry = [(kind, value) for acc in accumulators for kind, value in zip(acc.types, acc.initial)]
-            width = len(carry)
+            each = accumulators * len(positions)
+            width = len(states_of(accumulators))
             constants = self._constants_of(found, reduced, positions)
-            loop = f.loop(0, self.sizes[axis], 1, carry * len(positions))
+            rounds = any(acc.rounds for acc in accumulators)
+            stretch = f.loop(0, self.sizes[axis], _STRETCH, states_of(each)) if rounds else None
+            begin, end = (
+                (stretch.index, f.min(f.add(stretch.index, _STRETCH), self.sizes[axis])) if stretch else ("0", self.sizes[axis])
+            )
+            loop = f.loop(begin, end, 1, states_of(each))
             moved = self._moved(pointers, axis, loop.index)
             following: list[str] = []
             knowns = [{**known, **own} for known, own in zip(known_at(loop.index, moved, found.roots), constants)]
@@ -480,6 +512,8 @@ class _LoopEmitter:
                 for operand, value in found.stash:
                     self._write(operand, known[value], moved, i, mask, count)
             states = f.end(loop, following)
+            if stretch:
+                states = f.end(stretch, joined(each, stretch.carry, states))
             for results in reduced:
                 for node, acc in zip(found.reductions, accumulators):
                     results[node] = acc.result(states[: len(acc.types)])

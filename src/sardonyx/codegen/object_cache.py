@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from sardonyx.cache_folder import CacheFolder
+from sardonyx.target.timed_choice import choices_in
 
 _SUFFIX = ".obj"
 
@@ -24,6 +25,11 @@ class ObjectCache(CacheFolder):
     def get(self, key: str) -> bytes | None:
         """The entry, or None if there is none or it is damaged."""
         return self.read(key) if self._used else None
+
+    def clear(self) -> int:
+        """Delete all entries, and which of them were found to be the fastest; how many entries there were."""
+        choices_in(self.folder).clear()
+        return super().clear()
 
     def put(self, key: str, body: bytes) -> None:
         """Keep an entry; old ones make room if the folder grows past its limit."""

@@ -51,18 +51,26 @@ class SquaredDeviationsWalk:
         self.vector, self.scalar = emitter.type(kind), scalar_type(kind)
         self._sum = Accumulator(emitter, reduced("sum", load(0, kind), 1))
 
-    def walk(self, rows: Sequence[int], start: str, stop: str) -> Walked:
-        """Walk along some rows at once."""
+    @property
+    def step(self) -> int:
+        """Elements of a row that are taken in at once."""
+        return self.e.lanes * _UNROLL
+
+    def walk(self, rows: Sequence[int], start: str, stop: str, stretch: int | None = None) -> Walked:
+        """Walk along some rows at once; sums begin anew every `stretch` elements, which are whole steps, and are added up."""
         f, lanes = self.f, self.e.lanes
         length = f.sub(stop, start)
         centres = self._centres(rows, start, length)
         whole = f.add(start, f.let(f"and i64 {length}, {-lanes * _UNROLL}", "i"))
         edge = f.add(start, f.let(f"and i64 {length}, {-lanes}", "i"))
         states = [self._constant(0)] * (_STATES * len(rows))
-        for begin, end, vectors in ((start, whole, _UNROLL), (whole, edge, 1)):
-            loop = f.loop(begin, end, lanes * vectors, [(self.vector, state) for state in states])
-            positions = [f.add(loop.index, number * lanes) for number in range(vectors)]
-            states = f.end(loop, self._step(rows, centres, positions, loop.carry, None, None))
+        if stretch is None:
+            states = self._take(rows, centres, start, whole, _UNROLL, states)
+        else:
+            outer = f.loop(start, whole, stretch, [(self.vector, state) for state in states])
+            sums = self._take(rows, centres, outer.index, f.min(f.add(outer.index, stretch), whole), _UNROLL, states)
+            states = f.end(outer, [f.let(f"fadd {self.vector} {total}, {more}") for total, more in zip(outer.carry, sums)])
+        states = self._take(rows, centres, whole, edge, 1, states)
         rest = f.sub(stop, edge)
         mask = self.e.mask_below(rest)
         tail, after, before = f.fresh("tail"), f.fresh("after"), f.block
@@ -77,6 +85,13 @@ class SquaredDeviationsWalk:
         more = f.let(f"fadd {self.scalar} {full}, {constant(self.kind, 1, 1)}")
         counts = self.e.choose(mask, self.e.splat(more, self.scalar), self.e.splat(full, self.scalar), self.kind)
         return Walked(centres, states, counts, length)
+
+    def _take(self, rows: Sequence[int], centres: list[str], begin: str, end: str, vectors: int, states: list[str]) -> list[str]:
+        """Take in all vectors from `begin` to `end`, some at a time."""
+        f, lanes = self.f, self.e.lanes
+        loop = f.loop(begin, end, lanes * vectors, [(self.vector, state) for state in states])
+        positions = [f.add(loop.index, number * lanes) for number in range(vectors)]
+        return f.end(loop, self._step(rows, centres, positions, loop.carry, None, None))
 
     def _centres(self, rows: Sequence[int], start: str, length: str) -> list[str]:
         """The mean of some elements of each lane; 0 where that is not finite, so that the sum is what it should be."""

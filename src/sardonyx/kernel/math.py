@@ -104,6 +104,8 @@ def _exp_polynomial(r: Expr) -> Expr:
 
 
 _EXP_ENDS: Final = {"f32": (-104.0, 89.5), "f64": (-746.0, 711.0)}  # where e**x has come to 0 and to infinity
+# Where e**x is lost beside 1, and where it has come to infinity, with an exponent that is the first beyond the largest.
+_SIGMOID_ENDS: Final = {"f32": (-87.0, 89.0), "f64": (-708.0, 710.0)}
 
 
 def exp(x: Expr) -> Expr:
@@ -258,14 +260,20 @@ ERF_LIMIT: Final = 3.9500274658203125
 TANH_LIMIT: Final = 8.8524751663208
 
 
+def _one_and_exp(x: Expr) -> Expr:
+    """1 + e**x, for which the least powers need not be exact: no end of the exponent's bits is left to check."""
+    least, most = _SIGMOID_ENDS[x.type]
+    return _exp_quick(_at_most(_at_least(x, least), most), ()) + 1.0
+
+
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e**-x); 0 where that is no normal number."""
-    return const(1, x.type) / (exp_in_range(-x) + 1.0)
+    return const(1, x.type) / _one_and_exp(-x)
 
 
 def silu(x: Expr) -> Expr:
     """x * sigmoid(x)."""
-    return x / (exp_in_range(-x) + 1.0)
+    return x / _one_and_exp(-x)
 
 
 def gelu(x: Expr) -> Expr:
@@ -278,7 +286,7 @@ def gelu_tanh(x: Expr) -> Expr:
     """The approximation of gelu by tanh: x * (1 + tanh(u)) / 2 is x * sigmoid(2 u)."""
     factor = math.sqrt(8 / math.pi)
     u = x * fma(x * x, 0.044715 * factor, factor)
-    return x / (exp_in_range(-u) + 1.0)
+    return x / _one_and_exp(-u)
 
 
 def softplus(x: Expr) -> Expr:
@@ -395,12 +403,12 @@ def _shifted_sin(x: Expr, quarter: float) -> Expr:
     return select(phase >= 2.0, -value, value)
 
 
-_STRAIGHT: Final = {"f32": 2.0**-13, "f64": 2.0**-27}  # below this sin(x) and tan(x) are x
+_LINEAR: Final = {"f32": 2.0**-13, "f64": 2.0**-27}  # below this sin(x) and tan(x) are x
 
 
 def sin(x: Expr) -> Expr:
     """The sine, for angles of any size; NaN of infinity."""
-    result = select(_abs(x) < _STRAIGHT[x.type], x, _shifted_sin(x, 0.0))
+    result = select(_abs(x) < _LINEAR[x.type], x, _shifted_sin(x, 0.0))
     return select(_abs(x) < _INF, result, x - x)
 
 
@@ -415,7 +423,7 @@ def tan(x: Expr) -> Expr:
     sine, cosine, phase = _sine_cosine(x)
     odd = phase.eq(1.0) | phase.eq(3.0)
     result = select(odd, -cosine, sine) / select(odd, sine, cosine)
-    return select(_abs(x) < _INF, select(_abs(x) < _STRAIGHT[x.type], x, result), x - x)
+    return select(_abs(x) < _INF, select(_abs(x) < _LINEAR[x.type], x, result), x - x)
 
 
 def _arcsine_parts(x: Expr) -> tuple[Expr, Expr]:

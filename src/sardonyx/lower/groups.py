@@ -8,15 +8,20 @@ Nodes are taken in order. An elementwise node joins the group that produces the 
 same shape and is not too long: all other inputs then exist before the group runs. A reduction takes the elementwise group that
 computes its input into its own, if no group in between uses a value of it. Values of a group that are used outside it are
 stored as well.
+Nodes with a low priority (`Node.priority` above 0) that depend on none without share no kernel with others, and the others share
+theirs as if those values were inputs: a value that is computed again, instead of being kept, changes no bit of what is computed
+from it. Kernels then run by priority, the lowest number that is ready first, and of the same priority in the graph's order.
 The reason why a node did not join is kept for `explain`.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from sardonyx.analysis.liveness import used_values
 from sardonyx.ir.dims import DimExpr, Expectation, symbols_of
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import Shape, TensorType, format_shape
@@ -83,13 +88,13 @@ class Group:
 class Grouping:
     """All groups in order, the group of each node, and why nodes did not join another group.
 
-    `unsuited` are Ifs that must stay whole, because a node on one of their sides needs Python.
+    `whole_ifs` are Ifs that must stay whole, because a node on one of their sides needs Python.
     """
 
     groups: list[Group]
     group_of: dict[Node, Group]
     refusals: dict[Node, str]
-    unsuited: set[Node] = field(default_factory=set)
+    whole_ifs: set[Node] = field(default_factory=set)
     expectations: dict[Node, list[Expectation]] = field(default_factory=dict)  # of the sizes of native nodes' inputs
 
 
@@ -113,7 +118,7 @@ def form_groups(
 ) -> Grouping:
     """Put nodes into groups; those excluded are computed by the host. `regions` and `merges` tell of Ifs (see `branches`)."""
     regions = regions or {}
-    unsuited: set[Node] = set()
+    whole_ifs: set[Node] = set()
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
     refusals: dict[Node, str] = {}
@@ -126,6 +131,7 @@ def form_groups(
         group_of[node] = group
 
     known = {name for value in inputs for name in _symbols(value)}
+    waiting = _waiting(nodes) if not regions and not merges else frozenset()
     for node in nodes:
         reason = ("" if node in merges else _host_reason(node, excluded)) or _open_size(node, known)
         if not reason and node not in merges:
@@ -135,7 +141,7 @@ def form_groups(
             elif max(map(_axes, node.inputs[: registry.input_count(rule)]), default=0) > _axes(node.outputs[0]):
                 reason = "an input has more axes than the result"
         if reason:
-            unsuited.update([node] if node in merges else [], [side for side, _ in regions.get(node, ())[:1]])
+            whole_ifs.update([node] if node in merges else [], [side for side, _ in regions.get(node, ())[:1]])
             refusals[node] = reason
             new_group(node, "host", None)
             known.update(name for value in node.outputs for name in _symbols(value))
@@ -145,7 +151,7 @@ def form_groups(
         if node in merges:
             new_group(node, "merge", None)
         elif registry.elementwise_rule(node) is not None:
-            group, why = _joinable(node, shape, group_of, regions.get(node, ()))
+            group, why = _joinable(node, shape, group_of, regions.get(node, ()), waiting)
             if group is not None:
                 group.nodes.append(node)
                 group_of[node] = group
@@ -158,14 +164,30 @@ def form_groups(
             template = registry.template_rule(node)
             new_group(node, "template", shape, template)
             if template is not None and template.absorbs:
-                _absorb(group_of[node], groups, group_of)
-    # What only finishes results in Python comes last, so that all native steps are one call.
+                _absorb(group_of[node], groups, group_of, waiting)
+    if waiting:
+        groups = _by_priority(groups, group_of)
+    # What Python makes of texts that are fed comes first, what only finishes results there last: all native steps are one call.
+    starting: set[Node] = set()
+    for group in groups:
+        if _starts(group, starting):
+            starting.update(group.nodes)
     finishing: set[Node] = set()
     for group in reversed(groups):
         if _finishes(group, finishing):
             finishing.update(group.nodes)
-    groups.sort(key=lambda group: group.nodes[0] in finishing)
-    return Grouping(groups, group_of, refusals, unsuited, expected)
+    groups.sort(key=lambda group: (group.nodes[0] not in starting, group.nodes[0] in finishing))
+    return Grouping(groups, group_of, refusals, whole_ifs, expected)
+
+
+def _starts(group: Group, starting: Collection[Node]) -> bool:
+    """Whether the host computes something of feeds alone, some of which no native code reads, as texts."""
+    if group.kind != "host" or group.region:
+        return False
+    read = [value for node in group.nodes for value in used_values(node) if value.constant is None]
+    return any(not is_native(value) for value in read) and all(
+        value.producer is None or value.producer in starting for value in read
+    )
 
 
 def _finishes(group: Group, finishing: Collection[Node]) -> bool:
@@ -176,14 +198,59 @@ def _finishes(group: Group, finishing: Collection[Node]) -> bool:
     return not any(is_native(value) or any(node not in finishing for node, _ in value.uses) for value in named)
 
 
-def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group]) -> None:
+def _waiting(nodes: Sequence[Node]) -> frozenset[Node]:
+    """The nodes of low priority that depend on no others."""
+    found: set[Node] = set()
+    made: set[Node] = set()
+    for node in nodes:
+        before = [value.producer for value in used_values(node) if value.producer in made]
+        if node.priority > 0 and all(each in found for each in before):
+            found.add(node)
+        made.add(node)
+    return frozenset(found)
+
+
+def _by_priority(groups: Sequence[Group], group_of: Mapping[Node, Group]) -> list[Group]:
+    """Groups in the priority-based order: each after those it reads from."""
+    position: dict[Node, int] = {}
+    for graph in {node.graph for group in groups for node in group.nodes}:
+        if graph is not None:
+            position.update((node, number) for number, node in enumerate(graph.nodes))
+    keys = {
+        group.index: (min(node.priority for node in group.nodes), min(position[node] for node in group.nodes), group.index)
+        for group in groups
+    }
+    sources: dict[int, set[int]] = {}
+    readers: dict[int, list[int]] = {}
+    for group in groups:
+        read = (value.producer for node in group.nodes for value in used_values(node))
+        found = {group_of[each].index for each in read if each is not None and each in group_of} - {group.index}
+        sources[group.index] = found
+        for source in found:
+            readers.setdefault(source, []).append(group.index)
+    by_index = {group.index: group for group in groups}
+    heap = [keys[index] for index, found in sources.items() if not found]
+    heapq.heapify(heap)
+    order: list[Group] = []
+    while heap:
+        index = heapq.heappop(heap)[-1]
+        order.append(by_index[index])
+        for reader in readers.get(index, ()):
+            sources[reader].discard(index)
+            if not sources[reader]:
+                heapq.heappush(heap, keys[reader])
+    assert len(order) == len(groups), "groups wait for each other"
+    return order
+
+
+def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group], waiting: frozenset[Node]) -> None:
     """Take the elementwise nodes that compute the root's first input into its group, if nothing in between needs them."""
     assert group.root is not None
     source = group.root.inputs[0]
     before = group_of.get(source.producer) if source is not None and source.producer is not None else None
     if before is None or source is None or before.kind != "loop" or before.shape != source.shape:
         return
-    if before.region != group.region:
+    if before.region != group.region or (before.nodes[0] in waiting) != (group.root in waiting):
         return
     own = {*before.nodes, group.root}
     for value in before.produced:
@@ -243,10 +310,14 @@ def _open_size(node: Node, known: set[str]) -> str:
     return f"size {', '.join(sorted(missing))} is known only when it has run" if missing else ""
 
 
-def _joinable(node: Node, shape: Shape | None, group_of: dict[Node, Group], region: Region) -> tuple[Group | None, str]:
+def _joinable(
+    node: Node, shape: Shape | None, group_of: dict[Node, Group], region: Region, waiting: frozenset[Node]
+) -> tuple[Group | None, str]:
     latest: Group | None = None
     for value in node.inputs:
         if value is not None and value.producer is not None and value.producer in group_of:
+            if (value.producer in waiting) != (node in waiting):
+                continue  # as if it were an input
             group = group_of[value.producer]
             if latest is None or group.index > latest.index:
                 latest = group

@@ -1,14 +1,14 @@
-"""A graph becomes steps: every group a kernel, every value a view.
+"""What lowering rules work with: every value a view, steps written one after the other.
 
 Views of weights and inputs exist from the start; a group's rule asks for the views of what it reads and of what it writes.
-Values nobody asks for never get memory.
+Values nobody asks for never get memory. `lower.lower_graph` goes through the groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,20 +16,19 @@ from sardonyx import dtypes, errors
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
 from sardonyx.ir.dims import Dim, Expectation, ceildiv, dim_max, dim_min, is_nonnegative
-from sardonyx.ir.graph import Graph, Node, Value, captured_values
+from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.tensor import Array, Tensor, from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
 from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.lower import registry
 from sardonyx.lower.branches import sides
+from sardonyx.lower.candidates import Chooser
 from sardonyx.lower.copying import copy_steps, is_transposed
 from sardonyx.lower.derived import label_of, part_of
-from sardonyx.lower.destinations import place_results
-from sardonyx.lower.groups import Group, Grouping, Region, is_native
+from sardonyx.lower.groups import Group, Grouping, Region
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.shape_values import KnownValues
-from sardonyx.lower.switches import insert_switches
 from sardonyx.lower.views import sliced, transposed, without_axes
 from sardonyx.program.constants import Derived, Transform, literal
 from sardonyx.program.image import ALIGNMENT
@@ -38,7 +37,6 @@ from sardonyx.program.steps import (
     Address,
     Buffer,
     Fault,
-    HostNodeStep,
     KernelStep,
     Lowered,
     SizeStep,
@@ -49,6 +47,8 @@ from sardonyx.program.steps import (
     whole,
 )
 from sardonyx.target.target import Target
+
+_Fact = TypeVar("_Fact")
 
 
 def compute_type(dtype: str) -> str:
@@ -67,8 +67,10 @@ class LowerContext:
         known: KnownValues | None = None,
         nodes: Iterable[Node] | None = None,
         inputs: Sequence[Value] | None = None,
+        chooser: Chooser | None = None,
     ) -> None:
         self.graph = graph
+        self.chooser = chooser  # measures where estimates are close; None: estimates decide
         self.known = known or KnownValues([], [])
         self.target = target
         self.lowered = Lowered()
@@ -85,6 +87,14 @@ class LowerContext:
         self._faults = Buffer(Storage.FAULT, dtypes.INT64, FAULT_ENTRIES, "faults")
         # Nodes of the graph that do not run, because nobody needs their results or everything is known about them.
         self._idle = set(graph.nodes).difference(nodes) if nodes is not None else set()
+        self._facts: dict[Callable[[Graph], Any], Any] = {}  # of the graph
+
+    def of_graph(self, fact: Callable[[Graph], _Fact]) -> _Fact:
+        """What a function finds in the whole graph, which stays as it is while it is lowered: looked for once."""
+        if fact not in self._facts:
+            self._facts[fact] = fact(self.graph)
+        found: _Fact = self._facts[fact]
+        return found
 
     @property
     def region(self) -> Region:
@@ -203,8 +213,8 @@ class LowerContext:
         if order is None or storage is Storage.OUTPUT:
             view = whole(buffer, shape)
         else:
-            lying = whole(buffer, [shape[axis] for axis in order])
-            view = transposed(lying, tuple(order.index(axis) for axis in range(len(shape))))
+            stored = whole(buffer, [shape[axis] for axis in order])
+            view = transposed(stored, tuple(order.index(axis) for axis in range(len(shape))))
         self._views[value] = view
         return view
 
@@ -260,7 +270,7 @@ class LowerContext:
         made = self._made[key, region] = make()
         return made
 
-    def straight(self, value: Value) -> View:
+    def untransposed(self, value: Value) -> View:
         """A view that a loop over the value's shape can walk along: a transposed one is copied, which is faster in the end."""
         view = self.view(value)
         return self.contiguous(value) if is_transposed(view, self.target) else view
@@ -323,7 +333,7 @@ class LowerContext:
 
     def only_here(self) -> None:
         """What follows cannot depend on an If: if it is on a side of one, that must stay whole."""
-        self.lowered.unsuited.update(node for node, _ in self.region[:1])
+        self.lowered.whole_ifs.update(node for node, _ in self.region[:1])
 
     @contextmanager
     def on_side(self, node: Node, side: bool) -> Iterator[None]:
@@ -470,118 +480,6 @@ class LowerContext:
         return const(float(number) if self.dtype(value).is_float else bool(number) if kind == "bool" else int(number), kind)
 
 
-class LoweringFailed(errors.EngineError):
-    """The rule of an operator failed: a bug, but the host can compute the nodes."""
-
-    def __init__(self, message: str, nodes: Sequence[Node] = ()) -> None:
-        super().__init__(message)
-        self.nodes = tuple(nodes)
-
-
-def lower_graph(
-    graph: Graph,
-    outputs: Sequence[Value],
-    grouping: Grouping,
-    target: Target,
-    known: KnownValues | None = None,
-    inputs: Sequence[Value] | None = None,
-    expected: Iterable[Expectation] = (),
-) -> Lowered:
-    """The steps that compute some values of a graph whose nodes were grouped; `expected` must hold besides what they state."""
-    ctx = LowerContext(graph, outputs, target, known, grouping.group_of, inputs)
-    ctx.check_expectations(expected)
-    for value in ctx.inputs:
-        if is_native(value):
-            ctx.lowered.inputs.append(ctx.view(value))
-    for group in grouping.groups:
-        if group.kind == "merge":
-            ctx.keep(group.nodes[0], grouping)
-    place_results(ctx, grouping)
-    for group in grouping.groups:
-        ctx.group = group
-        for node in group.nodes:
-            ctx.check_expectations(grouping.expectations.get(node, ()))
-        try:
-            _lower_group(ctx, group)
-        except Exception as error:
-            if group.kind == "host":
-                raise
-            raise LoweringFailed(f"{type(error).__name__}: {error}", group.nodes) from error
-        if group.kind != "host":
-            ctx.check_sizes(dim for value in group.produced if is_native(value) for dim in ctx.shape(value))
-    ctx.group = None
-    insert_switches(ctx.lowered, ctx.switches)
-    for value in outputs:
-        if not is_native(value):
-            continue
-        view = ctx.view(value)
-        if view.buffer.value is value and view.buffer.storage is Storage.HOST:
-            continue  # a host step hands its result over as it is
-        if view.buffer.value is not value or view.buffer.storage is not Storage.OUTPUT:
-            buffer = Buffer(Storage.OUTPUT, ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
-            view = ctx.copy(view, whole(buffer, ctx.shape(value)), "copy to output")
-        ctx.lowered.outputs.append(view)
-    return ctx.lowered
-
-
-def _lower_group(ctx: LowerContext, group: Group) -> None:
-    if group.kind == "loop":
-        lower_loop(ctx, group)
-    elif group.kind == "template":
-        assert group.template is not None
-        before = ctx.materialise_broadcasts(group)
-        group.template.rule(ctx, group)
-        for value, view in before.items():
-            ctx.set_view(value, view)
-    elif group.kind == "merge":
-        _lower_merge(ctx, group)
-    elif group.kind == "view":
-        (node,) = group.nodes
-        rule = registry.view_rule(node)
-        assert rule is not None
-        if not rule(ctx, node):
-            _host_step(ctx, node)
-    else:
-        _host_step(ctx, group.nodes[0])
-
-
-def _lower_merge(ctx: LowerContext, group: Group) -> None:
-    """The results of an If whose sides are in the program: what a side did not write where it belongs is copied."""
-    (node,) = group.nodes
-    for side, graph in sides(node):
-        with ctx.on_side(node, side):
-            for result, value in zip(node.outputs, graph.outputs):
-                source, target = ctx.view(value), ctx.output(result)
-                if source != target:
-                    ctx.copy(source, target, "copy")
-    condition = node.inputs[0]
-    assert condition is not None
-    if not ctx.has_view(condition):  # nothing has written it before the sides: it is known beforehand
-        ctx.lowered.unsuited.add(group.region[0][0] if group.region else node)
-    ctx.switches.append((group, ctx.view(condition)))
-
-
-def _host_step(ctx: LowerContext, node: Node) -> None:
-    ctx.only_here()
-    inputs = tuple(ctx.view(value) if value is not None and is_native(value) else None for value in node.inputs)
-    outputs: list[View | None] = []
-    for value in node.outputs:
-        if is_native(value):
-            buffer = Buffer(Storage.HOST, ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
-            ctx.set_view(value, whole(buffer, ctx.shape(value)))
-            outputs.append(ctx.view(value))
-        else:
-            outputs.append(None)
-    captured = tuple(
-        (value, ctx.view(value))
-        for value in dict.fromkeys(value for graph in node.subgraphs() for value in captured_values(graph))
-        if is_native(value)
-    )
-    reads = (*(view.buffer for view in inputs if view is not None), *(view.buffer for _, view in captured))
-    writes = tuple(view.buffer for view in outputs if view is not None)
-    ctx.step(HostNodeStep(node, inputs, tuple(outputs), reads, writes, captured))
-
-
 def lower_loop(ctx: LowerContext, group: Group) -> None:
     """A group without a template: one loop over its shape that stores what escapes."""
     operands: list[View] = []
@@ -590,7 +488,7 @@ def lower_loop(ctx: LowerContext, group: Group) -> None:
     def operand(value: Value) -> int:
         if value not in numbers:
             numbers[value] = len(operands)
-            operands.append(ctx.straight(value))
+            operands.append(ctx.untransposed(value))
         return numbers[value]
 
     made = ctx.expressions(group, {}, operand)

@@ -50,6 +50,7 @@ class Trait(enum.Flag):
     DATA_SIZED = enum.auto()  # the data decide how many of its elements, or of their places, it gives out
     SELECTS = enum.auto()  # every element of the output is one of input 0
     REFUSES = enum.auto()  # data may be refused whose types and shapes fit, or sizes that its shape rule says nothing about
+    QUIET = enum.auto()  # its definition computes nothing that NumPy could warn of
     WIDENS = enum.auto()  # makes a small element type a large one: as a constant the output is several times the input
 
 

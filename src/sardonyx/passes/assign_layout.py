@@ -175,11 +175,11 @@ def _conv_transpose(region: Region, node: Node) -> None:
     weights = _kernels(region, node, x)
     if weights is None:
         return
-    if not _has_constants(region, node):
-        region.refuse(node, "its weights or its bias are not constant")
-        return
     groups = int(node.attr("group", 1))
     inputs, outputs = weights[0] // groups, weights[1]
+    if groups > 1 and inputs % region.block and not _has_constants(region, node):
+        region.refuse(node, f"its weights are not constant and its groups of {inputs} channels do not fill blocks")
+        return
     if not fits_blocks(groups, inputs, outputs, region.block):
         region.refuse(node, f"{groups} groups of {inputs} and {outputs} channels do not fit blocks of {region.block}")
         return
@@ -426,10 +426,18 @@ def _resize(region: Region, node: Node) -> None:
         return
     found, shape = start
     attrs = _resize_attributes(region, node, x.shape, shape)
+    if not node.outputs[0].uses and _grows(x.shape, shape):
+        attrs = "what it makes is larger than what it reads, and only a result of the model: it is put in plain order before"
     if isinstance(attrs, str):
         region.refuse(node, attrs)
         return
     region.replace(node, [region.add(node, "BlockedResize", [found.value], shape, domain=DOMAIN, **attrs)])
+
+
+def _grows(before: Shape, after: Shape) -> bool:
+    """Whether an image is known to get at least twice as many pixels."""
+    sizes = [size for size in (*before[2:], *after[2:]) if isinstance(size, int)]
+    return len(sizes) == 2 * len(before[2:]) and prod(sizes[len(before[2:]) :]) >= 2 * prod(sizes[: len(before[2:])])
 
 
 def _resize_attributes(region: Region, node: Node, before: Shape, after: Shape) -> dict[str, Any] | str:

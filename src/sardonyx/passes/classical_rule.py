@@ -168,7 +168,7 @@ class ClassicalRule:
             for node in graph.nodes:
                 if node.op_type not in self.roots or node.domain != ML:
                     continue
-                g.at(node)
+                g.at(node, expands=True)
                 try:
                     made = self.rewrite(g, node, attribute_values(node))
                 except ValueError as error:  # the operator's definition says the same, when it is asked to compute something

@@ -1,10 +1,11 @@
-"""A tokenizer and a count of single tokens become one operator, which makes no array of tokens.
+"""A tokenizer and a count of tokens, and of sequences of them, become one operator, which makes no array of tokens.
 
     TfIdfVectorizer(Flatten(com.microsoft::Tokenizer(x) {tokenexp = "[a-z]+"})) {pool_strings}
       =>   TokenCounts(x) {characters = "a-z", words}, and Mul by the weights where there are any
 
-Runs after the portable passes. Refuses: expressions that are more than runs of a class of letters and digits, separators, marks
-around tokens, pairs of tokens and longer ones, a pool with the word that pads rows, more than one text in a row.
+What changes letters between upper and lower case before (StringNormalizer) is part of it. Runs after the portable passes.
+Refuses: expressions that are more than runs of a class of letters and digits or single characters, separators, marks around
+tokens, tokens that are left out of a sequence, a pool with the word that pads rows, more than one text in a row, stop words.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from sardonyx.passes.protocol import PassResult, Reject
 from sardonyx.passes.rewriter import MICROSOFT, all_graphs
 from sardonyx.records import dataclass
 
+_MOST_SEQUENCES: Final = 1 << 62  # of all known words, as many as the longest counted one has
 _RUN: Final = re.compile(r"\[((?:[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9_])+)\]\+")
 
 
 @dataclass(frozen=True)
 class CountTokens:
-    """Ensures: what counts single tokens of plain runs of characters is one operator."""
+    """Ensures: what counts characters, or tokens that are plain runs of them, is one operator."""
 
     name: ClassVar[str] = "CountTokens"
     ort_names: ClassVar[tuple[str, ...]] = ()
@@ -67,33 +69,78 @@ def _tokenizer(node: Node) -> Node | None:
         return None
     texts = source.inputs[0]
     shape = None if texts is None else texts.shape
-    if shape is None or len(shape) != (1 if is_flat else 2) or (not is_flat and shape[1] != 1):
+    if shape is None or not (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1 and not is_flat)):
         return None
     return source
+
+
+def _texts(value: Value) -> tuple[Value, str]:
+    """The texts that a tokenizer reads, as they were before a StringNormalizer and a Reshape to a vector, and their new case."""
+    source, case = value.producer, ""
+    if source is not None and source.op_type == "StringNormalizer" and source.domain == ONNX_DOMAIN:
+        attrs, given = attribute_values(source), source.inputs[0]
+        if attrs.get("stopwords") or given is None or given.shape is None or len(given.shape) != 1:
+            return value, ""
+        value, case = given, attrs["case_change_action"]
+        source = value.producer
+    if source is not None and source.op_type in ("Reshape", "Flatten", "Squeeze") and source.domain == ONNX_DOMAIN:
+        given = source.inputs[0]
+        shape = None if given is None else given.shape
+        if given is not None and shape is not None and len(value.shape or ()) == 1 and (len(shape) == 1 or shape[1:] == (1,)):
+            value = given
+    return value, case
+
+
+def _sequences(attrs: dict[str, Any]) -> list[tuple[str, ...]] | None:
+    """The sequences of words of a pool, in the order of their columns; None if it is none, or more than what is counted."""
+    pool, starts = tuple(attrs.get("pool_strings") or ()), [*attrs["ngram_counts"]]
+    found = []
+    for length, (first, end) in enumerate(zip(starts, [*starts[1:], len(pool)]), 1):
+        if not 0 <= first <= end <= len(pool) or (end - first) % length:
+            return None
+        if first < end and not attrs["min_gram_length"] <= length <= attrs["max_gram_length"]:
+            return None
+        found += [pool[begin : begin + length] for begin in range(first, end, length)]
+    if not found or starts[0] != 0 or len(set(found)) != len(found) or len(found) != len(attrs["ngram_indexes"]):
+        return None
+    return found
 
 
 def _counted(g: Any, node: Node, tokenizer: Node) -> Value | Reject:
     """What takes the place of the counts."""
     words, attrs = attribute_values(tokenizer), attribute_values(node)
     run = _RUN.fullmatch(words.get("tokenexp") or "")
-    if run is None or words.get("separators") or words["mark"] or words["mincharnum"] < 1:
+    characters = "." if words.get("tokenexp") == "." else "" if run is None else run[1]
+    if not characters or words.get("separators") or words["mark"] or words["mincharnum"] < 1:
         return Reject("tokens that are not plain runs of characters")
+    if characters == "." and words["mincharnum"] > 1:
+        return Reject("single characters that are too short")
     try:
-        re.compile(f"[{run[1]}]")
+        re.compile(f"[{characters}]")
     except re.error:
         return Reject("a class of characters that is none")
-    pool, columns = attrs.get("pool_strings") or (), attrs["ngram_indexes"]
-    single = attrs["min_gram_length"] <= 1 == attrs["max_gram_length"] and tuple(attrs["ngram_counts"]) == (0,)
-    if not single or len(pool) != len(columns) or len(set(pool)) != len(pool) or words["pad_value"] in pool or not pool:
-        return Reject("more than single tokens, or a pool that does not fit")
+    sequences, columns = _sequences(attrs), attrs["ngram_indexes"]
+    if sequences is None:
+        return Reject("a pool that does not fit")
+    pool = tuple(word for sequence in sequences for word in sequence)
+    lengths = tuple(map(len, sequences))
+    if words["pad_value"] in pool or (attrs["max_skip_count"] and max(lengths) > 1):
+        return Reject("tokens that are left out of a sequence, or a pool with the word that pads rows")
+    if (len(set(pool)) + 1) ** max(lengths) > _MOST_SEQUENCES:
+        return Reject("too many sequences")
     if min(columns) < 0 or attrs["mode"] not in ("TF", "IDF", "TFIDF"):
         return Reject("columns or a mode that do not fit")
     given = attrs.get("weights")
-    if given is not None and len(given) != len(pool):
+    if given is not None and len(given) != len(sequences):
         return Reject("weights that do not fit the pool")
+    assert tokenizer.inputs[0] is not None
+    texts, case = _texts(tokenizer.inputs[0])
+    more: dict[str, Any] = {"case": case} if case else {}
+    if max(lengths) > 1:
+        more["lengths"] = lengths
     counts = g.op(
-        "TokenCounts", tokenizer.inputs[0], domain="sardonyx", characters=run[1], least=words["mincharnum"], words=tuple(pool),
-        columns=tuple(columns),
+        "TokenCounts", texts, domain="sardonyx", characters=characters, least=words["mincharnum"], words=pool,
+        columns=tuple(columns), **more,
     )  # fmt: skip
     if attrs["mode"] == "IDF":
         counts = g.op("Min", counts, g.scalar(counts, 1.0))

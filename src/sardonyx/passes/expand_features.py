@@ -8,9 +8,11 @@
     ai.onnx.ml::FeatureVectorizer(x, y)                =>   Concat(x, y)
     ai.onnx.ml::OneHotEncoder(x) {cats_int64s}         =>   Cast(Equal(Unsqueeze(x), cats))
     ai.onnx.ml::LabelEncoder(x), few numbers as keys   =>   Where(Equal(x, key), value, Where(...))
+    ai.onnx.ml::LabelEncoder(x), many integers         =>   Gather(values, x - smallest key), if keys lie close together
+    ai.onnx.ml::LabelEncoder(x), many numbers          =>   Gather(values, number of keys that are not larger), if it is that key
 
 Runs after the portable passes. Refuses: strings, which Python looks up; attributes with a number for each feature where their
-number is not known; categories that must be known (zeros = 0); keys that are many.
+number is not known; categories that must be known (zeros = 0); thousands of keys far from each other.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from sardonyx.records import dataclass
 Made: TypeAlias = "Sequence[Value | None] | Reject"
 
 _MOST_KEYS: Final = 40  # that an element is compared with one after the other
+_MOST_SORTED_KEYS: Final = 2048  # that an element is compared with, many at a time
+_LONGEST_TABLE: Final = 1 << 20  # with an entry for every integer between the keys
 _MOST_COLUMNS: Final = 24  # that are added up one by one
 
 
@@ -203,7 +207,8 @@ def _label_encoder(g: ScoreRewriter, node: Node, x: Value, attrs: dict[str, Any]
     assert dtype is not None
     if len(keys) != len(values) or keys.dtype == object or keys.dtype != dtype.numpy or not len(keys):
         return Reject("keys that do not fit the values or the input")
-    if len(keys) > _MOST_KEYS:
+    choose = _choice(keys)
+    if choose is None:
         return Reject(f"{len(keys)} keys")
     default = attrs.get("default_tensor")
     if default is None:
@@ -211,9 +216,51 @@ def _label_encoder(g: ScoreRewriter, node: Node, x: Value, attrs: dict[str, Any]
         default = np.array([attrs[f"default_{kind}"]], values.dtype)
     result: Array = np.concatenate([values, default.reshape(-1)[:1].astype(values.dtype)])
     if values.dtype == object:
-        positions = _chosen(g, x, keys, np.arange(len(keys) + 1), node.version)
+        positions = choose(g, x, keys, np.arange(len(keys) + 1), node.version)
         return [g.labels(positions, result.tolist())]
-    return [_chosen(g, x, keys, result, node.version)]
+    return [choose(g, x, keys, result, node.version)]
+
+
+def _choice(keys: Array) -> Callable[[ScoreRewriter, Value, Array, Array, int], Value] | None:
+    """How the value of a key is found, if not in Python."""
+    if len(keys) <= _MOST_KEYS:
+        return _chosen
+    if keys.dtype.kind == "i" and int(keys.max()) - int(keys.min()) < min(4 * len(keys), _LONGEST_TABLE):
+        return _looked_up
+    return _searched if len(keys) <= _MOST_SORTED_KEYS and not _is_nan(keys).all() else None
+
+
+def _is_nan(keys: Array) -> Array:
+    return np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(keys.shape, bool)
+
+
+def _looked_up(g: ScoreRewriter, x: Value, keys: Array, values: Array, version: int) -> Value:
+    """The value out of a table with an entry for every integer from the smallest key to the largest, and one for all others."""
+    lowest, highest = int(keys.min()), int(keys.max())
+    size = highest - lowest + 1
+    table = np.full(size + 1, values[-1], values.dtype)
+    table[keys[::-1].astype(np.int64) - lowest] = values[-2::-1]  # of equal keys the first counts
+    is_outside = g.op("Or", g.op("Less", x, g.scalar(x, lowest)), g.op("Greater", x, g.scalar(x, highest)))
+    inside = g.cast(g.op("Where", is_outside, g.scalar(x, lowest), x), dtypes.INT64)
+    positions = g.op("Sub", inside, g.scalar(inside, lowest))
+    return g.op("Gather", g.constant(table, "table"), g.op("Where", is_outside, g.scalar(inside, size), positions))
+
+
+def _searched(g: ScoreRewriter, x: Value, keys: Array, values: Array, version: int) -> Value:
+    """The value of the largest key that is not larger than an element, if it is the element."""
+    numbers = ~_is_nan(keys)
+    found, firsts = np.unique(keys[numbers], return_index=True)
+    result = values[:-1][numbers][firsts]
+    shape = (1,) * len(x.shape or ()) + (-1,)
+    not_larger = g.op("GreaterOrEqual", g.op("Unsqueeze", x, g.int64s(-1)), g.constant(found.reshape(shape), "keys"))
+    count = g.op("ReduceSum", g.cast(not_larger, dtypes.INT64), g.int64s(-1), keepdims=0)
+    position = g.op("Max", g.op("Sub", count, g.scalar(count, 1)), g.scalar(count, 0))
+    is_key = g.op("Equal", g.op("Gather", g.constant(found, "keys"), position), x)
+    default = g.constant(values[-1:].reshape(()), "default")
+    chosen = g.op("Where", is_key, g.op("Gather", g.constant(result, "values"), position), default)
+    if version >= 4 and not numbers.all():
+        chosen = g.op("Where", g.op("IsNaN", x), g.constant(values[:-1][~numbers][0], "value"), chosen)
+    return chosen
 
 
 def _chosen(g: ScoreRewriter, x: Value, keys: Array, values: Array, version: int) -> Value:

@@ -78,6 +78,7 @@ class ExpandFunctions(Rule[Node]):
 
     name: ClassVar[str] = "ExpandFunctions"
     roots: ClassVar[frozenset[str]] = frozenset(_BODIES)
+    expands: ClassVar[bool] = True
 
     def match(self, g: Rewriter, node: Node) -> Node | Reject | None:
         if dtype_of(node.outputs[0]) is None or (node.op_type == "GroupNormalization" and node.inputs[0].shape is None):  # type: ignore[union-attr]

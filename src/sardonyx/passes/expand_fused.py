@@ -160,6 +160,7 @@ class Expansion:
 class ExpandingRule(Rule[Node]):
     """A rule that puts several nodes in the place of one, by a table of operators."""
 
+    expands: ClassVar[bool] = True
     expansions: ClassVar[Mapping[str, Expansion]]
 
     def match(self, g: Rewriter, node: Node) -> Node | Reject | None:

@@ -30,6 +30,7 @@ class ExpandShortArgMax(Rule[int]):
 
     name: ClassVar[str] = "ExpandShortArgMax"
     roots: ClassVar[frozenset[str]] = frozenset(("ArgMax",))
+    expands: ClassVar[bool] = True
 
     def match(self, g: Rewriter, node: Node) -> int | Reject | None:
         x = node.inputs[0]

@@ -128,6 +128,7 @@ class ExpandUpdates(Rule[Node]):
     name: ClassVar[str] = "ExpandUpdates"
     roots: ClassVar[frozenset[str]] = frozenset((*_STEPS, "InPlaceAccumulatorV2"))
     domains: ClassVar[frozenset[str]] = frozenset((_TRAINING, MICROSOFT))
+    expands: ClassVar[bool] = True
 
     def match(self, g: Rewriter, node: Node) -> Node | Reject | None:
         if g.version < _WHERE_SINCE:

@@ -86,6 +86,8 @@ def _fold(g: Rewriter, value: Value, report: ShapeReport, computed: dict[tuple[o
     node = value.producer
     if node is None or node.op_type == "Constant" or not value.uses or g.is_output(value):
         return False
+    if Trait.WIDENS in traits(node):  # quantized constants stay packed, whole numbers too
+        return False
     known = report.values.known_of(value)
     if known is None or not isinstance(value.type, TensorType):
         return False

@@ -13,6 +13,7 @@ kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar, Final
 
@@ -105,7 +106,9 @@ class FormConv(Rule[_Transposed]):
         data = g.array(weights)
         assert data is not None
         origin = origin_of("form conv", [g.constant_of(weights)], (step,))
-        kernels = g.constant(_phases(data, step), weights.name if weights is not None else "w", origin)
+        parts = phases(data, [step] * len(found.kernel))
+        flat = parts.reshape(-1, *parts.shape[len(found.kernel) + 1 :])
+        kernels = g.constant(flat, weights.name if weights is not None else "w", origin)
         summands = None if bias is None else g.constant(np.repeat(bias, step ** len(found.kernel)), "bias")
         inputs = [x, kernels] if summands is None else [x, kernels, summands]
         if step == 1:
@@ -135,17 +138,20 @@ class FormConv(Rule[_Transposed]):
         g.replace(node.outputs[0], moved)
 
 
-def _phases(w: Array, step: int) -> Array:
-    """[I, O, K...] as [O * step..., I, ceil(K / step)...]: result r of every `step` by the taps that reach it, last first."""
+def phases(w: Array, steps: Sequence[int], fill: Array | float = 0.0) -> Array:
+    """[I, O, K...] as [O, steps..., I, ceil(K / step)...]: result r of every `step` by the taps that reach it, last first.
+
+    `fill` stands where a phase has fewer taps than others: a number, or one for each output.
+    """
     inputs, outputs, *kernel = w.shape
-    taps = [-(-size // step) for size in kernel]
-    padded = np.zeros((inputs, outputs, *(tap * step for tap in taps)), np.float32)
-    padded[(slice(None), slice(None), *(slice(size) for size in kernel))] = w
-    split = padded.reshape(inputs, outputs, *(part for tap in taps for part in (tap, step)))
+    taps = [-(-size // step) for size, step in zip(kernel, steps)]
     rank = len(taps)
+    padded = np.empty((inputs, outputs, *(tap * step for tap, step in zip(taps, steps))), w.dtype)
+    padded[:] = np.reshape(fill, (-1, *(1,) * rank))
+    padded[(slice(None), slice(None), *(slice(size) for size in kernel))] = w
+    split = padded.reshape(inputs, outputs, *(part for tap, step in zip(taps, steps) for part in (tap, step)))
     order = (1, *range(3, 3 + 2 * rank, 2), 0, *range(2, 2 + 2 * rank, 2))
-    reversed_taps = np.flip(split.transpose(order), tuple(range(rank + 2, 2 * rank + 2)))
-    return np.ascontiguousarray(reversed_taps).reshape(outputs * step**rank, inputs, *taps)
+    return np.ascontiguousarray(np.flip(split.transpose(order), tuple(range(rank + 2, 2 * rank + 2))))
 
 
 def _moved(g: Rewriter, full: Value, outputs: int, step: int) -> Value:

@@ -7,8 +7,9 @@
     QuantizeLinear(DequantizeLinear(x)), equal parameters                  =>   x
 
 Sums are exact, and rounded once: a result may be one step from what the floats would give. Moving a QuantizeLinear up through
-what only moves or chooses elements changes nothing. Refuses: kernels with scales of other axes, a bias that was not quantized
-with the product of both scales, results that others read as floats.
+what only moves or chooses elements changes nothing. A constant bias of floats, or of another scale than the product of both, is
+quantized with that product if it is much finer than the result. Refuses: kernels with scales of other axes, any other bias,
+results that others read as floats.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.tensor import Array
+from sardonyx.ops.quant.quant import dequantize
 from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.form_integer_matmuls import integer_bias
 from sardonyx.passes.protocol import Reject, Rule, is_standard
@@ -26,16 +29,20 @@ from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
 
 _LAYERS: Final = ("Add", "Mul", "Sigmoid", "LeakyRelu", "GlobalAveragePool")
+_FINER: Final = 1 / 64  # steps of a bias in steps of the result, at most: then its rounding is hardly ever seen
+_MOST_BIAS: Final = 1 << 30  # room is left for the sum of products
 _BYTES_SINCE: Final = 13  # Max, Clip and MaxPool take bytes from 12 on; QuantizeLinear has axes from 13 on
 
 
 @dataclass(frozen=True)
-class _Behind:
+class Behind:
+    """A QuantizeLinear and what it reads."""
+
     own: Quantization
     maker: Node
 
 
-def _before(g: Rewriter, node: Node) -> _Behind | None:
+def before_quantize(g: Rewriter, node: Node) -> Behind | None:
     """A QuantizeLinear to bytes by one known scale, and the node whose only reader it is."""
     own = quantizing(node)
     source = node.inputs[0]
@@ -44,19 +51,19 @@ def _before(g: Rewriter, node: Node) -> _Behind | None:
     if source.producer is None or not g.is_private(source) or not is_standard(source.producer):
         return None
     scale = g.number(own.scale)
-    return _Behind(own, source.producer) if scale is not None and scale > 0.0 else None
+    return Behind(own, source.producer) if scale is not None and scale > 0.0 else None
 
 
 def _is_of_integers(value: Value | None) -> bool:
     """Whether a value is made of dequantized ones by what can be computed in integers; so it is never NaN."""
     maker = None if value is None else value.producer
-    if maker is None or maker.op_type not in ("Conv", *_LAYERS) or not is_standard(maker):
+    if maker is None or maker.op_type not in ("Conv", "ConvTranspose", *_LAYERS) or not is_standard(maker):
         return False
     return all(dequantized(each) is not None for each in maker.inputs[:2])
 
 
 @dataclass(frozen=True)
-class PullQuantize(Rule[_Behind]):
+class PullQuantize(Rule[Behind]):
     """Quantize before elements are moved or chosen."""
 
     name: ClassVar[str] = "PullQuantize"
@@ -64,8 +71,8 @@ class PullQuantize(Rule[_Behind]):
     roots: ClassVar[frozenset[str]] = frozenset(("QuantizeLinear",))
     rounds: ClassVar[int] = 3
 
-    def match(self, g: Rewriter, node: Node) -> _Behind | Reject | None:
-        found = _before(g, node)
+    def match(self, g: Rewriter, node: Node) -> Behind | Reject | None:
+        found = before_quantize(g, node)
         if found is None:
             return None
         maker = found.maker
@@ -77,7 +84,7 @@ class PullQuantize(Rule[_Behind]):
         sources = maker.inputs if maker.op_type == "Concat" else maker.inputs[:1]
         return found if all(dequantized(value) is not None for value in sources) else None
 
-    def check(self, g: Rewriter, found: _Behind) -> Any:
+    def check(self, g: Rewriter, found: Behind) -> Any:
         maker, zero_point = found.maker, found.own.zero_point
         if maker.op_type not in ("Relu", "Clip"):
             return ()
@@ -94,7 +101,7 @@ class PullQuantize(Rule[_Behind]):
             limits.append(number)
         return tuple(limits)
 
-    def rewrite(self, g: Rewriter, found: _Behind, facts: Any) -> None:
+    def rewrite(self, g: Rewriter, found: Behind, facts: Any) -> None:
         node, maker, own = g.anchor, found.maker, found.own
 
         def quantized(value: Value | None) -> Value:
@@ -165,7 +172,7 @@ class FormQLinearConv(Rule[_Conv]):
     roots: ClassVar[frozenset[str]] = frozenset(("QuantizeLinear",))
 
     def match(self, g: Rewriter, node: Node) -> _Conv | Reject | None:
-        found = _before(g, node)
+        found = before_quantize(g, node)
         if found is None or found.maker.op_type != "Conv":
             return None
         image, kernels = dequantized(found.maker.inputs[0]), dequantized(found.maker.inputs[1])
@@ -186,7 +193,7 @@ class FormQLinearConv(Rule[_Conv]):
         if bias is None:
             return ()
         as_integers = integer_bias(g, bias, found.image, found.kernels)
-        return Reject("the bias is not quantized with the product of both scales") if as_integers is None else (as_integers,)
+        return (as_integers,) if as_integers is not None else _quantized_bias(g, bias, found)
 
     def rewrite(self, g: Rewriter, found: _Conv, facts: Any) -> None:
         parts: list[Value] = []
@@ -194,20 +201,54 @@ class FormQLinearConv(Rule[_Conv]):
             parts += (each.tensor, each.scale, each.zero_or_constant(g))
         own = found.own
         attrs = {name: attr.value for name, attr in found.conv.attrs.items()}
-        result = g.op("QLinearConv", *parts, own.scale, own.zero_or_constant(g), *facts, **attrs)
+        bias = [g.constant(each, "bias") if isinstance(each, np.ndarray) else each for each in facts]
+        result = g.op("QLinearConv", *parts, own.scale, own.zero_or_constant(g), *bias, **attrs)
         g.replace(g.anchor.outputs[0], result)
 
 
+def _quantized_bias(g: Rewriter, bias: Value, found: _Conv) -> tuple[Array] | Reject:
+    """A constant bias as integers whose scale is the product of both others."""
+    numbers = _floats(g, bias)
+    scales = [g.array(each.scale) for each in (found.image, found.kernels, found.own)]
+    if numbers is None or any(scale is None for scale in scales):
+        return Reject("the bias is neither constant nor quantized with the product of both scales")
+    image, kernels, own = (np.asarray(scale, np.float64).reshape(-1) for scale in scales)
+    steps = image * kernels
+    if numbers.ndim != 1 or steps.size not in (1, numbers.size):
+        return Reject("the bias has no number for each kernel")
+    if not (steps > 0.0).all() or (steps > own * _FINER).any():
+        return Reject("the product of both scales is too coarse for the bias")
+    integers = np.rint(numbers / steps)
+    if not (np.abs(integers) <= _MOST_BIAS).all():  # NaN is not, either
+        return Reject("the bias has no integers of the product of both scales")
+    return (integers.astype(np.int32),)
+
+
+def _floats(g: Rewriter, value: Value) -> Array | None:
+    """A constant, or what a constant is dequantized to."""
+    source = dequantized(value)
+    if source is None:
+        held = g.array(value)
+        return None if held is None else held.astype(np.float64)
+    given = [g.array(value) for value in (source.tensor, source.scale, source.zero_point) if value is not None]
+    if any(each is None for each in given) or len(source.tensor.shape or ()) != 1:
+        return None
+    tensor, scale, *zero = (np.asarray(each) for each in given)
+    if any(each.size not in (1, tensor.size) for each in (scale, *zero)):
+        return None
+    return dequantize(tensor, scale, zero[0] if zero else None, axis=0).astype(np.float64)
+
+
 @dataclass(frozen=True)
-class FormQLinearLayer(Rule[_Behind]):
+class FormQLinearLayer(Rule[Behind]):
     """Sums, products, activations and means of whole images of dequantized bytes that are quantized again."""
 
     name: ClassVar[str] = "FormQLinearLayer"
     ort_names: ClassVar[tuple[str, ...]] = ("QDQSelectorActionTransformer",)
     roots: ClassVar[frozenset[str]] = frozenset(("QuantizeLinear",))
 
-    def match(self, g: Rewriter, node: Node) -> _Behind | Reject | None:
-        found = _before(g, node)
+    def match(self, g: Rewriter, node: Node) -> Behind | Reject | None:
+        found = before_quantize(g, node)
         if found is None or found.maker.op_type not in _LAYERS:
             return None
         dtype = dtype_of(found.own.tensor)
@@ -217,7 +258,7 @@ class FormQLinearLayer(Rule[_Behind]):
                 return None
         return found
 
-    def rewrite(self, g: Rewriter, found: _Behind, facts: Any) -> None:
+    def rewrite(self, g: Rewriter, found: Behind, facts: Any) -> None:
         inputs: list[Value] = []
         for value in found.maker.inputs:
             source = dequantized(value)

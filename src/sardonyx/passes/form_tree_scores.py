@@ -22,7 +22,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ops.ml.ml_decisions import decision_tables
-from sardonyx.ops.ml.ml_forest import AGGREGATES, Array, Forest
+from sardonyx.ops.ml.ml_forest import AGGREGATES, Array, Forest, distinct
 from sardonyx.ops.ml.ml_scores import TRANSFORMS, check_transform
 from sardonyx.ops.ml.ml_trees import (
     base_values,
@@ -130,7 +130,7 @@ def _certain(forest: Forest) -> list[bool | None]:
     while len(level := level[forest.feature[level] >= 0]):
         for branch in (forest.when_true, forest.when_false):
             tree_of[branch[level]] = tree_of[level]
-        level = np.unique(np.concatenate([forest.when_true[level], forest.when_false[level]]))
+        level = distinct(np.concatenate([forest.when_true[level], forest.when_false[level]]), len(forest.feature))
     leaves = np.flatnonzero((forest.feature < 0) & (tree_of >= 0))
     target, tree = forest.leaf_target[leaves], tree_of[leaves]
     votes = np.zeros((len(forest.roots), forest.targets + 1), np.int64)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from sardonyx.ir.types import Shape, TensorType
 from sardonyx.passes.layout_region import STANDARD_VERSION, Region, constant_data, is_elementwise
 from sardonyx.target import cost
 from sardonyx.target.target import Target
+
+_FEW_PIXELS: Final = 3  # up to which a product is a sum along the channels for each
 
 
 def is_faster_as_product(region: Region, node: Node, x: Value, weights: tuple[int, ...], carries: Callable[[Node], bool]) -> bool:
@@ -34,8 +37,9 @@ def is_faster_as_product(region: Region, node: Node, x: Value, weights: tuple[in
 
 
 def product_time(pixels: int, weights: tuple[int, ...], target: Target) -> int:
-    """Nanoseconds of the product, about."""
-    return _number(cost.conv(2 * pixels * weights[0] * weights[1], target))
+    """Nanoseconds of the product, about: pixels are its columns, which fill whole vectors unless there are very few."""
+    columns = pixels if pixels <= _FEW_PIXELS else -(-pixels // target.lanes) * target.lanes
+    return _number(cost.conv(2 * columns * weights[0] * weights[1], target))
 
 
 def blocked_time(pixels: int, weights: tuple[int, ...], target: Target) -> int:

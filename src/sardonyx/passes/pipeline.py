@@ -34,17 +34,21 @@ from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
 from sardonyx.passes.expand_linear_models import ExpandLinearModels, ExpandSupportVectors
 from sardonyx.passes.expand_quantized import ExpandQuantized
 from sardonyx.passes.expand_short_argmax import ExpandShortArgMax
+from sardonyx.passes.expand_short_softmax import ExpandShortSoftmax
 from sardonyx.passes.expand_updates import ExpandUpdates
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_pad import FoldPad
+from sardonyx.passes.fold_sequences import FoldSequences
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
+from sardonyx.passes.form_block_gathers import FormBlockGathers
 from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, LEVEL_KEY, FormBlockProducts
 from sardonyx.passes.form_byte_tables import FormByteTables
 from sardonyx.passes.form_convs import FormConv
 from sardonyx.passes.form_integer_convs import FormQLinearConv, FormQLinearLayer, PullQuantize, RemoveRequantize
 from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
+from sardonyx.passes.form_quantized_transposed import FormQuantizedTransposed
 from sardonyx.passes.form_tree_scores import FormTreeScores
 from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
 from sardonyx.passes.fuse_attention import FuseAttention
@@ -91,6 +95,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveDropout(),
     CaptureInvariants(),  # constants that loops carry are literal operands, too
     FoldConstants(),  # literal operands for everything below
+    FoldSequences(),  # literal indices lead to elements
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),
     RemoveCastBeforeShape(),
@@ -119,6 +124,7 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     PushDequantize(),
     PullQuantize(),  # brings a QuantizeLinear next to the convolution it follows
     RemoveRequantize(),
+    FormQuantizedTransposed(),  # leaves convolutions
     FormQLinearConv(),
     FormQLinearLayer(),
     FuseLayerNorm(),  # before FuseRmsNorm, which is a part of it
@@ -147,6 +153,8 @@ CLASSICAL: Final[tuple[Optimization, ...]] = (
 )
 _LAYOUT: Final[tuple[Optimization, ...]] = (
     FuseAttention(),  # its operator is our own
+    ExpandShortSoftmax(),  # of those it leaves
+    FormBlockGathers(),  # so is this one's
     DequantizeKernels(),  # of convolutions that no pass has made integers of
     FormByteTables(),  # before transposes are pushed: a table is elementwise
     AssignChannelsLast(),
@@ -253,7 +261,7 @@ def stages_for(options: CompileOptions, target: Target | None = None) -> tuple[S
 def _configured(pass_: Optimization, options: CompileOptions, target: Target | None) -> Optimization:
     """The pass with those of its fields set that options or target decide."""
     if isinstance(pass_, AssignLayout) and target is not None:
-        return replace(pass_, target=target, exact=_number(options, EXACT_KEY, "0", range(2), "0 or 1") == 1)
+        return replace(pass_, target=target, exact=options.flag(EXACT_KEY))
     if isinstance(pass_, FormByteTables) and target is not None:
         return replace(pass_, is_used=target.has_byte_permute)
     if isinstance(pass_, FormConv) and target is not None:

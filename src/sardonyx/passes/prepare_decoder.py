@@ -68,7 +68,14 @@ def _fix_inputs(model: Model, text: str) -> None:
         g = Rewriter(model)
         found = [node for node in walk(graph) if node.op_type == "If" and node.domain == ONNX_DOMAIN]
         if not any(inline_branch(g.at(node), node) for node in found):
-            return
+            break
+    # What only the other branch reads or gives: an empty constant stands for keys and values that do not change.
+    graph.outputs[:] = [value for value in graph.outputs if not _is_constant(value)]
+    graph.inputs[:] = [value for value in graph.inputs if value.uses or value in graph.outputs]
+
+
+def _is_constant(value: Value) -> bool:
+    return value.constant is not None or (value.producer is not None and value.producer.op_type == "Constant")
 
 
 def _give_room(model: Model) -> None:
@@ -101,7 +108,14 @@ def _append_of(graph: Graph, past: Value) -> Node | None:
         return None
     node = concats[0]
     fits = node.graph is graph and len(node.inputs) == 2 and node.inputs[0] is past and node.attr("axis") in (2, -2)
-    return node if fits and node.inputs[1] is not past and graph.outputs.count(node.outputs[0]) == 1 else None
+    return node if fits and node.inputs[1] is not past and _given_out(graph, node.outputs[0]) is not None else None
+
+
+def _given_out(graph: Graph, value: Value) -> Value | None:
+    """The output of the graph that is this value, or another name of it."""
+    names = [value, *(node.outputs[0] for node, _ in value.uses if node.op_type == "Identity" and node.graph is graph)]
+    found = [name for name in names if name in graph.outputs]
+    return found[0] if len(found) == 1 and graph.outputs.count(found[0]) == 1 else None
 
 
 def _append(g: Rewriter, past: Value, concat: Node, filled: Value) -> None:
@@ -113,11 +127,16 @@ def _append(g: Rewriter, past: Value, concat: Node, filled: Value) -> None:
         zero, axis = (g.constant(np.array([number], np.int64)) for number in (0, 2))
         part = g.op("Slice", past, zero, g.op("Shape", filled), axis)
         node.set_input(0, part)
-    position = graph.outputs.index(old)
+    given = _given_out(graph, old)
+    assert given is not None
+    position = graph.outputs.index(given)
     graph.outputs[position] = present
-    graph.replace_uses(old, every)
+    for value in {given, old}:
+        graph.replace_uses(value, every)
     graph.outputs[position] = present
-    present.name, old.name = old.name, present.name
+    present.name, given.name = given.name, present.name
+    if given is not old and given.producer is not None:
+        graph.remove(given.producer)
     graph.remove(concat)
 
 

@@ -60,6 +60,7 @@ class Rule(Generic[M]):
     ort_names: ClassVar[tuple[str, ...]] = ()
     roots: ClassVar[frozenset[str]]
     domains: ClassVar[frozenset[str]] = frozenset((ONNX_DOMAIN,))  # of the roots
+    expands: ClassVar[bool] = False  # whether it takes a node of the model apart
     rounds: ClassVar[int] = 1  # walks over the graph while there are changes
 
     def match(self, g: Rewriter, node: Node) -> M | Reject | None:
@@ -92,7 +93,7 @@ class Rule(Generic[M]):
                 for node in graph.nodes:
                     if node.op_type not in self.roots or not self._is_root(node):
                         continue
-                    found = self.match(g.at(node), node)
+                    found = self.match(g.at(node, expands=self.expands), node)
                     if found is None:
                         continue
                     facts = found if isinstance(found, Reject) else self.check(g, found)

@@ -47,6 +47,7 @@ class Rewriter:
         self._node_names: set[str] | None = None
         self._anchor: Node | None = None
         self._name_is_free = False
+        self._part_of = ""
         self._fresh: set[Value] = set()  # made by this rewriter: they have no name anybody knows
 
     def refresh(self, graphs: list[Graph] | None = None) -> None:
@@ -75,10 +76,14 @@ class Rewriter:
             graph = outer
         return True
 
-    def at(self, node: Node) -> Rewriter:
-        """Insert before this node from now on; the first new node takes its name, for it will take its place."""
+    def at(self, node: Node, *, expands: bool = False) -> Rewriter:
+        """Insert before this node from now on; the first new node takes its name, for it will take its place.
+
+        With `expands` the new nodes are its parts, and messages about them say so.
+        """
         self._anchor = node
         self._name_is_free = True
+        self._part_of = node.part_of or (node.operator if expands else "")
         return self
 
     @property
@@ -180,6 +185,7 @@ class Rewriter:
         made = [make_attr(key, value) for key, value in attrs.items() if value is not None]
         results = [Value(self.fresh_name(op_type)) for _ in range(outputs)]
         node = Node(op_type, inputs, results, made, domain=domain, version=version, name=self._node_name())
+        node.part_of = self._part_of
         self.graph.insert_before(self.anchor, node)
         self._fresh.update(results)
         set_types(node, self)
@@ -200,7 +206,7 @@ class Rewriter:
             name=self._node_name(),
             overload=node.overload,
         )
-        new.doc, new.metadata, new.priority = node.doc, dict(node.metadata), node.priority
+        new.doc, new.metadata, new.priority, new.part_of = node.doc, dict(node.metadata), node.priority, node.part_of
         self.graph.insert_before(self.anchor, new)
         self._fresh.update(results)
         set_types(new, self)

@@ -10,20 +10,20 @@ for unit in begin .. end:                         (batch entry, head, block of q
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
-from sardonyx.codegen.arguments import Loaded, MemRef
+from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.attention.blocks import TILE_ROWS, BlockEmitter, ValueProduct
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.dot import fold
 from sardonyx.codegen.matmul.matmul import multiply_add
-from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
+from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments
 from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
-from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors
+from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, Expr, load
-from sardonyx.kernel.math import exp_not_positive
-from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
@@ -54,16 +54,10 @@ class _Block:
     operands: list[str]
 
 
-class _AttentionEmitter:
+class _AttentionEmitter(BlockEmitter):
     def __init__(self, kernel: AttentionKernel, function: FunctionBuilder, target: Target) -> None:
-        self.k = kernel
-        self.f = f = function
-        self.lanes = vector_lanes(kernel.type, target)
-        self.e = VectorEmitter(f, self.lanes, target)
-        self.tiles = Tiles(f)
-        self.element = memory_type(kernel.type)
-        self.bytes = BITS[kernel.type] // 8
-        self.vectors = strip_vectors(target)
+        super().__init__(kernel.type, function, target, kernel.columns, kernel.heights)
+        self.k, f = kernel, function
         self.strip = self.vectors * self.lanes
         a = Loaded(f, kernel.arguments)
         self.batch, self.heads, self.queries, self.keys = a["batch"], a["heads"], a["queries"], a["keys"]
@@ -73,9 +67,7 @@ class _AttentionEmitter:
         self.operands = a.tensors("operands")
         self.lengths = a["lengths"] if kernel.lengths else ""
         self.first_positions = a["first_positions"] if kernel.has_first_positions else ""
-        double = f.let(f"bitcast i64 {scale} to double")
-        single = double if kernel.type == "f64" else f.let(f"fptrunc double {double} to float")
-        self.scale = self.e.splat(single, self.element)
+        self.scale = self.number(scale)
         self.scores = f.let(f"alloca [{QUERIES * KEYS} x {self.element}], align 64", "scores")
         # For each row: the largest score so far; the one of this part, then what is subtracted; the sum of exponentials so far;
         # the factor of what was summed before; the sum of this part, then the factor of the result.
@@ -84,45 +76,21 @@ class _AttentionEmitter:
             f.let(f"alloca [{rows} x {self.element}], align 64", "rows") for _ in range(5)
         )
 
-    # Numbers
-
-    def _max(self, a: str, b: str | int) -> str:
-        more = self.f.let(f"icmp sgt i64 {a}, {b}", "c")
-        return self.f.let(f"select i1 {more}, i64 {a}, i64 {b}", "i")
-
-    def _parts(self, count: str, most: int) -> tuple[str, str, str]:
-        """How many nearly equal parts of at most so many; the least size, and how many parts are one larger."""
-        f = self.f
-        parts = self._max(f.let(f"udiv i64 {f.add(count, most - 1)}, {most}", "i"), 1)
-        return parts, f.let(f"udiv i64 {count}, {parts}", "i"), f.let(f"urem i64 {count}, {parts}", "i")
-
-    def _part(self, index: str, least: str, larger: str) -> tuple[str, str]:
-        """Where a part begins, and its size."""
-        f = self.f
-        more = f.let(f"icmp slt i64 {index}, {larger}", "c")
-        return f.add(f.mul(index, least), f.min(index, larger)), f.add(least, f.let(f"zext i1 {more} to i64", "i"))
-
-    def _at(self, moving: MemRef, kind: str, *indices: str) -> str:
-        offset = "0"
-        for index, stride in zip(indices, moving.strides):
-            offset = self.f.add(offset, self.f.mul(index, stride))
-        return self.f.element(moving.base, kind, offset)
-
     # The block of queries
 
     def emit(self) -> None:
         f = self.f
-        blocks, least, larger = self._parts(self.queries, QUERIES)
+        blocks, least, larger = self.parts(self.queries, QUERIES)
         unit = f.loop("%begin", "%end")
         block, above = (f.let(f"{op} i64 {unit.index}, {blocks}", "i") for op in ("urem", "udiv"))
         head, entry = (f.let(f"{op} i64 {above}, {self.heads}", "i") for op in ("urem", "udiv"))
-        first, rows = self._part(block, least, larger)
+        first, rows = self.part(block, least, larger)
         shared = f.let(f"udiv i64 {head}, {self.group}", "i")
         limit, shift = self.keys, self.offset
         if self.lengths:
             limit, shift = self._length(entry)
         operands = [
-            self._at(moving, memory_type(operand.type), entry, head, first)
+            self.address(moving, memory_type(operand.type), entry, head, first)
             for moving, operand in zip(self.operands, self.k.operands)
         ]
         own = _Block(
@@ -130,10 +98,10 @@ class _AttentionEmitter:
             rows,
             shift,
             limit,
-            self._at(self.q, self.element, entry, head, first),
-            self._at(self.key, self.element, entry, shared),
-            self._at(self.v, self.element, entry, shared),
-            self._at(self.o, self.element, entry, head, first),
+            self.address(self.q, self.element, entry, head, first),
+            self.address(self.key, self.element, entry, shared),
+            self.address(self.v, self.element, entry, shared),
+            self.address(self.o, self.element, entry, head, first),
             operands,
         )
         self._attend(own)
@@ -145,7 +113,7 @@ class _AttentionEmitter:
         stored = f.let(f"load {kind}, ptr {f.element(self.lengths, kind, entry)}, align {BITS[self.k.lengths] // 8}")
         length = stored if kind == "i64" else f.let(f"sext {kind} {stored} to i64")
         length = f.add(length, self.k.more)
-        limit = self._max(f.min(length, self.keys), 0)
+        limit = self.max(f.min(length, self.keys), 0)
         if self.first_positions:
             return limit, f.let(f"load i64, ptr {f.element(self.first_positions, 'i64', entry)}, align 8")
         return limit, f.sub(length, self.queries)
@@ -158,13 +126,13 @@ class _AttentionEmitter:
             if self.first_positions:
                 low = f.min(low, f.sub(block.limit, 1))
             low = f.sub(low, self.left)
-            start = f.mul(f.let(f"udiv i64 {self._max(low, 0)}, {KEYS}", "i"), KEYS)
+            start = f.mul(f.let(f"udiv i64 {self.max(low, 0)}, {KEYS}", "i"), KEYS)
             last = f.add(f.add(block.first, block.rows), f.add(block.shift, self.right))
             stop = f.min(stop, last)
         # A block that sees nothing still goes through one part, without keys: that writes zeros.
-        end = self._max(stop, f.add(start, 1))
+        end = self.max(stop, f.add(start, 1))
         part = f.loop(start, end, KEYS)
-        count = self._max(f.min(f.sub(stop, part.index), KEYS), 0)
+        count = self.max(f.min(f.sub(stop, part.index), KEYS), 0)
         is_first = f.let(f"icmp eq i64 {part.index}, {start}", "c")
         is_last = f.let(f"icmp sge i64 {f.add(part.index, KEYS)}, {end}", "c")
         if k.packed:
@@ -172,7 +140,11 @@ class _AttentionEmitter:
         else:
             self._row_scores(block, part.index, count)
         self._softmax(block, part.index, count, is_first, is_last)
-        self._values(block, part.index, count, is_first)
+        v = f.element(block.v, self.element, f.mul(part.index, self.v.strides[2]))
+        product = ValueProduct(block.rows, v, self.v.strides[2], block.o, self.o.strides[2], count, is_first)
+        if k.operands:
+            product = replace(product, count=self.seen_keys(product))
+        self.multiply_values(product, self.scores, KEYS, self.old, self.new)
         f.end(part)
 
     # Scores
@@ -207,9 +179,9 @@ class _AttentionEmitter:
         f = self.f
         strip = f.loop(start, stop, self.strip)
         b = f.element(keys, self.element, f.mul(strip.index, self.depth))
-        parts, least, larger = self._parts(block.rows, 6)
+        parts, least, larger = self.parts(block.rows, TILE_ROWS)
         tile = f.loop(0, parts)
-        row, height = self._part(tile.index, least, larger)
+        row, height = self.part(tile.index, least, larger)
         tile_arguments = TileArguments(
             f.element(self.scores, self.element, f.add(f.mul(row, KEYS), strip.index)),
             str(KEYS * self.bytes),
@@ -233,6 +205,15 @@ class _AttentionEmitter:
         q = f.element(block.q, self.element, f.mul(row.index, self.q.strides[2]))
         f.line(f"call void @{_DOTS}(ptr {scores}, ptr {q}, ptr {keys}, i64 {self.key.strides[2]}, i64 {self.depth}, i64 {count})")
         f.end(row)
+
+    def is_unseen(self, rows: str, end: str) -> tuple[str, str]:
+        """Of the last vector of keys before `end`; behind the last key there are zeros."""
+        f, words = self.f, f"<{self.lanes} x i{self.bytes * 8}>"
+        begin = f.let(f"and i64 {f.sub(end, 1)}, {-self.lanes}", "i")
+        row = f.loop(0, rows, 1, [(words, "zeroinitializer")])
+        at = self._row(self.scores, f.add(f.mul(row.index, KEYS), begin))
+        (bits,) = f.end(row, [self.some_bits(row.carry[0], at)])
+        return begin, self.no_bits(bits)
 
     # Softmax
 
@@ -270,7 +251,7 @@ class _AttentionEmitter:
                 value = self.e.choose(mask, value, lowest, kind)
             if not self.k.plain:
                 self.e.store(at, value, kind)
-            return [self._larger(carried[0], value)]
+            return [self.larger(carried[0], value)]
 
         (top,) = self._walk(count, whole, [(self.e.type(kind), lowest)], score)
         distance = self.lanes // 2
@@ -278,25 +259,20 @@ class _AttentionEmitter:
             order = ", ".join(f"i32 {(lane + distance) % self.lanes}" for lane in range(self.lanes))
             vector = self.e.type(kind)
             moved = f.let(f"shufflevector {vector} {top}, {vector} poison, <{self.lanes} x i32> <{order}>")
-            top = self._larger(top, moved)
+            top = self.larger(top, moved)
             distance //= 2
         found = f.let(f"extractelement {self.e.type(kind)} {top}, i32 0")
         f.line(f"store {self.element} {found}, ptr {self._row(self.found, row)}, align {self.bytes}")
-
-    def _larger(self, a: str, b: str) -> str:
-        """The larger ones. NaN may get lost: it comes back as an exponential."""
-        more = self.f.let(f"fcmp ogt {self.e.type(self.k.type)} {a}, {b}")
-        return self.e.choose(more, a, b, self.k.type)
 
     def _bases(self, row: str, is_first: str) -> None:
         """For some rows: the largest score so far, what is subtracted from scores, and the factor of what was summed before."""
         f, kind = self.f, self.k.type
         lowest, zero = (constant(kind, value, self.lanes) for value in (float("-inf"), 0.0))
-        old = self._either(is_first, lowest, self.e.load(self._row(self.largest, row), kind))
-        largest = self._larger(old, self.e.load(self._row(self.found, row), kind))
+        old = self.either(is_first, lowest, self.e.load(self._row(self.largest, row), kind))
+        largest = self.larger(old, self.e.load(self._row(self.found, row), kind))
         nothing = f.let(f"fcmp oeq {self.e.type(kind)} {largest}, {lowest}")
         base = self.e.choose(nothing, zero, largest, kind)
-        factor = self._exp(f.let(f"fsub {self.e.type(kind)} {old}, {base}"))
+        factor = self.exp(f.let(f"fsub {self.e.type(kind)} {old}, {base}"))
         for array, value in ((self.largest, largest), (self.found, base), (self.old, factor)):
             self.e.store(self._row(array, row), value, kind)
 
@@ -315,7 +291,7 @@ class _AttentionEmitter:
                 value = multiply_add(self.e, value, self.scale, negated, kind)
             else:
                 value = f.let(f"fsub {vector} {value}, {bases}")
-            value = self._exp(value)
+            value = self.exp(value)
             self.e.store(at, value, kind)
             if left is not None and self.k.plain:
                 value = self.e.choose(self.e.mask_below(left), value, zero, kind)
@@ -331,26 +307,17 @@ class _AttentionEmitter:
         """For some rows: the sum so far, and the factor of the result."""
         f, kind, vector = self.f, self.k.type, self.e.type(self.k.type)
         one, zero = (constant(kind, value, self.lanes) for value in (1.0, 0.0))
-        old = self._either(is_first, zero, self.e.load(self._row(self.sums, row), kind))
+        old = self.either(is_first, zero, self.e.load(self._row(self.sums, row), kind))
         summed = multiply_add(
             self.e, old, self.e.load(self._row(self.old, row), kind), self.e.load(self._row(self.new, row), kind), kind
         )
         inverse = f.let(f"fdiv {vector} {one}, {summed}")
         if self.k.nan_rows:  # zero times infinity; but a row of no keys at all is an empty sum
-            inverse = self._either(f.let(f"icmp eq i64 {self.keys}, 0", "c"), one, inverse)
+            inverse = self.either(f.let(f"icmp eq i64 {self.keys}, 0", "c"), one, inverse)
         else:
             inverse = self.e.choose(f.let(f"fcmp oeq {vector} {summed}, {zero}"), one, inverse, kind)
         self.e.store(self._row(self.sums, row), summed, kind)
-        self.e.store(self._row(self.new, row), self._either(is_last, inverse, one), kind)
-
-    def _either(self, condition: str, yes: str, no: str) -> str:
-        vector = self.e.type(self.k.type)
-        return self.f.let(f"select i1 {condition}, {vector} {yes}, {vector} {no}")
-
-    def _exp(self, value: str) -> str:
-        x = accumulator(self.k.type)
-        (made,) = self.e.emit([exp_not_positive(x)], {x: value})
-        return made
+        self.e.store(self._row(self.new, row), self.either(is_last, inverse, one), kind)
 
     def _walk(self, count: str, whole: str, carry: list[tuple[str, str]], body: _Body) -> list[str]:
         """Along a row of scores, a vector at a time; the last one may be partly there."""
@@ -378,7 +345,7 @@ class _AttentionEmitter:
                 of_query = f.min(of_query, f.sub(block.limit, 1))
             low, high = f.sub(of_query, self.left), f.add(of_query, self.right)
             for name, bound in (("low", low), ("high", high)):
-                held = self._max(f.min(bound, 0x7FFFFFFF), -0x7FFFFFFF)
+                held = self.max(f.min(bound, 0x7FFFFFFF), -0x7FFFFFFF)
                 known[Expr(name, "i32")] = self.e.splat(f.let(f"trunc i64 {held} to i32"), "i32")
         return known, pointers
 
@@ -410,48 +377,6 @@ class _AttentionEmitter:
             seen = f.let(f"and {masks} {after}, {before}")
             value = self.e.choose(seen, value, constant(k.type, float("-inf"), self.lanes), k.type)
         return value
-
-    # Values
-
-    def _values(self, block: _Block, start: str, count: str, is_first: str) -> None:
-        f, k = self.f, self.k
-        rows = f.element(block.v, self.element, f.mul(start, self.v.strides[2]))
-        done = "0"
-        width = self.vectors
-        while width:
-            size = width * self.lanes
-            stop = f.add(done, f.mul(f.let(f"udiv i64 {f.sub(self.columns, done)}, {size}", "i"), size))
-            if k.columns is None or k.columns % (size * 2 if width < self.vectors else 1 << 30) >= size:
-                self._columns(block, rows, done, stop, width, count, is_first, None)
-            done = stop
-            width //= 2
-        if k.columns is None or k.columns % self.lanes:
-            self._columns(block, rows, done, self.columns, 1, count, is_first, f.sub(self.columns, done))
-
-    def _columns(
-        self, block: _Block, v: str, start: str, stop: str, width: int, count: str, is_first: str, left: str | None
-    ) -> None:
-        """The product with some columns of V."""
-        f = self.f
-        column = f.loop(start, stop, width * self.lanes)
-        parts, least, larger = self._parts(block.rows, 6)
-        tile = f.loop(0, parts)
-        row, height = self._part(tile.index, least, larger)
-        tile_arguments = TileArguments(
-            f.element(block.o, self.element, f.add(f.mul(row, self.o.strides[2]), column.index)),
-            f.mul(self.o.strides[2], self.bytes),
-            f.element(self.scores, self.element, f.mul(row, KEYS)),
-            str(KEYS * self.bytes),
-            f.element(v, self.element, column.index),
-            count,
-            f.mul(self.v.strides[2], self.bytes),
-        )
-        more = [] if left is None else [("i64", left)]
-        factors = [("ptr", f.element(base, self.element, row)) for base in (self.old, self.new)]
-        shape = MatmulTile(self.k.type, self.lanes, 1, width, ragged=left is not None, joined=True)
-        self.tiles.call_any(shape, height, self.k.heights, tile_arguments, *more, ("i1", is_first), *factors)
-        f.end(tile)
-        f.end(column)
 
 
 def _dots(kind: str, lanes: int) -> FunctionBuilder:

@@ -14,6 +14,8 @@ of its own, which leads to a block of zeros where the kernel reaches outside: no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
@@ -127,8 +129,8 @@ class _ConvEmitter:
             row,
             first_plane,
             first_row,
-            inside(f, first_plane, a["plane_dilation"], a["depth"], a["kernel_planes"]),
-            inside(f, first_row, a["row_dilation"], a["height"], a["kernel_rows"]),
+            self._inside(first_plane, "plane", "depth"),
+            self._inside(first_row, "row", "height"),
             f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(group, a["x_group"]))),
             f.element(a["w"], "float", f.mul(every_set, a["w_set"])),
             begin,
@@ -145,6 +147,13 @@ class _ConvEmitter:
             self._chunk(channels, position)
             f.branch(after)
         f.label(after)
+
+    def _inside(self, first: str, axis: str, size: str) -> tuple[str, str]:
+        """The taps of a window along an axis that lie inside the image."""
+        a = self.a
+        if self.k.single_tap:
+            return "0", "1"
+        return inside(self.f, first, a[f"{axis}_dilation"], a[size], a[f"kernel_{axis}s"])
 
     def _chunk(self, channels: _Set, position: _UnitPosition) -> None:
         """Whole tiles, then what is left of the row."""
@@ -184,13 +193,13 @@ class _ConvEmitter:
         f, k = self.f, self.k
         half = k.pixels // 2
         if not half:
-            self._tile(channels, k.pixels, position, column, checked=not k.roomy, count=left)
+            self._tile(channels, k.pixels, position, column, checked=not k.reads_past_rows, count=left)
             return
         few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
         f.branch_if(f.let(f"icmp sle i64 {left}, {half}", "c"), few, many)
         for label, pixels in ((few, half), (many, k.pixels)):
             f.label(label)
-            self._tile(channels, pixels, position, column, checked=not k.roomy, count=left)
+            self._tile(channels, pixels, position, column, checked=not k.reads_past_rows, count=left)
             f.branch(after)
         f.label(after)
 
@@ -261,7 +270,9 @@ class _ConvEmitter:
         checked: bool,
     ) -> list[str]:
         """The sums after some iterations. `first` is the input column of the tile's first pixel."""
-        f, a, k, vectors, vector = self.f, self.a, self.k, channels.vectors, channels.vector
+        f, a, k, vector = self.f, self.a, self.k, channels.vector
+        if k.single_tap and not checked:
+            return self._single_taps(channels, pixels, position, first, (begin, end), run, sums)
         reach: tuple[str | int, str] = (0, a["kernel_columns"])
         if checked:  # kernel columns that are outside of the image for all pixels are left out
             span = (pixels - 1) * k.stride
@@ -292,6 +303,41 @@ class _ConvEmitter:
             self._fetch_ahead(taps, position, first, run * channels.width // _LINE)
         moving = [(taps, channels.width)] if checked else [(taps, channels.width), (x[0], 1)]
 
+        step_of = self._step_of(channels, pixels, x if checked else [])
+        values = in_steps(f, run, vector, list(wide.carry), moving, step_of)
+        return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
+
+    def _single_taps(
+        self,
+        channels: _Set,
+        pixels: int,
+        position: _UnitPosition,
+        first: str,
+        iterations: tuple[str, str],
+        run: int,
+        sums: list[str],
+    ) -> list[str]:
+        """The sums after some iterations of windows that are single pixels: two addresses that move along."""
+        f, a, k, vector = self.f, self.a, self.k, channels.vector
+        line = f.add(f.mul(position.first_plane, a["x_plane"]), f.mul(position.first_row, a["x_row"]))
+        at = f.add(f.add(line, f.mul(first, k.column)), f.mul(iterations[0], a["x_iteration"]))
+        x = f.element(position.source, "float", at)
+        weights = k.run * channels.width
+        taps = f.element(position.weights, "float", f.mul(iterations[0], weights))
+        carry = [("ptr", taps), ("ptr", x), *((vector, value) for value in sums)]
+        iteration = f.loop(*iterations, carry=carry)
+        taps, x, *values = iteration.carry
+        if k.ahead and run == k.run:
+            self._fetch_ahead(taps, position, first, weights // _LINE)
+        moving = [(taps, channels.width), (x, 1)]
+        values = in_steps(f, run, vector, values, moving, self._step_of(channels, pixels, []))
+        following = [f.element(taps, "float", weights), f.element(x, "float", a["x_iteration"])]
+        return f.end(iteration, [*following, *values])[2:]
+
+    def _step_of(self, channels: _Set, pixels: int, x: list[str]) -> Callable[[int, list[str], list[str], str], None]:
+        """What writes the products of one step of a run. `x` are the pixels, if each has an address of its own."""
+        f, k, vectors, vector = self.f, self.k, channels.vectors, channels.vector
+
         def step_of(step: int, values: list[str], addresses: list[str], begin: str) -> None:
             w = [
                 f.let(
@@ -301,7 +347,7 @@ class _ConvEmitter:
                 for v in range(vectors)
             ]
             for p in range(pixels):
-                pixel, far = (f.element(x[p], "float", begin), 0) if checked else (addresses[1], p * k.stride * k.column)
+                pixel, far = (f.element(x[p], "float", begin), 0) if x else (addresses[1], p * k.stride * k.column)
                 element = f.let(f"load float, ptr {f.element(pixel, 'float', far + step)}, align 4", "x")
                 one = f.let(f"insertelement {vector} poison, float {element}, i32 0")
                 wide_x = f.let(f"shufflevector {vector} {one}, {vector} poison, <{channels.lanes} x i32> zeroinitializer")
@@ -312,8 +358,7 @@ class _ConvEmitter:
                         (vector, values[number]),
                     )  # fmt: skip
 
-        values = in_steps(f, run, vector, list(wide.carry), moving, step_of)
-        return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
+        return step_of
 
     def _fetch_ahead(self, taps: str, position: _UnitPosition, first: str, lines: int) -> None:
         """Fetch some lines of the next set's weights: other lines in every tile, so that all are there when it begins."""

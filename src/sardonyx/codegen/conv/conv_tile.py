@@ -11,7 +11,9 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import memory_type
 from sardonyx.kernel.epilogue import Epilogue
 
-_STEPS: Final = 4  # of a run of products that are written out; sums of small tiles go round in as many
+_STEPS: Final = 2  # of a run of products that are written out
+_STEPS_OF_FEW: Final = 4  # if there are fewer sums than these: they go round in as many
+_ENOUGH_SUMS: Final = 8
 HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop over the tile instead of straight code
 
 
@@ -147,17 +149,18 @@ def in_steps(
     changes the sums; addresses are those of step 0, which has the number `first` in all. They move along with the loop: an index
     beside them would make two operations of a product that reads memory.
     """
+    written = _STEPS if len(sums) >= _ENOUGH_SUMS else _STEPS_OF_FEW
     addresses = [address for address, _ in moving]
     values = list(sums)
-    if count % _STEPS or count == _STEPS:
+    if count % written or count == written:
         for step in range(count):
             step_of(step, values, addresses, "0")
         return values
-    loop = f.loop(0, count, _STEPS, carry=[*((vector, value) for value in sums), *(("ptr", address) for address in addresses)])
+    loop = f.loop(0, count, written, carry=[*((vector, value) for value in sums), *(("ptr", address) for address in addresses)])
     values, addresses = list(loop.carry[: len(sums)]), list(loop.carry[len(sums) :])
-    for step in range(_STEPS):
+    for step in range(written):
         step_of(step, values, addresses, loop.index)
-    following = [f.element(address, "float", _STEPS * far) for address, (_, far) in zip(addresses, moving)]
+    following = [f.element(address, "float", written * far) for address, (_, far) in zip(addresses, moving)]
     return f.end(loop, [*values, *following])[: len(sums)]
 
 

@@ -1,6 +1,6 @@
 """Depthwise convolution, lane-grouped convolution and pools -> LLVM.
 
-for unit in begin .. end:                    (block, image, plane, row)
+for unit in begin .. end:                    (image, plane, band of rows, block, row of the band)
   for tile of pixels in the row:
     for kernel plane and row inside the image:
       for input column of the tile:          loaded once
@@ -97,8 +97,12 @@ class RowEmitter(Generic[K]):
 
     def emit(self) -> None:
         f, a, k = self.f, self.a, self.k
-        units = Counter(f, [a["rows"], a["planes"], a["batch"]])
-        row, plane, image, block = units.indices
+        units = Counter(f, [a["band"], a["made"], a["bands"], a["planes"]])
+        line, block, band, plane, image = units.indices
+        row = f.add(f.mul(band, a["band"]), line)
+        exists, after = f.fresh("exists"), f.fresh("after")
+        f.branch_if(f.let(f"icmp slt i64 {row}, {a['rows']}", "c"), exists, after)  # else the last band is shorter
+        f.label(exists)
         first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"])
         first_row = f.sub(f.mul(row, a["row_stride"]), a["top"])
         position = UnitPosition(
@@ -116,6 +120,8 @@ class RowEmitter(Generic[K]):
             self._known_row(k.row, position)
         else:
             self._any_row(position)
+        f.branch(after)
+        f.label(after)
         units.end()
 
     def _known_row(self, row: Row, position: UnitPosition) -> None:

@@ -6,7 +6,7 @@
       for element, group of tiles:                    m = v w         a matrix product in registers
       for tile of the block, vector of the set:       epilogue(A^T m A + bias)
 
-Tiles that reach past the image read pixels through pointers that lead to zeros where there is no pixel. Tiles of a dilated
+Tiles that reach past the image are copied first, with zeros where there is no pixel: one transform serves all. Tiles of a dilated
 convolution may begin behind the end of the result: they are computed, and not stored. A last group that is not
 full is filled with the last tile, so that all that is multiplied is defined.
 """
@@ -139,24 +139,20 @@ class WinogradEmitter(Generic[K]):
         w = f.element(weights, "float", f.mul(element.index, f.mul(self.channels, channels.width * k.tap_groups)))
         v = f.element(self.v, "float", f.mul(element.index, self.v_element))
         m = f.element(self.m, "float", f.mul(element.index, k.block))
-        group = f.loop(0, full)
+        # A last group that is not full is filled: it is one more, unless so few tiles are left that they have a product.
+        more = f.let(f"icmp sgt i64 {left}, {k.last_rows}", "c")
+        groups = f.add(full, f.let(f"zext i1 {more} to i64", "i"))
+        group = f.loop(0, groups)
         self._product(channels, k.rows, w, v, m, group.index)
         f.end(group)
-        some, done = f.fresh("some"), f.fresh("done")
-        f.branch_if(f.let(f"icmp sgt i64 {left}, 0", "c"), some, done)
-        f.label(some)
         if k.last_rows:
-            few, many, after = f.fresh("few"), f.fresh("many"), f.fresh("after")
-            f.branch_if(f.let(f"icmp sle i64 {left}, {k.last_rows}", "c"), few, many)
-            for label, rows in ((few, k.last_rows), (many, k.rows)):
-                f.label(label)
-                self._product(channels, rows, w, v, m, full)
-                f.branch(after)
-            f.label(after)
-        else:
-            self._product(channels, k.rows, w, v, m, full)
-        f.branch(done)
-        f.label(done)
+            few, done = f.fresh("few"), f.fresh("done")
+            some = f.let(f"icmp sgt i64 {left}, 0", "c")
+            f.branch_if(f.let(f"and i1 {some}, {f.let(f'icmp sle i64 {left}, {k.last_rows}', 'c')}", "c"), few, done)
+            f.label(few)
+            self._product(channels, k.last_rows, w, v, m, full)
+            f.branch(done)
+            f.label(done)
         f.end(element)
 
     def _product(self, channels: ChannelSet, rows: int, w: str, v: str, m: str, group: str) -> None:
@@ -226,6 +222,11 @@ class WinogradEmitter(Generic[K]):
 
 
 class _TileEmitter(WinogradEmitter[WinogradKernel]):
+    def __init__(self, kernel: WinogradKernel, function: FunctionBuilder, target: Target) -> None:
+        super().__init__(kernel, function, target)
+        # Pixels of a tile that reaches past the image: as if they lay inside
+        self.patch = function.let(f"alloca [{self.size * self.size * kernel.block} x float], align 64", "patch")
+
     def _tile(self, tile: str) -> _Tile:
         f, a = self.f, self.a
         line = f.let(f"udiv i64 {tile}, {a['tile_columns']}", "i")
@@ -264,17 +265,20 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         top, left = f.sub(tile.row, a["top"]), f.sub(tile.column, a["left"])
         image = f.element(x, "float", f.mul(tile.image, a["x_batch"]))
         at = f.element(image, "float", f.add(f.mul(top, a["x_row"]), f.mul(left, k.block)))
-        inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
+        outer, ready = f.fresh("outer"), f.fresh("ready")
         down, along = k.dilations
         within = f.let(f"and i1 {self._inside(top, a['height'], down)}, {self._inside(left, a['width'], along)}", "c")
-        f.branch_if(within, inner, outer)
-        f.label(inner)
-        self._transform_input(at, to, None)
-        f.branch(after)
+        image_row = f.mul(down, a["x_row"])
+        before = f.block
+        f.branch_if(within, ready, outer)
         f.label(outer)
-        self._transform_input(at, to, (top, left))
-        f.branch(after)
-        f.label(after)
+        self._fill_patch(at, top, left)
+        filled = f.block
+        f.branch(ready)
+        f.label(ready)
+        ways = (("ptr", at, self.patch), ("i64", image_row, self.size * k.block), ("i64", along * k.block, k.block))
+        chosen = [f.let(f"phi {kind} [ {image}, %{before} ], [ {patch}, %{filled} ]", "p") for kind, image, patch in ways]
+        self._transform_input(chosen[0], to, chosen[1], chosen[2] if along > 1 else str(k.block))
         after_row: list[str] = []
         if counts:
             following = self._following(tile, f.let(f"icmp slt i64 {number}, {last}", "c"))
@@ -303,26 +307,31 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         ends = f.let(f"icmp slt i64 {f.add(begin, (self.size - 1) * dilation)}, {size}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
-    def _transform_input(self, at: str, to: str, corner: tuple[str, str] | None) -> None:
-        """A block of channels of a tile; with `corner`, its first row and column, some of its pixels may not be there."""
-        f, a, k, size = self.f, self.a, self.k, range(self.size)
-        e = Arithmetic(f, k.block)
+    def _fill_patch(self, at: str, top: str, left: str) -> None:
+        """Copy a block of channels of a tile that reaches past the image, with zeros where there is no pixel."""
+        f, a, k = self.f, self.a, self.k
         down, along = k.dilations
-        rows = [f.element(at, "float", f.mul(i * down, a["x_row"])) for i in size]
-        steps = [str(along * k.block) for _ in size]
-        exists: list[str] = []  # for each column
-        if corner is not None:  # a row that is not there is one vector of zeros
-            for i, row in enumerate(rows):
-                here = f.let(f"icmp ult i64 {f.add(corner[0], i * down)}, {a['height']}", "c")
-                rows[i] = f.let(f"select i1 {here}, ptr {row}, ptr {a['zeros']}", "p")
-                steps[i] = f.let(f"select i1 {here}, i64 {along * k.block}, i64 0", "i")
-            exists = [f.let(f"icmp ult i64 {f.add(corner[1], j * along)}, {a['width']}", "c") for j in size]
+        exists = [f.let(f"icmp ult i64 {f.add(left, j * along)}, {a['width']}", "c") for j in range(self.size)]
+        row = f.loop(0, self.size)
+        here = f.let(f"icmp ult i64 {f.add(top, f.mul(row.index, down))}, {a['height']}", "c")
+        line = f.element(at, "float", f.mul(f.mul(row.index, down), a["x_row"]))
+        to = f.element(self.patch, "float", f.mul(row.index, self.size * k.block))
+        for j in range(self.size):
+            both = f.let(f"and i1 {here}, {exists[j]}", "c")
+            pixel = f.let(f"select i1 {both}, ptr {f.element(line, 'float', j * along * k.block)}, ptr {a['zeros']}", "p")
+            value = f.let(f"load {self.vector}, ptr {pixel}, align 4", "x")
+            f.line(f"store {self.vector} {value}, ptr {f.element(to, 'float', j * k.block)}, align 4")
+        f.end(row)
+
+    def _transform_input(self, at: str, to: str, down: str, along: str) -> None:
+        """A block of channels of a tile, whose pixels are so far apart."""
+        f, k, size = self.f, self.k, range(self.size)
+        e = Arithmetic(f, k.block)
+        rows = [f.element(at, "float", f.mul(i, down)) for i in size]
 
         def column(j: int) -> list[str]:
-            pixels = [f.element(row, "float", f.mul(j, step)) for row, step in zip(rows, steps)]
-            if exists:
-                pixels = [f.let(f"select i1 {exists[j]}, ptr {pixel}, ptr {a['zeros']}", "p") for pixel in pixels]
-            return [f.let(f"load {self.vector}, ptr {pixel}, align 4", "x") for pixel in pixels]
+            beside = f.mul(j, along)
+            return [f.let(f"load {self.vector}, ptr {f.element(row, 'float', beside)}, align 4", "x") for row in rows]
 
         lines = transform_columns(INPUTS[k.tile], e, column, self.size)
         for i, line in enumerate(lines):

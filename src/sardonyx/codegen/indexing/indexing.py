@@ -8,7 +8,7 @@ from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
 from sardonyx.kernel.expr import BITS, Expr, binary, load
-from sardonyx.kernel.indexing.indexing import CHUNK, ROW_PIECE, IndexKernel
+from sardonyx.kernel.indexing.indexing import ROW_PIECE, IndexKernel
 from sardonyx.target.target import Target
 
 _TOGETHER = 4  # positions whose indices are checked at once
@@ -55,7 +55,7 @@ class _IndexEmitter:
         unit = f.loop("%begin", "%end")
         rest = unit.index
         if k.rows or k.chunked:
-            size, piece = (self.row, ROW_PIECE) if k.rows else (self.sizes[k.parallel - 1], CHUNK)
+            size, piece = (self.row, ROW_PIECE) if k.rows else (self.sizes[k.parallel - 1], k.chunk)
             pieces = f.let(f"udiv i64 {f.add(size, piece - 1)}, {piece}", "i")
             start = f.mul(f.let(f"urem i64 {rest}, {pieces}", "i"), piece)
             stop = f.min(f.add(start, piece), size)
@@ -66,16 +66,16 @@ class _IndexEmitter:
             if axis:
                 rest = f.let(f"udiv i64 {rest}, {self.sizes[axis]}", "i")
             offsets = self._moved(offsets, axis, index)
+        loops: list[Loop] = []
+        for axis in range(k.parallel, k.axes):
+            loops.append(f.loop(0, self.sizes[axis]))
+            offsets = self._moved(offsets, axis, loops[-1].index)
         if k.chunked:
             self._chunk(offsets, start, stop)
         else:
-            loops: list[Loop] = []
-            for axis in range(k.parallel, k.axes):
-                loops.append(f.loop(0, self.sizes[axis]))
-                offsets = self._moved(offsets, axis, loops[-1].index)
             self._element(offsets, start, f.sub(stop, start))
-            for loop in reversed(loops):
-                f.end(loop)
+        for loop in reversed(loops):
+            f.end(loop)
         f.end(unit)
 
     def _element(self, offsets: list[str], start: str, count: str) -> None:

@@ -14,6 +14,7 @@ from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import MatMulEmitter, TileLoop
+from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords, signed_halfwords, unsigned_halfwords
 from sardonyx.codegen.vector import VectorEmitter, constant, convert
 from sardonyx.kernel.matmul.int8 import QUAD, Int8MatMulKernel, QuadPackKernel, offset_of_b, sign_of_a
 from sardonyx.kernel.matmul.matmul import vector_lanes
@@ -22,7 +23,6 @@ from sardonyx.target.target import Target
 _HIGHEST_BITS: Final = -0x7F7F7F80  # 0x80 in every byte of an i32
 _ONES: Final = 0x01010101
 _SHORT: Final = 20  # operations up to which an epilogue is written out for every tile height
-_WIDTHS: Final = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
 
 
 def emit_int8_matmul_kernel(kernel: Int8MatMulKernel, name: str, target: Target) -> FunctionBuilder:
@@ -46,7 +46,7 @@ class QuadProducts:
         self.e = e
         self.f = e.f
         self.kind = e.type("i32")
-        self.bits = 32 * e.lanes
+        self._target = target
         self.is_x86 = target.architecture == "x86_64"
         self.has_dot = target.has_int8_dot
         self.is_widened = self.is_x86 and not self.has_dot
@@ -54,34 +54,21 @@ class QuadProducts:
 
     def operand_a(self, quads: str) -> tuple[str, ...]:
         """Bytes of A with the sign of `sign_of_a`."""
-        if not self.is_widened:
-            return (quads,)
-        kind = f"<{2 * self.e.lanes} x i16>"
-        even = self.f.let(f"and {self.kind} {quads}, {constant('i32', 0x00FF00FF, self.e.lanes)}")
-        pairs = self._cast(quads, kind)
-        odd = self.f.let(f"lshr {kind} {pairs}, {_shorts(8)}")
-        return self._cast(even, kind), odd
+        return unsigned_halfwords(self.e, quads) if self.is_widened else (quads,)
 
     def operand_b(self, quads: str) -> tuple[str, ...]:
         """Signed bytes of B."""
-        if not self.is_widened:
-            return (quads,)
-        kind = f"<{2 * self.e.lanes} x i16>"
-        pairs = self._cast(quads, kind)
-        high = self.f.let(f"shl {kind} {pairs}, {_shorts(8)}")
-        return tuple(self.f.let(f"ashr {kind} {value}, {_shorts(8)}") for value in (high, pairs))
+        return signed_halfwords(self.e, quads) if self.is_widened else (quads,)
 
     def add(self, total: str, a: tuple[str, ...], b: tuple[str, ...]) -> str:
         """total + the products of all quads."""
         f, kind = self.f, self.kind
         if self.is_widened:
-            pairs = f"<{2 * self.e.lanes} x i16>"
             for left, right in zip(a, b):
-                product = f.call(kind, f"llvm.x86.{_WIDTHS[self.bits]}", (pairs, left), (pairs, right))
-                total = f.let(f"add {kind} {total}, {product}")
+                total = dot_halfwords(self.e, total, left, right, self._target)
             return total
         if self.is_x86:
-            return f.call(kind, f"llvm.x86.avx512.vpdpbusd.{self.bits}", (kind, total), (kind, a[0]), (kind, b[0]))
+            return dot_bytes(self.e, total, a[0], b[0])
         if self.has_dot:
             octets = f"<{4 * self.e.lanes} x i8>"
             name = f"llvm.aarch64.neon.sdot.v{self.e.lanes}i32.v{4 * self.e.lanes}i8"
@@ -98,10 +85,6 @@ class QuadProducts:
 
     def _cast(self, value: str, kind: str) -> str:
         return self.f.let(f"bitcast {self.kind} {value} to {kind}")
-
-
-def _shorts(value: int) -> str:
-    return f"splat (i16 {value})"
 
 
 def flipped(e: VectorEmitter, quads: str) -> str:

@@ -15,8 +15,9 @@ from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.experts import grouped_tile, skip_empty
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
@@ -77,6 +78,7 @@ class MatMulEmitter:
         )  # fmt: skip
         self.take_a(a)
         self.b, (*self.b_batch, self.b_stride) = a.tensor("b")
+        self.tiles = a["tiles"] if kernel.grouped else ""
         self.bases: list[str] = []
         self.batch_strides: list[list[str]] = []
         self.row_strides: list[str] = []
@@ -98,6 +100,44 @@ class MatMulEmitter:
         self.a, (*self.a_batch, self.a_row, self.a_depth) = a.tensor("a")
 
     def emit(self) -> None:
+        f, following = self.f, self.f.fresh("next")
+        if self.k.grouped:
+            unit = f.loop("%begin", "%end")
+            tile = grouped_tile(f, self.tiles, unit.index, self._ceildiv(self.columns, self.strip))
+            batch, strip, row, height = [tile.group], tile.strip, tile.row, tile.height
+            skip_empty(f, tile, following)
+        else:
+            unit, batch, strip, row, height = self._tiles_in_order()
+        column = f.mul(strip, self.strip)
+        count = f.sub(self.columns, column)
+
+        a = self.first_row(batch, row)
+        b_start = f.mul(strip, self.b_stride) if self.k.b == "packed" else column
+        b = f.element(self.b, memory_type(self.k.b_type), self.offset_of(batch, self.b_batch, b_start, "1"))
+        pointers = []
+        for number, operand in enumerate(self.k.epilogue.operands):
+            offset = self.offset_of(batch, self.batch_strides[number], row, self.row_strides[number])
+            offset = f.add(offset, f.mul(column, self.column_strides[number]))
+            pointers.append(f.element(self.bases[number], memory_type(operand.type), offset))
+
+        spilled = f.fresh("spilled")
+        full = ""
+        if not self.k.whole:
+            full = f.let(f"icmp sge i64 {count}, {self.strip}", "c")
+        names = {height_: f.fresh(f"rows{height_}_") for height_ in self.k.heights}
+        self._switch(height, names)
+        for height_, name in names.items():
+            f.label(name)
+            self._tile(height_, height, a, b, count, full, pointers, following, spilled)
+        if not (self.short and self.k.whole and self._exact):
+            f.label(spilled)
+            self._rows(height, count, pointers)
+            f.branch(following)
+        f.label(following)
+        f.end(unit)
+
+    def _tiles_in_order(self) -> tuple[Loop, list[str], str, str, str]:
+        """The loop over tiles; the batch indices, strip, first row and height of each."""
         f = self.f
         blocks = self._ceildiv(self.rows, self.k.rows)
         strips = self._ceildiv(self.columns, self.strip)
@@ -117,33 +157,7 @@ class MatMulEmitter:
         row = f.add(f.mul(block, base), f.min(block, higher))
         is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
         height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
-        column = f.mul(strip, self.strip)
-        count = f.sub(self.columns, column)
-
-        a = self.first_row(batch, row)
-        b_start = f.mul(strip, self.b_stride) if self.k.b == "packed" else column
-        b = f.element(self.b, memory_type(self.k.b_type), self.offset_of(batch, self.b_batch, b_start, "1"))
-        pointers = []
-        for number, operand in enumerate(self.k.epilogue.operands):
-            offset = self.offset_of(batch, self.batch_strides[number], row, self.row_strides[number])
-            offset = f.add(offset, f.mul(column, self.column_strides[number]))
-            pointers.append(f.element(self.bases[number], memory_type(operand.type), offset))
-
-        following, spilled = f.fresh("next"), f.fresh("spilled")
-        full = ""
-        if not self.k.whole:
-            full = f.let(f"icmp sge i64 {count}, {self.strip}", "c")
-        names = {height_: f.fresh(f"rows{height_}_") for height_ in self.k.heights}
-        self._switch(height, names)
-        for height_, name in names.items():
-            f.label(name)
-            self._tile(height_, height, a, b, count, full, pointers, following, spilled)
-        if not (self.short and self.k.whole and self._exact):
-            f.label(spilled)
-            self._rows(height, count, pointers)
-            f.branch(following)
-        f.label(following)
-        f.end(unit)
+        return unit, batch, strip, row, height
 
     def first_row(self, batch: list[str], row: str) -> str:
         """Where a row of A begins."""

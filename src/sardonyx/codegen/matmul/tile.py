@@ -3,9 +3,9 @@
 A tile is C := A * B with a few rows and a few vectors of columns, summed over the whole depth in registers. It is a function
 inside the kernel's module: the code around it, however long, then takes no registers from its loop.
 
-A lies along its depth, rows a stride apart. B lies in strips: row k of a strip is `vectors` vectors, and the next row is `step`
-elements on (an argument, if it is not known). C's rows are a stride apart; strips lie next to each other in it. The order of
-summation is the same for all tiles: results do not depend on how rows are divided into tiles.
+A lies along its depth, rows a stride apart, or transposed: along its rows. B lies in strips: row k of a strip is `vectors`
+vectors, and the next row is `step` elements on (an argument, if it is not known). C's rows are a stride apart; strips lie next
+to each other in it. The order of summation is the same for all tiles: results do not depend on how rows are divided into tiles.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ class MatmulTile:
     # Three more arguments: whether there is nothing in C yet; addresses of a factor for each row: of what C holds and is added
     # to, and of the result.
     joined: bool = False
+    transposed: bool = False  # A's rows lie beside each other, and `a_row` is the stride along the depth
 
     @property
     def name(self) -> str:
         """Of the function."""
         step = "any" if self.step is None else str(self.step)
-        kind = f"{'_ragged' if self.ragged else ''}{'_joined' if self.joined else ''}"
+        kind = f"{'_ragged' if self.ragged else ''}{'_joined' if self.joined else ''}{'_transposed' if self.transposed else ''}"
         return f"tile_{self.type}_{self.rows}x{self.strips}x{self.vectors}_{step}{kind}"
 
 
@@ -128,6 +129,8 @@ class _TileEmitter:
         f, tile = self.f, self.tile
         sums = self._start()
         starts = [f.element("%a", "i8", f.mul("%a_row", row)) for row in range(0, tile.rows, _ROWS_A_POINTER)]
+        if tile.transposed:
+            starts = ["%a"]
         steps = ["0", "%a_row", f.mul("%a_row", 2)]
         strips = ["0", *(f.mul("%b_strip", number) for number in range(1, tile.strips))]
         whole = f.let(f"and i64 %depth, {-_UNROLL}", "i")
@@ -139,7 +142,8 @@ class _TileEmitter:
             for k in range(unroll):
                 sums = self._multiply(b, strips, moving[1:], steps, sums, k)
                 b = f.element(b, "i8", self.step_bytes)
-            following = [b, *(f.element(at, "i8", self.size * unroll) for at in moving[1:])]
+            forward = f.mul("%a_row", unroll) if tile.transposed else str(self.size * unroll)
+            following = [b, *(f.element(at, "i8", forward) for at in moving[1:])]
             ended = f.end(loop, [*following, *sums])
             pointers, sums = ended[: len(pointers)], ended[len(pointers) :]
         self._store(sums)
@@ -155,8 +159,12 @@ class _TileEmitter:
                 mask = self.mask if number == tile.vectors - 1 else None
                 weights.append(self.e.load(f.element(base, self.element, number * tile.lanes), tile.type, mask))
         for row in range(tile.rows):
-            at = f.element(starts[row // _ROWS_A_POINTER], "i8", steps[row % _ROWS_A_POINTER])
-            value = self.e.load_scalar(f.element(at, self.element, k), tile.type)
+            if tile.transposed:
+                at = f.element(f.element(starts[0], "i8", f.mul("%a_row", k)), self.element, row)
+            else:
+                at = f.element(starts[row // _ROWS_A_POINTER], "i8", steps[row % _ROWS_A_POINTER])
+                at = f.element(at, self.element, k)
+            value = self.e.load_scalar(at, tile.type)
             for column, weight in enumerate(weights):
                 index = row * self.columns + column
                 made[index] = f.call(self.kind, name, (self.kind, value), (self.kind, weight), (self.kind, sums[index]))

@@ -518,7 +518,7 @@ class _Emitter:
 
         votes = f.element(self.a["bit_votes"], self.sum, f.mul(word, WORD_LEAVES))
         kind = e.type(kernel.sums)
-        in_registers = kernel.sums == "f32" and lanes == 16 and self.target.architecture == "x86_64"
+        in_registers = kernel.sums == "f32" and self.target.has_float_permute
         halves = (
             [f.let(f"load {kind}, ptr {f.element(votes, self.sum, half)}, align 4") for half in (0, 16)] if in_registers else []
         )

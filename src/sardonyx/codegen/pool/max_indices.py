@@ -21,7 +21,7 @@ from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr, load, unary
 from sardonyx.kernel.pool.pool import MaxIndicesKernel
 from sardonyx.target.target import Target
 
-_STRAIGHT: Final = 27  # taps of a window up to which they are written one by one
+_UNROLLED: Final = 27  # taps of a window up to which they are written one by one
 
 
 def emit_max_indices(kernel: MaxIndicesKernel, name: str, target: Target) -> FunctionBuilder:
@@ -80,7 +80,7 @@ class _MaxIndicesEmitter:
     def _taps(self) -> list[tuple[str, str]]:
         """How far each tap of a window is from its first, in memory and in the numbering; empty if there are many."""
         k = self.k
-        if k.kernel[0] * k.kernel[1] * k.kernel[2] > _STRAIGHT:
+        if k.kernel[0] * k.kernel[1] * k.kernel[2] > _UNROLLED:
             return []
         taps = []
         for tap in product(*(range(count) for count in k.kernel)):
@@ -95,16 +95,16 @@ class _MaxIndicesEmitter:
         return total
 
     def _either(self, x: str, starts: list[str], ranges: list[tuple[str, str]], taps: list[tuple[str, str]]) -> tuple[str, str]:
-        """A window that lies inside as a whole in straight code, others by loops."""
+        """A window that lies inside as a whole in unrolled code, others by loops."""
         f, k = self.f, self.k
         if not taps:
             return self._window(x, starts, ranges)
         whole = "true"
         for (low, high), count in zip(ranges, k.kernel):
             whole = f.let(f"and i1 {whole}, {f.let(f'icmp eq i64 {f.sub(high, low)}, {count}', 'c')}", "c")
-        straight, loops, done = f.fresh("straight"), f.fresh("loops"), f.fresh("done")
-        f.branch_if(whole, straight, loops)
-        f.label(straight)
+        unrolled, loops, done = f.fresh("unrolled"), f.fresh("loops"), f.fresh("done")
+        f.branch_if(whole, unrolled, loops)
+        f.label(unrolled)
         base = f.element(x, memory_type(k.source), self._offset(starts, self.strides[2:]))
         first = self._offset(starts, self.numbering)
         best = self._value(base, taps[0][0])

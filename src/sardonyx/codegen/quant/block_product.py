@@ -18,8 +18,9 @@ from typing import Final
 
 from sardonyx.codegen.arguments import Loaded, MemRef
 from sardonyx.codegen.epilogue import EpilogueEmitter
-from sardonyx.codegen.function import FunctionBuilder
+from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.matmul.experts import grouped_tile, skip_empty
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type
@@ -27,6 +28,8 @@ from sardonyx.kernel.quant.block_product import WORD, BlockProductKernel, has_pl
 from sardonyx.target.target import Target
 
 _WORDS_AT_ONCE: Final = 8  # of a block that are written out; longer blocks have a loop
+_CHAINS: Final = 4  # sums of integers at most that do not wait for each other
+_DOTS_OF_CHAIN: Final = 8  # dot products of a block that a further sum is worth
 
 
 def emit_block_product(kernel: BlockProductKernel, name: str, target: Target) -> FunctionBuilder:
@@ -46,6 +49,7 @@ class _BlockProductEmitter:
         self.batch, self.rows, self.columns, self.blocks = a.several("batch"), a["rows"], a["columns"], a["blocks"]
         self.row_tensors = [a.tensor(name) for name in ("levels", "scales", "corrections")]
         self.weights, self.weight_scales, self.offsets = a["weights"], a["weight_scales"], a["offsets"]
+        self.tiles = a["tiles"] if kernel.grouped else ""
         self.operands: list[tuple[MemRef, str]] = []
         for operand, tensor in zip(kernel.epilogue.operands, a.tensors("operands")):
             self.operands.append((tensor, {"unit": "1", "zero": "0"}.get(operand.inner, tensor.strides[-1])))
@@ -55,30 +59,24 @@ class _BlockProductEmitter:
 
     def emit(self) -> None:
         f, k = self.f, self.k
-        row_blocks = self._at_least_one(f.let(f"udiv i64 {f.add(self.rows, k.rows - 1)}, {k.rows}", "i"))
         strips = self._at_least_one(f.let(f"udiv i64 {f.add(self.columns, self.lanes - 1)}, {self.lanes}", "i"))
-        base = f.let(f"udiv i64 {self.rows}, {row_blocks}", "i")
-        higher = f.let(f"urem i64 {self.rows}, {row_blocks}", "i")
         strip_bytes = f.mul(self.blocks, k.words * self.lanes * 4)
         scale_bytes = f.mul(self.blocks, self.lanes * 4)
-
-        unit = f.loop("%begin", "%end")
-        block, rest = self._divided(unit.index, row_blocks)
-        strip, rest = self._divided(rest, strips)
-        indices: list[str] = []
-        for size in reversed(self.batch[1:]):
-            index, rest = self._divided(rest, size)
-            indices.insert(0, index)
-        if self.batch:
-            indices.insert(0, rest)
-        row = f.add(f.mul(block, base), f.min(block, higher))
-        is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
-        height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
+        following = f.fresh("next")
+        if k.grouped:
+            unit = f.loop("%begin", "%end")
+            tile = grouped_tile(f, self.tiles, unit.index, strips)
+            indices, strip, row, height = [tile.group], tile.strip, tile.row, tile.height
+            skip_empty(f, tile, following)
+            of_all = f.add(f.mul(tile.group, strips), strip)  # among the strips of all groups
+        else:
+            unit, indices, strip, row, height = self._tiles_in_order(strips)
+            of_all = strip
         column = f.mul(strip, self.lanes)
-        weights = f.element(self.weights, "i8", f.mul(strip, strip_bytes))
-        scales = f.element(self.weight_scales, "i8", f.mul(strip, scale_bytes))
+        weights = f.element(self.weights, "i8", f.mul(of_all, strip_bytes))
+        scales = f.element(self.weight_scales, "i8", f.mul(of_all, scale_bytes))
         offset_bytes = f.mul(self.blocks, self.lanes * (1 if k.offsets == "u8" else 4))
-        offsets = f.element(self.offsets, "i8", f.mul(strip, offset_bytes)) if k.offsets else ""
+        offsets = f.element(self.offsets, "i8", f.mul(of_all, offset_bytes)) if k.offsets else ""
 
         summed = f.fresh("summed")
         names = {each: f.fresh(f"rows{each}_") for each in k.heights}
@@ -93,7 +91,29 @@ class _BlockProductEmitter:
             f.branch(summed)
         f.label(summed)
         self._store(indices, row, height, column)
+        f.branch(following)
+        f.label(following)
         f.end(unit)
+
+    def _tiles_in_order(self, strips: str) -> tuple[Loop, list[str], str, str, str]:
+        """The loop over tiles; the batch indices, strip, first row and height of each."""
+        f, k = self.f, self.k
+        row_blocks = self._at_least_one(f.let(f"udiv i64 {f.add(self.rows, k.rows - 1)}, {k.rows}", "i"))
+        base = f.let(f"udiv i64 {self.rows}, {row_blocks}", "i")
+        higher = f.let(f"urem i64 {self.rows}, {row_blocks}", "i")
+        unit = f.loop("%begin", "%end")
+        block, rest = self._divided(unit.index, row_blocks)
+        strip, rest = self._divided(rest, strips)
+        indices: list[str] = []
+        for size in reversed(self.batch[1:]):
+            index, rest = self._divided(rest, size)
+            indices.insert(0, index)
+        if self.batch:
+            indices.insert(0, rest)
+        row = f.add(f.mul(block, base), f.min(block, higher))
+        is_higher = f.let(f"icmp slt i64 {block}, {higher}", "c")
+        height = f.add(base, f.let(f"zext i1 {is_higher} to i64", "i"))
+        return unit, indices, strip, row, height
 
     def _at_least_one(self, parts: str) -> str:
         """A result without elements has no tiles, and nothing may be divided by their number."""
@@ -140,7 +160,8 @@ class _BlockProductEmitter:
             integers = [self._scalar(f.element(row[2], "i32", block.index), "i32") for row in rows]
         if self.planes > 1:
             integers += [constant("i32", 0, lanes)] * height  # of the high bytes
-        words = k.words
+        words, width = k.words, len(integers)
+        integers += [constant("i32", 0, lanes)] * (width * (self._chains(width) - 1))
         if words > _WORDS_AT_ONCE:
             inner = f.loop(0, words, _WORDS_AT_ONCE, [(self.integers, value) for value in integers])
             here = f.element(at, "i8", f.mul(inner.index, lanes * 4))
@@ -148,6 +169,9 @@ class _BlockProductEmitter:
             integers = f.end(inner, self._words(here, beside, inner.carry, _WORDS_AT_ONCE))
         else:
             integers = self._words(at, levels, integers, words)
+        while len(integers) > width:
+            half = len(integers) // 2
+            integers = [f.let(f"add {self.integers} {one}, {other}") for one, other in zip(integers[:half], integers[half:])]
         if self.planes > 1:
             integers = [self._joined(low, high) for low, high in zip(integers[:height], integers[height:])]
         position = f.mul(block.index, lanes)
@@ -164,6 +188,14 @@ class _BlockProductEmitter:
             sums.append(total)
         for number, total in enumerate(f.end(block, sums)):
             self.e.store(f.element(self.tile, "float", number * lanes), total, "f32")
+
+    def _chains(self, width: int) -> int:
+        """Sums of integers that take turns: of few rows each dot product would wait for the one before it."""
+        dots = self.k.words * (8 // self.k.bits) * (1 if self.k.level_bits == 8 or self.planes > 1 else 2)
+        chains = 1
+        while chains * 2 <= _CHAINS and chains * 2 * width <= _CHAINS and chains * 2 * _DOTS_OF_CHAIN <= dots:
+            chains *= 2
+        return chains
 
     def _offsets(self, offsets: str, position: str, scale: str) -> str:
         """Zero points times scales."""
@@ -185,6 +217,7 @@ class _BlockProductEmitter:
     def _words(self, weights: str, levels: list[str], totals: list[str], words: int) -> list[str]:
         """Some words of a block, with the activations of each row that belong to them."""
         f, k = self.f, self.k
+        width = len(levels) * self.planes
         for word in range(words):
             packed = self.e.load(f.element(weights, "i8", word * self.lanes * 4), "i32")
             first = word * (WORD // k.bits)
@@ -193,16 +226,18 @@ class _BlockProductEmitter:
                 if k.level_bits == 8 or self.planes > 1:
                     part = self._masked(packed, four * k.bits, 0x01010101)
                     bytes_ = [f.element(each, "i8", start + 4 * plane) for plane in range(self.planes) for each in levels]
-                    totals = [dot_bytes(self.e, total, part, self._scalar(each, "i32")) for total, each in zip(totals, bytes_)]
+                    following = [dot_bytes(self.e, total, part, self._scalar(each, "i32")) for total, each in zip(totals, bytes_)]
+                    totals = [*totals[width:], *following]
                     continue
                 for half in range(2):
                     part = self._masked(packed, four * k.bits + 8 * half, 0x00010001)
-                    totals = [
+                    following = [
                         dot_halfwords(
                             self.e, total, part, self._scalar(f.element(each, "i8", start + 4 * half), "i32"), self.target
                         )
                         for total, each in zip(totals, levels)
                     ]
+                    totals = [*totals[width:], *following]
         return totals
 
     def _masked(self, packed: str, shift: int, ones: int) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sardonyx.codegen.vector import VectorEmitter, constant
 from sardonyx.kernel.quant.block_product import has_byte_dots
 from sardonyx.target.target import Target
+
+_EIGHT: Final = "splat (i16 8)"
 
 
 def dot_bytes(e: VectorEmitter, total: str, unsigned: str, signed: str) -> str:
@@ -19,16 +23,26 @@ def dot_unsigned_bytes(e: VectorEmitter, total: str, unsigned: str, signed: str,
     """The same on any machine: exact products of bytes with 16 bits where it has no dot products of bytes."""
     if has_byte_dots(target):
         return dot_bytes(e, total, unsigned, signed)
-    f, kind, halves = e.f, e.type("i32"), f"<{2 * e.lanes} x i16>"
-    low, eight, shift = (constant("i32", 0x00FF00FF, e.lanes), constant("i32", 8, e.lanes), ", ".join(["i16 8"] * 2 * e.lanes))
-    for is_odd in (False, True):
-        a = f.let(f"and {kind} {f.let(f'lshr {kind} {unsigned}, {eight}') if is_odd else unsigned}, {low}")
-        wide = f.let(f"bitcast {kind} {signed} to {halves}")
-        if not is_odd:
-            wide = f.let(f"shl {halves} {wide}, <{shift}>")
-        wide = f.let(f"ashr {halves} {wide}, <{shift}>")
-        total = dot_halfwords(e, total, a, f.let(f"bitcast {halves} {wide} to {kind}"), target)
+    for a, b in zip(unsigned_halfwords(e, unsigned), signed_halfwords(e, signed)):
+        total = dot_halfwords(e, total, a, b, target)
     return total
+
+
+def unsigned_halfwords(e: VectorEmitter, quads: str) -> tuple[str, str]:
+    """The even and the odd bytes of every lane, widened to 16 bits; all are vectors of i32."""
+    kind, halves = e.type("i32"), f"<{2 * e.lanes} x i16>"
+    even = e.f.let(f"and {kind} {quads}, {constant('i32', 0x00FF00FF, e.lanes)}")
+    odd = e.f.let(f"lshr {halves} {e.f.let(f'bitcast {kind} {quads} to {halves}')}, {_EIGHT}")
+    return even, e.f.let(f"bitcast {halves} {odd} to {kind}")
+
+
+def signed_halfwords(e: VectorEmitter, quads: str) -> tuple[str, str]:
+    """The same for bytes with a sign."""
+    kind, halves = e.type("i32"), f"<{2 * e.lanes} x i16>"
+    pairs = e.f.let(f"bitcast {kind} {quads} to {halves}")
+    high = e.f.let(f"shl {halves} {pairs}, {_EIGHT}")
+    even, odd = (e.f.let(f"ashr {halves} {value}, {_EIGHT}") for value in (high, pairs))
+    return e.f.let(f"bitcast {halves} {even} to {kind}"), e.f.let(f"bitcast {halves} {odd} to {kind}")
 
 
 def dot_halfwords(e: VectorEmitter, total: str, a: str, b: str, target: Target) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
+from sardonyx.codegen.rows.insertion import SortedEntries, insert_sorted
 from sardonyx.codegen.vector import VectorEmitter, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS, Expr, load, unary
 from sardonyx.kernel.rows.topk import TopKKernel
@@ -63,32 +64,23 @@ def emit_topk_kernel(kernel: TopKKernel, name: str, target: Target) -> FunctionB
     def offer(index: str) -> None:
         """Put an element among the best, if it is one of them."""
         value = one.load(f.element(row, element, f.mul(index, axis_strides[0])), kind)
-        compare, insert, skip = f.fresh("compare"), f.fresh("insert"), f.fresh("skip")
-        f.branch_if(f.let(f"icmp slt i64 {index}, {wanted}", "c"), insert, compare)
-        f.label(compare)
-        f.branch_if(better(one, value, one.load(value_at(last), kind)), insert, skip)
-        f.label(insert)
-        start = f.min(index, last)
-        head, look, shift, put = (f.fresh(hint) for hint in ("head", "look", "shift", "place"))
-        f.branch(head)
-        f.label(head)
-        position, above = f.fresh("i"), f.fresh("i")
-        f.line(f"{position} = phi i64 [ {start}, {insert} ], [ {above}, {shift} ]")
-        f.branch_if(f.let(f"icmp sgt i64 {position}, 0", "c"), look, put)
-        f.label(look)
-        f.line(f"{above} = sub i64 {position}, 1")
-        previous = one.load(value_at(above), kind)
-        f.branch_if(better(one, value, previous), shift, put)
-        f.label(shift)
-        one.store(value_at(position), previous, kind)
-        moved = f.let(f"load i64, ptr {index_at(above)}, align 8")
-        f.line(f"store i64 {moved}, ptr {index_at(position)}, align 8")
-        f.branch(head)
-        f.label(put)
-        one.store(value_at(position), value, kind)
-        f.line(f"store i64 {index}, ptr {index_at(position)}, align 8")
-        f.branch(skip)
-        f.label(skip)
+
+        def shift(position: str, above: str, previous: str) -> None:
+            one.store(value_at(position), previous, kind)
+            moved = f.let(f"load i64, ptr {index_at(above)}, align 8")
+            f.line(f"store i64 {moved}, ptr {index_at(position)}, align 8")
+
+        def put(position: str) -> None:
+            one.store(value_at(position), value, kind)
+            f.line(f"store i64 {index}, ptr {index_at(position)}, align 8")
+
+        entries = SortedEntries(
+            value=lambda position: one.load(value_at(position), kind),
+            comes_first=lambda other: better(one, value, other),
+            shift=shift,
+            put=put,
+        )
+        insert_sorted(f, entries, index, last)
 
     some, none = f.fresh("some"), f.fresh("none")
     f.branch_if(f.let(f"icmp sgt i64 {wanted}, 0", "c"), some, none)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, convert, intrinsic_suffix, memory_type
+from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS
-from sardonyx.kernel.sampling.sample import CHUNK, SampleKernel
+from sardonyx.kernel.sampling.sample import CHUNK, SampleKernel, SampleRowsKernel
 from sardonyx.target.target import Target
+
+_VECTORS = 4  # of channels at once
 
 
 def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> FunctionBuilder:
@@ -47,6 +49,41 @@ def emit_sample_kernel(kernel: SampleKernel, name: str, target: Target) -> Funct
         stored = convert(e, total, kernel.compute, kernel.source) if kernel.weighted else total
         e.store(f.element(row, element, loop.index), stored, kernel.source)
         f.end(loop)
+    f.end(unit)
+    return f
+
+
+def emit_sample_rows_kernel(kernel: SampleRowsKernel, name: str, target: Target) -> FunctionBuilder:
+    """The function of a sampling whose channels lie together.
+
+    for point: for channels, some vectors at a time, then one: for tap: sums += weight * source[index]
+    """
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
+    a = Loaded(f, kernel.arguments)
+    channels, points = a["channels"], a["points"]
+    e = VectorEmitter(f, target.lanes)
+    kind, lanes = e.type("f32"), target.lanes
+    unit = f.loop("%begin", "%end")
+    region = f.let(f"udiv i64 {unit.index}, {points}", "i")
+    tables = f.add(f.mul(region, f.mul(points, kernel.taps)), f.sub(unit.index, f.mul(region, points)))
+    result = f.element(a["target"], "float", f.mul(unit.index, channels))
+    wide = f.mul(f.let(f"udiv i64 {channels}, {_VECTORS * lanes}", "i"), _VECTORS * lanes)
+    for begin, end, vectors in (("0", wide, _VECTORS), (wide, channels, 1)):
+        channel = f.loop(begin, end, vectors * lanes)
+        mask = e.mask_below(f.sub(channels, channel.index)) if vectors == 1 else None
+        nothing = constant("f32", -0.0, lanes)  # added to a number it leaves that as it is, 0 too
+        tap = f.loop(0, kernel.taps, carry=[(kind, nothing)] * vectors)
+        at = f.add(tables, f.mul(tap.index, points))
+        index = f.let(f"load i64, ptr {f.element(a['indices'], 'i64', at)}, align 8")
+        row = f.element(f.element(a["source"], "float", f.mul(index, channels)), "float", channel.index)
+        weight = e.load_scalar(f.element(a["weights"], "float", at), "f32")
+        sums = []
+        for number, before in enumerate(tap.carry):
+            value = e.load(f.element(row, "float", number * lanes), "f32", mask)
+            sums.append(f.let(f"fadd {kind} {before}, {f.let(f'fmul {kind} {value}, {weight}')}"))
+        for number, total in enumerate(f.end(tap, sums)):
+            e.store(f.element(result, "float", f.add(channel.index, number * lanes)), total, "f32", mask)
+        f.end(channel)
     f.end(unit)
     return f
 

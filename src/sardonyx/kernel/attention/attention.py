@@ -32,7 +32,9 @@ from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.kernel.loops import Operand
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
+from sardonyx.target.tiles import product_rows
 
+_TILE_ROWS: Final = 6
 QUERIES: Final = 24  # of a block, at most
 KEYS: Final = 256  # whose scores are held at once
 NO_LIMIT: Final = 1 << 40  # left or right: sees as far as there are keys
@@ -113,7 +115,7 @@ def _divided(count: int, most: int) -> tuple[int, ...]:
 
 def strip_vectors(target: Target) -> int:
     """Vectors of keys in a strip: what a tile of six rows has registers for."""
-    return 4 if target.registers >= 32 else 2
+    return 4 if product_rows(target, 4) >= _TILE_ROWS else 2
 
 
 def units(batch: Dim, heads: Dim, queries: Dim) -> Dim:

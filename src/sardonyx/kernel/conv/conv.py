@@ -8,7 +8,8 @@ which is multiplied with `vectors` vectors of packed weights.
     plain input     (a first layer with few channels) a run is one element, an iteration is a channel
 
 A unit is a chunk of a row for one set of output channels. Units of a set follow each other, so that its weights stay in the
-cache; where a whole image does not, `banded` units do all sets for a *band* of chunks before the next band.
+cache; where a whole image does not, or weights are small, `banded` units do all sets for a *band* of chunks before the next band.
+Workers then have pixels of their own, and find in their caches what they computed of the layer before.
 
 Sizes, strides and the counts of iterations, kernel rows and columns are arguments, so that layers share code.
 """
@@ -51,8 +52,9 @@ class ConvKernel:
     column: int  # elements from one input column to the next
     run: int
     run_tail: int  # length of the run in one more iteration at the end; 0 if there is none
+    single_tap: bool  # windows are single pixels, all of them inside the image
     borders: bool  # whether kernel columns may lie outside of the input
-    roomy: bool  # reading past the end of a row of x is harmless
+    reads_past_rows: bool  # reading past the end of a row of x is harmless
     dense: bool  # neighbouring output pixels are one block apart
     banded: bool  # units are counted by bands (see above)
     ahead: int  # lines of the next set's weights that every tap fetches into the cache

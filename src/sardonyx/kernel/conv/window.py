@@ -7,6 +7,7 @@ Every output vector is made of the input vectors of its window, lane by lane:
     max         the largest; NaN wins
     average     the mean of those inside the image (or inside the padding, if `padded`)
 
+Units are rows of one block; all blocks of a *band* of rows come before the next band, as in `kernel.conv.conv`.
 With a known width the tiles of a row are laid out when code is made, and taps outside the image are left out; otherwise tiles
 at the border look at every pixel.
 """
@@ -24,7 +25,7 @@ from sardonyx.records import dataclass
 WindowKind: TypeAlias = Literal["depthwise", "max", "average"]
 
 _NUMBERS: Final = (
-    "batch", "blocks", "planes", "rows", "columns",
+    "batch", "blocks", "made", "planes", "band", "bands", "rows", "columns",
     "depth", "height", "width", "front", "top", "left", "plane_stride", "row_stride", "plane_dilation", "row_dilation",
     "kernel_planes", "kernel_rows", "padded_depth", "padded_height", "padded_width",
     "x_batch", "x_block", "x_plane", "x_row",

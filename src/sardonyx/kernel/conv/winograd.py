@@ -27,8 +27,9 @@ once.
 from __future__ import annotations
 
 from dataclasses import fields as dataclass_fields
+from functools import cache
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from sardonyx.forks import cached_property
 from sardonyx.kernel.arguments import Arguments, address, number, tensor
@@ -64,6 +65,7 @@ def _product(roots: list[float]) -> tuple[float, ...]:
     return made
 
 
+@cache
 def matrices(tile: int) -> Matrices:
     """The matrices for tiles of so many results a side. Those of inputs and outputs are exact."""
     points = POINTS[tile]
@@ -82,9 +84,11 @@ _ROW_NUMBERS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class WinogradKernel:
-    """All that decides the code. `sets` of `vectors` blocks make the output channels."""
+class _TiledKernel:
+    """What decides the code of both kernels. `sets` of `vectors` blocks make the output channels."""
 
+    kind: ClassVar[str]
+    numbers: ClassVar[tuple[str, ...]]  # that it is called with
     tile: int  # results of a side
     block: int  # lanes
     vectors: int
@@ -94,9 +98,29 @@ class WinogradKernel:
     last_rows: int  # a last group of so many tiles or fewer has a product of its own; 0: there is none
     tail: int  # channels of one more block of inputs at the end; 0 if there is none
     ahead: int  # weights that so many floats later are fetched into the cache meanwhile; 0: none
+    epilogue: Epilogue
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]
+        return f"{self.kind}|{','.join(map(str, fields))}|{self.epilogue.key}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with. `input_blocks` counts the full ones; v and m are memory of each worker."""
+        scratch, operands = (tensor("v", 1), tensor("m", 1)), blocked_operands(self.epilogue)
+        return Arguments(*map(address, (*ADDRESSES, "kernels")), *map(number, self.numbers), *scratch, operands)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradKernel(_TiledKernel):
+    """All that decides the code."""
+
+    kind = "winograd"
+    numbers = _NUMBERS
     overhangs: bool  # whether tiles may reach past the right or lower end of the result
     dilations: tuple[int, int]  # down and along
-    epilogue: Epilogue
 
     @property
     def elements(self) -> int:
@@ -108,23 +132,9 @@ class WinogradKernel:
         """How many sums of transformed taps are added up: all taps are transformed together."""
         return 1
 
-    @cached_property
-    def key(self) -> str:
-        """Equal for kernels with the same code."""
-        fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]
-        return f"winograd|{','.join(map(str, fields))}|{self.epilogue.key}"
-
-    @property
-    def arguments(self) -> Arguments:
-        """What it is called with. `input_blocks` counts the full ones; v and m are memory of each worker."""
-        scratch = (tensor("v", 1), tensor("m", 1))
-        return Arguments(
-            *map(address, (*ADDRESSES, "kernels")), *map(number, _NUMBERS), *scratch, blocked_operands(self.epilogue)
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class WinogradRowKernel:
+class WinogradRowKernel(_TiledKernel):
     """The same along one axis, for kernels of one row and any number of columns: F(m, 3) for every three of them.
 
     A tile is m results `dilation` apart in one line; tiles with neighbouring starts fill the gaps. Taps are taken by threes,
@@ -132,19 +142,13 @@ class WinogradRowKernel:
 
         v[group][element][three taps][block of input channels][row][lane]
         w[set][element][three taps][input channel][output channel of the set]
+
+    Of its arguments, x_line leads from one line to the next, x_step from one pixel of a line to the next.
     """
 
-    tile: int
-    block: int
-    vectors: int
-    last_vectors: int
-    last_lanes: int
-    rows: int
-    last_rows: int
-    tail: int
-    ahead: int
+    kind = "winograd row"
+    numbers = _ROW_NUMBERS
     taps: int
-    epilogue: Epilogue
 
     @property
     def elements(self) -> int:
@@ -155,15 +159,3 @@ class WinogradRowKernel:
     def tap_groups(self) -> int:
         """How many times three taps there are."""
         return -(-self.taps // TAPS)
-
-    @cached_property
-    def key(self) -> str:
-        """Equal for kernels with the same code."""
-        fields = [getattr(self, each.name) for each in dataclass_fields(self) if each.name != "epilogue"]
-        return f"winograd row|{','.join(map(str, fields))}|{self.epilogue.key}"
-
-    @property
-    def arguments(self) -> Arguments:
-        """What it is called with: x_line from one line to the next, x_step from one pixel of a line to the next."""
-        scratch, operands = (tensor("v", 1), tensor("m", 1)), blocked_operands(self.epilogue)
-        return Arguments(*map(address, (*ADDRESSES, "kernels")), *map(number, _ROW_NUMBERS), *scratch, operands)

@@ -24,7 +24,8 @@ Direction: TypeAlias = Literal["gather", "scatter"]
 Combine: TypeAlias = Literal["", "add", "mul", "min", "max", "and", "or"]
 
 ROW_PIECE = 4096  # elements of a row that make one unit of work
-CHUNK = 1024  # positions on the last parallel axis that make one unit, if there are no rows and no ordered axes
+CHUNK = 1024  # positions on the last parallel axis that make one unit, if there are no rows
+ORDERED_CHUNK = 64  # the same with ordered axes, each position of which has so many: enough to read them in lines of the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +57,13 @@ class IndexKernel:
 
     @property
     def chunked(self) -> bool:
-        """Whether the last parallel axis is walked in chunks."""
-        return not self.rows and not self.ordered and self.parallel > 0
+        """Whether the last parallel axis is walked in chunks, inside the ordered ones: if it is consecutive on both sides."""
+        return not self.rows and self.parallel > 0 and (not self.ordered or self.inner[:2] == ("unit", "unit"))
+
+    @property
+    def chunk(self) -> int:
+        """Positions of a chunk."""
+        return ORDERED_CHUNK if self.ordered else CHUNK
 
     @property
     def arguments(self) -> Arguments:
@@ -81,5 +87,5 @@ def units(kernel: IndexKernel, sizes: Sequence[Dim]) -> Dim:
     if kernel.rows:
         return product([*parallel, ceildiv(sizes[-1], ROW_PIECE)])
     if kernel.chunked:
-        return product([*parallel[:-1], ceildiv(parallel[-1], CHUNK)])
+        return product([*parallel[:-1], ceildiv(parallel[-1], kernel.chunk)])
     return product(parallel)

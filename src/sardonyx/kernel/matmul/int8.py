@@ -24,17 +24,19 @@ from typing import Final, Literal, TypeAlias
 
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
-from sardonyx.kernel.matmul.matmul import MatMulKernel, Source, tallest, vector_lanes
+from sardonyx.kernel.matmul.matmul import MatMulKernel, ProductTile, Source, strip_vectors, tallest, vector_lanes
 from sardonyx.kernel.matmul.pack import Order
 from sardonyx.records import dataclass
+from sardonyx.target import cost
 from sardonyx.target.target import Target
+from sardonyx.target.tiles import product_rows
 
 Byte: TypeAlias = Literal["u8", "i8"]
 
 QUAD: Final = 4  # bytes of an element
 _FLIPPED: Final = 128  # what flipping the highest bit of a byte adds to it, or takes away
-# The most rows of a tile by registers and vectors of a strip where bytes are widened first, which takes registers.
-_TALLEST_WIDENED: Final = {16: {1: 9, 2: 4, 3: 2, 4: 1}, 32: {1: 12, 2: 10, 3: 6, 4: 5}}
+_USUAL_QUADS: Final = 64  # of a depth, if that is not known
+_WIDENING: Final = 5  # registers that it takes to widen bytes before they are multiplied
 
 
 def sign_of_a(target: Target) -> Byte:
@@ -56,9 +58,13 @@ def offset_of_b(type: str) -> int:
 
 def tallest_tile(target: Target, vectors: int) -> int:
     """The most rows of a tile."""
-    if target.has_int8_dot:
-        return tallest(target, vectors)
-    return _TALLEST_WIDENED[32 if target.registers >= 32 else 16][vectors]
+    return min(tallest(target, vectors), product_rows(target, vectors, 0 if target.has_int8_dot else _WIDENING))
+
+
+def quad_strip_vectors(columns: Dim, target: Target, rows: Dim | None = None, depth: Dim | None = None) -> int:
+    """How many vectors a strip should have; see `strip_vectors`."""
+    quads = _USUAL_QUADS if depth is None else ceildiv(depth, QUAD)
+    return strip_vectors(columns, "i32", target, rows, quads, ProductTile(tallest_tile, cost.int8_tile))
 
 
 @dataclass(frozen=True, kw_only=True)

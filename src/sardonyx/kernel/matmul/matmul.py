@@ -14,16 +14,18 @@ The parallel range counts tiles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
-from sardonyx.kernel.arguments import Arguments, number, numbers, tensor, tensors
+from sardonyx.kernel.arguments import Arguments, address, number, numbers, tensor, tensors
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.kernel.expr import BITS
 from sardonyx.records import dataclass
+from sardonyx.target import cost
 from sardonyx.target.target import Target
+from sardonyx.target.tiles import product_rows
 
 Source: TypeAlias = Literal["packed", "rows"]
 
@@ -33,29 +35,69 @@ def vector_lanes(type: str, target: Target) -> int:
     return target.lanes_of(max(BITS[type], 32))
 
 
-_MANY_REGISTERS: Final = 32  # the other row of the tables holds for machines with fewer, which have 16 at least
-# The most rows of a tile by registers and vectors of a strip, as measured: with more, sums no longer stay in registers.
-_TALLEST: Final = {16: {1: 12, 2: 6, 3: 4, 4: 2}, 32: {1: 12, 2: 8, 3: 8, 4: 6}}
-# How much longer a column takes in narrower strips, which read A more often.
-_COST: Final = {16: {1: 1.15, 2: 1.0, 3: 1.0, 4: 1.15}, 32: {1: 1.04, 2: 1.02, 3: 1.01, 4: 1.0}}
+_MOST_ROWS: Final = {1: 12, 2: 8, 3: 8, 4: 6}  # of a tile, by vectors: with more the code grows, and is no faster
+_USUAL_DEPTH: Final = 256  # if it is not known
+_FEWEST_ROWS: Final = 4  # fewer wait for B to come from memory, in strips of any width
+_EQUAL: Final = 1.001  # estimates that are no further apart
+_MARGIN: Final = (
+    1.03  # by so much other strips must be faster than those that are best for many rows: weights are packed for these
+)
 
 
-def _row(target: Target) -> int:
-    return 32 if target.registers >= _MANY_REGISTERS else 16
+class ProductTile(NamedTuple):
+    """What decides which tiles a product is divided into."""
+
+    tallest: Callable[[Target, int], int]  # the most rows, by vectors
+    time: Callable[..., float]  # of a tile: rows, vectors, depth, target, ragged (`cost.matmul_tile`)
 
 
 def tallest(target: Target, vectors: int) -> int:
     """The most rows of a tile."""
-    return _TALLEST[_row(target)][vectors]
+    return min(product_rows(target, vectors), _MOST_ROWS[vectors])
 
 
-def strip_vectors(columns: Dim, type: str, target: Target) -> int:
-    """How many vectors a strip should have: as many as keep the last strip from being mostly empty."""
-    cost = _COST[_row(target)]
-    if not isinstance(columns, int):
-        return min(cost, key=lambda vectors: cost[vectors])
-    own = vector_lanes(type, target)
-    return min(cost, key=lambda vectors: -(-max(columns, 1) // (own * vectors)) * vectors * cost[vectors])
+def strip_vectors(
+    columns: Dim,
+    type: str,
+    target: Target,
+    rows: Dim | None = None,
+    depth: Dim = _USUAL_DEPTH,
+    tile: ProductTile | None = None,
+) -> int:
+    """How many vectors a strip should have, by the time of all tiles: those of the last strip and block may be mostly empty.
+
+    Without `rows` there are many of them; without `tile` the product is one of floats.
+    """
+    lanes, deep = vector_lanes(type, target), depth if isinstance(depth, int) else _USUAL_DEPTH
+
+    tallest_tile, time_of = tile or ProductTile(tallest, cost.matmul_tile)
+
+    def strips(vectors: int, height: int) -> float:
+        """The time of a row of tiles."""
+        if not isinstance(columns, int):
+            return time_of(height, vectors, deep, target) / vectors
+        full, rest = divmod(max(columns, 1), lanes * vectors)
+        last = time_of(height, vectors, deep, target, ragged=True) if rest else 0.0
+        return full * time_of(height, vectors, deep, target) + last
+
+    def time(vectors: int, rows: int | None) -> float:
+        most = tallest_tile(target, vectors)
+        if rows is None:
+            return strips(vectors, most) / most
+        blocks = -(-max(rows, 1) // most)
+        height, taller = divmod(max(rows, 1), blocks)
+        return (blocks - taller) * strips(vectors, height) + taller * strips(vectors, height + 1)
+
+    def fastest(rows: int | None, margin: float) -> int:
+        """Of those that take as long, but for the margin, the first: the widest where A need not be read into registers."""
+        times = {vectors: time(vectors, rows) for vectors in sorted(_MOST_ROWS, reverse=target.has_broadcast_operands)}
+        return next(vectors for vectors, taken in times.items() if taken <= min(times.values()) * margin)
+
+    usual = fastest(None, _EQUAL)
+    if not isinstance(rows, int) or rows < _FEWEST_ROWS:
+        return usual
+    best = fastest(rows, _EQUAL)
+    return best if time(best, rows) * _MARGIN < time(usual, rows) else usual
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +114,11 @@ class MatMulKernel:
     unit_depth: bool  # A is consecutive along its depth
     whole: bool  # the columns fill their strips
     epilogue: Epilogue
+    grouped: bool = False  # the batch axis counts groups; a table of tiles says which rows each has (`kernel.matmul.experts`)
 
     def __post_init__(self) -> None:
+        if self.grouped and (self.batch, self.b) != (1, "packed"):
+            raise ValueError("rows in groups have one batch axis, and a B that is packed")
         if not self.heights or self.heights[-1] > self.rows:
             raise ValueError(f"tiles of heights {self.heights} in blocks of at most {self.rows} rows")
 
@@ -88,7 +133,7 @@ class MatMulKernel:
         heights = ",".join(map(str, self.heights))
         return (
             f"matmul|{self.type}|{self.b_type}|{self.b}|{self.batch}|{self.vectors}x{self.rows}|{heights}"
-            f"|{self.unit_depth}|{self.whole}|{self.epilogue.key}"
+            f"|{self.unit_depth}|{self.whole}|{self.epilogue.key}{'|grouped' if self.grouped else ''}"
         )
 
     @property
@@ -103,6 +148,7 @@ class MatMulKernel:
             tensor("a", self.batch + 2),  # strides: batch axes, row, depth
             tensor("b", self.batch + 1),  # strides: batch axes, strip (packed) or row (rows)
             tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
+            *([address("tiles")] if self.grouped else []),
         )
 
 

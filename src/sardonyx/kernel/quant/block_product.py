@@ -31,16 +31,13 @@ from sardonyx.kernel.arguments import Arguments, address, number, numbers, tenso
 from sardonyx.kernel.epilogue import Epilogue
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
+from sardonyx.target.tiles import rows_in_registers
 
 LevelBits: TypeAlias = Literal[8, 16]
 Offsets: TypeAlias = Literal["", "u8", "f32"]
 
 WORD: Final = 32  # bits
 HALFWORDS: Final = (0, 2, 1, 3)  # which of four activations stands where, if they have 16 bits
-_MANY_REGISTERS: Final = 32
-# Rows of a tile by vector registers: each takes one sum of integers, or one for each plane, and one of floats.
-_TALLEST: Final = {16: 4, 32: 12}
-_TALLEST_OF_PLANES: Final = {16: 3, 32: 8}
 _ROUNDED: Final = (1, 2, 4, 8)  # heights of tiles that are made if the number of rows is not known; and the tallest
 
 
@@ -60,9 +57,8 @@ def largest_level(level_bits: int, target: Target) -> int:
 
 
 def tallest(level_bits: int, target: Target) -> int:
-    """The most rows of a tile."""
-    registers = 32 if target.registers >= _MANY_REGISTERS else 16
-    return (_TALLEST_OF_PLANES if has_planes(level_bits, target) else _TALLEST)[registers]
+    """The most rows of a tile: each takes one sum of integers, or one for each plane, and one of floats."""
+    return rows_in_registers(target, 3, 7) if has_planes(level_bits, target) else rows_in_registers(target, 2, 8)
 
 
 def heights(rows: Dim, most: int) -> tuple[int, ...]:
@@ -118,8 +114,11 @@ class BlockProductKernel:
     rows: int  # of the tallest tile
     heights: tuple[int, ...]  # of tiles that there is code for, ascending
     epilogue: Epilogue
+    grouped: bool = False  # the batch axis counts groups; a table of tiles says which rows each has (`kernel.matmul.experts`)
 
     def __post_init__(self) -> None:
+        if self.grouped and self.batch != 1:
+            raise ValueError("rows in groups have one batch axis")
         if self.bits not in (2, 4, 8) or self.block % 16:
             raise ValueError(f"weights of {self.bits} bits in blocks of {self.block}")
         if not self.heights or self.heights[-1] > self.rows:
@@ -131,7 +130,7 @@ class BlockProductKernel:
         heights_ = ",".join(map(str, self.heights))
         return (
             f"block_product|{self.bits}|{self.block}|{self.level_bits}|{self.offsets}|{self.batch}|{self.rows}|{heights_}"
-            f"|{self.epilogue.key}"
+            f"|{self.epilogue.key}{'|grouped' if self.grouped else ''}"
         )
 
     @property
@@ -155,6 +154,7 @@ class BlockProductKernel:
             address("weight_scales"),
             address("offsets"),
             tensors("operands", len(self.epilogue.operands), self.batch + 2),  # strides: batch axes, row, column
+            *([address("tiles")] if self.grouped else []),
         )
 
 

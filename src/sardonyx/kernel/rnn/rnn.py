@@ -38,6 +38,7 @@ from sardonyx.kernel.arguments import Arguments, address, addresses, number, ten
 from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
+from sardonyx.target.tiles import product_rows
 
 MOST_SUMS: Final = 24  # vectors of sums in a tile: more gain nothing
 MOST_ROWS: Final = MOST_SUMS  # no tile is higher
@@ -136,5 +137,4 @@ def tile_sizes(gates: int, target: Target) -> tuple[int, int, int]:
     alone = max(8 // gates, 1)
     together = 2 if gates == 1 else 1
     vectors = gates * together
-    # Besides the sums a tile holds one row of weights, and an element of the state.
-    return alone, together, min((target.registers - 1 - vectors) // vectors, MOST_SUMS // vectors)
+    return alone, together, min(product_rows(target, vectors), MOST_SUMS // vectors)

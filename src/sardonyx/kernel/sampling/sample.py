@@ -6,6 +6,11 @@ An index below zero lies outside and counts as an element that is 0. Without wei
 it is. All tensors lie without gaps.
 
 The parallel range counts chunks of points, of all images and channels.
+
+Where all channels have the same indices, and none of them is below zero, channels that lie together are read in vectors
+(`SampleRowsKernel`):
+
+    target[n, p, c]  :=  sum over t of weights[n, t, p] * source[indices[n, t, p], c]
 """
 
 from __future__ import annotations
@@ -46,6 +51,24 @@ class SampleKernel:
             *([address("weights")] if self.weighted else []),
             address("target"),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRowsKernel:
+    """A sampling of f32 whose channels lie together. A unit is a point."""
+
+    taps: int
+
+    @property
+    def key(self) -> str:
+        """Equal for kernels with the same code."""
+        return f"sample rows|{self.taps}"
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+        names = ("source", "indices", "weights", "target")
+        return Arguments(number("channels"), number("points"), *map(address, names))
 
 
 def units(images: Dim, channels: Dim, points: Dim) -> Dim:

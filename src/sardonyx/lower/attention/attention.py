@@ -14,9 +14,11 @@ from sardonyx.ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel import math
-from sardonyx.kernel.attention.attention import NO_LIMIT, AttentionKernel, strip_vectors, units
+from sardonyx.kernel.attention.attention import NO_LIMIT, AttentionKernel, key, query, strip_vectors, units
+from sardonyx.kernel.attention.transposed import MOST_DEPTH, TransposedAttentionKernel, block_vectors
+from sardonyx.kernel.attention.transposed import units as transposed_units
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import FLOATS, Expr, const, load, select
+from sardonyx.kernel.expr import FLOATS, Expr, const, load, select, walk
 from sardonyx.kernel.loops import Inner, Operand
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.matmul.pack import PackKernel
@@ -32,6 +34,7 @@ from sardonyx.target import cost
 
 _TIME_FIRST: Final = (0, 2, 1, 3)  # how a result with four axes lies: heads are mostly put beside each other next
 _FEW: Final = 6  # queries from which on it pays to pack the keys
+_FEWEST_UNITS: Final = 8  # of the kernel that does not: its blocks are larger, and workers should have some each
 
 
 @dataclass
@@ -71,11 +74,14 @@ def attend(ctx: LowerContext, group: Group, given: Attend) -> None:
     target = result
     if result.buffer.dtype.name != kind:
         target = transposed(ctx.scratch(dtypes.from_name(kind), [batch, queries, heads, v.shape[3]], "attended"), (0, 2, 1, 3))
-    many = dim_min(floordiv(queries, _FEW), 1)
-    if many != 0:
-        _step(ctx, group, given, q, _packed(ctx, group, given.k, kind, many), v, target, kind, many)
-    if many != 1:
-        _step(ctx, group, given, q, consecutive(ctx, given.k, kind, group), v, target, kind, 1 - many)
+    if _is_better_transposed(ctx, given, q, kind):
+        _transposed_step(ctx, group, given, q, v, target, kind)
+    else:
+        many = dim_min(floordiv(queries, _FEW), 1)
+        if many != 0:
+            _step(ctx, group, given, q, _packed(ctx, group, given.k, kind, many), v, target, kind, many)
+        if many != 1:
+            _step(ctx, group, given, q, consecutive(ctx, given.k, kind, group), v, target, kind, 1 - many)
     if target is not result:
         convert(ctx, group, target, result)
 
@@ -103,8 +109,6 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         keys=keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
         nan_rows=given.nan_rows,
     )
-    (bits,) = struct.unpack("<q", struct.pack("<d", given.scale))
-    grouped = floordiv(heads, dim_max(key_heads, 1))
     extra = {
         name: view for name, view in (("lengths", given.lengths), ("first_positions", given.first_positions)) if view is not None
     }
@@ -115,11 +119,11 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         keys=keys,
         depth=size,
         columns=v.shape[3],
-        group=grouped,
+        group=floordiv(heads, dim_max(key_heads, 1)),
         offset=given.offset,
         left=given.left,
         right=given.right,
-        scale=bits,
+        scale=_bits(given.scale),
         q=(q.address, q.strides[:3]),
         k=(k.address, k.strides[: 2 if packed else 3]),
         v=(v.address, v.strides[:3]),
@@ -140,6 +144,77 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
             group.label,
             tuple(node.label for node in group.nodes),
             flops=2 * product([batch, heads, queries, keys]) * (size + v.shape[3]),
+        )
+    )
+
+
+def _bits(number: float) -> int:
+    """A number as an entry of a kernel's arguments."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", number))
+    return int(bits)
+
+
+def _is_better_transposed(ctx: LowerContext, given: Attend, q: View, kind: str) -> bool:
+    """Whether the kernel that reads K as it lies takes less time than packing it: queries must fill most lanes of its vectors."""
+    batch, heads, queries, size = q.shape
+    if kind != "f32" or given.banded or given.lengths is not None or not isinstance(queries, int) or not isinstance(size, int):
+        return False
+    if queries < _FEW or not 0 < size <= MOST_DEPTH or given.k.buffer.dtype.name != kind or given.k.strides[3] != 1:
+        return False
+    if any(node in (query(), key()) for node in walk([given.score])):
+        return False
+    keys = given.k.shape[2] if given.keys is None else given.keys
+    if any(broadcast_strides(view, (batch, heads, queries, keys))[2] != 0 for view in given.operands):
+        return False
+    lanes = vector_lanes(kind, ctx.target)
+    vectors, blocks = block_vectors(queries, lanes)
+    parallel = product([batch, heads, blocks])
+    if isinstance(parallel, int) and parallel < _FEWEST_UNITS:
+        return False
+    packing = cost.packed(size)
+    return isinstance(packing, int) and cost.attention_transposed(queries, vectors * lanes - queries, size) < packing
+
+
+def _transposed_step(ctx: LowerContext, group: Group, given: Attend, q: View, v: View, target: View, kind: str) -> None:
+    """The step of the kernel with transposed scores."""
+    batch, heads, queries, size = q.shape
+    assert isinstance(queries, int)
+    assert isinstance(size, int)
+    keys = given.k.shape[2] if given.keys is None else given.keys
+    strides = [broadcast_strides(view, (batch, heads, queries, keys)) for view in given.operands]
+    kernel = TransposedAttentionKernel(
+        type=kind,
+        score=given.score,
+        operands=tuple(view.buffer.dtype.name for view in given.operands),
+        queries=queries,
+        depth=size,
+        columns=v.shape[3] if isinstance(v.shape[3], int) else None,
+        nan_rows=given.nan_rows,
+    )
+    arguments = kernel.arguments.entries(
+        heads=heads,
+        keys=keys,
+        columns=v.shape[3],
+        group=floordiv(heads, dim_max(given.k.shape[1], 1)),
+        scale=_bits(given.scale),
+        q=(q.address, q.strides[:3]),
+        k=(given.k.address, given.k.strides[:3]),
+        v=(v.address, v.strides[:3]),
+        o=(target.address, target.strides[:3]),
+        operands=[(view.address, (own[0], own[1], own[3])) for view, own in zip(given.operands, strides)],
+    )
+    scores = product([batch, heads, queries, keys])
+    ctx.step(
+        KernelStep(
+            kernel,
+            arguments,
+            transposed_units(batch, heads, queries, vector_lanes(kind, ctx.target)),
+            cost.attention(scores, size + v.shape[3]),
+            tuple(dict.fromkeys(view.buffer for view in (q, given.k, v, *given.operands))),
+            (target.buffer,),
+            group.label,
+            tuple(node.label for node in group.nodes),
+            flops=2 * scores * (size + v.shape[3]),
         )
     )
 

@@ -150,8 +150,8 @@ class _Grouped:
 
     def _rotated(self, view: View, cos: View, sin: View) -> View:
         batch, heads, length, size = view.shape
-        lying = self.ctx.scratch(view.buffer.dtype, (batch, length, heads, size), "rotated")
-        target = View(lying.buffer, view.shape, (lying.strides[0], lying.strides[2], lying.strides[1], 1), lying.offset)
+        stored = self.ctx.scratch(view.buffer.dtype, (batch, length, heads, size), "rotated")
+        target = View(stored.buffer, view.shape, (stored.strides[0], stored.strides[2], stored.strides[1], 1), stored.offset)
         rotate(self.ctx, self.group, view, cos, sin, target, interleaved=bool(self.attrs.get("rotary_interleaved")))
         return target
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from sardonyx import dtypes
@@ -18,9 +19,10 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
-from sardonyx.lower.conv.conv_choice import ROW_TILE, TILES, choose_algorithm
+from sardonyx.lower.candidates import Alternative, write_fastest
+from sardonyx.lower.conv.conv_choice import ROW_TILE, TILES, candidates
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
-from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, whole_view
+from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
 from sardonyx.lower.conv.winograd import lower_winograd, lower_winograd_rows
 from sardonyx.lower.derived import as_float32, is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
@@ -154,7 +156,13 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
     )
     if not plain:
         task = _column_as_row(task)
-    algorithm = choose_algorithm(task, plain=plain, exact=bool(attrs.get("exact")))
+    found = candidates(task, plain=plain, exact=bool(attrs.get("exact")))
+    alternatives = [Alternative(algorithm, estimate, partial(_lower, task, algorithm)) for algorithm, estimate in found.items()]
+    write_fastest(ctx, alternatives, task.usual)
+
+
+def _lower(task: Task, algorithm: Algorithm) -> None:
+    """Write the steps of a convolution by an algorithm."""
     if algorithm in TILES:
         lower_winograd(task, TILES[algorithm])
     elif algorithm == "winograd_rows":

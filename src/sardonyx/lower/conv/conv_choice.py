@@ -27,22 +27,30 @@ ROW_TILE: Final = 4  # results of a tile along one axis
 _FEWEST_TILES: Final = 4  # fewer take as long: sums wait for each other
 
 
-def choose_algorithm(task: Task, *, plain: bool, exact: bool) -> Algorithm:
-    """The algorithm for a convolution; `exact`: none that computes other sums than the definition does."""
+def candidates(task: Task, *, plain: bool, exact: bool) -> dict[Algorithm, int]:
+    """The algorithms for a convolution that are exact enough, the one thought fastest first, and how long they might take.
+
+    They end where the estimates are no longer close. `exact`: none that computes other sums than the definition does.
+    """
     weights, geometry, block = task.weights, task.geometry, task.block
     if plain:
-        return "plain"
+        return {"plain": 0}
     if is_lane_grouped(weights, block):
-        return "lanes"
+        return {"lanes": 0}
     if not is_fixed(weights.kernels):  # packed in every run, as the direct kernel reads them
-        return "direct"
+        return {"direct": 0}
     if weights.groups == 1 and geometry.kernel[2] <= _LONGEST_NARROW_ROW and _is_narrow(weights, geometry, block):
-        return "narrow"
-    times: dict[Algorithm, int] = {"direct": 0} if exact or weights.groups > 1 else estimates(task)
+        return {"narrow": 0}
+    if exact or weights.groups > 1:
+        return {"direct": 0}
+    times = estimates(task)
+    found: dict[Algorithm, int] = {}
     for algorithm in sorted(times, key=lambda algorithm: times[algorithm]):
+        if found and (task.ctx.chooser is None or times[algorithm] > task.ctx.chooser.within * min(found.values())):
+            break
         if algorithm == "direct" or _is_exact_enough(task, algorithm):
-            return algorithm
-    return "direct"
+            found[algorithm] = times[algorithm]
+    return found
 
 
 def estimates(task: Task) -> dict[Algorithm, int]:
@@ -123,7 +131,7 @@ def _is_exact_enough(task: Task, algorithm: Algorithm) -> bool:
         error = relative_row_error(kernels.reshape(*kernels.shape[:2], 1, 1, -1), ROW_TILE)
     else:
         error = relative_error(kernels, TILES[algorithm])
-    return error <= _LARGEST_ERROR / sqrt(max(_layers(task.ctx.graph), 1))
+    return error <= _LARGEST_ERROR / sqrt(max(task.ctx.of_graph(_layers), 1))
 
 
 def _layers(graph: Graph) -> int:

@@ -39,6 +39,11 @@ class Geometry:
         return self.taps == 1 and set(self.stride) == {1} and set(self.pads_begin) == {0} and self.size == self.out
 
     @property
+    def single_tap(self) -> bool:
+        """Whether every window is one pixel, and none lies outside of the image."""
+        return self.taps == 1 and set(self.pads_begin) == {0} and all(isinstance(pad, int) and pad <= 0 for pad in self.pads_end)
+
+    @property
     def known_row(self) -> bool:
         """Whether the widths are numbers."""
         return all(isinstance(dim, int) for dim in (self.size[-1], self.out[-1], self.pads_begin[-1], self.pads_end[-1]))

@@ -15,51 +15,40 @@ from sardonyx.kernel.conv.layout import SurroundKernel
 from sardonyx.kernel.conv.window import NarrowKernel, Row, WindowKernel, WindowKind
 from sardonyx.kernel.expr import BITS
 from sardonyx.lower.conv import conv_weights
-from sardonyx.lower.conv.conv_geometry import Geometry, blocked_view, flattened
-from sardonyx.lower.derived import is_fixed
+from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_view, flattened
+from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, TileTask, choose_tile
+from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.program.steps import Address, Buffer, KernelStep, View, whole
 from sardonyx.records import dataclass
 from sardonyx.target import cost
-from sardonyx.target.target import Target
+from sardonyx.target.tiles import rows_in_registers
 
 Algorithm: TypeAlias = Literal["direct", "plain", "lanes", "narrow", "winograd2", "winograd4", "winograd_rows"]
 
 _UNIT_CYCLES: Final = 30_000  # a unit of work is about this long: long enough to be worth counting, short enough to share
-_ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
+_BAND_PIXELS: Final = 80  # of an image, at least
 _FEW_TILES: Final = 40  # so many tiles or fewer use weights too seldom to hide where they come from
 _NARROW_SUMS: Final = 12  # vectors a convolution to few channels adds up at once
 _USUAL_SIDE: Final = 224  # of an image whose size is not known
+_WINDOW_PIXELS: Final = 14  # of a depthwise tile or one of a pool, at most
+_WINDOW_REGISTERS: Final = 8  # that its sums leave to other things
 _LANE_TAPS: Final = 160  # multiplications of a depthwise tile and kernel row, at most: they are written out
 
 
 @dataclass(frozen=True)
-class ConvTile:
-    """How many vectors of output channels and how many pixels a kernel works on at once."""
+class Division:
+    """How the pixels of a result are divided: the pixels of a unit, and the units of a band (0: a band is everything)."""
 
-    vectors: int
-    pixels: int
+    chunk: int
+    band: int
 
 
-def choose_tile(target: Target, blocks: int, columns: Dim, *, borders: bool = False) -> ConvTile:
-    """The tile for rows of a length. Machines that multiply straight from memory get along with one vector of channels.
-
-    Tiles at borders keep a pointer for every pixel: long ones run out of registers for those.
-    """
-    direct = target.has_broadcast_operands
-    vectors = 1 if direct or blocks == 1 else 2
-    most, least = (11 if borders else 14, 5) if direct else (10, 5) if vectors == 1 else (6, 3)
-    if not isinstance(columns, int):
-        return ConvTile(vectors, min(_ANY_WIDTH_PIXELS, most))
-
-    def cost(pixels: int) -> tuple[float, int]:
-        # A tile takes a time for each pixel, but no less than the latency of its sums, and a little for itself.
-        tiles, rest = divmod(columns, pixels)
-        return tiles * (max(pixels, least) + 0.4) + ((max(rest, least) + 0.9) if rest else 0), -pixels
-
-    return ConvTile(vectors, min(range(1, max(min(most, columns), 1) + 1), key=cost))
+def _bands(pixels: int) -> int:
+    """Bands of an image that are computed one after another, or by different workers: an even number, of not too few pixels."""
+    return 4 if pixels >= 4 * _BAND_PIXELS else 2 if pixels >= 2 * _BAND_PIXELS else 1
 
 
 @dataclass(frozen=True)
@@ -170,7 +159,7 @@ class Task(Blocks):
         weights, block = self.weights, self.block
         blocks = -(-weights.outputs // block)
         borders = not self._always_inside(geometry)
-        tile = choose_tile(self.ctx.target, blocks, geometry.out[2], borders=borders)
+        tile = self._tile(geometry.out[2], borders=borders)
         iterations, tail = divmod(weights.inputs, block)
         kernel = ConvKernel(
             block=block,
@@ -183,10 +172,11 @@ class Task(Blocks):
             column=block,
             run=block,
             run_tail=tail,
+            single_tap=geometry.single_tap,
             borders=borders,
-            roomy=False,
+            reads_past_rows=False,
             dense=self.is_dense(operand_strides),
-            banded=self._band(geometry, tile) > 0,
+            banded=self._division(geometry, tile).band > 0,
             ahead=self._ahead(geometry, tile),
             epilogue=self.epilogue.for_kernel([own[-1] for own in operand_strides]),
         )
@@ -202,7 +192,7 @@ class Task(Blocks):
         """
         weights, geometry, block = self.weights, self.geometry, self.block
         blocks = -(-weights.outputs // block)
-        tile = choose_tile(self.ctx.target, blocks, geometry.out[2])
+        tile = self._tile(geometry.out[2], plain=True)
         x = self._surrounded(tile)
         kernel = ConvKernel(
             block=block,
@@ -215,10 +205,11 @@ class Task(Blocks):
             column=1,
             run=1,
             run_tail=0,
+            single_tap=False,
             borders=False,
-            roomy=True,
+            reads_past_rows=True,
             dense=self.is_dense(self.operand_strides),
-            banded=False,
+            banded=self._division(geometry, tile).band > 0,
             ahead=0,
             epilogue=self.epilogue.for_kernel([own[-1] for own in self.operand_strides]),
         )
@@ -266,6 +257,20 @@ class Task(Blocks):
 
     # Parts of the steps
 
+    def _tile(self, columns: Dim, *, borders: bool = False, plain: bool = False) -> ConvTile:
+        weights = self.weights
+        return choose_tile(
+            TileTask(
+                target=self.ctx.target,
+                outputs=weights.outputs,
+                inputs=weights.inputs,
+                taps=self.geometry.taps,
+                columns=columns,
+                borders=borders,
+                plain=plain,
+            )
+        )
+
     def _conv_step(
         self,
         kernel: ConvKernel,
@@ -282,7 +287,8 @@ class Task(Blocks):
         blocks = -(-weights.outputs // self.block)
         sets = ceildiv_int(blocks, tile.vectors)
         columns = geometry.out[2]
-        chunk = self._chunk(geometry, tile)
+        division = self._division(geometry, tile)
+        chunk = division.chunk
         chunks = ceildiv(columns, chunk)
         batch = x.shape[0]
         bias = self.bias(weights.groups, weights.outputs)
@@ -297,7 +303,7 @@ class Task(Blocks):
             **named("planes rows columns", geometry.out),
             chunk=chunk,
             chunks=chunks,
-            band=self._band(geometry, tile) if kernel.banded else 0,
+            band=division.band,
             **named("depth height width", geometry.size),
             **named("front top left", geometry.pads_begin),
             **named("plane_stride row_stride", geometry.stride[:2]),
@@ -327,10 +333,15 @@ class Task(Blocks):
     def _packed(self, sets: conv_weights.Sets, block: int) -> View:
         """The weights as the kernel reads them (block 0: for plain input): packed once, or by a step if they are computed."""
         weights = self.weights
-        if not is_fixed(weights.kernels):
-            return conv_weights.pack_computed(self.ctx, weights.kernels, weights.groups, sets, block)
-        transform, sources = conv_weights.pack_direct if block else conv_weights.pack_plain, (weights.kernels,)
-        parameters = (weights.groups, sets, block) if block else (weights.groups, sets)
+        kernels = weights.kernels
+        by_group = len(kernels.shape) == SPATIAL + 3  # as rotated ones are
+        if not is_fixed(kernels) or (by_group and weights.groups > 1):
+            return conv_weights.pack_computed(self.ctx, kernels, weights.groups, sets, block)
+        if by_group:
+            kernels = View(kernels.buffer, kernels.shape[1:], kernels.strides[1:], kernels.offset)
+        transform, sources = conv_weights.pack_direct if block else conv_weights.pack_plain, (kernels,)
+        outputs = numbers(kernels.shape)[0] // weights.groups
+        parameters = (outputs, sets, block) if block else (outputs, sets)
         shape = (weights.groups * sets.count, self.geometry.taps * weights.inputs * sets.width)
         return self.ctx.packed(transform, sources, *parameters, dtype=dtypes.FLOAT32, shape=shape)
 
@@ -365,12 +376,33 @@ class Task(Blocks):
             ceildiv_int(blocks, tile.vectors), tile.vectors * self.block, last if lanes == self.block else lanes
         )
 
-    def _chunk(self, geometry: Geometry, tile: ConvTile) -> int:
-        """The pixels of a unit."""
-        cycles = max(geometry.taps * self.weights.inputs * tile.vectors, 1)
-        return max(_UNIT_CYCLES // (cycles * tile.pixels), 1) * tile.pixels
+    def _division(self, geometry: Geometry, tile: ConvTile) -> Division:
+        """The units. Where weights are small workers share the pixels: their caches have what they wrote a layer before."""
+        cycles = max(geometry.taps * self.weights.inputs * tile.vectors, 1) * tile.pixels
+        longest = max(_UNIT_CYCLES // cycles, 1)  # tiles of a unit
+        chunk = longest * tile.pixels
+        band = self._large_band(geometry, chunk, tile)
+        sizes = (self.x.shape[0], *geometry.out)
+        if band or not self._has_small_weights(geometry, tile) or any(not isinstance(size, int) for size in sizes):
+            return Division(chunk, band)
+        batch, planes, lines, columns = (int(str(size)) for size in sizes)
+        rows = batch * planes * lines
+        if rows > 1:
+            chunks = ceildiv_int(columns, chunk)
+            return Division(chunk, ceildiv_int(rows, _bands(rows * columns)) * chunks)
+        tiles = ceildiv_int(columns, tile.pixels)
+        of_band = ceildiv_int(tiles, _bands(columns))
+        parts = ceildiv_int(of_band, longest)
+        return Division(ceildiv_int(of_band, parts) * tile.pixels, parts)
 
-    def _band(self, geometry: Geometry, tile: ConvTile) -> int:
+    def _has_small_weights(self, geometry: Geometry, tile: ConvTile) -> bool:
+        """Whether the weights of several sets are read quickly again for every band."""
+        weights = self.weights
+        sets = ceildiv_int(ceildiv_int(weights.outputs, self.block), tile.vectors)
+        size = sets * tile.vectors * self.block * weights.inputs * geometry.taps * 4
+        return weights.groups == 1 and sets > 1 and size <= self.ctx.target.caches.l2 // 2
+
+    def _large_band(self, geometry: Geometry, chunk: int, tile: ConvTile) -> int:
         """The chunks of a band, or 0: if an image does not fit the cache, it is cheaper to fetch the weights for every band."""
         weights, cache = self.weights, self.ctx.target.caches.l2
         sets = ceildiv_int(ceildiv_int(weights.outputs, self.block), tile.vectors)
@@ -379,7 +411,7 @@ class Task(Blocks):
         if image <= cache or 2 * fetched > sets * image:
             return 0
         strides = geometry.stride[0] * geometry.stride[1] * geometry.stride[2]
-        return max(cache // 2 // (self._chunk(geometry, tile) * strides * weights.inputs * 4), 1)
+        return max(cache // 2 // (chunk * strides * weights.inputs * 4), 1)
 
     def usual(self, dim: Dim) -> int:
         """A size; one that is not known as it is for a usual image."""
@@ -476,7 +508,7 @@ def row_tile(geometry: Geometry, most: int, group: int) -> tuple[int, Row | None
     columns, taps = geometry.out[2], geometry.kernel[2]
     most = max(min(most, _LANE_TAPS // max(taps * group, 1)), 1)
     if not geometry.known_row:
-        return min(_ANY_WIDTH_PIXELS, most), None
+        return min(ANY_WIDTH_PIXELS, most), None
     width, out, left, right = (int(str(dim)) for dim in (geometry.size[2], columns, geometry.pads_begin[2], geometry.pads_end[2]))
     tiles = ceildiv_int(out, most) or 1
     return max(ceildiv_int(out, tiles), 1), Row(width, out, left, left + width + right)
@@ -485,7 +517,7 @@ def row_tile(geometry: Geometry, most: int, group: int) -> tuple[int, Row | None
 def window_kernel(result: Blocks, kind: WindowKind, group: int, *, padded: bool = False) -> WindowKernel:
     """The kernel of a depthwise convolution or a pool."""
     geometry = result.geometry
-    pixels, row = row_tile(geometry, 14 if result.ctx.target.registers >= 32 else 8, group)
+    pixels, row = row_tile(geometry, min(rows_in_registers(result.ctx.target, 1, _WINDOW_REGISTERS), _WINDOW_PIXELS), group)
     return WindowKernel(
         kind=kind,
         block=result.block,
@@ -515,6 +547,9 @@ def window_step(
     geometry, ctx = result.geometry, result.ctx
     batch = x.shape[0]
     nothing = zeros(ctx, result.block)
+    _, rows, columns = geometry.out
+    bands = min(_bands(rows * columns), rows) if isinstance(rows, int) and isinstance(columns, int) and rows else 1
+    band = ceildiv(rows, bands)
     padded = [begin + size + end for begin, size, end in zip(geometry.pads_begin, geometry.size, geometry.pads_end)]
     arguments = kernel.arguments.entries(
         x=Address(x.buffer, x.offset * 4),
@@ -523,6 +558,9 @@ def window_step(
         zeros=Address(nothing.buffer),
         batch=batch,
         blocks=blocks,
+        made=made,
+        band=band,
+        bands=bands,
         **named("planes rows columns", geometry.out),
         **named("depth height width", geometry.size),
         **named("front top left", geometry.pads_begin),
@@ -539,7 +577,7 @@ def window_step(
         KernelStep(
             kernel,
             arguments,
-            product([made, batch, geometry.out[0], geometry.out[1]]),
+            product([made, batch, geometry.out[0], band, bands]),
             cost.window(vectors, geometry.taps * reach),
             (x.buffer, packed.buffer, bias.buffer, nothing.buffer, *result.epilogue.reads),
             result.epilogue.writes,

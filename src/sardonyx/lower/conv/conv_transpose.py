@@ -8,6 +8,7 @@ an ordinary convolution with a stride of 1 over part of the kernel, turned aroun
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product as combinations
 from typing import Any
 
@@ -20,13 +21,14 @@ from sardonyx.lower.conv.conv import accepts_conv, as_float, constant_tensor, re
 from sardonyx.lower.conv.conv_choice import is_lane_grouped
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, whole_view
-from sardonyx.lower.derived import numbers
+from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.layout import misfit
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.ops.conv.conv_transpose import transposed_geometry
 from sardonyx.ops.indexing.layout import DOMAIN, fits_blocks
+from sardonyx.program.steps import View
 
 
 def _accepts(node: Node) -> str:
@@ -35,14 +37,14 @@ def _accepts(node: Node) -> str:
     reason = accepts_conv(node)
     if reason:
         return reason
-    if constant_tensor(node, 1) is None:
-        return "the weights are no constant"
     attrs, weights = attribute_values(node), node.inputs[1]
     assert weights is not None
     inputs, outputs = (int(str(dim)) for dim in (weights.shape or ())[:2])
     groups, block = int(attrs.get("group") or 1), int(attrs["block"])
     if not fits_blocks(groups, inputs // groups, outputs, block):
         return f"the groups do not lie in whole blocks of {block}"
+    if constant_tensor(node, 1) is None and groups > 1 and (inputs // groups) % block:
+        return f"computed weights of groups of {inputs // groups} channels"
     reason = misfit(node.inputs[0], inputs, block)
     if reason:
         return reason
@@ -93,8 +95,11 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     for phase in combinations(*(range(step) for step in strides)):
         axes = [_phase(*each) for each in zip(phase, begin, strides, kernel)]
         taps = tuple(chosen for chosen, _ in axes)
-        shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in taps))
-        part = ctx.packed(conv_weights.transposed_phase, (full,), groups, taps, dtype=dtypes.FLOAT32, shape=shape)
+        if is_fixed(full):
+            shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in taps))
+            part = ctx.packed(conv_weights.transposed_phase, (full,), inputs // groups, taps, dtype=dtypes.FLOAT32, shape=shape)
+        else:
+            part = _phase_of_computed(full, groups, taps)
         weights = Weights(part, bias, groups, outputs, inputs // groups)
         geometry = Geometry(
             size,
@@ -111,6 +116,18 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
             weights=weights, x=x,
         )  # fmt: skip
         task.lower("lanes" if is_lane_grouped(weights, block) else "direct")
+
+
+def _phase_of_computed(full: View, groups: int, taps: Sequence[tuple[int, ...]]) -> View:
+    """`conv_weights.transposed_phase`, read where it lies: [groups, outputs, inputs of a group, planes, rows, columns]."""
+    inputs, outputs = numbers(full.shape)[:2]
+    row, column, *apart = full.strides
+    offset, strides = full.offset, []
+    for chosen, stride in zip(taps, apart):
+        offset = offset + (chosen[0] * stride if chosen else 0)
+        strides.append((chosen[1] - chosen[0]) * stride if len(chosen) > 1 else stride)
+    shape = (groups, outputs, inputs // groups, *(len(chosen) for chosen in taps))
+    return View(full.buffer, shape, (inputs // groups * row, column, row, *strides), offset)
 
 
 def _phase(phase: int, begin: int, step: int, kernel: int) -> tuple[tuple[int, ...], int]:

@@ -14,7 +14,7 @@ from sardonyx import dtypes
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.derived import numbers
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.program.constants import transform
+from sardonyx.program.constants import Cut, transform
 from sardonyx.program.steps import View
 from sardonyx.records import dataclass
 
@@ -37,13 +37,25 @@ class Sets:
         return [*whole, (self.count - 1, self.count, self.last)]
 
 
-@transform("pack_conv_direct", 1, is_numbers=True)
-def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
-    """[O, I, planes, rows, columns] for blocked input.
+def _set_cuts(w: Array, outputs: int, sets: Sets, *block: int) -> tuple[Cut, ...]:
+    """Sets of the only group, or whole groups."""
+    return (Cut(0, 0, sets.width) if w.shape[0] <= outputs else Cut(0, 0, outputs, sets.count),)
+
+
+def _of_part(w: Array, outputs: int, sets: Sets) -> tuple[int, Sets]:
+    """The groups and sets of kernels [O, ...]: all of them, some whole sets of one group, or some whole groups."""
+    groups, outputs = max(w.shape[0] // outputs, 1), min(w.shape[0], outputs)
+    return groups, Sets(-(-outputs // sets.width), sets.width, sets.last if outputs % sets.width else sets.width)
+
+
+@transform("pack_conv_direct", 2, _set_cuts, is_numbers=True)
+def pack_direct(w: Array, outputs: int, sets: Sets, block: int) -> Array:
+    """[O, I, planes, rows, columns] for blocked input; a group has so many `outputs`.
 
     One row for each group and set of output channels; in it [iteration][tap][input lane][output channel of the set]. A last block
     of input channels that is not full is a shorter iteration; output channels past the last are zero.
     """
+    groups, sets = _of_part(w, outputs, sets)
     inputs, taps = w.shape[1], int(np.prod(w.shape[2:]))
     grouped = _grouped(w, groups, sets).reshape(groups, sets.count * sets.width, inputs, taps)
     packed = np.empty((groups, sets.count, taps * inputs * sets.width), np.float32)
@@ -60,9 +72,10 @@ def pack_direct(w: Array, groups: int, sets: Sets, block: int) -> Array:
     return packed.reshape(groups * sets.count, taps * inputs * sets.width)
 
 
-@transform("pack_conv_plain", 1, is_numbers=True)
-def pack_plain(w: Array, groups: int, sets: Sets) -> Array:
+@transform("pack_conv_plain", 2, _set_cuts, is_numbers=True)
+def pack_plain(w: Array, outputs: int, sets: Sets) -> Array:
     """[O, I, planes, rows, columns] for plain input: in a set [input channel][plane][row][column][output channel of the set]."""
+    groups, sets = _of_part(w, outputs, sets)
     inner = int(np.prod(w.shape[1:]))
     grouped = _grouped(w, groups, sets)
     packed = np.empty((groups, sets.count, inner * sets.width), np.float32)
@@ -84,7 +97,11 @@ def _grouped(w: Array, groups: int, sets: Sets) -> Array:
     return grouped
 
 
-@transform("pack_conv_lanes", 1, is_numbers=True)
+def _lane_cuts(w: Array, block: int) -> tuple[Cut, ...]:
+    return (Cut(0, 0, block),)
+
+
+@transform("pack_conv_lanes", 1, _lane_cuts, is_numbers=True)
 def pack_lanes(w: Array, block: int) -> Array:
     """[C, group, planes, rows, columns] of a depthwise or lane-grouped convolution as [block][tap][group lane][lane]."""
     channels, group = w.shape[:2]
@@ -95,7 +112,11 @@ def pack_lanes(w: Array, block: int) -> Array:
     return np.ascontiguousarray(padded.reshape(blocks, block, group, taps).transpose(0, 3, 2, 1))
 
 
-@transform("pack_conv_narrow", 1, is_numbers=True)
+def _narrow_cuts(w: Array, block: int) -> tuple[Cut, ...]:
+    return (Cut(1, 0, block),)
+
+
+@transform("pack_conv_narrow", 1, _narrow_cuts, is_numbers=True)
 def pack_narrow(w: Array, block: int) -> Array:
     """[O, I, planes, rows, columns] with input channels as lanes: [block][plane][row][column][output][lane]."""
     outputs, inputs = w.shape[:2]
@@ -115,10 +136,16 @@ def pack_bias(b: Array | None, groups: int, outputs: int, block: int) -> Array:
     return packed.reshape(-1)
 
 
-@transform("conv_transpose_phase", 1, is_numbers=True)
-def transposed_phase(w: Array, groups: int, kept_taps: tuple[tuple[int, ...], ...]) -> Array:
+def _phase_cuts(w: Array, group_inputs: int, kept_taps: tuple[tuple[int, ...], ...]) -> tuple[Cut, ...]:
+    """Inputs or outputs of the only group, or whole groups."""
+    return (Cut(0, 1), Cut(1, 0)) if w.shape[0] <= group_inputs else (Cut(0, 0, group_inputs, w.shape[1]),)
+
+
+@transform("conv_transpose_phase", 2, _phase_cuts, is_numbers=True)
+def transposed_phase(w: Array, group_inputs: int, kept_taps: tuple[tuple[int, ...], ...]) -> Array:
     """The kernels [O, I, ...] of one phase of a transposed convolution with weights [I, O / groups, ...]: the given taps."""
     inputs, outputs = w.shape[:2]
+    groups = max(inputs // group_inputs, 1)
     part = w
     for axis, chosen in enumerate(kept_taps, 2):
         part = part.take(np.array(chosen, np.int64), axis=axis)

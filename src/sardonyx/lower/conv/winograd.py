@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel
 from sardonyx.lower.conv.conv_geometry import Geometry
-from sardonyx.lower.conv.conv_task import ConvTile, Task, ceildiv_int, choose_tile, named, zeros
+from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, named, zeros
+from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, most_pixels
 from sardonyx.lower.conv.winograd_weights import pack_winograd, pack_winograd_rows
-from sardonyx.program.steps import Address, Argument, Buffer, KernelStep, View
+from sardonyx.program.constants import Transform
+from sardonyx.program.steps import Address, KernelStep
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.target import Target
@@ -71,169 +73,144 @@ class TileBlocks:
     tiles: int  # of a block
 
 
-def tile_blocks(tiles: Dim, size: int, blocks: int, target: Target) -> TileBlocks:
-    """How to divide transformed tiles of so many floats, for so many blocks of output channels.
+def tile_blocks(tiles: Dim, elements: int, weights: Weights, target: Target) -> TileBlocks:
+    """How to divide transformed tiles of so many elements for each input channel.
 
     Small blocks keep transformed tiles in the cache and give work to many workers.
     """
-    most = max(target.caches.l2 // 4 // (size * 4), _FEW_TILES)
-    if not isinstance(tiles, int):
-        chosen = choose_tile(target, blocks, tiles)
-        return TileBlocks(chosen.vectors, chosen.pixels, chosen.pixels // 2, most // chosen.pixels * chosen.pixels)
-    each = ceildiv_int(tiles, ceildiv_int(tiles, most) or 1)
-    chosen = choose_tile(target, blocks, each)
-    rows = chosen.pixels
-    return TileBlocks(chosen.vectors, rows, tiles % rows, max(ceildiv_int(each, rows), 1) * rows)
+    most = max(target.caches.l2 // 4 // (elements * weights.inputs * 4), _FEW_TILES)
+    each = ceildiv_int(tiles, ceildiv_int(tiles, most) or 1) if isinstance(tiles, int) else tiles
+    # Wide tiles wait for weights, which are many.
+    vectors = 1 if target.has_broadcast_operands or weights.outputs <= target.lanes else 2
+    tallest = most_pixels(target, vectors)
+    if not isinstance(tiles, int) or not isinstance(each, int):
+        rows = min(ANY_WIDTH_PIXELS, tallest)
+        return TileBlocks(vectors, rows, rows // 2, most // rows * rows)
+
+    def time(rows: int) -> float:
+        whole, rest = divmod(each, rows)
+        last = cost.winograd_tile(rest, vectors, weights.inputs, target, last=True) if rest else 0.0
+        return whole * cost.winograd_tile(rows, vectors, weights.inputs, target) + last
+
+    rows = min(range(min(tallest, max(each, 1)), 0, -1), key=time)
+    return TileBlocks(vectors, rows, tiles % rows, max(ceildiv_int(each, rows), 1) * rows)
+
+
+class _Layer:
+    """What both kinds of tiles have in common: how tiles and channels are divided, weights, memory and the step itself.
+
+    `depth` is how many transformed elements a tile has for each input channel. The input of the task is blocked.
+    """
+
+    def __init__(self, task: Task, tile: int, tiles: Dim, depth: int) -> None:
+        weights, block, target = task.weights, task.block, task.ctx.target
+        self.task, self.tile, self.tiles, self.depth = task, tile, tiles, depth
+        self.divided = divided = tile_blocks(tiles, depth, weights, target)
+        columns = ConvTile(divided.vectors, divided.rows)
+        self.sets = task.sets(columns)
+        self.size = depth * weights.inputs * self.sets.width  # of the weights of a set
+        self.fields: dict[str, Any] = {
+            "tile": tile,
+            "block": block,
+            "vectors": divided.vectors,
+            "last_vectors": ceildiv_int(weights.outputs, block) % divided.vectors or divided.vectors,
+            "last_lanes": task.last_lanes(columns),
+            "rows": divided.rows,
+            "last_rows": divided.last_rows,
+            "tail": weights.inputs % block,
+            "ahead": _AHEAD,
+            "epilogue": task.epilogue.for_kernel([own[-1] for own in task.operand_strides]),
+        }
+
+    def write(self, kernel: WinogradKernel | WinogradRowKernel, transform: Transform, work: Dim, **arguments: Dim) -> None:
+        """Write the step; `arguments` are those that only this kernel has."""
+        task, sets, divided = self.task, self.sets, self.divided
+        ctx, weights, block, x = task.ctx, task.weights, task.block, task.x
+        shape = (sets.count, self.size)
+        packed = ctx.packed(transform, (weights.kernels,), self.tile, sets.width, sets.last, dtype=dtypes.FLOAT32, shape=shape)
+        bias, nothing = task.bias(1, weights.outputs), zeros(ctx, block)
+        lanes = ceildiv_int(weights.inputs, block) * block
+        v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * self.depth * lanes, "transformed tiles")
+        m = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * kernel.elements * divided.vectors * block, "sums of tiles")
+        entries = kernel.arguments.entries(
+            x=Address(x.buffer, x.offset * 4),
+            w=Address(packed.buffer),
+            bias=Address(bias.buffer),
+            zeros=Address(nothing.buffer),
+            kernels=weights.kernels.address,
+            tiles=self.tiles,
+            block_tiles=divided.tiles,
+            sets=sets.count,
+            outputs=weights.outputs,
+            input_blocks=weights.inputs // block,
+            **named("x_batch x_block", x.strides[:2]),
+            w_set=self.size,
+            v=(Address(v), (v.size,)),
+            m=(Address(m), (m.size,)),
+            operands=task.operands(task.operand_strides),
+            **arguments,
+        )
+        reads = (x.buffer, packed.buffer, weights.kernels.buffer, bias.buffer, nothing.buffer)
+        outputs = ceildiv_int(weights.outputs, block) * block
+        ctx.step(
+            KernelStep(
+                kernel,
+                entries,
+                ceildiv(self.tiles, divided.tiles) * sets.count,
+                work,
+                (*reads, *task.epilogue.reads),
+                (*task.epilogue.writes, v, m),
+                task.group.label,
+                tuple(node.label for node in task.group.nodes),
+                task.in_place(x),
+                flops=product([x.shape[0], *task.geometry.out]) * (2 * outputs * weights.inputs * task.geometry.taps),
+            )
+        )
 
 
 def lower_winograd(task: Task, tile: int) -> None:
     """Write the step, with tiles of so many results a side."""
-    ctx, weights, geometry, block = task.ctx, task.weights, task.geometry, task.block
-    x = task.blocked_input()
-    blocks, inputs = ceildiv_int(weights.outputs, block), ceildiv_int(weights.inputs, block)
-    tiles = tile_count(x.shape[0], geometry, tile)
-    elements = (tile + TAPS - 1) ** 2
-    divided = tile_blocks(tiles, elements * weights.inputs, blocks, ctx.target)
-    columns = ConvTile(divided.vectors, divided.rows)
-    sets = task.sets(columns)
-    size = elements * weights.inputs * sets.width
+    task = replace(task, x=task.blocked_input())
+    weights, geometry, x = task.weights, task.geometry, task.x
     out, dilations = geometry.out[1:], geometry.dilation[1:]
+    tiles = tile_count(x.shape[0], geometry, tile)
+    layer = _Layer(task, tile, tiles, (tile + TAPS - 1) ** 2)
     kernel = WinogradKernel(
-        tile=tile,
-        block=block,
-        vectors=divided.vectors,
-        last_vectors=blocks % divided.vectors or divided.vectors,
-        last_lanes=task.last_lanes(columns),
-        rows=divided.rows,
-        last_rows=divided.last_rows,
-        tail=weights.inputs % block,
         overhangs=any(not isinstance(each, int) or each % (tile * step) != 0 for each, step in zip(out, dilations)),
         dilations=(dilations[0], dilations[1]),
-        ahead=_AHEAD if sets.count * size * 4 > ctx.target.caches.l2 else 0,
-        epilogue=task.epilogue.for_kernel([own[-1] for own in task.operand_strides]),
+        **layer.fields,
     )
-    packed = ctx.packed(
-        pack_winograd, (weights.kernels,), tile, sets.width, sets.last, dtype=dtypes.FLOAT32, shape=(sets.count, size)
-    )
-    bias, nothing = task.bias(1, weights.outputs), zeros(ctx, block)
-    v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * elements * inputs * block, "transformed tiles")
-    m = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * elements * divided.vectors * block, "sums of tiles")
-    arguments = kernel.arguments.entries(
-        x=Address(x.buffer, x.offset * 4),
-        w=Address(packed.buffer),
-        bias=Address(bias.buffer),
-        zeros=Address(nothing.buffer),
-        kernels=weights.kernels.address,
-        tiles=tiles,
+    layer.write(
+        kernel,
+        pack_winograd,
+        cost.winograd(tiles, weights.inputs, weights.outputs, tile, task.ctx.target),
         **named("tile_rows tile_columns", [_tiles(geometry, tile, axis) for axis in (1, 2)]),
-        block_tiles=divided.tiles,
-        sets=sets.count,
-        outputs=weights.outputs,
         **named("rows columns", out),
         **named("height width", geometry.size[1:]),
         **named("top left", geometry.pads_begin[1:]),
-        input_blocks=weights.inputs // block,
-        **named("x_batch x_block", x.strides[:2]),
         x_row=x.strides[3],
-        w_set=size,
-        v=(Address(v), (v.size,)),
-        m=(Address(m), (m.size,)),
-        operands=task.operands(task.operand_strides),
     )
-    work = cost.winograd(tiles, weights.inputs, weights.outputs, tile, ctx.target)
-    reads = (x.buffer, packed.buffer, weights.kernels.buffer, bias.buffer, nothing.buffer)
-    _step(task, kernel, arguments, ceildiv(tiles, divided.tiles) * sets.count, work, x, reads, (v, m))
 
 
 def lower_winograd_rows(task: Task, tile: int) -> None:
     """Write the step of a convolution with kernels of one row, or one column."""
-    x = task.blocked_input()
-    task = replace(task, x=x)
+    task = replace(task, x=task.blocked_input())
     if task.geometry.kernel[2] == 1:
         task = task.with_axes_exchanged()
-        x = task.x
-    ctx, weights, geometry, block = task.ctx, task.weights, task.geometry, task.block
-    blocks, inputs = ceildiv_int(weights.outputs, block), ceildiv_int(weights.inputs, block)
-    line_tiles = _tiles(geometry, tile, 2)
+    weights, geometry, x = task.weights, task.geometry, task.x
+    line_tiles, taps = _tiles(geometry, tile, 2), geometry.kernel[2]
     tiles = product([x.shape[0], geometry.out[1], line_tiles])
-    taps = geometry.kernel[2]
-    depth = (tile + TAPS - 1) * ceildiv_int(taps, TAPS)
-    divided = tile_blocks(tiles, depth * weights.inputs, blocks, ctx.target)
-    columns = ConvTile(divided.vectors, divided.rows)
-    sets = task.sets(columns)
-    size = depth * weights.inputs * sets.width
-    kernel = WinogradRowKernel(
-        tile=tile,
-        block=block,
-        vectors=divided.vectors,
-        last_vectors=blocks % divided.vectors or divided.vectors,
-        last_lanes=task.last_lanes(columns),
-        rows=divided.rows,
-        last_rows=divided.last_rows,
-        tail=weights.inputs % block,
-        ahead=_AHEAD if sets.count * size * 4 > ctx.target.caches.l2 else 0,
-        taps=taps,
-        epilogue=task.epilogue.for_kernel([own[-1] for own in task.operand_strides]),
-    )
-    packed = ctx.packed(
-        pack_winograd_rows, (weights.kernels,), tile, sets.width, sets.last, dtype=dtypes.FLOAT32, shape=(sets.count, size)
-    )
-    bias, nothing = task.bias(1, weights.outputs), zeros(ctx, block)
-    v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * depth * inputs * block, "transformed tiles")
-    sums = divided.tiles * kernel.elements * divided.vectors * block
-    m = ctx.worker_scratch(dtypes.FLOAT32, sums, "sums of tiles")
-    arguments = kernel.arguments.entries(
-        x=Address(x.buffer, x.offset * 4),
-        w=Address(packed.buffer),
-        bias=Address(bias.buffer),
-        zeros=Address(nothing.buffer),
-        kernels=weights.kernels.address,
-        tiles=tiles,
+    layer = _Layer(task, tile, tiles, (tile + TAPS - 1) * ceildiv_int(taps, TAPS))
+    kernel = WinogradRowKernel(taps=taps, **layer.fields)
+    layer.write(
+        kernel,
+        pack_winograd_rows,
+        cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, kernel.tap_groups, task.ctx.target),
         lines=geometry.out[1],
         line_tiles=line_tiles,
-        block_tiles=divided.tiles,
-        sets=sets.count,
-        outputs=weights.outputs,
         columns=geometry.out[2],
         width=geometry.size[2],
         left=geometry.pads_begin[2],
         dilation=geometry.dilation[2],
-        input_blocks=weights.inputs // block,
-        **named("x_batch x_block", x.strides[:2]),
         **named("x_line x_step", x.strides[3:5]),
-        w_set=size,
-        v=(Address(v), (v.size,)),
-        m=(Address(m), (m.size,)),
-        operands=task.operands(task.operand_strides),
-    )
-    work = cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, kernel.tap_groups, ctx.target)
-    reads = (x.buffer, packed.buffer, weights.kernels.buffer, bias.buffer, nothing.buffer)
-    _step(task, kernel, arguments, ceildiv(tiles, divided.tiles) * sets.count, work, x, reads, (v, m))
-
-
-def _step(
-    task: Task,
-    kernel: WinogradKernel | WinogradRowKernel,
-    arguments: tuple[Argument, ...],
-    units: Dim,
-    work: Dim,
-    x: View,
-    reads: tuple[Buffer, ...],
-    scratch: tuple[Buffer, ...],
-) -> None:
-    weights, geometry = task.weights, task.geometry
-    lanes = ceildiv_int(weights.outputs, task.block) * task.block
-    task.ctx.step(
-        KernelStep(
-            kernel,
-            arguments,
-            units,
-            work,
-            (*reads, *task.epilogue.reads),
-            (*task.epilogue.writes, *scratch),
-            task.group.label,
-            tuple(node.label for node in task.group.nodes),
-            task.in_place(x),
-            flops=product([x.shape[0], *geometry.out]) * (2 * lanes * weights.inputs * geometry.taps),
-        )
     )

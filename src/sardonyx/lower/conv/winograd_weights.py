@@ -8,7 +8,8 @@ kernels that take differences leave little.
 
 from __future__ import annotations
 
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from sardonyx.program.constants import Cut, transform
 
 _SAMPLED_CHANNELS: Final = 16  # of the output
 _SAMPLED_TILES: Final = 4
+_KEPT_SAMPLES: Final = 4  # of some MB each
 _SLOPE: Final = 0.1  # from pixel to pixel, beside a brightness of 1
 
 
@@ -81,6 +83,33 @@ def _transformed(w: Array, tile: int) -> Array:
     return found
 
 
+class _Sample(NamedTuple):
+    """Tiles of a made-up image, as each way of computing reads them."""
+
+    windows: Array  # [tile and pixel, inputs and taps], in float64
+    transformed: Array  # [element, tile, inputs]
+    by_channel: bool  # errors are relative to the largest result of an output channel, not of all
+
+
+@lru_cache(maxsize=_KEPT_SAMPLES)
+def _samples(inputs: int, tile: int) -> tuple[_Sample, ...]:
+    """Noise and a slope. Layers of one model often have the same number of channels."""
+    size = tile + TAPS - 1
+    along = np.array(matrices(tile).inputs, np.float32)
+    random = np.random.default_rng(0)
+    noise = np.maximum(random.standard_normal((_SAMPLED_TILES, inputs, size, size)), 0)
+    slopes = random.uniform(-_SLOPE, _SLOPE, (2, 2, inputs, 1, 1))
+    ramp = 1 + slopes[0] * np.arange(size) + slopes[1] * np.arange(size)[:, None]
+    found = []
+    for images, by_channel in ((noise, True), (ramp, False)):
+        x = images.astype(np.float32)
+        windows = np.lib.stride_tricks.sliding_window_view(x, (TAPS, TAPS), axis=(2, 3))  # [tile, I, m, m, 3, 3]
+        rows = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(x) * tile * tile, -1).astype(np.float64)
+        v = (along @ x @ along.T).reshape(len(x), inputs, size * size)
+        found.append(_Sample(rows, v.transpose(2, 0, 1), by_channel))
+    return tuple(found)
+
+
 def relative_error(w: Array, tile: int) -> float:
     """The largest error of results in tiles of so many a side, relative to the largest result: about, from samples.
 
@@ -89,16 +118,12 @@ def relative_error(w: Array, tile: int) -> float:
     chosen = _sampled(w)
     if not np.isfinite(chosen).all():
         return float("nan")
-    size = tile + TAPS - 1
-    random = np.random.default_rng(0)
-    noise = np.maximum(random.standard_normal((_SAMPLED_TILES, w.shape[1], size, size)), 0)
-    slopes = random.uniform(-_SLOPE, _SLOPE, (2, 2, w.shape[1], 1, 1))
-    ramp = 1 + slopes[0] * np.arange(size) + slopes[1] * np.arange(size)[:, None]
+    plain = chosen.reshape(len(chosen), -1).astype(np.float64).T
+    tiled = _transformed(chosen, tile).astype(np.float32).transpose(2, 1, 0)
     error = 0.0
-    for images, by_channel in ((noise, True), (ramp, False)):
-        x = images.astype(np.float32)
-        exact = _direct(x.astype(np.float64), chosen.astype(np.float64))
-        error = max(error, _largest_difference(_by_tiles(x, chosen, tile), exact, by_channel))
+    for sample in _samples(w.shape[1], tile):
+        exact = (sample.windows @ plain).reshape(-1, tile, tile, len(chosen)).transpose(0, 3, 1, 2)
+        error = max(error, _largest_difference(_by_tiles(sample.transformed @ tiled, tile), exact, sample.by_channel))
     return error
 
 
@@ -142,24 +167,8 @@ def _largest_difference(found: Array, exact: Array, by_channel: bool) -> float:
     return float(np.divide(difference, scale, out=np.zeros_like(difference), where=scale > 0).max())
 
 
-def _direct(x: Array, w: Array) -> Array:
-    """Tiles of results [tile, O, m, m] as plain sums."""
-    size = x.shape[-1] - TAPS + 1
-    kernels = w.reshape(*w.shape[:2], TAPS, TAPS)
-    windows = np.lib.stride_tricks.sliding_window_view(x, (TAPS, TAPS), axis=(2, 3))  # [tile, I, m, m, 3, 3]
-    rows = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(x) * size * size, -1)
-    found: Array = (rows @ kernels.reshape(len(w), -1).T).reshape(len(x), size, size, len(w)).transpose(0, 3, 1, 2)
-    return found
-
-
-def _by_tiles(x: Array, w: Array, tile: int) -> Array:
-    """The same by Winograd's sums, in float32 as the kernels compute them."""
-    made = matrices(tile)
-    size = tile + TAPS - 1
-    along, back = np.array(made.inputs, np.float32), np.array(made.outputs, np.float32)
-    v = (along @ x @ along.T).reshape(*x.shape[:2], size * size)
-    u = _transformed(w, tile).astype(np.float32)
-    sums = v.transpose(2, 0, 1) @ u.transpose(2, 1, 0)  # [element, tile, O]
-    m = sums.transpose(1, 2, 0).reshape(len(x), len(w), size, size)
-    found: Array = back @ m @ back.T
+def _by_tiles(sums: Array, tile: int) -> Array:
+    """Tiles of results [tile, O, m, m] of Winograd's sums [element, tile, O], in float32 as the kernels compute them."""
+    back, size = np.array(matrices(tile).outputs, np.float32), tile + TAPS - 1
+    found: Array = back @ sums.transpose(1, 2, 0).reshape(*sums.shape[1:], size, size) @ back.T
     return found

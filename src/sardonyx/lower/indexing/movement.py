@@ -228,7 +228,7 @@ def _rearrange(ctx: LowerContext, group: Group, cut: tuple[Dim, ...], order: tup
     """The input with its axes cut into blocks and put into another order, written out."""
     node = root_of(group)
     value, target = first_input(node), ctx.output(node.outputs[0])
-    source = reshaped(ctx.straight(value), cut) or reshaped(ctx.contiguous(value), cut)
+    source = reshaped(ctx.untransposed(value), cut) or reshaped(ctx.contiguous(value), cut)
     assert source is not None
     moved = transposed(source, order)
     into = reshaped(target, moved.shape)

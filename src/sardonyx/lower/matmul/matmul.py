@@ -223,7 +223,8 @@ class Product:
         self.rows, self.columns = shape[-2], shape[-1]
         self.depth = b.shape[-2] if isinstance(b.shape[-2], int) else a.shape[-1]
         self.constant = is_fixed(b)
-        self.vectors = strip_vectors(self.columns, kind, ctx.target)
+        few = self.rows if self.constant else None  # strips of a B that lies as it is share lines of the cache if they are narrow
+        self.vectors = strip_vectors(self.columns, kind, ctx.target, few, self.depth)
         self.strip = self.vectors * vector_lanes(kind, ctx.target)
         self.fixed = 1  # axes, counted from the last, that are not joined with others
 
@@ -341,7 +342,7 @@ class Product:
                 own.insert(len(own) - 1, 0)
         *batch, rows, columns = sizes
         epilogue = self.epilogue.for_kernel([own[-1] for own in operand_strides[2:]])
-        whole = isinstance(columns, int) and columns % self.strip == 0
+        whole = isinstance(columns, int) and columns % (b.vectors * vector_lanes(self.kind, ctx.target)) == 0
         kernel = self.tile_kernel(b, a, len(batch), rows, whole, epilogue)
         group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self.bytes(kernel.rows)), 1)
         arguments = kernel.arguments.entries(
@@ -406,7 +407,7 @@ class Product:
 
     def _sums(self, share: Dim) -> None:
         """Every element of the result is one sum along the depth. The vectors of results run along its longer side."""
-        ctx, b = self.ctx, self._lying_along_depth()
+        ctx, b = self.ctx, self._stored_along_depth()
         first, second, shape, operand_strides = self.a, b, self.shape, self.operand_strides
         if isinstance(self.columns, int) and self.columns <= _FEW and self.rows != 1:
             first, second = b, self.a
@@ -433,7 +434,7 @@ class Product:
         work = cost.dot(product([*sizes, self.depth]), double=self.kind == "f64")
         self._step(kernel, arguments, dot_units(kernel, batch, rows, columns, ctx.target) * share, work * share, first, second)
 
-    def _lying_along_depth(self) -> View:
+    def _stored_along_depth(self) -> View:
         """B with its last two axes exchanged, consecutive along the depth; a constant is transposed beforehand if it must be."""
         b = self.b
         if not self.constant or is_unit(b, -2):

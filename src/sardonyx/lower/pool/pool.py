@@ -144,7 +144,7 @@ def _root(total: Expr, p: float) -> Expr:
 
 def _powers(ctx: LowerContext, group: Group, source: Value, p: float) -> View:
     """|x| ** p, in the type it is added in."""
-    x, kind = ctx.straight(source), ctx.dtype(source).name
+    x, kind = ctx.untransposed(source), ctx.dtype(source).name
     wide = compute_type(kind)
     target = ctx.scratch(dtypes.from_name(wide), x.shape, "powers")
     stores = [(1, _power(load(0, kind).cast(wide), p))]

@@ -1,4 +1,4 @@
-"""GatherBlockQuantized: rows of a packed table are looked up with their scales, and dequantized."""
+"""GatherBlockQuantized and GatherBlocks: rows of a packed table are looked up with their scales, and dequantized."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sardonyx.ir.graph import Node
 from sardonyx.ir.tensor import Array
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import Expr, const, load
+from sardonyx.lower.derived import numbers
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.indexing import given, out_of_range, take
 from sardonyx.lower.indexing.movement import root_of
@@ -58,16 +59,45 @@ def _zero_points(packed: Array, bits: int, blocks: int) -> Array:
 
 @template("GatherBlockQuantized", domain="com.microsoft", accepts=_accepts)
 def gather_block_quantized(ctx: LowerContext, group: Group) -> None:
-    """Bytes and scales of rows, then one loop that makes floats of them."""
+    """Zero points are packed as the table is, and in the middle of the range if there are none."""
+    node = root_of(group)
+    bits = int(attribute_values(node)["bits"])
+    points = None
+    if len(node.inputs) > 3:
+        shape = numbers(ctx.shape(given(node, 2)))
+        points = ctx.packed(_zero_points, (ctx.view(given(node, 3)),), bits, shape[1], dtype=dtypes.UINT8, shape=shape)
+    _lookup(ctx, group, bits, points, 1 << (bits - 1), flipped=0)
+
+
+def _accepts_blocks(node: Node) -> str:
+    data, _, scales, points = (*node.inputs, None)[:4]
+    shape, blocks = (() if value is None else value.shape or () for value in (data, scales))
+    if len(shape) != 2 or len(blocks) != 2 or not all(isinstance(size, int) and size for size in (*shape, *blocks)):
+        return "sizes that are not known"
+    bits = int(attribute_values(node)["bits"])
+    if bits not in (2, 4, 8) or shape[0] != blocks[0] or _known(shape[1]) % _known(blocks[1]):
+        return "scales of another size, or a last block that is not full"
+    return "" if points is None or points.shape == blocks else "zero points of another size"
+
+
+@template("GatherBlocks", domain="sardonyx", accepts=_accepts_blocks)
+def gather_blocks(ctx: LowerContext, group: Group) -> None:
+    """A table whose numbers may be signed, with a zero point in each byte."""
     node = root_of(group)
     attrs = attribute_values(node)
-    bits, block = int(attrs["bits"]), int(attrs["block_size"])
+    bits = int(attrs["bits"])
+    points = ctx.contiguous(given(node, 3)) if len(node.inputs) > 3 else None
+    _lookup(ctx, group, bits, points, int(attrs["zero_point"]), flipped=int(attrs["signed"]) << (bits - 1))
+
+
+def _lookup(ctx: LowerContext, group: Group, bits: int, points: View | None, default: int, *, flipped: int) -> None:
+    """Bytes and scales of rows, then one loop that makes floats of them."""
+    node = root_of(group)
     data, indices, scales, output = given(node, 0), given(node, 1), given(node, 2), node.outputs[0]
-    rows, blocks = (_known(size) for size in ctx.shape(scales))
-    tables = [ctx.view(data), ctx.view(scales)]
-    if len(node.inputs) > 3:
-        packed = ctx.view(given(node, 3))
-        tables.append(ctx.packed(_zero_points, (packed,), bits, blocks, dtype=dtypes.UINT8, shape=(rows, blocks)))
+    tables = [ctx.view(data), ctx.view(scales), *([] if points is None else [points])]
+    (_, blocks), (_, width) = numbers(tables[1].shape), numbers(tables[0].shape)
+    per_byte = 8 // bits
+    block = width * per_byte // max(blocks, 1)  # a table without rows may have none
     where = ctx.view(indices)
     fault = out_of_range(ctx, node, 0)
     found = []
@@ -76,7 +106,6 @@ def gather_block_quantized(ctx: LowerContext, group: Group) -> None:
         take(ctx, table, 0, where, row, fault, group.label)
         found.append(row)
 
-    per_byte = 8 // bits
     count = len(where.shape)
     shape = (*where.shape, blocks, block // per_byte)
     target = ctx.output(output)
@@ -84,10 +113,11 @@ def gather_block_quantized(ctx: LowerContext, group: Group) -> None:
     operands = [View(data_row.buffer, shape, (*data_row.strides[:count], block // per_byte, 1), data_row.offset)]
     operands += [View(row.buffer, (*row.shape, 1), (*row.strides, 0), row.offset) for row in found[1:]]
     stores: list[tuple[int, Expr]] = []
-    zero = load(2, "u8").cast("f32") if len(found) > 2 else const(float(1 << (bits - 1)), "f32")
+    zero = load(2, "u8").cast("f32") if len(found) > 2 else const(float(default), "f32")
     name = ctx.dtype(scales).name
     for part in range(per_byte):
         level = (load(0, "u8") >> (part * bits)) & ((1 << bits) - 1)
+        level = level ^ flipped if flipped else level
         value = (level.cast("f32") - zero) * load(1, name).cast("f32")
         stores.append((len(operands), value.cast(name)))
         strides = (*target.strides[:count], block, per_byte)

@@ -35,7 +35,7 @@ from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.target import cost
 
-_BYTE_LEVEL = 4  # the accuracy level that allows activations of 8 bits
+BYTE_LEVEL = 4  # the accuracy level that allows activations of 8 bits
 _LARGEST = 256  # weights of a block: sums of more products with 16-bit activations would not fit into 32 bits
 
 
@@ -87,7 +87,7 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
     blocks = -(-int(attrs["K"]) // block)
     ctx.check_equal(ctx.shape(given(node, 0))[-1], int(attrs["K"]))
     has_points = len(node.inputs) > 3 and node.inputs[3] is not None
-    wants_bytes = attrs.get("accuracy_level") == _BYTE_LEVEL and has_byte_dots(ctx.target)
+    wants_bytes = attrs.get("accuracy_level") == BYTE_LEVEL and has_byte_dots(ctx.target)
     level_bits: LevelBits = 8 if wants_bytes else 16
     quantize = QuantizeRowsKernel(
         type=ctx.dtype(given(node, 0)).name, level_bits=level_bits, block=block, middle=0 if has_points else 1 << (bits - 1)
@@ -152,40 +152,40 @@ def matmul_nbits(ctx: LowerContext, group: Group) -> None:
 
 def _quantized(ctx: LowerContext, group: Group, value: Value, kernel: QuantizeRowsKernel, blocks: int) -> list[View]:
     """Levels, scales and corrections of the rows of a value."""
+    return ctx.once((value, kernel.key), lambda: quantized_rows(ctx, group, ctx.contiguous(value), kernel, blocks))
 
-    def make() -> list[View]:
-        a = ctx.contiguous(value)
-        rows: list[Dim] = list(a.shape[:-1])
-        kind = dtypes.INT8 if kernel.level_bits == 8 else dtypes.INT16
-        correction = dtypes.INT32 if kernel.middle else dtypes.FLOAT32
-        levels = ctx.scratch(kind, (*rows, blocks * kernel.block), "levels")
-        scales = ctx.scratch(dtypes.FLOAT32, (*rows, blocks), "scales of levels")
-        corrections = ctx.scratch(correction, (*rows, blocks), "corrections of levels")
-        arguments = kernel.arguments.entries(
-            columns=a.shape[-1],
-            blocks=blocks,
-            source=(a.address, (a.shape[-1],)),
-            levels=Address(levels.buffer),
-            scales=Address(scales.buffer),
-            corrections=Address(corrections.buffer),
-        )
-        made = [levels, scales, corrections]
-        elements = product([*rows, blocks * kernel.block])
-        ctx.step(
-            KernelStep(
-                kernel,
-                arguments,
-                product([*rows, blocks]),
-                cost.quantized_rows(elements),
-                (a.buffer,),
-                tuple(view.buffer for view in made),
-                f"quantize for {group.label}",
-                tuple(node.label for node in group.nodes),
-            )
-        )
-        return made
 
-    return ctx.once((value, kernel.key), make)
+def quantized_rows(ctx: LowerContext, group: Group, a: View, kernel: QuantizeRowsKernel, blocks: int) -> list[View]:
+    """Levels, scales and corrections of the rows of a view without gaps, by a step."""
+    rows: list[Dim] = list(a.shape[:-1])
+    kind = dtypes.INT8 if kernel.level_bits == 8 else dtypes.INT16
+    correction = dtypes.INT32 if kernel.middle else dtypes.FLOAT32
+    levels = ctx.scratch(kind, (*rows, blocks * kernel.block), "levels")
+    scales = ctx.scratch(dtypes.FLOAT32, (*rows, blocks), "scales of levels")
+    corrections = ctx.scratch(correction, (*rows, blocks), "corrections of levels")
+    arguments = kernel.arguments.entries(
+        columns=a.shape[-1],
+        blocks=blocks,
+        source=(a.address, (a.shape[-1],)),
+        levels=Address(levels.buffer),
+        scales=Address(scales.buffer),
+        corrections=Address(corrections.buffer),
+    )
+    made = [levels, scales, corrections]
+    elements = product([*rows, blocks * kernel.block])
+    ctx.step(
+        KernelStep(
+            kernel,
+            arguments,
+            product([*rows, blocks]),
+            cost.quantized_rows(elements),
+            (a.buffer,),
+            tuple(view.buffer for view in made),
+            f"quantize for {group.label}",
+            tuple(node.label for node in group.nodes),
+        )
+    )
+    return made
 
 
 def _packed(ctx: LowerContext, node: Node, bits: int, block: int, blocks: int) -> tuple[View, View, View | None]:
@@ -193,8 +193,8 @@ def _packed(ctx: LowerContext, node: Node, bits: int, block: int, blocks: int) -
     lanes = ctx.target.lanes
     rows = int(attribute_values(node)["N"])
     strips = -(-rows // lanes)
-    weights = _shaped(ctx.view(given(node, 1)), (rows, blocks, block * bits // 8))
-    scales = _shaped(ctx.view(given(node, 2)), (rows, blocks))
+    weights = shaped(ctx.view(given(node, 1)), (rows, blocks, block * bits // 8))
+    scales = shaped(ctx.view(given(node, 2)), (rows, blocks))
     words = (strips, blocks, block * bits // WORD, lanes)
     packed = ctx.packed(pack_block_weights, (weights,), bits, lanes, dtype=dtypes.UINT32, shape=words)
     small = (strips, blocks, lanes)
@@ -203,18 +203,18 @@ def _packed(ctx: LowerContext, node: Node, bits: int, block: int, blocks: int) -
         return packed, packed_scales, None
     points = ctx.view(given(node, 3))
     if points.buffer.dtype is dtypes.UINT8:
-        points = _shaped(points, (rows, -(-blocks * bits // 8)))
+        points = shaped(points, (rows, -(-blocks * bits // 8)))
         return (
             packed,
             packed_scales,
             ctx.packed(pack_block_points, (points,), bits, blocks, lanes, dtype=dtypes.UINT8, shape=small),
         )
-    points = _shaped(points, (rows, blocks))
+    points = shaped(points, (rows, blocks))
     offsets = ctx.packed(pack_block_offsets, (points, scales), lanes, dtype=dtypes.FLOAT32, shape=small)
     return packed, packed_scales, offsets
 
 
-def _shaped(view: View, shape: tuple[int, ...]) -> View:
-    """A constant, which has no gaps, in another shape."""
+def shaped(view: View, shape: tuple[Dim, ...]) -> View:
+    """A view without gaps, as a constant is, in another shape."""
     strides = [product(shape[axis + 1 :]) for axis in range(len(shape))]
     return View(view.buffer, shape, tuple(strides), view.offset)

@@ -6,7 +6,7 @@ import numpy as np
 
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.quant.integer_product import pack_quads
-from sardonyx.program.constants import transform
+from sardonyx.program.constants import Cut, transform
 
 
 def _matrices(kernels: Array, groups: int, joined: bool) -> Array:
@@ -20,13 +20,23 @@ def _matrices(kernels: Array, groups: int, joined: bool) -> Array:
     return ordered.reshape(groups, int(np.prod(window)) * channels // depth, depth, count // groups)
 
 
-@transform("pack_kernel_quads", 1, is_numbers=True)
-def pack_kernel_quads(kernels: Array, groups: int, joined: bool, strip: int) -> Array:
+def _kernel_cuts(kernels: Array, group_kernels: int, joined: bool, strip: int) -> tuple[Cut, ...]:
+    """Strips of the only group's kernels, or whole groups."""
+    return (Cut(0, 1, strip) if kernels.shape[0] <= group_kernels else Cut(0, 0, group_kernels),)
+
+
+@transform("pack_kernel_quads", 2, _kernel_cuts, is_numbers=True)
+def pack_kernel_quads(kernels: Array, group_kernels: int, joined: bool, strip: int) -> Array:
     """[kernels, channels, window ...] as [groups, strips, segments, quads, strip, 4]; see `pack_quads`."""
-    return pack_quads(_matrices(kernels, groups, joined), strip)
+    return pack_quads(_matrices(kernels, max(kernels.shape[0] // group_kernels, 1), joined), strip)
 
 
-@transform("sums_of_kernels", 1, is_numbers=True)
+def _sum_cuts(kernels: Array, zero_point: Array | None) -> tuple[Cut, ...]:
+    """Kernels, where all have the same zero point."""
+    return (Cut(0, 0),) if zero_point is None or zero_point.size == 1 else ()
+
+
+@transform("sums_of_kernels", 1, _sum_cuts, is_numbers=True)
 def sums_of_kernels(kernels: Array, zero_point: Array | None) -> Array:
     """For every kernel the sum of the distances of its elements to its zero point."""
     flat = kernels.reshape(kernels.shape[0], -1)

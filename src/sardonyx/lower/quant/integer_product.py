@@ -27,9 +27,10 @@ from sardonyx.kernel.matmul.int8 import (
     offset_of_a,
     offset_of_b,
     pack_units,
+    quad_strip_vectors,
     tallest_tile,
 )
-from sardonyx.kernel.matmul.matmul import heights, strip_vectors, vector_lanes
+from sardonyx.kernel.matmul.matmul import heights, vector_lanes
 from sardonyx.kernel.matmul.pack import Order
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, OperandNumber, group_epilogue
@@ -83,7 +84,14 @@ def pack_quads(matrices: Array, strip: int) -> Array:
     return np.moveaxis(parts, (front + 3, front, front + 1, front + 4, front + 2), range(front, front + 5))
 
 
-@transform("sum_of_distances", 1, is_numbers=True)
+def _column_cuts(matrices: Array, zero_point: Array | None) -> list[Cut]:
+    """[..., depth, columns] -> [..., columns]: matrices, and columns that have the same zero point."""
+    batch = matrices.ndim - 2
+    columns = [Cut(batch + 1, batch)] if zero_point is None or zero_point.size == 1 else []
+    return [*(Cut(axis, axis) for axis in range(batch)), *columns]
+
+
+@transform("sum_of_distances", 1, _column_cuts, is_numbers=True)
 def sum_of_distances(matrices: Array, zero_point: Array | None) -> Array:
     """The sums of [..., depth, columns] along the depth, every element as its distance to a zero point (of its column)."""
     sums = matrices.sum(axis=-2, dtype=np.int64)
@@ -324,7 +332,8 @@ class MatrixTerms(Terms):
         self.matrix = self.b if len(self.b.shape) > 1 else with_axes(self.b, [1])
         self.is_constant = is_fixed(self.matrix)
         size = self.matrix.shape[-1]
-        self.vectors = strip_vectors(size, "i32", ctx.target)
+        rows = self.a.shape[-2] if len(self.a.shape) == 2 else None
+        self.vectors = quad_strip_vectors(size, ctx.target, rows, self.depth)
         self.strip = self.vectors * vector_lanes("i32", ctx.target)
         quads = ceildiv(self.depth, QUAD)
         if self.is_constant:

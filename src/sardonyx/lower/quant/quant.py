@@ -153,7 +153,7 @@ def dynamic_quantize_linear(ctx: LowerContext, group: Group) -> None:
     assert node is not None
     assert node.inputs[0] is not None
     values, scale, zero_point = (ctx.output(value) for value in node.outputs)
-    dynamic_steps(ctx, group, ctx.straight(node.inputs[0]), values, scale, zero_point)
+    dynamic_steps(ctx, group, ctx.untransposed(node.inputs[0]), values, scale, zero_point)
 
 
 def dynamic_steps(ctx: LowerContext, group: Group, x: View, values: View, scale: View, zero_point: View) -> None:

@@ -21,8 +21,8 @@ from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, const, load, replace
-from sardonyx.kernel.matmul.int8 import QUAD, offset_of_a
-from sardonyx.kernel.matmul.matmul import strip_vectors, vector_lanes
+from sardonyx.kernel.matmul.int8 import QUAD, offset_of_a, quad_strip_vectors
+from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, window_geometry
 from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, OperandNumber, group_epilogue
@@ -250,11 +250,11 @@ class _Convolution(Terms):
     def _columns_of(self, kernels: View, count: int) -> Columns:
         """Constant kernels, packed."""
         each, parts, quads = count // self.groups, self._parts, -(-self.segment // QUAD)
-        vectors = strip_vectors(each, "i32", self.ctx.target)
+        vectors = quad_strip_vectors(each, self.ctx.target, depth=self.segment * parts)
         strip = vectors * vector_lanes("i32", self.ctx.target)
         strips = -(-each // strip)
         shape = (self.groups, strips, parts, quads, strip, QUAD)
-        parameters = (self.groups, self.joined, strip)
+        parameters = (each, self.joined, strip)
         packed = self.ctx.packed(pack_kernel_quads, (kernels,), *parameters, dtype=dtypes.INT8, shape=shape)
         of_groups = View(packed.buffer, (self.groups,), (strips * parts * quads * strip,))  # the kernel counts in quads
         return Columns("packed", of_groups, "i32", parts * quads * strip, vectors)
@@ -289,7 +289,7 @@ class _Convolution(Terms):
         assert len(target_strides) == rank
         target = View(matrices.buffer, source.shape, (parts * filled * each, *target_strides, each, 1))
         ctx.copy(source, target, "kernels in order")
-        vectors = strip_vectors(each, "i32", ctx.target)
+        vectors = quad_strip_vectors(each, ctx.target)
         packed, sums = packed_at_run_time(ctx, self.group, matrices, vectors)
         self.kernel_sums = View(sums.buffer, (self.count,), (1,))
         if groups > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -46,36 +47,25 @@ def _zero(zero_point: Expr | None, out: str) -> Expr:
     return const(0, out) if zero_point is None else zero_point
 
 
-@elementwise("QLinearAdd", domain=MICROSOFT, types=_BYTES, where=_are_single(1, 2, 4, 5, 6, 7))
-def qlinear_add(
-    a: Expr,
-    a_scale: Expr,
-    a_zero: Expr | None,
-    b: Expr,
-    b_scale: Expr,
-    b_zero: Expr | None,
-    c_scale: Expr,
-    c_zero: Expr | None = None,
-    *,
-    out: str,
-) -> Expr:
-    return quantized(_real(a, a_scale, a_zero) + _real(b, b_scale, b_zero), c_scale, _zero(c_zero, out), out)
+def _combined(name: str, combine: Callable[[Expr, Expr], Expr]) -> None:
+    @elementwise(name, domain=MICROSOFT, types=_BYTES, where=_are_single(1, 2, 4, 5, 6, 7))
+    def rule(
+        a: Expr,
+        a_scale: Expr,
+        a_zero: Expr | None,
+        b: Expr,
+        b_scale: Expr,
+        b_zero: Expr | None,
+        c_scale: Expr,
+        c_zero: Expr | None = None,
+        *,
+        out: str,
+    ) -> Expr:
+        return quantized(combine(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), c_scale, _zero(c_zero, out), out)
 
 
-@elementwise("QLinearMul", domain=MICROSOFT, types=_BYTES, where=_are_single(1, 2, 4, 5, 6, 7))
-def qlinear_mul(
-    a: Expr,
-    a_scale: Expr,
-    a_zero: Expr | None,
-    b: Expr,
-    b_scale: Expr,
-    b_zero: Expr | None,
-    c_scale: Expr,
-    c_zero: Expr | None = None,
-    *,
-    out: str,
-) -> Expr:
-    return quantized(_real(a, a_scale, a_zero) * _real(b, b_scale, b_zero), c_scale, _zero(c_zero, out), out)
+_combined("QLinearAdd", operator.add)
+_combined("QLinearMul", operator.mul)
 
 
 @elementwise("QLinearSigmoid", domain=MICROSOFT, types=_BYTES, where=_are_single(1, 2, 3, 4))
@@ -228,7 +218,7 @@ def qlinear_concat(ctx: LowerContext, group: Group) -> None:
     start: Dim = 0
     for position in range(2, len(node.inputs), 3):
         x, scale, zero_point = (given(node, position + offset) for offset in range(3))
-        source = ctx.straight(x)
+        source = ctx.untransposed(x)
         part = ctx.part(target, axis, start, source.shape[axis])
         start = start + source.shape[axis]
         if _same(ctx, scale, y_scale) and _same(ctx, zero_point, y_zero):

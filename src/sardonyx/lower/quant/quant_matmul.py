@@ -187,7 +187,7 @@ def dynamic_quantize_matmul(ctx: LowerContext, group: Group) -> None:
     assert b_scale is not None
     values = ctx.scratch(dtypes.UINT8, ctx.shape(a), "quantized")
     scale, zero_point = ctx.scratch(dtypes.FLOAT32, (), "scale"), ctx.scratch(dtypes.UINT8, (), "zero point")
-    dynamic_steps(ctx, group, ctx.straight(a), values, scale, zero_point)
+    dynamic_steps(ctx, group, ctx.untransposed(a), values, scale, zero_point)
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         value = total.cast("f32") * (number(ctx, operand, scale) * number(ctx, operand, b_scale))

@@ -21,7 +21,7 @@ from sardonyx.lower.quant.integer_product import Int8Product, MatrixTerms, Quant
 from sardonyx.lower.quant.quant import dynamic_steps
 from sardonyx.lower.registry import template
 from sardonyx.lower.rnn.rnn import Gates, Layer, accepts_cell
-from sardonyx.program.constants import transform
+from sardonyx.program.constants import Cut, transform
 from sardonyx.program.steps import View, element_count
 
 _BYTES = ("u8", "i8")
@@ -77,7 +77,7 @@ class _QuantizedLayer(Layer):
         assert given is not None
         levels = ctx.scratch(dtypes.UINT8, x.shape, "quantized inputs")
         scale, point = ctx.scratch(dtypes.FLOAT32, (), "scale"), ctx.scratch(dtypes.UINT8, (), "zero point")
-        dynamic_steps(ctx, self.group, ctx.straight(given), levels, scale, point)
+        dynamic_steps(ctx, self.group, ctx.untransposed(given), levels, scale, point)
 
         columns = self.directions * self.blocks * self.gates * self.lanes
         kind = self.w.buffer.dtype
@@ -174,7 +174,12 @@ def _sums_of_recurrent(weights: Array, points: Array, lanes: int) -> Array:
     return _in_lanes(sums.astype(np.int32), lanes)
 
 
-@transform("pack_recurrent_quads", 1, is_numbers=True)
+def _quad_cuts(weights: Array, lanes: int) -> tuple[Cut, ...]:
+    """Directions, and blocks of hidden units."""
+    return Cut(0, 0), Cut(2, 1, lanes)
+
+
+@transform("pack_recurrent_quads", 1, _quad_cuts, is_numbers=True)
 def _pack_recurrent_quads(weights: Array, lanes: int) -> Array:
     """[direction, gate, hidden, depth] as words of four signed bytes [direction, block, quad, gate, lane]."""
     directions, gates, hidden, depth = weights.shape

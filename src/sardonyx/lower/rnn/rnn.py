@@ -28,7 +28,7 @@ from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import transposed
-from sardonyx.program.constants import transform
+from sardonyx.program.constants import Cut, transform
 from sardonyx.program.steps import Address, Buffer, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
@@ -512,7 +512,14 @@ def _distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(buffers))
 
 
-@transform("arrange_gates", 1, is_numbers=True)
+def _gate_cuts(*arguments: Any) -> tuple[Cut, ...]:
+    """[direction, gate, hidden, depth]: directions, and blocks of hidden units, of all arrays alike."""
+    *_, lanes, depth_first, _ = arguments
+    first = 1 if depth_first else 0
+    return Cut(0, first, every_source=True), Cut(2, first + 1, lanes, every_source=True)
+
+
+@transform("arrange_gates", 1, _gate_cuts, is_numbers=True)
 def _arrange_gates(*arguments: Any) -> Array:
     """Weights [direction, gate, hidden, depth] as [direction, block, depth, gate, lane], or with the depth first.
 

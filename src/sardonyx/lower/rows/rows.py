@@ -95,7 +95,8 @@ class Rows:
         """The number of an operand of the input's shape (or one that broadcasts to it), or of the shape after the reduction."""
         key = (value, reduced_shape)
         if key not in self._numbers:
-            view = self.ctx.view(value)
+            is_row = self.inner and not reduced_shape  # is walked through along its last axis
+            view = self.ctx.untransposed(value) if is_row else self.ctx.view(value)
             self._numbers[key] = self._add(self._widened(view) if reduced_shape else self._broadcast(view))
         return self._numbers[key]
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_max
@@ -16,7 +18,7 @@ from sardonyx.ir.graph import Node
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.expr import FLOATS, Expr, clamp, const, index, load, maximum, minimum, select, unary
 from sardonyx.kernel.sampling import sample
-from sardonyx.kernel.sampling.sample import SampleKernel
+from sardonyx.kernel.sampling.sample import SampleKernel, SampleRowsKernel
 from sardonyx.lower.copying import OF_WIDTH
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor, indexed_loop
@@ -24,7 +26,7 @@ from sardonyx.lower.indexing.indexing import FAR_AWAY, given, take
 from sardonyx.lower.indexing.movement import root_of
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
-from sardonyx.lower.views import reshaped
+from sardonyx.lower.views import reshaped, transposed
 from sardonyx.program.steps import KernelStep, View, element_count
 from sardonyx.records import dataclass
 from sardonyx.target import cost
@@ -157,11 +159,24 @@ def grid_sample(ctx: LowerContext, group: Group) -> None:
     taps = 1 << (_TAP_BITS[grid.mode] * rank)
     shape: tuple[Dim, ...] = (batch, taps, count)
     tables = [ctx.scratch(dtypes.INT64, shape, "indices")]
-    indexed_loop(ctx, shape, views, tables[0], grid.position(), group.label)
+    together = isinstance(channels, int) and channels >= ctx.target.lanes and grid.mode != "nearest"
+    together = together and image.buffer.dtype is dtypes.FLOAT32
+    position = grid.position()
+    if together:  # rows of channels are those of all images; the one behind them is zero
+        elements = grid.size(0)
+        for axis in range(1, rank):
+            elements = elements * grid.size(axis)
+        views.append(View(ctx.sizes([batch], "images").buffer, (), ()))
+        position = select(position < 0, load(2 * rank, "i64") * elements, index(0) * elements + position)
+    indexed_loop(ctx, shape, views, tables[0], position, group.label)
     if grid.mode != "nearest":
         tables.append(ctx.scratch(dtypes.from_name(compute_type(image.buffer.dtype.name)), shape, "weights"))
         indexed_loop(ctx, shape, views, tables[1], grid.weight(), group.label)
-    _sampled(ctx, group, image, tables, ctx.output(node.outputs[0]), channels)
+    target = ctx.output(node.outputs[0])
+    if together:
+        _sampled_rows(ctx, group, image, tables, target)
+    else:
+        _sampled(ctx, group, image, tables, target, channels)
 
 
 def _sampled(ctx: LowerContext, group: Group, image: View, tables: Sequence[View], target: View, image_stride: Dim) -> None:
@@ -279,7 +294,10 @@ def roi_align(ctx: LowerContext, group: Group) -> None:
     taps = 4 * ratio * ratio
     axes = [_RegionAxis(axis, bins[axis], ratio, attrs) for axis in (0, 1)]
     length = [load(7 + axis, "i64") for axis in (0, 1)]
-    first = clamp(load(4, "i64"), 0, load(5, "i64") - 1) * load(6, "i64")  # the channels of the images before
+    together = not isinstance(channels, int) or channels >= ctx.target.lanes
+    first = clamp(load(4, "i64"), 0, load(5, "i64") - 1)
+    if not together:
+        first = first * load(6, "i64")  # the channels of the images before
     position = (first * length[0] + axes[0].position()) * length[1] + axes[1].position()
     weight = axes[0].weight() * axes[1].weight() * (1.0 / (ratio * ratio))
     tables = []
@@ -289,7 +307,56 @@ def roi_align(ctx: LowerContext, group: Group) -> None:
         flat = reshaped(table, (count, taps, bins[0] * bins[1]))
         assert flat is not None
         tables.append(flat)
-    _sampled(ctx, group, image, tables, ctx.output(node.outputs[0]), 0)
+    target = ctx.output(node.outputs[0])
+    if together:
+        _sampled_rows(ctx, group, image, tables, target)
+    else:
+        _sampled(ctx, group, image, tables, target, 0)
+
+
+def _sampled_rows(ctx: LowerContext, group: Group, image: View, tables: Sequence[View], target: View) -> None:
+    """Sums of whole rows of channels: the image is transposed, so that they lie together, and the result back.
+
+    Indices count the elements of all images; the one behind the last is a row of zeros.
+    """
+    images, channels, *spatial = image.shape
+    count, taps, points = tables[0].shape
+    assert isinstance(taps, int)
+    elements = element_count([images, *spatial])
+    channels_last = ctx.scratch(dtypes.FLOAT32, (elements + 1, channels), "channels last")
+    whole = View(
+        channels_last.buffer, (images, element_count(spatial), channels), (element_count(spatial) * channels, channels, 1)
+    )
+    flat_image = View(image.buffer, (images, channels, element_count(spatial)), (*image.strides[:2], 1), image.offset)
+    ctx.copy(transposed(flat_image, (0, 2, 1)), whole, group.label)
+    zero = ctx.literal(np.zeros(1, np.float32))
+    ctx.copy(
+        View(zero.buffer, (channels,), (0,)), View(channels_last.buffer, (channels,), (1,), elements * channels), group.label
+    )
+    rows = ctx.scratch(dtypes.FLOAT32, (count, points, channels), "sampled")
+    kernel = SampleRowsKernel(taps=taps)
+    views = (channels_last, *tables, rows)
+    addresses = {name: view.address for name, view in zip(("source", "indices", "weights", "target"), views)}
+    ctx.step(
+        KernelStep(
+            kernel,
+            kernel.arguments.entries(channels=channels, points=points, **addresses),
+            count * points,
+            cost.sample_rows(count * points * channels * taps),
+            (channels_last.buffer, *(table.buffer for table in tables)),
+            (rows.buffer,),
+            group.label,
+            (group.label,),
+        )
+    )
+    flat = reshaped(target, (count, channels, points))
+    if flat is None:
+        flat = ctx.scratch(dtypes.FLOAT32, (count, channels, points), "result")
+    ctx.copy(transposed(rows, (0, 2, 1)), flat, group.label)
+    if flat.buffer is not target.buffer:
+        again = reshaped(flat, target.shape)
+        assert again is not None
+        ctx.copy(again, target, group.label)
 
 
 def _image_numbers(ctx: LowerContext, group: Group, node: Node, images: Dim) -> View:

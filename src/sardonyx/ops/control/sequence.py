@@ -15,7 +15,7 @@ from sardonyx import dtypes
 from sardonyx.ir import dims
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.types import OptionalType, SequenceType, TensorType, Type
-from sardonyx.ops.definition import op
+from sardonyx.ops.definition import Trait, op
 from sardonyx.ops.infer import InferContext, InferResult, common_shape, normalize_axis
 
 Array = NDArray[Any]
@@ -167,7 +167,7 @@ def _infer_concat(ctx: InferContext) -> InferResult:
 
 
 op("SequenceAt", since=11, eval=_at, infer=lambda ctx: renewed(ctx.element(0)))
-op("SequenceConstruct", since=11, eval=_construct, infer=_infer_construct)
+op("SequenceConstruct", since=11, eval=_construct, infer=_infer_construct, traits=Trait.QUIET)
 op("SequenceEmpty", since=11, eval=_empty, infer=_infer_empty)
 op("SequenceErase", since=11, eval=_erase, infer=lambda ctx: ctx.type(0))
 op("SequenceInsert", since=11, eval=_insert, infer=_infer_insert)

@@ -115,7 +115,10 @@ def _range(start: Array, limit: Array, delta: Array) -> Array:
 
     def compute(first: Array, last: Array, step: Array) -> Array:
         count = _count(first.item(), last.item(), step.item())
-        return np.asarray(first.reshape(()) + np.arange(count).astype(first.dtype) * step.reshape(()))
+        result: Array = np.arange(count).astype(first.dtype, copy=False)
+        result *= step.reshape(())
+        result += first.reshape(())
+        return result
 
     return rounded_once(compute, start, limit, delta)
 

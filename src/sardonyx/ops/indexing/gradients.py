@@ -2,7 +2,6 @@
 
 GatherGrad(dy, indices, shape)       rows of dy added up at their indices, in zeros
 SliceGrad(dy, shape, starts, ...)    dy where the slice was taken, zeros elsewhere
-PadGrad(dy, shape, pads) {mode}      dy without its border, whose elements are added to those they were copied from
 SumTo(dy, shape)                     dy summed over the axes along which `shape` was broadcast
 """
 
@@ -95,29 +94,6 @@ def _slice_grad(
 
 
 SLICE_GRAD = op("SliceGrad", eval=_slice_grad, infer=shape_input(1), domain=DOMAIN, traits=Trait.REFUSES)
-
-
-def _pad_grad(dy: Array, shape: Array, pads: Array, *, mode: str) -> Array:
-    sizes = sizes_of(shape)
-    rank = len(sizes)
-    kinds = {"edge": "edge", "reflect": "reflect", "wrap": "wrap"}
-    if mode not in kinds:
-        raise ValueError(f"mode is {mode!r}, expected one of {', '.join(kinds)}")
-    result = widen(dy)
-    for axis in range(rank):
-        before, after = int(pads[axis]), int(pads[axis + rank])
-        if not before and not after:
-            continue
-        if before < 0 or after < 0:
-            raise ValueError(f"negative pads cannot be undone in mode {mode!r}")
-        source = np.pad(np.arange(sizes[axis]), (before, after), mode=kinds[mode])  # type: ignore[call-overload]
-        total = np.zeros((*result.shape[:axis], sizes[axis], *result.shape[axis + 1 :]), result.dtype)
-        np.add.at(np.moveaxis(total, axis, 0), source, np.moveaxis(result, axis, 0))
-        result = total
-    return narrow(result, dy.dtype)
-
-
-PAD_GRAD = op("PadGrad", eval=_pad_grad, infer=shape_input(1), domain=DOMAIN, traits=Trait.REFUSES)
 
 
 def _sum_to(dy: Array, shape: Array) -> Array:

@@ -104,9 +104,12 @@ def infer_compress(ctx: InferContext) -> InferResult:
 COMPRESS = op("Compress", eval=_compress, infer=infer_compress, since=9, traits=Trait.AHEAD | Trait.DATA_SIZED)
 
 
-def _ranks(x: Array) -> Array:
-    """Integers that compare as the elements do."""
-    return np.unique(widen(x).reshape(-1), return_inverse=True)[1].reshape(x.shape)
+def _comparable(x: Array) -> Array:
+    """Numbers that compare as the elements do: themselves, or their ranks if some are equal to nothing, or are no numbers."""
+    wide = widen(x)
+    if wide.dtype.kind in "iub" or (wide.dtype.kind == "f" and not np.isnan(wide).any()):
+        return wide
+    return np.unique(wide.reshape(-1), return_inverse=True)[1].reshape(x.shape)
 
 
 def unique(x: Array, axis: int | None, in_order: bool) -> tuple[Array, Array, Array, Array]:
@@ -116,11 +119,16 @@ def unique(x: Array, axis: int | None, in_order: bool) -> tuple[Array, Array, Ar
     """
     along = 0 if axis is None else normalize_axis(axis, x.ndim)
     data = x.reshape(-1) if axis is None else x
-    keys = _ranks(np.moveaxis(data, along, 0)).reshape(data.shape[along], -1 if data.size else 0)
-    if keys.shape[1] == 0:  # slices without elements are all equal
-        keys = np.zeros((data.shape[along], 1), np.int64)
-    _, first, inverse, counts = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    inverse = inverse.reshape(-1)
+    keys = _comparable(np.moveaxis(data, along, 0)).reshape(data.shape[along], -1 if data.size else 0)
+    order = np.argsort(keys[:, 0]) if keys.shape[1] == 1 else np.lexsort(keys.T[::-1]) if keys.shape[1] else np.arange(len(keys))
+    following = keys[order]
+    is_new = np.ones(len(order), bool)  # slices without elements are all equal
+    is_new[1:] = (following[1:] != following[:-1]).any(axis=1)
+    starts = np.flatnonzero(is_new)
+    first = np.minimum.reduceat(order, starts) if len(starts) else starts
+    counts = np.diff(starts, append=len(order))
+    inverse = np.empty_like(order)
+    inverse[order] = np.cumsum(is_new) - 1
     if not in_order:
         appearance = np.argsort(first, kind="stable")
         position = np.empty_like(appearance)

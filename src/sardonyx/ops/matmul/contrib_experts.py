@@ -6,7 +6,8 @@ weights. Letters in comments: T tokens, E experts, H hidden size, I inner size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -33,6 +34,69 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ExpertSizes:
+    """The sizes of a mixture: `outer` outputs of the first layer, which are gates and linear parts together if they are fused."""
+
+    experts: int
+    hidden: int
+    inner: int
+    outer: int
+
+    def layer(self, number: int) -> tuple[int, int]:
+        """Outputs and inputs of the first, second or third layer."""
+        return ((self.outer, self.hidden), (self.hidden, self.inner), (self.inner, self.hidden))[number]
+
+
+def expert_sizes(
+    hidden: int,
+    weights: Sequence[Sequence[int] | None],
+    biases: Sequence[Sequence[int] | None],
+    bits: Sequence[int] | None,
+    activation: str,
+    fusion: int,
+) -> ExpertSizes:
+    """The sizes that the shapes of three layers' weights and biases agree on (None: left out); with `bits`, of packed weights."""
+    if activation not in (*_ACTIVATIONS, "swiglu"):
+        raise ValueError(f"activation_type is {activation!r}; known are {', '.join([*_ACTIVATIONS, 'swiglu'])}")
+    first, second, third = weights
+    if first is None or second is None or len(first) != 3 or len(second) != 3:
+        raise ValueError(f"experts with weights of shapes {first} and {second}: expected three axes")
+    for number in bits or ():
+        if number not in (2, 4, 8):
+            raise ValueError(f"weights of {number} bits; expected 2, 4 or 8")
+    per_byte = [8 // number for number in bits or (8, 8, 8)]
+    experts = second[0]
+    inner = second[1] * second[2] * per_byte[1] // max(hidden, 1)
+    fused = activation == "swiglu" and fusion != 0
+    if activation == "swiglu" and fused is (third is not None):
+        raise ValueError(
+            f"swiglu_fusion is {fusion} {'with' if third is not None else 'without'} fc3_experts_weights: expected both parts in "
+            "fc1_experts_weights (swiglu_fusion 1 or 2), or the linear part in fc3_experts_weights (0)"
+        )
+    sizes = ExpertSizes(experts, hidden, inner, 2 * inner if fused else inner)
+    for number, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        outputs, inputs = sizes.layer(number)
+        found = None if weight is None else [weight[0], prod(weight[1:]) * per_byte[number]]
+        if found is not None and found != [experts, outputs * inputs]:
+            raise ValueError(
+                f"fc{number + 1}_experts_weights has the shape {tuple(weight or ())}; "
+                f"expected {outputs} x {inputs} weights for each of {experts} experts"
+            )
+        if bias is not None and tuple(bias) != (experts, outputs):
+            raise ValueError(f"fc{number + 1}_experts_bias has the shape {tuple(bias)}; expected {(experts, outputs)}")
+    return sizes
+
+
+def _check_router(router: Array, sizes: ExpertSizes, tokens: int) -> None:
+    if router.shape != (tokens, sizes.experts):
+        raise ValueError(f"router_probs has the shape {router.shape}; expected {(tokens, sizes.experts)}: tokens and experts")
+
+
+def _shapes(*arrays: Array | None) -> list[tuple[int, ...] | None]:
+    return [None if array is None else array.shape for array in arrays]
+
+
 def _best_experts(logits: Array, k: int) -> Array:
     """The k experts with the highest logits of each token, best first: [T, k]."""
     if not 1 <= k <= logits.shape[1]:
@@ -53,15 +117,8 @@ class _Expert:
     """What all experts share: the activation between their layers."""
 
     def __init__(self, activation: str, alpha: float, beta: float, fusion: int, limit: float | None) -> None:
-        if activation not in (*_ACTIVATIONS, "swiglu"):
-            raise ValueError(f"activation_type is {activation!r}; known are {', '.join([*_ACTIVATIONS, 'swiglu'])}")
         self.activation = activation
         self.alpha, self.beta, self.fusion, self.limit = alpha, beta, fusion, limit
-
-    @property
-    def is_fused(self) -> bool:
-        """Whether the first layer gives gate and linear part together, and so has 2 * I outputs."""
-        return self.activation == "swiglu" and self.fusion != 0
 
     def between(self, first: Array, gated: Array | None) -> Array:
         """The inner values [T, I] out of the first layer and, if there is one, the third."""
@@ -126,8 +183,9 @@ def _moe(
     if use_sparse_mixer:
         raise ValueError("use_sparse_mixer=1 is not supported")
     kind = _Expert(activation_type, activation_alpha, activation_beta, swiglu_fusion, swiglu_limit)
-    hidden = x.shape[-1]
-    inner = fc2_weights.shape[1] * fc2_weights.shape[2] // hidden
+    weights_of, biases = _shapes(fc1_weights, fc2_weights, fc3_weights), _shapes(fc1_bias, fc2_bias, fc3_bias)
+    sizes = expert_sizes(x.shape[-1], weights_of, biases, None, activation_type, swiglu_fusion)
+    _check_router(router_probs, sizes, prod(x.shape[:-1]))
     # Softmax over all experts, then the best k.
     probabilities = softmax(widen(router_probs), 1)
     experts = _best_experts(probabilities, k)
@@ -137,9 +195,9 @@ def _moe(
 
     def layers(expert: int) -> _Layers:
         return (
-            _layer(fc1_weights, fc1_bias, expert, 2 * inner if kind.is_fused else inner, hidden),
-            _layer(fc2_weights, fc2_bias, expert, hidden, inner),
-            None if fc3_weights is None else _layer(fc3_weights, fc3_bias, expert, inner, hidden),
+            _layer(fc1_weights, fc1_bias, expert, *sizes.layer(0)),
+            _layer(fc2_weights, fc2_bias, expert, *sizes.layer(1)),
+            None if fc3_weights is None else _layer(fc3_weights, fc3_bias, expert, *sizes.layer(2)),
         )
 
     return _mixture(x, experts, weights, layers, kind)
@@ -208,15 +266,21 @@ def _qmoe(
     swiglu_fusion: int,
     swiglu_limit: float | None,
     use_sparse_mixer: int,
+    weights_prepacked: int,
 ) -> Array:
+    if weights_prepacked == 1:
+        raise ValueError(
+            "weights_prepacked=1: the weights are in the layout of a GPU's kernels; expected 0 or -1, as they are quantized"
+        )
     if use_sparse_mixer or quant_type != "int":
         raise ValueError(
             f"use_sparse_mixer={use_sparse_mixer} with quant_type {quant_type!r} is not supported: expected 0 and 'int'"
         )
     kind = _Expert(activation_type, activation_alpha, activation_beta, swiglu_fusion, swiglu_limit)
     bits = [given or expert_weight_bits for given in (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits)]
-    hidden = x.shape[-1]
-    inner = fc2_weights.shape[1] * fc2_weights.shape[2] * 8 // bits[1] // hidden
+    weights_of, biases = _shapes(fc1_weights, fc2_weights, fc3_weights), _shapes(fc1_bias, fc2_bias, fc3_bias)
+    sizes = expert_sizes(x.shape[-1], weights_of, biases, bits, activation_type, swiglu_fusion)
+    _check_router(router_probs, sizes, prod(x.shape[:-1]))
     logits = widen(router_probs)
     experts = _best_experts(logits, k)
     if router_weights is not None:
@@ -226,17 +290,15 @@ def _qmoe(
             weights = np.divide(weights, total, out=np.zeros_like(weights), where=total != 0)
     else:
         weights = softmax(np.take_along_axis(logits, experts, axis=1), 1)  # over the best k only
-    outer = 2 * inner if kind.is_fused else inner
 
     def layers(expert: int) -> _Layers:
         first = _PackedLayer(fc1_weights, fc1_scales, fc1_zero_points, fc1_bias, bits[0], block_size)
         second = _PackedLayer(fc2_weights, fc2_scales, fc2_zero_points, fc2_bias, bits[1], block_size)
         gated = None
         if fc3_weights is not None:
-            gated = _PackedLayer(fc3_weights, fc3_scales, fc3_zero_points, fc3_bias, bits[2], block_size).of(
-                expert, inner, hidden
-            )
-        return first.of(expert, outer, hidden), second.of(expert, hidden, inner), gated
+            third = _PackedLayer(fc3_weights, fc3_scales, fc3_zero_points, fc3_bias, bits[2], block_size)
+            gated = third.of(expert, *sizes.layer(2))
+        return first.of(expert, *sizes.layer(0)), second.of(expert, *sizes.layer(1)), gated
 
     return _mixture(x, experts, weights, layers, kind)
 

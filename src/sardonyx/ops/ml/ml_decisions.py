@@ -31,6 +31,7 @@ from sardonyx.records import dataclass
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
+_IN_COMMON: Final = "two trees have a node in common"
 LOWEST: Final = 0  # the key of NaN where it takes the first branch; no number has it
 HIGHEST: Final = 0xFFFFFFFF  # the key of NaN where it takes the second branch
 SIGN: Final = 0x80000000
@@ -232,6 +233,8 @@ class _Layout:
         self.levels: list[Ints] = []  # inner nodes, by the first way that leads to them
         self.is_tree = np.ones(trees, np.bool_)  # no node of it has two above it
         level, level_trees = roots, np.arange(trees)
+        if len(np.unique(roots)) < trees:
+            raise ValueError(_IN_COMMON)
         self._take(owner, level, level_trees)
         placed = np.zeros(len(inner), np.bool_)
         above = np.zeros(len(inner), np.int64)  # the node over each
@@ -283,9 +286,9 @@ class _Layout:
 
     @staticmethod
     def _take(owner: Ints, nodes: Ints, trees: Ints) -> None:
-        """Each node belongs to the tree that reaches it: its slots are counted there."""
-        if ((owner[nodes] >= 0) & (owner[nodes] != trees)).any() or len(np.unique(nodes)) < len(nodes):
-            raise ValueError("two trees have a node in common")
+        """Each node, given once, belongs to the tree that reaches it: its slots are counted there."""
+        if ((owner[nodes] >= 0) & (owner[nodes] != trees)).any():
+            raise ValueError(_IN_COMMON)
         owner[nodes] = trees
 
 

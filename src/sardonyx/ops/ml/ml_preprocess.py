@@ -445,7 +445,7 @@ def _infer_zip_map(ctx: InferContext) -> InferResult:
     return SequenceType(MapType(key, TensorType(dtypes.FLOAT32, None)))
 
 
-op("ZipMap", domain=DOMAIN, eval=_zip_map, infer=_infer_zip_map)
+op("ZipMap", domain=DOMAIN, eval=_zip_map, infer=_infer_zip_map, traits=Trait.QUIET)
 
 
 def _class_labels(positions: Array, *, labels: Sequence[str], ctx: EvalContext) -> Array:
@@ -455,7 +455,7 @@ def _class_labels(positions: Array, *, labels: Sequence[str], ctx: EvalContext) 
     return np.asarray(ctx.state["table"][positions])
 
 
-op("ClassLabels", domain="sardonyx", eval=_class_labels, infer=same_as(0))
+op("ClassLabels", domain="sardonyx", eval=_class_labels, infer=same_as(0), traits=Trait.QUIET)
 
 
 def _infer_text_positions(ctx: InferContext) -> InferResult:

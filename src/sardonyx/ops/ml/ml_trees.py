@@ -50,6 +50,7 @@ _ENSEMBLE: Final = (
     "nodes_falsenodeids", "nodes_featureids", "nodes_missing_value_tracks_true", "nodes_modes", "nodes_splits",
     "nodes_trueleafs", "nodes_truenodeids", "post_transform", "tree_roots", "ctx",
 )  # fmt: skip
+_SPARSEST: Final = 8  # entries for a node up to which a table of all trees and numbers is made
 Attributes = Mapping[str, Any]  # of a node, by name; those it does not have may be missing
 
 
@@ -71,25 +72,49 @@ def _same_lengths(lists: dict[str, Any]) -> None:
         raise ValueError(f"these attributes must have one length: {listed}")
 
 
-def _positions(trees: Array, nodes: Array, wanted_trees: Array, wanted_nodes: Array) -> NDArray[np.int64]:
-    """Where nodes stand that are known by their tree and their number in it; -1 for those that do not exist."""
-    order = np.lexsort((nodes, trees))
-    known = np.stack([trees[order], nodes[order]], axis=1)
-    if len(known) and (known[1:] == known[:-1]).all(axis=1).any():
-        raise ValueError("two nodes of a tree have the same number")
-    numbers: Array = np.unique(nodes)
-    rank = np.searchsorted(numbers, wanted_nodes)
-    rank = np.minimum(rank, max(len(numbers) - 1, 0))
-    # One number for a tree and a node in it: the rank of each among those there are.
-    ids: Array = np.unique(trees)
-    tree = np.minimum(np.searchsorted(ids, wanted_trees), max(len(ids) - 1, 0))
+class _Numbered:
+    """Nodes that are known by their tree and their number in it."""
+
+    def __init__(self, trees: Array, nodes: Array) -> None:
+        self._trees: Array = np.unique(trees)
+        self._nodes: Array = np.unique(nodes)
+        # One number for a tree and a node in it, of the rank of each among those there are.
+        keys = _ranks(self._trees, trees)[0] * len(self._nodes) + _ranks(self._nodes, nodes)[0]
+        self._size = len(self._trees) * len(self._nodes)
+        self._table: NDArray[np.int64] | None = None  # where a key's node stands; -1: there is none
+        if self._size <= _SPARSEST * len(keys):
+            self._table = np.full(self._size, -1, np.int64)
+            self._table[keys] = np.arange(len(keys))
+            unique = np.count_nonzero(self._table >= 0)
+        else:
+            self._order = np.argsort(keys, kind="stable")
+            self._keys = keys[self._order]
+            unique = len(keys) - np.count_nonzero(self._keys[1:] == self._keys[:-1])
+        if unique < len(keys):
+            raise ValueError("two nodes of a tree have the same number")
+
+    def positions(self, trees: Array, nodes: Array) -> NDArray[np.int64]:
+        """Where nodes stand; -1 for those that do not exist."""
+        if not self._size:
+            return np.full(len(nodes), -1, np.int64)
+        (tree, has_tree), (node, has_node) = _ranks(self._trees, trees), _ranks(self._nodes, nodes)
+        key = tree * len(self._nodes) + node
+        if self._table is not None:
+            return np.where(has_tree & has_node, self._table[key], -1)
+        found = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
+        return np.where(has_tree & has_node & (self._keys[found] == key), self._order[found], -1)
+
+
+def _ranks(known: Array, wanted: Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where numbers stand among sorted ones, and whether they do."""
     if not len(known):
-        return np.full(len(wanted_nodes), -1, np.int64)
-    keys = np.searchsorted(ids, known[:, 0]) * len(numbers) + np.searchsorted(numbers, known[:, 1])
-    key = tree * len(numbers) + rank
-    found = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-    exists = (keys[found] == key) & (numbers[rank] == wanted_nodes) & (ids[tree] == wanted_trees)
-    return np.where(exists, order[found], -1)
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    first = known[0]
+    if int(known[-1]) - int(first) == len(known) - 1:  # without gaps
+        exists = (wanted >= first) & (wanted <= known[-1])
+        return np.where(exists, wanted - first, 0), exists
+    rank = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return rank, known[rank] == wanted
 
 
 def _forest_by_ids(attrs: Attributes, votes: str, dtype: Any, targets: int) -> Forest:
@@ -111,12 +136,13 @@ def _forest_by_ids(attrs: Attributes, votes: str, dtype: Any, targets: int) -> F
     leaf = mode < 0
     if (features[~leaf] < 0).any():
         raise ValueError(f"a node looks at feature {features[~leaf].min()}; features are numbered from 0")
-    voters = _positions(trees, nodes, cast["treeids"], cast["nodeids"])
+    numbered = _Numbered(trees, nodes)
+    voters = numbered.positions(cast["treeids"], cast["nodeids"])
     if (voters < 0).any():
         lost = int(np.flatnonzero(voters < 0)[0])
         at_tree, at_node = cast["treeids"][lost], cast["nodeids"][lost]
         raise ValueError(f"a weight belongs to node {at_node} of tree {at_tree}, which does not exist")
-    when_true, when_false = (np.where(leaf, 0, _positions(trees, nodes, trees, numbers)) for numbers in (to_true, to_false))
+    when_true, when_false = (np.where(leaf, 0, numbered.positions(trees, numbers)) for numbers in (to_true, to_false))
     starts = np.flatnonzero(np.concatenate([[True], trees[1:] != trees[:-1]])) if len(trees) else np.empty(0, np.int64)
     return build_forest(
         feature=np.where(leaf, -1, features),

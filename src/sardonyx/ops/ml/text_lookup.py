@@ -4,7 +4,7 @@
     lookup(np.array([["green", "blue"]]))    ->    [[1, -1]]
 
 An array of Python's texts is looked up in a dictionary. Arrays of NumPy's texts of a fixed width are numbers, one for each
-character: many of them are hashed, searched for and compared column by column, without an object for each text.
+character: many of them are hashed, looked up and compared all at once, without an object for each text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ Array = NDArray[Any]
 
 _MANY: Final = 48  # texts from which on columns are faster than a dictionary
 _WIDEST: Final = 32  # characters up to which they are
+_MOST_BITS: Final = 16  # of a hash that are the number of an entry
+_TRIES: Final = 8  # of other factors, before there are more entries
 
 
 class TextLookup:
@@ -38,8 +40,7 @@ class TextLookup:
             if 0 < width <= _WIDEST:
                 table = self._tables[width] if width in self._tables else self._table(width)
                 if table is not None:
-                    characters = np.ascontiguousarray(texts).reshape(-1).view(np.uint32).reshape(-1, width)
-                    return table.find(characters).reshape(texts.shape)
+                    return table.find(np.ascontiguousarray(texts).reshape(-1)).reshape(texts.shape)
         found = map(self._numbers.get, texts.reshape(-1).tolist(), repeat(-1))
         return np.fromiter(found, np.int64, texts.size).reshape(texts.shape)
 
@@ -52,31 +53,68 @@ class TextLookup:
 
 
 class _Table:
-    """Keys as rows of characters, in the order of their hashes."""
+    """Keys as texts of a width."""
 
     def __init__(self, keys: dict[str, int], width: int) -> None:
-        rng = np.random.default_rng(width)
-        self._factors = [np.uint64(int(each) | 1) for each in rng.integers(1 << 62, 1 << 63, width)]
-        characters = np.array(list(keys), f"<U{width}").view(np.uint32).reshape(-1, width)
-        hashes = self._hashed(characters)
-        order = np.argsort(hashes)
-        self._hashes = hashes[order]
-        self._columns = np.ascontiguousarray(characters[order].T)
-        self._positions = np.array(list(keys.values()), np.int64)[order]
+        self._kind = np.dtype(f"<U{width + width % 2}")  # pairs of characters are numbers of 64 bits
+        self._rows = RowTable(self._numbers(np.array(list(keys), self._kind)))
+        self._positions = np.array([*keys.values(), -1], np.int64)
+        self.is_unique = self._rows.is_unique
+
+    def _numbers(self, texts: Array) -> Array:
+        return texts.astype(self._kind, copy=False).view(np.uint64).reshape(-1, self._kind.itemsize // 8)
+
+    def find(self, texts: Array) -> Array:
+        """The position of each text of a contiguous vector, -1 where it is no key."""
+        return self._positions[self._rows.find(self._numbers(texts))]
+
+
+class RowTable:
+    """Finds rows of numbers of 64 bits, by the upper bits of their hashes where those differ, else in the order of the hashes."""
+
+    def __init__(self, keys: Array) -> None:
+        self._keys = keys
+        self._entries: Array | None = None
+        rng = np.random.default_rng(len(keys))
+        for bits in range(len(keys).bit_length() + 1, _MOST_BITS):
+            for _ in range(_TRIES):
+                entries = (self._hash_keys(rng) >> np.uint64(64 - bits)).astype(np.int64)
+                if len(np.unique(entries)) == len(keys):
+                    self._shift = np.uint64(64 - bits)
+                    self._entries = np.zeros(1 << bits, np.int64)
+                    self._entries[entries] = np.arange(len(keys))
+                    break
+            if self._entries is not None:
+                break
+        hashes = self._hash_keys(rng) if self._entries is None else np.arange(len(keys), dtype=np.uint64)
+        self._order = np.argsort(hashes)
+        self._hashes = hashes[self._order]
+        self._columns = np.ascontiguousarray(keys.T)
         self.is_unique = len(np.unique(hashes)) == len(hashes)
 
-    def _hashed(self, characters: Array) -> Array:
-        total = characters[:, 0] * self._factors[0]
-        for column in range(1, characters.shape[1]):
-            total += characters[:, column] * self._factors[column]
+    def _hash_keys(self, rng: np.random.Generator) -> Array:
+        drawn: Array = rng.integers(1 << 62, 1 << 63, self._keys.shape[1:])
+        self._factors = [np.uint64(each | 1) for each in drawn.tolist()]
+        return self._hashed(self._keys)
+
+    def _hashed(self, rows: Array) -> Array:
+        total = rows[:, 0] * self._factors[0]
+        for column in range(1, rows.shape[1]):
+            total += rows[:, column] * self._factors[column]
         return total
 
-    def find(self, characters: Array) -> Array:
-        """The position of each row, -1 where it is no key."""
-        hashes = self._hashed(characters)
-        nearest = np.searchsorted(self._hashes, hashes)
-        np.minimum(nearest, len(self._hashes) - 1, out=nearest)
-        same = self._hashes[nearest] == hashes
-        for column, wanted in enumerate(self._columns):
-            same &= wanted[nearest] == characters[:, column]
-        return np.where(same, self._positions[nearest], -1)
+    def find(self, rows: Array) -> Array:
+        """The number of the key that each row is, -1 where it is none."""
+        hashes = self._hashed(rows)
+        if self._entries is None:
+            nearest = np.searchsorted(self._hashes, hashes)
+            np.minimum(nearest, len(self._hashes) - 1, out=nearest)
+            nearest = self._order[nearest]
+        else:
+            hashes >>= self._shift
+            nearest = self._entries[hashes.view(np.int64)]
+        same = self._columns[0][nearest] == rows[:, 0]
+        for column in range(1, rows.shape[1]):
+            same &= self._columns[column][nearest] == rows[:, column]
+        nearest[~same] = -1
+        return nearest

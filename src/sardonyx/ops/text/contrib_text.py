@@ -20,6 +20,7 @@ from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.text.re2 import compile_re2
 
 _START, _END = "\x02", "\x03"
+_MANY_TEXTS: Final = 16  # that are hashed together
 
 
 def _split(text: str, separators: tuple[str, ...], least: int) -> list[str]:
@@ -125,17 +126,51 @@ def _hashed(blocks: Array, tail: Array | None, length: int, seed: int) -> Array:
         return state ^ (state >> np.uint32(16))
 
 
-def _hashed_text(text: str, seed: int) -> Array:
-    data = text.encode()
-    whole = len(data) // 4 * 4
-    rest = int.from_bytes(data[whole:], "little")
-    tail = np.array([rest], np.uint32) if whole < len(data) else None
-    return _hashed(np.frombuffer(data[:whole], "<u4")[None, :], tail, len(data), seed)
+def _hashed_text(data: bytes, seed: int) -> int:
+    """The same of one text, which is faster in numbers of Python."""
+    state, whole = seed & 0xFFFFFFFF, len(data) // 4 * 4
+    for first in range(0, len(data), 4):
+        block = int.from_bytes(data[first : first + 4], "little") * 0xCC9E2D51 & 0xFFFFFFFF
+        state ^= ((block << 15 | block >> 17) & 0xFFFFFFFF) * 0x1B873593 & 0xFFFFFFFF
+        if first < whole:
+            state = (((state << 13 | state >> 19) & 0xFFFFFFFF) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    state ^= len(data)
+    state = (state ^ state >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    state = (state ^ state >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    return state ^ state >> 16
+
+
+def hashed_texts(texts: Array, seed: int) -> Array:
+    """MurmurHash3 of each text of a vector; of many, those of one length at a time."""
+    if len(texts) >= _MANY_TEXTS and texts.dtype.kind == "U" and texts.dtype.isnative:
+        codes = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
+        if codes.size and codes.max() < 128:
+            is_there = codes != 0
+            ends = np.where(is_there.any(axis=1), codes.shape[1] - is_there[:, ::-1].argmax(axis=1), 0)
+            return _hashed_rows(codes.astype(np.uint8), ends, seed)
+    encoded = [text.encode() for text in texts.tolist()]
+    if len(encoded) < _MANY_TEXTS:
+        return np.array([_hashed_text(data, seed) for data in encoded], np.uint32)
+    rows = np.array(encoded)
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return _hashed_rows(rows.view(np.uint8).reshape(len(encoded), -1), lengths, seed)
+
+
+def _hashed_rows(rows: Array, lengths: Array, seed: int) -> Array:
+    """The same of the first bytes of each row, as many as `lengths` says; those behind them are zeros."""
+    padded = np.zeros((len(rows), rows.shape[1] + 4), np.uint8)
+    padded[:, : rows.shape[1]] = rows
+    result = np.empty(len(rows), np.uint32)
+    for length in np.unique(lengths).tolist():
+        numbers, whole = np.flatnonzero(lengths == length), length // 4 * 4
+        words = padded[numbers, : whole + 4].view("<u4")
+        result[numbers] = _hashed(words[:, :-1], words[:, -1] if whole < length else None, length, seed)
+    return result
 
 
 def _murmur_hash(x: Array, *, positive: int, seed: int) -> Array:
     if x.dtype == object:
-        hashes = np.array([_hashed_text(text, seed)[0] for text in x.reshape(-1)], np.uint32)
+        hashes = hashed_texts(x.reshape(-1), seed)
     else:
         words = np.ascontiguousarray(x).reshape(-1).view("<u4").reshape(x.size, x.dtype.itemsize // 4)
         hashes = _hashed(words, None, x.dtype.itemsize, seed)

@@ -35,15 +35,15 @@ def _upper(text: str) -> str:
     return text.upper() if text.isascii() else "".join(high if len(high := char.upper()) == 1 else char for char in text)
 
 
-_CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": _lower, "UPPER": _upper}
+CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": _lower, "UPPER": _upper}
 
 
 def _string_normalizer(x: Array, *, case_change_action: str, is_case_sensitive: int, stopwords: tuple[str, ...] | None) -> Array:
     if not (x.ndim == 1 or (x.ndim == 2 and x.shape[0] == 1)):
         raise ValueError(f"the input has shape {x.shape}; expected [C] or [1, C]")
-    if case_change_action not in _CASES:
-        raise ValueError(f"case_change_action is {case_change_action!r}; expected {', '.join(_CASES)}")
-    change = _CASES[case_change_action]
+    if case_change_action not in CASES:
+        raise ValueError(f"case_change_action is {case_change_action!r}; expected {', '.join(CASES)}")
+    change = CASES[case_change_action]
     compare = str if is_case_sensitive else _lower
     stopped = {compare(word) for word in stopwords or ()}
     kept = [change(text) for text in x.reshape(-1) if compare(text) not in stopped] or [""]

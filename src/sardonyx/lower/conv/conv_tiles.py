@@ -1,0 +1,88 @@
+"""Which register tile a convolution gets: the one whose tiles take the least time in all, by `target.cost`.
+
+    row of 49 pixels, 24 channels in blocks of 8         tiles of 2 x 6: 8 whole ones and a pixel, for 2 blocks and for 1
+                                                         tiles of 3 x 4: 12 whole ones and a pixel, for 3 blocks
+
+Both what is left of a row and what is left of the channels make smaller tiles, which wait for their own sums.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from sardonyx.ir.dims import Dim
+from sardonyx.records import dataclass
+from sardonyx.target import cost
+from sardonyx.target.target import Target
+from sardonyx.target.tiles import product_rows
+
+ANY_WIDTH_PIXELS: Final = 8  # of a tile, if rows have no known length
+_MOST_PIXELS: Final = {1: 14, 2: 12, 3: 8, 4: 6}  # of a tile, by vectors: with more the code grows, and is no faster
+_MOST_AT_BORDERS: Final = 11  # tiles there keep a pointer for every pixel: long ones run out of registers for those
+_MARGIN: Final = 1.02  # by so much wider tiles must be faster
+
+
+def most_pixels(target: Target, vectors: int) -> int:
+    """Of a tile: what registers have room for."""
+    return min(product_rows(target, vectors), _MOST_PIXELS[vectors])
+
+
+@dataclass(frozen=True)
+class ConvTile:
+    """How many vectors of output channels and how many pixels a kernel works on at once."""
+
+    vectors: int
+    pixels: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileTask:
+    """What a tile is chosen for: rows of a length, and sums over input channels and taps."""
+
+    target: Target
+    outputs: int  # channels
+    inputs: int
+    taps: int
+    columns: Dim
+    borders: bool = False
+    plain: bool = False  # all channels and taps are one run
+
+    @property
+    def blocks(self) -> int:
+        """Of output channels."""
+        return -(-self.outputs // self.target.lanes)
+
+    def time(self, vectors: int, pixels: int) -> float:
+        """Nanoseconds of a row, or of a pixel if its length is not known."""
+        sets, rest = divmod(self.blocks, vectors)
+        left = self.outputs % self.target.lanes
+        if vectors == 1 and self.target.has_faster_half_vectors and 0 < 2 * left <= self.target.lanes:
+            return (sets - 0.5) * self._row(1, pixels)
+        return sets * self._row(vectors, pixels) + (self._row(rest, pixels) if rest else 0.0)
+
+    def _row(self, vectors: int, pixels: int) -> float:
+        if not isinstance(self.columns, int):
+            return self._tile(pixels, vectors) / pixels
+        whole, rest = divmod(self.columns, pixels)
+        return whole * self._tile(pixels, vectors) + (self._tile(rest, vectors) if rest else 0.0)
+
+    def _tile(self, pixels: int, vectors: int) -> float:
+        run = self.inputs * self.taps if self.plain else min(self.inputs, self.target.lanes)
+        runs = 1 if self.plain else -(-self.inputs // run) * self.taps
+        return cost.conv_tile(pixels, vectors, runs, run, self.target, pointwise=self.taps == 1)
+
+
+@lru_cache(maxsize=1024)  # nets repeat their layers
+def choose_tile(task: TileTask) -> ConvTile:
+    """The tile that takes the least time; of wide ones only those that are clearly faster, since they are more code."""
+    found: dict[float, ConvTile] = {}
+    for vectors in range(1, min(task.blocks, max(_MOST_PIXELS)) + 1):
+        most = min(most_pixels(task.target, vectors), _MOST_AT_BORDERS if task.borders else max(_MOST_PIXELS.values()))
+        if isinstance(task.columns, int):
+            sizes = range(max(min(most, task.columns), 1), 0, -1)
+        else:
+            sizes = range(min(most, ANY_WIDTH_PIXELS), min(most, ANY_WIDTH_PIXELS) - 1, -1)
+        pixels = min(sizes, key=lambda pixels, vectors=vectors: task.time(vectors, pixels))  # type: ignore[misc]
+        found.setdefault(task.time(vectors, pixels), ConvTile(vectors, pixels))
+    return next(tile for time, tile in found.items() if time <= min(found) * _MARGIN)

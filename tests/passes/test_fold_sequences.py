@@ -1,0 +1,81 @@
+"""Sequences that are put together in the graph: the same results as by their definitions, in native code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from native_support import run_reference
+from sardonyx import InferenceSession, explain_model
+
+
+def model(nodes: list[Any], inputs: dict[str, list[Any]], constants: dict[str, Any], outputs: list[str], version: int) -> bytes:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in constants.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
+    content: bytes = made.SerializeToString()
+    return content
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    version=st.sampled_from((11, 13, 18)),
+    axis=st.sampled_from((0, 1, -1)),
+    split=st.sampled_from((None, 2, 4, [1, 3], [4], [0, 4])),
+    keepdims=st.integers(0, 1),
+    index=st.integers(-1, 0),
+    new_axis=st.integers(0, 1),
+    position=st.sampled_from((None, 0, -1, 1)),
+)
+def test_known_elements_are_taken_as_the_definitions_say(
+    version: int, axis: int, split: Any, keepdims: int, index: int, new_axis: int, position: int | None
+) -> None:
+    positions = {} if position is None else {"position": position}
+    sizes = {} if split is None else {"split": split}
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", *sizes], ["s"], axis=axis, keepdims=keepdims),
+        helper.make_node("SequenceAt", ["s", "index"], ["one"]),
+        helper.make_node("SequenceInsert", ["s", "one", *positions], ["more"]),
+        helper.make_node("SequenceLength", ["more"], ["length"]),
+        helper.make_node("SequenceConstruct", ["one", "one"], ["pair"]),
+        helper.make_node("ConcatFromSequence", ["pair"], ["joined"], axis=0, new_axis=new_axis),
+        helper.make_node("Exp", ["joined"], ["y"]),
+    ]
+    content = model(nodes, {"x": [4, 4]}, {"index": index, **positions, **sizes}, ["one", "length", "y"], version)
+    x = np.arange(16, dtype=np.float32).reshape(4, 4) / 8
+    for found, wanted in zip(InferenceSession(content).run(None, {"x": x}), run_reference(content, {"x": x}), strict=True):
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert explain_model(content).host_steps == 0
+
+
+def test_elements_that_cannot_be_stacked_are_refused_as_ever() -> None:
+    nodes = [
+        helper.make_node("SequenceConstruct", ["a", "b"], ["s"]),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1),
+    ]
+    session = InferenceSession(model(nodes, {"a": ["N", 3], "b": ["M", 3]}, {}, ["y"], 17))
+    a, b = np.ones((2, 3), np.float32), np.zeros((4, 3), np.float32)
+    assert session.run(None, {"a": a, "b": a})[0].shape == (2, 2, 3)
+    with pytest.raises(Exception, match="Concat"):
+        session.run(None, {"a": a, "b": b})
+
+
+def test_an_element_that_is_not_there_is_refused_as_ever() -> None:
+    nodes = [
+        helper.make_node("SequenceConstruct", ["a", "a"], ["s"]),
+        helper.make_node("SequenceAt", ["s", "index"], ["y"]),
+    ]
+    session = InferenceSession(model(nodes, {"a": [2]}, {"index": 5}, ["y"], 17))
+    with pytest.raises(Exception, match="position 5 is out of range"):
+        session.run(None, {"a": np.ones(2, np.float32)})

@@ -17,9 +17,14 @@ os.environ.setdefault("SARDONYX_CACHE_DIR", str(Path(__file__).parent.parent / "
 # Whatever is compiled, the graph is verified after every pass.
 os.environ.setdefault("SARDONYX_VERIFY", "1")
 
-# How long an example takes decides nothing: the machine may be busy.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+# How long an example takes decides nothing: the machine may be busy. Examples are the same in every run, so that a change is
+# judged by what it changes; `--random-examples` (make properties) looks for new ones.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("random examples", settings.get_profile("any machine"), derandomize=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("random examples" if config.getoption("--random-examples") else "any machine")
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +37,7 @@ def _logging_as_before() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what the code gives into the golden files")
+    parser.addoption("--random-examples", action="store_true", help="property tests draw new examples instead of the fixed ones")
     parser.addoption(
         "--share", type=int, default=1, metavar="N", help="run one of N tests, always the same: by the hash of its name"
     )

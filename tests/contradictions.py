@@ -41,7 +41,7 @@ from onnx import numpy_helper
 import sardonyx
 from guarded_session import guarded_feeds, guarded_memory
 from sardonyx.errors import SardonyxError
-from sardonyx.lower import lowering
+from sardonyx.lower import lower_graph
 from session_agreement import REFERENCE, TOLERANCE, difference, session
 
 Array = NDArray[Any]
@@ -234,14 +234,14 @@ def _work(cases: Sequence[Case], seeds: Sequence[int], pipe: Connection) -> None
     logging.disable(logging.WARNING)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     lowered: set[str] = set()
-    lower_group = lowering._lower_group
+    lower_group = lower_graph._lower_group
 
     def watched(ctx: Any, group: Any) -> None:
         lower_group(ctx, group)
         if group.kind != "host":
             lowered.update(f"{node.domain}::{node.op_type}" for node in group.nodes)
 
-    mock.patch.object(lowering, "_lower_group", watched).start()  # for as long as this process lives
+    mock.patch.object(lower_graph, "_lower_group", watched).start()  # for as long as this process lives
     for seed in seeds:
         pipe.send((seed, "begin", ""))
         signal.alarm(LATEST)

@@ -11,16 +11,14 @@ from native_support import host_nodes, in_order, prepared, run_native, run_refer
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.codegen.library import KernelLibrary
 from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph, library
+from sardonyx.compile.providers import reference_model
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.groups import form_groups
-from sardonyx.lower.lowering import lower_graph
+from sardonyx.lower.lower_graph import lower_graph
 from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.passes.protocol import PassResult
-from sardonyx.plan.build import build_plan
 from sardonyx.program.steps import Lowered
-from sardonyx.providers.reference import node_step
-from sardonyx.runtime.executor import Program
 from sardonyx.target.target import Target
 from step_runner import GuardedMachine, run_steps
 
@@ -79,7 +77,7 @@ def assert_blocked_agrees(
     """The blocked graph gives the same as the plain one: by NumPy, natively, and (with `guard`) with every buffer guarded."""
     expected = run_reference(content.SerializeToString(), feeds)
     graph, _ = blocked(content)
-    by_numpy = Program(build_plan(graph, node_step, in_order))
+    by_numpy = reference_model(graph, in_order)
     results = [by_numpy.run(dict(feeds), [output.name for output in graph.outputs])]
     program = compiled(graph)
     if native:

@@ -12,27 +12,33 @@ from sardonyx.compile.assemble import library
 from sardonyx.runtime.pool import Pool
 from sardonyx.target.machine import runtime
 
-# Adds the size of its share to the counter of its worker: args = [address of counters]
-COUNTING = """
-define void @count(ptr %args, i64 %begin, i64 %end, i64 %worker) {
+
+def _counting(name: str, rest: str) -> str:
+    """A kernel that adds the size of its share to the counter of its worker, at its first argument, then does the rest."""
+    return f"""
+define void @{name}(ptr %args, i64 %begin, i64 %end, i64 %worker) {{
+entry:
   %counters = load ptr, ptr %args
   %mine = getelementptr i64, ptr %counters, i64 %worker
   %old = load i64, ptr %mine
   %share = sub i64 %end, %begin
   %new = add i64 %old, %share
   store i64 %new, ptr %mine
-  ret void
-}
+{rest}}}
 """
+
+
+# args = [address of counters]
+COUNTING = _counting(
+    "count",
+    """
+  ret void
+""",
+)
 # The same, after as many shares have begun as there are workers: args = [counters, workers, address of the number begun]
-MEETING = """
-define void @meet(ptr %args, i64 %begin, i64 %end, i64 %worker) {
-  %counters = load ptr, ptr %args
-  %mine = getelementptr i64, ptr %counters, i64 %worker
-  %old = load i64, ptr %mine
-  %share = sub i64 %end, %begin
-  %new = add i64 %old, %share
-  store i64 %new, ptr %mine
+MEETING = _counting(
+    "meet",
+    """
   %wp = getelementptr i64, ptr %args, i64 1
   %workers = load i64, ptr %wp
   %bp = getelementptr i64, ptr %args, i64 2
@@ -48,18 +54,13 @@ wait:
   br i1 %there, label %done, label %wait
 done:
   ret void
-}
-"""
+""",
+)
 # The same; worker 1 waits in its first share until others have done all the rest: args = [counters, units, address of the number
 # of units that are done]
-HELD_UP = """
-define void @held(ptr %args, i64 %begin, i64 %end, i64 %worker) {
-  %counters = load ptr, ptr %args
-  %mine = getelementptr i64, ptr %counters, i64 %worker
-  %old = load i64, ptr %mine
-  %share = sub i64 %end, %begin
-  %new = add i64 %old, %share
-  store i64 %new, ptr %mine
+HELD_UP = _counting(
+    "held",
+    """
   %up = getelementptr i64, ptr %args, i64 1
   %units = load i64, ptr %up
   %dp = getelementptr i64, ptr %args, i64 2
@@ -73,18 +74,12 @@ wait:
   br i1 %all, label %done, label %wait
 done:
   ret void
-}
-"""
+""",
+)
 # The same; unit 1 takes as many rounds of waiting as the second argument says
-SLOW = """
-define void @slow(ptr %args, i64 %begin, i64 %end, i64 %worker) {
-entry:
-  %counters = load ptr, ptr %args
-  %mine = getelementptr i64, ptr %counters, i64 %worker
-  %old = load i64, ptr %mine
-  %share = sub i64 %end, %begin
-  %new = add i64 %old, %share
-  store i64 %new, ptr %mine
+SLOW = _counting(
+    "slow",
+    """
   %rp = getelementptr i64, ptr %args, i64 1
   %rounds = load i64, ptr %rp
   %dp = getelementptr i64, ptr %args, i64 2
@@ -99,8 +94,8 @@ wait:
   br i1 %more, label %wait, label %done
 done:
   ret void
-}
-"""
+""",
+)
 STEPS, UNITS = 300, 11
 
 

@@ -338,12 +338,12 @@ WINDOWS = (
 
 
 def _lstm(
-    x: torch.Tensor, w: torch.Tensor, r: torch.Tensor, bias: torch.Tensor, *, kind: str = "LSTM", both: bool = False
+    x: torch.Tensor, w: torch.Tensor, r: torch.Tensor, bias: torch.Tensor, *, kind: str = "LSTM", both: bool = False, **more: Any
 ) -> torch.Tensor:
     """Y of a recurrent layer, whose gates PyTorch has in another order."""
     order = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}[kind]
     hidden, directions = r.shape[2], w.shape[0]
-    layer = getattr(torch.nn, kind)(x.shape[2], hidden, bidirectional=both).double()
+    layer = getattr(torch.nn, kind)(x.shape[2], hidden, bidirectional=both, **more).double()
 
     def moved(value: torch.Tensor) -> torch.Tensor:
         parts = value.reshape(len(order), hidden, *value.shape[1:])
@@ -359,6 +359,8 @@ def _lstm(
     return y.reshape(*x.shape[:2], directions, hidden).transpose(1, 2)
 
 
+_ENDS = "r = ReduceSum <keepdims=0> (h)"
+_LENGTHS = np.array([4, 2, 3], np.int32)
 RECURRENT = (
     Record("LSTM", "y = LSTM <hidden_size=3> (a, b, c, d)", ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24)), _lstm, _small),
     Record("LSTM both", 'y = LSTM <hidden_size=3, direction="bidirectional"> (a, b, c, d)',
@@ -370,6 +372,16 @@ RECURRENT = (
     Record("GRU reset first", "y = GRU <hidden_size=3> (a, b, c, d)", ((4, 2, 5), (1, 9, 5), (1, 9, 3), (1, 18)), None, _small),
     Record("GRU reset first, both", 'v, y = GRU <hidden_size=3, direction="bidirectional"> (a, b, c)',
            ((4, 2, 5), (2, 9, 5), (2, 9, 3)), None, _small),
+    Record("LSTM that ends early", 'v, h, e = LSTM <hidden_size=3, direction="bidirectional"> (a, b, c, d, n) ' + _ENDS
+           + " p = ReduceSum <keepdims=0> (e) s = Add(r, p) y = Add(v, s)",
+           ((4, 3, 5), (2, 12, 5), (2, 12, 3), (2, 24)), None, _small, integers={"n": _LENGTHS}, native=False),
+    Record("GRU that ends early", 'v, h = GRU <hidden_size=3, linear_before_reset=1, direction="reverse"> (a, b, c, d, n) '
+           + _ENDS + " y = Add(v, r)",
+           ((4, 3, 5), (1, 9, 5), (1, 9, 3), (1, 18)), None, _small, integers={"n": _LENGTHS}, native=False),
+    Record("RNN that ends early", "v, h = RNN <hidden_size=3> (a, b, c, d, n) " + _ENDS + " y = Add(v, r)",
+           ((4, 3, 5), (1, 3, 5), (1, 3, 3), (1, 6)), None, _small, integers={"n": _LENGTHS}, native=False),
+    Record("RNN relu", 'y = RNN <hidden_size=3, activations=["Relu"]> (a, b, c, d)', ((4, 2, 5), (1, 3, 5), (1, 3, 3), (1, 6)),
+           lambda *all: _lstm(*all, kind="RNN", nonlinearity="relu"), _small),
     Record("RNN", "y = RNN <hidden_size=3> (a, b, c, d)", ((4, 2, 5), (1, 3, 5), (1, 3, 3), (1, 6)),
            lambda *all: _lstm(*all, kind="RNN"), _small),
 )  # fmt: skip
@@ -385,6 +397,70 @@ def _heads(x: torch.Tensor, count: int) -> torch.Tensor:
 
 def _joined(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(1, 2).flatten(2)
+
+
+def _spread(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Coordinates that reach past the image, none of them near a pixel's; other arrays are drawn."""
+    if shape[-1] not in (2, 3) or len(shape) not in (4, 5):
+        return rng.standard_normal(shape)
+    return rng.uniform(-1.3, 1.3, shape)
+
+
+def _sampled(mode: str, padding: str, corners: bool) -> Tensors:
+    return lambda a, b: f.grid_sample(a, b, mode=mode, padding_mode=padding, align_corners=corners)
+
+
+def _grid(mode: str, padding: str, corners: bool) -> Record:
+    return Record(
+        f"GridSample {mode} {padding} {corners}",
+        f'y = GridSample <mode="{mode}", padding_mode="{padding}", align_corners={int(corners)}> (a, b)',
+        ((2, 3, 4, 6), (2, 5, 3, 2)),
+        _sampled(mode, padding, corners),
+        _spread,
+        opset=16,
+        native=False,
+        symbolic=False,
+    )
+
+
+def _dft(name: str, nodes: str, shape: tuple[int, ...], function: Callable[[torch.Tensor], torch.Tensor], opset: int) -> Record:
+    """A transform of complex numbers, or of real ones whose last axis is 1, and what torch calls it."""
+
+    def pairs(a: torch.Tensor) -> torch.Tensor:
+        found = function(a[..., 0] if shape[-1] == 1 else torch.view_as_complex(a))
+        return torch.view_as_real(found) if found.is_complex() else found[..., None]
+
+    return Record(f"DFT {name}", nodes, (shape,), pairs, opset=opset, native=False)
+
+
+_SIX = "l = Constant <value=int64 {6}> () "
+_THREE = "s = Constant <value=int64 {3}> () "
+SIGNALS = (
+    *(
+        _grid(mode, padding, corners)
+        for mode in ("bilinear", "bicubic", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    ),
+    Record("GridSample of volumes", 'y = GridSample <mode="linear"> (a, b)', ((2, 2, 4, 3, 5), (2, 3, 2, 2, 3)),
+           _sampled("bilinear", "zeros", False), _spread, opset=20, native=False, symbolic=False),
+    Record("Col2Im", _ints("i", 5, 6) + _ints("k", 2, 3) + "y = Col2Im <strides=[1, 2], pads=[1, 0, 0, 1]> (a, i, k)",
+           ((2, 18, 15),), None, symbolic=False, native=False),
+    Record("Col2Im plain", _ints("i", 5, 6) + _ints("k", 3, 3) + "y = Col2Im(a, i, k)",
+           ((2, 18, 12),), lambda a: f.fold(a, (5, 6), 3), symbolic=False, native=False),
+    _dft("complex", "y = DFT <axis=1> (a)", (2, 6, 2), torch.fft.fft, 17),
+    _dft("real", "y = DFT <axis=1> (a)", (2, 5, 1), torch.fft.fft, 17),
+    _dft("one side", "y = DFT <axis=1, onesided=1> (a)", (2, 5, 1), torch.fft.rfft, 17),
+    _dft("inverse", "y = DFT <inverse=1> (a)", (2, 6, 2), torch.fft.ifft, 20),
+    _dft("longer", _SIX + "y = DFT <axis=1, onesided=1> (a, l)", (2, 4, 1), lambda a: torch.fft.rfft(a, 6), 17),
+    _dft("shorter", _SIX + "y = DFT(a, l)", (2, 9, 2), lambda a: torch.fft.fft(a, 6), 20),
+    _dft("back to real", "y = DFT <inverse=1, onesided=1> (a)", (2, 4, 2), torch.fft.irfft, 20),
+    Record("STFT", _THREE + "y = STFT <onesided=1> (a, s, b)", ((2, 14, 1), (6,)),
+           lambda a, b: torch.view_as_real(torch.fft.rfft(a[..., 0].unfold(1, 6, 3) * b)),
+           opset=17, native=False, symbolic=False),
+    Record("STFT both sides", _THREE + "l = Constant <value=int64 {5}> () y = STFT <onesided=0> (a, s, , l)", ((2, 14, 1),),
+           lambda a: torch.view_as_real(torch.fft.fft(a[..., 0].unfold(1, 5, 3))), opset=17, native=False, symbolic=False),
+)  # fmt: skip
 
 
 _SEEN = np.array([[True, False, True, True], [False, False, False, True], [True, True, True, True]])
@@ -405,4 +481,4 @@ ATTENTION = (
     Record("Attention infinite bias", "y = Attention(a, b, c, m)", ((1, 1, 3, 5), (1, 1, 4, 5), (1, 1, 4, 2)), _attend,
            integers={"m": np.where(_SEEN, 0.5, -np.inf)}, opset=23, symbolic=False),
 )  # fmt: skip
-RECORDS = (*UNARY, *BINARY, *PRODUCTS, *REDUCTIONS, *LOSSES, *NORMS, *MOVEMENT, *WINDOWS, *RECURRENT, *ATTENTION)
+RECORDS = (*UNARY, *BINARY, *PRODUCTS, *REDUCTIONS, *LOSSES, *NORMS, *MOVEMENT, *WINDOWS, *RECURRENT, *ATTENTION, *SIGNALS)

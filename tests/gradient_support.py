@@ -29,7 +29,7 @@ def model_of(record: Record, kind: str = "double", symbolic: bool = False) -> Mo
             sizes[0] = "N"
         parts.append(f"{kind}{_brackets(sizes)} {name}")
     for name, data in record.integers.items():
-        element = {"bool": "bool", "int64": "int64", "float64": kind}[data.dtype.name]
+        element = {"bool": "bool", "int64": "int64", "int32": "int32", "float64": kind}[data.dtype.name]
         parts.append(f"{element}{_brackets([str(size) for size in data.shape])} {name}")
     text = record.nodes.replace("double", kind).replace("to=11", "to=11" if kind == "double" else "to=1")
     imports = f'["": {record.opset}, "com.microsoft": 1]'

@@ -9,13 +9,11 @@ import numpy as np
 
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.compile.assemble import Compiled, NativeSettings, compile_graph
+from sardonyx.compile.providers import reference_model
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph, Model, Node
 from sardonyx.passes.inline_functions import InlineFunctions
-from sardonyx.plan.build import build_plan
 from sardonyx.program.steps import HostNodeStep
-from sardonyx.providers.reference import node_step
-from sardonyx.runtime.executor import Program
 from sardonyx.runtime.runs import RunControl
 
 
@@ -48,7 +46,7 @@ def run_native(graph: Graph, compiled: Compiled, feeds: Mapping[str, Any]) -> li
 def run_reference(model: Any, feeds: Mapping[str, Any]) -> list[Any]:
     """The outputs by the NumPy meaning of every operator."""
     graph = prepared(model)
-    program = Program(build_plan(graph, node_step, in_order))
+    program = reference_model(graph, in_order)
     return program.run(dict(feeds), [output.name for output in graph.outputs])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.compile.providers import reference_model
 from sardonyx.ir.clone import clone_graph
 from sardonyx.ir.graph import Graph, Model
 from sardonyx.ir.tensor import Array
@@ -15,9 +16,6 @@ from sardonyx.ir.text import format_graph, parse_graph
 from sardonyx.ir.verify import verify
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.protocol import Pass, PassResult
-from sardonyx.plan.build import build_plan
-from sardonyx.providers.reference import node_step
-from sardonyx.runtime.executor import Program
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -37,7 +35,7 @@ def copy_of(model: Model) -> Model:
 
 def evaluate(model: Model, feeds: Mapping[str, Array]) -> list[Any]:
     """The outputs of a model by the NumPy meaning of its operators."""
-    program = Program(build_plan(model.graph, node_step, lambda graph: list(graph.nodes)))
+    program = reference_model(model.graph, lambda graph: list(graph.nodes))
     return program.run(feeds, [value.name for value in model.graph.outputs])
 
 

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sardonyx
+from sardonyx.compile.providers import reference_model
 from sardonyx.ir.graph import Node
-from sardonyx.plan.build import build_plan
 from sardonyx.providers import ClaimedRegion, ExecutionProvider, GraphView
-from sardonyx.providers.reference import node_step
-from sardonyx.runtime.executor import Program
 
 CPU = "CPUExecutionProvider"
 
@@ -51,7 +49,7 @@ class Other(Recording):
 
 def by_numpy(region: ClaimedRegion) -> Any:
     """A region computed by the definitions of its operators."""
-    program = Program(build_plan(region.graph, node_step, lambda graph: list(graph.nodes)))
+    program = reference_model(region.graph, lambda graph: list(graph.nodes))
     inputs = [value.name for value in region.inputs]
     outputs = [value.name for value in region.outputs]
     return lambda values: program.run(dict(zip(inputs, values)), outputs)

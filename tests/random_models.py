@@ -22,14 +22,12 @@ from numpy.typing import NDArray
 
 from native_support import in_order
 from sardonyx import dtypes
+from sardonyx.compile.providers import reference_model
 from sardonyx.errors import SardonyxError
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.dims import Dim, symbol
 from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.plan.build import build_plan
-from sardonyx.providers.reference import node_step
-from sardonyx.runtime.executor import Program
 
 Array = NDArray[Any]
 Sizes = dict[str, int]
@@ -185,7 +183,7 @@ class Grower:
 
     def compute(self, outputs: Sequence[Value]) -> list[list[Array]]:
         """The values for all sizes the graph is grown with; what was computed before is an input."""
-        program = Program(build_plan(self.builder.graph, node_step, in_order))
+        program = reference_model(self.builder.graph, in_order)
         results = []
         for sizes in GROWN_WITH:
             feeds = {each.name: each.array(sizes, False) for each in self.inputs}

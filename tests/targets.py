@@ -9,6 +9,7 @@ import pytest
 
 from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary
+from sardonyx.options import environment
 from sardonyx.target.levels import generic, level_of, levels_within
 from sardonyx.target.target import Target, describe
 
@@ -30,6 +31,11 @@ def here(lanes: int = 0) -> Target:
     if name not in levels_within(host()):
         pytest.skip(f"this machine does not have {name}")
     return level_of(host(), name)
+
+
+def of_sessions() -> Target:
+    """What sessions compile for."""
+    return level_of(host(), environment().target)
 
 
 def here_and_less() -> list[Target]:

@@ -16,7 +16,7 @@ from pass_support import model_of
 from sardonyx.codegen.emit import kernel_ir
 from sardonyx.compile_options import CompileOptions
 from sardonyx.lower.groups import Grouping, form_groups
-from sardonyx.lower.lowering import lower_graph
+from sardonyx.lower.lower_graph import lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.passes.pipeline import run_passes
 from sardonyx.plan.native import NativePlan, plan_native

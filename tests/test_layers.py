@@ -27,6 +27,7 @@ LAYERS = {
     "records": 0,
     "forks": 0,
     "mapped_file": 0,
+    "pictures": 0,
     "decoding": 1,
     "ir": 1,
     "target": 1,
@@ -73,13 +74,14 @@ ONLY = {
     "enums": set(),
     "options": {"enums", "errors", "dtypes", "cache_folder", "forks", "provider_names"},
     "provider_names": {"errors"},
-    "compile_options": {"enums", "options", "provider_names"},
+    "compile_options": {"enums", "errors", "options", "provider_names"},
     "cache_folder": {"forks", "mapped_file"},
     "sources": {"cache_folder"},
     "forks": set(),
     "mapped_file": set(),
+    "pictures": set(),
     "ir": {"errors", "dtypes", "options", "mapped_file"},
-    "target": {"errors", "options"},
+    "target": {"errors", "options", "cache_folder"},
     "formats": {"errors", "dtypes", "options", "mapped_file", "ir", "program"},
     "decoding": {"errors"},
     "ops": {"errors", "dtypes", "options", "decoding", "ir"},
@@ -104,7 +106,7 @@ ONLY = {
     },
     "codegen": {"errors", "dtypes", "options", "cache_folder", "sources", "forks", "target", "kernel"},
     "plan": {"enums", "errors", "dtypes", "options", "forks", "ir", "ops", "analysis", "kernel", "program"},
-    "cli": {"__init__"},
+    "cli": {"__init__", "pictures"},
 }
 FOR_ALL = {"records"}  # what Python has, in our own words
 THIRD_PARTY = {"numpy", "ml_dtypes", "llvmlite"}

@@ -75,6 +75,7 @@ def test_nets_have_the_same_bits_on_any_number_of_threads(
 ) -> None:
     if everything_shared:
         monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+        monkeypatch.setattr(native_core, "SHARED_FROM", 1)
     content, feeds = NETS[net]()
     alone = session(content).run(None, feeds)
     for threads in (2, 3, 4):
@@ -89,6 +90,7 @@ def test_nets_have_the_same_bits_on_any_number_of_threads(
 def test_nets_stay_in_their_memory(net: str, at_start: bool, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     content, feeds = NETS[net]()
     monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(native_core, "SHARED_FROM", 1)
     with guarded_memory(at_start) as guard:
         assert_agree(session(content, level=level, threads=2).run(None, guarded_feeds(guard, feeds)), reference(net))
 
@@ -169,7 +171,7 @@ SHARED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] 
         (np.float32,),
     ),
     "RoiAlign": (
-        "RoiAlign", (_large(2, 9, 40, 41), _REGIONS, np.arange(300) % 2),
+        "RoiAlign", (_large(2, 19, 40, 41), _REGIONS, np.arange(300) % 2),
         {"output_height": 5, "output_width": 7, "sampling_ratio": 2}, (np.float32,),
     ),
     "AffineGrid": ("AffineGrid", (_large(3, 2, 3), np.array([3, 1, 161, 163])), {}, (np.float32,)),
@@ -187,6 +189,7 @@ def test_shared_operators_have_the_same_bits_on_any_number_of_threads(
 ) -> None:
     if everything_shared:
         monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+        monkeypatch.setattr(native_core, "SHARED_FROM", 1)
     op_type, arrays, attrs, types = SHARED[case]
     feeds = {f"x{number}": array for number, array in enumerate(arrays)}
     outputs = {f"y{number}": dtype for number, dtype in enumerate(types)}

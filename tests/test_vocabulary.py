@@ -20,6 +20,10 @@ RETIRED = {
     "told": "known, bound or data_dependent",
     "place": "index, position, coordinate, tap, location or entry",
     "places": "indices, positions, coordinates, taps or locations",
+    "lying": "in rows, stored",
+    "roomy": "readable past the end",
+    "unsuited": "whole, not flattened",
+    "straight": "not transposed",
 }
 RETIRED_NAMES = {"Case", "CaseTable", "Image", "Turns", "Ways", "NativeWay", "case_of", "tells_sizes", "tell_sizes"}
 # To place is to give memory; results are computed in place; angles are counted in quarter turns.

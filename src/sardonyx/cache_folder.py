@@ -51,8 +51,11 @@ class Entry:
         return iter((self.key, self.size, self.last_use))
 
 
-def write_atomically(path: str | os.PathLike[str], *pieces: bytes | memoryview) -> str:
-    """Write a file so that others see all of it or nothing; "", or why it could not be written: that is not an error."""
+def write_atomically(path: str | os.PathLike[str], *pieces: bytes | memoryview, replaces: bool = True) -> str:
+    """Write a file so that others see all of it or nothing; "", or why it could not be written: that is not an error.
+
+    Without `replaces` a file that is there already stays as it is, which is no error either.
+    """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f"{_NEW}{os.getpid()}-{get_ident()}-{name}")  # a name nobody else uses
     try:
@@ -65,7 +68,8 @@ def write_atomically(path: str | os.PathLike[str], *pieces: bytes | memoryview) 
                     from sardonyx.mapped_file import write_pages  # lazy: those who write nothing large need no arrays
 
                     write_pages(file.fileno(), pieces)
-            os.replace(temporary, path)
+            if replaces or not _linked(temporary, path):
+                os.replace(temporary, path)
         except BaseException:
             with suppress(OSError):  # it may not even have been made
                 os.unlink(temporary)
@@ -73,6 +77,18 @@ def write_atomically(path: str | os.PathLike[str], *pieces: bytes | memoryview) 
     except OSError as error:
         return error.strerror or str(error)  # a read-only or full disk costs the next start time, not this one its answer
     return ""
+
+
+def _linked(temporary: str, path: str | os.PathLike[str]) -> bool:
+    """Give a file its name, unless another has that: then it is deleted. False if the system cannot do that in one step."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except (OSError, AttributeError):
+        return False
+    os.unlink(temporary)
+    return True
 
 
 def why_not_used(folder: str | os.PathLike[str], trusted: bool = False) -> str:
@@ -161,13 +177,26 @@ class CacheFolder:
 
     def write(self, key: str, body: bytes) -> int:
         """Keep something under a key; how many bytes the file has."""
-        held = key.encode() + body
-        self.keep(key, _HEADER.pack(_MAGIC, len(key.encode()), len(body), _digest(held)), held)
-        return _HEADER.size + len(held)
+        pieces = _entry(key, body)
+        self.keep(key, *pieces)
+        return sum(map(len, pieces))
 
-    def keep(self, key: str, *pieces: bytes | memoryview) -> None:
+    def write_first(self, key: str, body: bytes) -> bytes | None:
+        """Keep something under a key unless there is something already; what is kept, so that all processes agree on it.
+
+        None if nothing can be kept.
+        """
+        pieces = _entry(key, body)
+        self.keep(key, *pieces, replaces=False)
+        found = self.read(key)
+        if found is None:  # what is there is damaged
+            self.keep(key, *pieces)
+            found = self.read(key)
+        return found
+
+    def keep(self, key: str, *pieces: bytes | memoryview, replaces: bool = True) -> None:
         """Write a key's file; a folder that cannot be written to is named, once."""
-        reason = write_atomically(self.path(key), *pieces)
+        reason = write_atomically(self.path(key), *pieces, replaces=replaces)
         if reason and not self._trusted:
             name_once(self.folder, f"not written to: {reason}", "what is compiled is compiled again by the next process")
 
@@ -241,6 +270,12 @@ class CacheFolder:
                     continue  # gone since the folder was listed
                 if not stat.S_ISDIR(status.st_mode):
                     yield name, status
+
+
+def _entry(key: str, body: bytes) -> tuple[bytes, bytes]:
+    """The pieces of a file: a header, and the key with what it stands for."""
+    held = key.encode() + body
+    return _HEADER.pack(_MAGIC, len(key.encode()), len(body), _digest(held)), held
 
 
 def _digest(content: bytes) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sardonyx.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
+from sardonyx.errors import InvalidArgument
 from sardonyx.options import DISABLED_OPTIMIZERS_KEY, SessionOptions, environment
 from sardonyx.provider_names import CPU_PROVIDER, usable_providers
 from sardonyx.records import dataclass
@@ -42,6 +43,13 @@ class CompileOptions:
     kernels: Any = field(default=None, compare=False)  # who compiles kernels; None: the library of this machine
     on_progress: Callable[[int, int], None] | None = field(default=None, compare=False)  # kernels made, and how many there are
     verify: bool = field(default_factory=lambda: environment().verify)  # look at the graph after every pass
+
+    def flag(self, key: str) -> bool:
+        """A configuration entry that is 0 (also if it is not there) or 1."""
+        given = self.config.get(key, "0").strip()
+        if given not in ("0", "1"):
+            raise InvalidArgument(f"{key} is {given!r}: expected 0 or 1")
+        return given == "1"
 
     @classmethod
     def of(

@@ -28,7 +28,7 @@ from sardonyx.passes.pipeline import PassReport
 from sardonyx.plan.memory import Lifetime, lower_bound, owners, plan_offsets
 from sardonyx.plan.native import NativePlan
 from sardonyx.plan.peak import arena_lifetimes, live_bytes
-from sardonyx.program.image import PARALLEL_FROM
+from sardonyx.program.image import SHARED_FROM
 from sardonyx.program.steps import Buffer, HostNodeStep, SizeStep, Step, Storage
 from sardonyx.records import dataclass
 from sardonyx.sample_inputs import fitting_shapes
@@ -107,6 +107,7 @@ class Explanation:
     passes: tuple[PassExplanation, ...]
     nodes: tuple[NodeExplanation, ...]
     steps: tuple[StepExplanation, ...]
+    segments: tuple[str, ...]  # what a run does, in order: native, sizes, host, provider, loop, branch
     memory: MemoryExplanation
 
     @property
@@ -135,6 +136,7 @@ def explain_model(source: Source, shapes: Mapping[str, Sequence[int]] | None = N
         passes=passes,
         nodes=_nodes(model.graph.nodes, compiled, touched),
         steps=tuple(_step(number, step, sizes) for number, step in enumerate(compiled.lowered.steps)),
+        segments=compiled.program.kinds,
         memory=_memory(compiled.plan, sizes, compiled.program.core.pool.workers),
     )
 
@@ -256,7 +258,7 @@ def _step(number: int, step: Step, sizes: Mapping[str, int]) -> StepExplanation:
         return StepExplanation(number, step.label, "sizes", step.nodes, None, None, False, read, written)
     units, work = _size(step.units, sizes), _size(step.work, sizes)
     kind = type(step.kernel).__name__.removesuffix("Kernel").lower()
-    parallel = work is not None and work >= 2 * PARALLEL_FROM and units != 1
+    parallel = work is not None and work >= 2 * SHARED_FROM and units != 1
     return StepExplanation(number, step.label, kind, tuple(step.nodes), units, work, parallel, read, written)
 
 

@@ -11,7 +11,7 @@ a full session before has a compiled program in the cache: that is used, and nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 from sardonyx import errors
@@ -30,15 +30,12 @@ from sardonyx.passes.apply_overrides import (
     override_initializers,
     settle_initializers,
 )
-from sardonyx.plan.build import build_plan
-from sardonyx.plan.host_step import host_step
-from sardonyx.plan.plan import ExecutionPlan, HostStep
 from sardonyx.program.calls import HostNode
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.runtime import saved
-from sardonyx.runtime.executor import Program
 from sardonyx.runtime.ports import ModelDescription, ModelMetadata
 from sardonyx.runtime.profile import Profiler
+from sardonyx.runtime.reference_model import Evaluated, ReferenceModel
 from sardonyx.session import inference_session
 from sardonyx.session.opening import Opened, Opening, ProviderSettings
 
@@ -61,10 +58,7 @@ class _MinimalOpening(Opening):
         override_dimensions(model.graph, options.dimension_overrides[0])
         kernels = DefinitionTable(KernelTypeStrResolver(model.type_arguments))
 
-        def make_step(node: Node, inputs: Sequence[int], outputs: Sequence[int], bodies: Mapping[str, ExecutionPlan]) -> HostStep:
-            return _step(kernels, node, inputs, outputs, bodies)
-
-        program = Program(build_plan(model.graph, make_step, _file_order))
+        program = ReferenceModel(model.graph, partial(_described, kernels), _file_order)
         declared = {value.name: value.type for value in model.graph.outputs}
         written = {value.name: value.metadata for value in (*model.graph.inputs, *model.graph.outputs) if value.metadata}
         ports = program.inputs, program.outputs, program.overridable_initializers
@@ -97,10 +91,8 @@ def _file_order(graph: Graph) -> list[Node]:
     return list(graph.nodes)
 
 
-def _step(
-    kernels: KernelTable, node: Node, inputs: Sequence[int], outputs: Sequence[int], bodies: Mapping[str, ExecutionPlan]
-) -> HostStep:
-    """The step that computes a node by the kernel that was found for it."""
+def _described(kernels: KernelTable, node: Node) -> Evaluated:
+    """A node, and the kernel that was found for it."""
     found = kernels.find(node)
     if found is None:
         raise errors.NotImplemented(f"{node.label}: {'; '.join(kernels.mismatches(node))}")
@@ -110,4 +102,4 @@ def _step(
     plain = HostNode(
         node.domain, node.op_type, node.version, node.name, node.label, wanted, values, graphs, CPU_PROVIDER, (NodeName.of(node),)
     )
-    return host_step(plain, inputs, outputs, bodies, found.kernel)
+    return plain, found.kernel

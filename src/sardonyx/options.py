@@ -40,6 +40,7 @@ DISABLE_PACKING_KEY: Final = "session.disable_prepacking"
 SHARE_PACKING_KEY: Final = "session.share_prepacked_weights"
 BACKGROUND_KEY: Final = "session.background_compile"
 PROGRESS_KEY: Final = "session.show_progress"
+TIME_CANDIDATES_KEY: Final = "session.time_candidates"
 SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 
 
@@ -256,7 +257,7 @@ class SessionOptions(_Settings):
     graph_optimization_level: Setting[GraphOptimizationLevel] = _choice(
         "GraphOptimizationLevel", "ORT_ENABLE_ALL", "How much the graph is rewritten; default all."
     )
-    use_deterministic_compute = Setting(False, _boolean, "Whether only deterministic kernels may be used; ours all are.")
+    use_deterministic_compute = Setting(False, _boolean, "Whether nothing may be timed; our kernels are all deterministic.")
 
     def __init__(self) -> None:
         super().__init__()

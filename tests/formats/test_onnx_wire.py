@@ -47,6 +47,28 @@ def test_a_run_of_varint_fields_ends_where_another_field_begins(values: list[int
     assert end == len(encoded)
 
 
+@given(
+    st.lists(st.text(max_size=3), min_size=1, max_size=8, unique=True).flatmap(
+        lambda kinds: st.tuples(st.just(kinds), st.lists(st.sampled_from(kinds)))
+    ),
+    st.sampled_from([b"", b"\x12\x00", b"\x42", b"\x42\x04long", b"\x42\x7fcut"]),
+    st.integers(1, 40),
+)
+def test_a_run_of_known_strings_ends_where_something_else_begins(
+    given_: tuple[list[str], list[str]], rest: bytes, chunk: int
+) -> None:
+    kinds, values = given_
+    writer = Writer()
+    for value in values:
+        writer.blob(8, value.encode())
+    buf = writer.to_bytes() + rest
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_DECODE_CHUNK", 16 + chunk)
+        texts, end = wire.text_run(buf, 0x42, 0, len(buf), kinds)
+    assert texts == values
+    assert end == writer.size
+
+
 @given(st.lists(st.floats(width=32, allow_nan=False)), st.binary(max_size=20))
 def test_a_run_of_float_fields_ends_where_another_field_begins(values: list[float], rest: bytes) -> None:
     writer = Writer()

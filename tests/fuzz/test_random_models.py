@@ -79,6 +79,7 @@ def test_a_random_model_gives_what_numpy_gives(
     saved_by = session(content)
     # Every step is worth sharing here, however small.
     monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(native_core, "SHARED_FROM", 1)
     again = session(content, threads=3)
     for first, second, third in zip(alone, checked.agree(saved_by), checked.agree(again)):
         assert same_bits(first, second)

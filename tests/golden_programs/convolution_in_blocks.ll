@@ -1,4 +1,4 @@
-; conv|8,1,1,8,8,0,1,1,1,0,False,True,True,False,0|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
+; conv|8,1,1,8,8,0,1,1,1,0,False,False,True,True,False,0|f32:unit|[0]|const:f32()0.0;acc:f32()None;maxr:f32(0,1)None->2
 declare <8 x float> @llvm.fmuladd.v8f32(<8 x float>, <8 x float>, <8 x float>)
 define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
 entry:
@@ -462,192 +462,213 @@ entry:
   %p54 = getelementptr i64, ptr %args, i64 27
   %a55 = load i64, ptr %p54, align 8
   %p56 = getelementptr i64, ptr %args, i64 28
-  %a57 = load ptr, ptr %p56, align 8
+  %a57 = load i64, ptr %p56, align 8
   %p58 = getelementptr i64, ptr %args, i64 29
   %a59 = load i64, ptr %p58, align 8
   %p60 = getelementptr i64, ptr %args, i64 30
   %a61 = load i64, ptr %p60, align 8
   %p62 = getelementptr i64, ptr %args, i64 31
-  %a63 = load i64, ptr %p62, align 8
+  %a63 = load ptr, ptr %p62, align 8
   %p64 = getelementptr i64, ptr %args, i64 32
   %a65 = load i64, ptr %p64, align 8
   %p66 = getelementptr i64, ptr %args, i64 33
   %a67 = load i64, ptr %p66, align 8
-  %i68 = urem i64 %begin, %a15
-  %i69 = udiv i64 %begin, %a15
-  %i70 = urem i64 %i69, %a13
-  %i71 = udiv i64 %i69, %a13
-  %i72 = urem i64 %i71, %a9
-  %i73 = udiv i64 %i71, %a9
-  %c76 = icmp slt i64 %begin, %end
-  br i1 %c76, label %loop74, label %done75
-loop74:
-  %i77 = phi i64 [ %begin, %entry ], [ %i227, %done116 ]
-  %r78 = phi i64 [ %i68, %entry ], [ %i216, %done116 ]
-  %r79 = phi i64 [ %i70, %entry ], [ %i220, %done116 ]
-  %r80 = phi i64 [ %i72, %entry ], [ %i224, %done116 ]
-  %r81 = phi i64 [ %i73, %entry ], [ %i226, %done116 ]
-  %i82 = mul i64 %r79, %a31
-  %i83 = sub i64 %i82, %a25
-  %i84 = mul i64 %r78, %a33
-  %i85 = sub i64 %i84, %a27
-  %i86 = sub i64 %a35, 1
-  %i87 = sub i64 %i86, %i83
-  %i88 = sdiv i64 %i87, %a35
-  %c89 = icmp sgt i64 %i88, 0
-  %i90 = select i1 %c89, i64 %i88, i64 0
-  %i91 = sub i64 %a19, %i83
-  %i92 = add i64 %i91, %i86
-  %i93 = sdiv i64 %i92, %a35
-  %c94 = icmp slt i64 %i93, %a39
-  %i95 = select i1 %c94, i64 %i93, i64 %a39
-  %c96 = icmp sgt i64 %i95, %i90
-  %i97 = select i1 %c96, i64 %i95, i64 %i90
-  %i98 = sub i64 %a37, 1
-  %i99 = sub i64 %i98, %i85
-  %i100 = sdiv i64 %i99, %a37
-  %c101 = icmp sgt i64 %i100, 0
-  %i102 = select i1 %c101, i64 %i100, i64 0
-  %i103 = sub i64 %a21, %i85
-  %i104 = add i64 %i103, %i98
-  %i105 = sdiv i64 %i104, %a37
-  %c106 = icmp slt i64 %i105, %a41
-  %i107 = select i1 %c106, i64 %i105, i64 %a41
-  %c108 = icmp sgt i64 %i107, %i102
-  %i109 = select i1 %c108, i64 %i107, i64 %i102
-  %i110 = mul i64 %r80, %a49
-  %i111 = mul i64 %r81, %a51
-  %i112 = add i64 %i110, %i111
-  %p113 = getelementptr float, ptr %a1, i64 %i112
-  %i114 = sub i64 0, %a29
-  %c117 = icmp slt i64 %i90, %i97
-  br i1 %c117, label %loop115, label %done116
-loop115:
-  %i118 = phi i64 [ %i90, %loop74 ], [ %i194, %done128 ]
-  %r119 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r190, %done128 ]
-  %r120 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r191, %done128 ]
-  %r121 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r192, %done128 ]
-  %r122 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r193, %done128 ]
-  %i123 = mul i64 %i118, %a35
-  %i124 = add i64 %i83, %i123
-  %i125 = mul i64 %i124, %a53
-  %p126 = getelementptr float, ptr %p113, i64 %i125
-  %c129 = icmp slt i64 %i102, %i109
-  br i1 %c129, label %loop127, label %done128
-loop127:
-  %i130 = phi i64 [ %i102, %loop115 ], [ %i188, %loop127 ]
-  %r131 = phi <8 x float> [ %r119, %loop115 ], [ %v151, %loop127 ]
-  %r132 = phi <8 x float> [ %r120, %loop115 ], [ %v163, %loop127 ]
-  %r133 = phi <8 x float> [ %r121, %loop115 ], [ %v175, %loop127 ]
-  %r134 = phi <8 x float> [ %r122, %loop115 ], [ %v187, %loop127 ]
-  %i135 = mul i64 %i130, %a37
-  %i136 = add i64 %i85, %i135
-  %i137 = mul i64 %i136, %a55
-  %p138 = getelementptr float, ptr %p126, i64 %i137
-  %i139 = mul i64 %i114, 8
-  %p140 = getelementptr float, ptr %p138, i64 %i139
-  %x141 = load <8 x float>, ptr %p140, align 4
-  %v142 = fcmp uno <8 x float> %x141, %x141
-  %v143 = fcmp ogt <8 x float> %x141, %r131
-  %v144 = select <8 x i1> %v143, <8 x float> %x141, <8 x float> %r131
-  %v145 = select <8 x i1> %v142, <8 x float> %x141, <8 x float> %v144
-  %p146 = getelementptr float, ptr %p140, i64 8
-  %x147 = load <8 x float>, ptr %p146, align 4
-  %v148 = fcmp uno <8 x float> %x147, %x147
-  %v149 = fcmp ogt <8 x float> %x147, %v145
-  %v150 = select <8 x i1> %v149, <8 x float> %x147, <8 x float> %v145
-  %v151 = select <8 x i1> %v148, <8 x float> %x147, <8 x float> %v150
-  %p152 = getelementptr float, ptr %p140, i64 16
-  %x153 = load <8 x float>, ptr %p152, align 4
-  %v154 = fcmp uno <8 x float> %x153, %x153
-  %v155 = fcmp ogt <8 x float> %x153, %r132
-  %v156 = select <8 x i1> %v155, <8 x float> %x153, <8 x float> %r132
-  %v157 = select <8 x i1> %v154, <8 x float> %x153, <8 x float> %v156
-  %p158 = getelementptr float, ptr %p140, i64 24
-  %x159 = load <8 x float>, ptr %p158, align 4
-  %v160 = fcmp uno <8 x float> %x159, %x159
-  %v161 = fcmp ogt <8 x float> %x159, %v157
-  %v162 = select <8 x i1> %v161, <8 x float> %x159, <8 x float> %v157
-  %v163 = select <8 x i1> %v160, <8 x float> %x159, <8 x float> %v162
-  %p164 = getelementptr float, ptr %p140, i64 32
-  %x165 = load <8 x float>, ptr %p164, align 4
-  %v166 = fcmp uno <8 x float> %x165, %x165
-  %v167 = fcmp ogt <8 x float> %x165, %r133
-  %v168 = select <8 x i1> %v167, <8 x float> %x165, <8 x float> %r133
-  %v169 = select <8 x i1> %v166, <8 x float> %x165, <8 x float> %v168
-  %p170 = getelementptr float, ptr %p140, i64 40
-  %x171 = load <8 x float>, ptr %p170, align 4
-  %v172 = fcmp uno <8 x float> %x171, %x171
-  %v173 = fcmp ogt <8 x float> %x171, %v169
-  %v174 = select <8 x i1> %v173, <8 x float> %x171, <8 x float> %v169
-  %v175 = select <8 x i1> %v172, <8 x float> %x171, <8 x float> %v174
-  %p176 = getelementptr float, ptr %p140, i64 48
-  %x177 = load <8 x float>, ptr %p176, align 4
-  %v178 = fcmp uno <8 x float> %x177, %x177
-  %v179 = fcmp ogt <8 x float> %x177, %r134
-  %v180 = select <8 x i1> %v179, <8 x float> %x177, <8 x float> %r134
-  %v181 = select <8 x i1> %v178, <8 x float> %x177, <8 x float> %v180
-  %p182 = getelementptr float, ptr %p140, i64 56
-  %x183 = load <8 x float>, ptr %p182, align 4
-  %v184 = fcmp uno <8 x float> %x183, %x183
-  %v185 = fcmp ogt <8 x float> %x183, %v181
-  %v186 = select <8 x i1> %v185, <8 x float> %x183, <8 x float> %v181
-  %v187 = select <8 x i1> %v184, <8 x float> %x183, <8 x float> %v186
-  %i188 = add nsw i64 %i130, 1
-  %c189 = icmp slt i64 %i188, %i109
-  br i1 %c189, label %loop127, label %done128
-done128:
-  %r190 = phi <8 x float> [ %r119, %loop115 ], [ %v151, %loop127 ]
-  %r191 = phi <8 x float> [ %r120, %loop115 ], [ %v163, %loop127 ]
-  %r192 = phi <8 x float> [ %r121, %loop115 ], [ %v175, %loop127 ]
-  %r193 = phi <8 x float> [ %r122, %loop115 ], [ %v187, %loop127 ]
-  %i194 = add nsw i64 %i118, 1
-  %c195 = icmp slt i64 %i194, %i97
-  br i1 %c195, label %loop115, label %done116
-done116:
-  %r196 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r190, %done128 ]
-  %r197 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r191, %done128 ]
-  %r198 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r192, %done128 ]
-  %r199 = phi <8 x float> [ splat (float 0xFFF0000000000000), %loop74 ], [ %r193, %done128 ]
-  %i200 = mul i64 %r80, %a59
-  %i201 = mul i64 %r81, %a61
-  %i202 = add i64 %i200, %i201
-  %i203 = mul i64 %r79, %a63
-  %i204 = add i64 %i202, %i203
-  %i205 = mul i64 %r78, %a65
-  %i206 = add i64 %i204, %i205
-  %p207 = getelementptr float, ptr %a57, i64 %i206
-  store <8 x float> %r196, ptr %p207, align 4
-  %p208 = getelementptr float, ptr %p207, i64 8
-  store <8 x float> %r197, ptr %p208, align 4
-  %i209 = mul i64 2, 8
-  %p210 = getelementptr float, ptr %p207, i64 %i209
-  store <8 x float> %r198, ptr %p210, align 4
-  %i211 = mul i64 3, 8
-  %p212 = getelementptr float, ptr %p207, i64 %i211
-  store <8 x float> %r199, ptr %p212, align 4
-  %i213 = zext i1 true to i64
-  %i214 = add i64 %r78, %i213
-  %c215 = icmp eq i64 %i214, %a15
-  %i216 = select i1 %c215, i64 0, i64 %i214
-  %i217 = zext i1 %c215 to i64
-  %i218 = add i64 %r79, %i217
-  %c219 = icmp eq i64 %i218, %a13
-  %i220 = select i1 %c219, i64 0, i64 %i218
-  %i221 = zext i1 %c219 to i64
-  %i222 = add i64 %r80, %i221
-  %c223 = icmp eq i64 %i222, %a9
-  %i224 = select i1 %c223, i64 0, i64 %i222
-  %i225 = zext i1 %c223 to i64
-  %i226 = add i64 %r81, %i225
-  %i227 = add nsw i64 %i77, 1
-  %c228 = icmp slt i64 %i227, %end
-  br i1 %c228, label %loop74, label %done75
-done75:
-  %r229 = phi i64 [ %i68, %entry ], [ %i216, %done116 ]
-  %r230 = phi i64 [ %i70, %entry ], [ %i220, %done116 ]
-  %r231 = phi i64 [ %i72, %entry ], [ %i224, %done116 ]
-  %r232 = phi i64 [ %i73, %entry ], [ %i226, %done116 ]
+  %p68 = getelementptr i64, ptr %args, i64 34
+  %a69 = load i64, ptr %p68, align 8
+  %p70 = getelementptr i64, ptr %args, i64 35
+  %a71 = load i64, ptr %p70, align 8
+  %p72 = getelementptr i64, ptr %args, i64 36
+  %a73 = load i64, ptr %p72, align 8
+  %i74 = urem i64 %begin, %a17
+  %i75 = udiv i64 %begin, %a17
+  %i76 = urem i64 %i75, %a13
+  %i77 = udiv i64 %i75, %a13
+  %i78 = urem i64 %i77, %a19
+  %i79 = udiv i64 %i77, %a19
+  %i80 = urem i64 %i79, %a15
+  %i81 = udiv i64 %i79, %a15
+  %c84 = icmp slt i64 %begin, %end
+  br i1 %c84, label %loop82, label %done83
+loop82:
+  %i85 = phi i64 [ %begin, %entry ], [ %i245, %after94 ]
+  %r86 = phi i64 [ %i74, %entry ], [ %i230, %after94 ]
+  %r87 = phi i64 [ %i76, %entry ], [ %i234, %after94 ]
+  %r88 = phi i64 [ %i78, %entry ], [ %i238, %after94 ]
+  %r89 = phi i64 [ %i80, %entry ], [ %i242, %after94 ]
+  %r90 = phi i64 [ %i81, %entry ], [ %i244, %after94 ]
+  %i91 = mul i64 %r88, %a17
+  %i92 = add i64 %i91, %r86
+  %c95 = icmp slt i64 %i92, %a21
+  br i1 %c95, label %exists93, label %after94
+exists93:
+  %i96 = mul i64 %r89, %a37
+  %i97 = sub i64 %i96, %a31
+  %i98 = mul i64 %i92, %a39
+  %i99 = sub i64 %i98, %a33
+  %i100 = sub i64 %a41, 1
+  %i101 = sub i64 %i100, %i97
+  %i102 = sdiv i64 %i101, %a41
+  %c103 = icmp sgt i64 %i102, 0
+  %i104 = select i1 %c103, i64 %i102, i64 0
+  %i105 = sub i64 %a25, %i97
+  %i106 = add i64 %i105, %i100
+  %i107 = sdiv i64 %i106, %a41
+  %c108 = icmp slt i64 %i107, %a45
+  %i109 = select i1 %c108, i64 %i107, i64 %a45
+  %c110 = icmp sgt i64 %i109, %i104
+  %i111 = select i1 %c110, i64 %i109, i64 %i104
+  %i112 = sub i64 %a43, 1
+  %i113 = sub i64 %i112, %i99
+  %i114 = sdiv i64 %i113, %a43
+  %c115 = icmp sgt i64 %i114, 0
+  %i116 = select i1 %c115, i64 %i114, i64 0
+  %i117 = sub i64 %a27, %i99
+  %i118 = add i64 %i117, %i112
+  %i119 = sdiv i64 %i118, %a43
+  %c120 = icmp slt i64 %i119, %a47
+  %i121 = select i1 %c120, i64 %i119, i64 %a47
+  %c122 = icmp sgt i64 %i121, %i116
+  %i123 = select i1 %c122, i64 %i121, i64 %i116
+  %i124 = mul i64 %r90, %a55
+  %i125 = mul i64 %r87, %a57
+  %i126 = add i64 %i124, %i125
+  %p127 = getelementptr float, ptr %a1, i64 %i126
+  %i128 = sub i64 0, %a35
+  %c131 = icmp slt i64 %i104, %i111
+  br i1 %c131, label %loop129, label %done130
+loop129:
+  %i132 = phi i64 [ %i104, %exists93 ], [ %i208, %done142 ]
+  %r133 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r204, %done142 ]
+  %r134 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r205, %done142 ]
+  %r135 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r206, %done142 ]
+  %r136 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r207, %done142 ]
+  %i137 = mul i64 %i132, %a41
+  %i138 = add i64 %i97, %i137
+  %i139 = mul i64 %i138, %a59
+  %p140 = getelementptr float, ptr %p127, i64 %i139
+  %c143 = icmp slt i64 %i116, %i123
+  br i1 %c143, label %loop141, label %done142
+loop141:
+  %i144 = phi i64 [ %i116, %loop129 ], [ %i202, %loop141 ]
+  %r145 = phi <8 x float> [ %r133, %loop129 ], [ %v165, %loop141 ]
+  %r146 = phi <8 x float> [ %r134, %loop129 ], [ %v177, %loop141 ]
+  %r147 = phi <8 x float> [ %r135, %loop129 ], [ %v189, %loop141 ]
+  %r148 = phi <8 x float> [ %r136, %loop129 ], [ %v201, %loop141 ]
+  %i149 = mul i64 %i144, %a43
+  %i150 = add i64 %i99, %i149
+  %i151 = mul i64 %i150, %a61
+  %p152 = getelementptr float, ptr %p140, i64 %i151
+  %i153 = mul i64 %i128, 8
+  %p154 = getelementptr float, ptr %p152, i64 %i153
+  %x155 = load <8 x float>, ptr %p154, align 4
+  %v156 = fcmp uno <8 x float> %x155, %x155
+  %v157 = fcmp ogt <8 x float> %x155, %r145
+  %v158 = select <8 x i1> %v157, <8 x float> %x155, <8 x float> %r145
+  %v159 = select <8 x i1> %v156, <8 x float> %x155, <8 x float> %v158
+  %p160 = getelementptr float, ptr %p154, i64 8
+  %x161 = load <8 x float>, ptr %p160, align 4
+  %v162 = fcmp uno <8 x float> %x161, %x161
+  %v163 = fcmp ogt <8 x float> %x161, %v159
+  %v164 = select <8 x i1> %v163, <8 x float> %x161, <8 x float> %v159
+  %v165 = select <8 x i1> %v162, <8 x float> %x161, <8 x float> %v164
+  %p166 = getelementptr float, ptr %p154, i64 16
+  %x167 = load <8 x float>, ptr %p166, align 4
+  %v168 = fcmp uno <8 x float> %x167, %x167
+  %v169 = fcmp ogt <8 x float> %x167, %r146
+  %v170 = select <8 x i1> %v169, <8 x float> %x167, <8 x float> %r146
+  %v171 = select <8 x i1> %v168, <8 x float> %x167, <8 x float> %v170
+  %p172 = getelementptr float, ptr %p154, i64 24
+  %x173 = load <8 x float>, ptr %p172, align 4
+  %v174 = fcmp uno <8 x float> %x173, %x173
+  %v175 = fcmp ogt <8 x float> %x173, %v171
+  %v176 = select <8 x i1> %v175, <8 x float> %x173, <8 x float> %v171
+  %v177 = select <8 x i1> %v174, <8 x float> %x173, <8 x float> %v176
+  %p178 = getelementptr float, ptr %p154, i64 32
+  %x179 = load <8 x float>, ptr %p178, align 4
+  %v180 = fcmp uno <8 x float> %x179, %x179
+  %v181 = fcmp ogt <8 x float> %x179, %r147
+  %v182 = select <8 x i1> %v181, <8 x float> %x179, <8 x float> %r147
+  %v183 = select <8 x i1> %v180, <8 x float> %x179, <8 x float> %v182
+  %p184 = getelementptr float, ptr %p154, i64 40
+  %x185 = load <8 x float>, ptr %p184, align 4
+  %v186 = fcmp uno <8 x float> %x185, %x185
+  %v187 = fcmp ogt <8 x float> %x185, %v183
+  %v188 = select <8 x i1> %v187, <8 x float> %x185, <8 x float> %v183
+  %v189 = select <8 x i1> %v186, <8 x float> %x185, <8 x float> %v188
+  %p190 = getelementptr float, ptr %p154, i64 48
+  %x191 = load <8 x float>, ptr %p190, align 4
+  %v192 = fcmp uno <8 x float> %x191, %x191
+  %v193 = fcmp ogt <8 x float> %x191, %r148
+  %v194 = select <8 x i1> %v193, <8 x float> %x191, <8 x float> %r148
+  %v195 = select <8 x i1> %v192, <8 x float> %x191, <8 x float> %v194
+  %p196 = getelementptr float, ptr %p154, i64 56
+  %x197 = load <8 x float>, ptr %p196, align 4
+  %v198 = fcmp uno <8 x float> %x197, %x197
+  %v199 = fcmp ogt <8 x float> %x197, %v195
+  %v200 = select <8 x i1> %v199, <8 x float> %x197, <8 x float> %v195
+  %v201 = select <8 x i1> %v198, <8 x float> %x197, <8 x float> %v200
+  %i202 = add nsw i64 %i144, 1
+  %c203 = icmp slt i64 %i202, %i123
+  br i1 %c203, label %loop141, label %done142
+done142:
+  %r204 = phi <8 x float> [ %r133, %loop129 ], [ %v165, %loop141 ]
+  %r205 = phi <8 x float> [ %r134, %loop129 ], [ %v177, %loop141 ]
+  %r206 = phi <8 x float> [ %r135, %loop129 ], [ %v189, %loop141 ]
+  %r207 = phi <8 x float> [ %r136, %loop129 ], [ %v201, %loop141 ]
+  %i208 = add nsw i64 %i132, 1
+  %c209 = icmp slt i64 %i208, %i111
+  br i1 %c209, label %loop129, label %done130
+done130:
+  %r210 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r204, %done142 ]
+  %r211 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r205, %done142 ]
+  %r212 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r206, %done142 ]
+  %r213 = phi <8 x float> [ splat (float 0xFFF0000000000000), %exists93 ], [ %r207, %done142 ]
+  %i214 = mul i64 %r90, %a65
+  %i215 = mul i64 %r87, %a67
+  %i216 = add i64 %i214, %i215
+  %i217 = mul i64 %r89, %a69
+  %i218 = add i64 %i216, %i217
+  %i219 = mul i64 %i92, %a71
+  %i220 = add i64 %i218, %i219
+  %p221 = getelementptr float, ptr %a63, i64 %i220
+  store <8 x float> %r210, ptr %p221, align 4
+  %p222 = getelementptr float, ptr %p221, i64 8
+  store <8 x float> %r211, ptr %p222, align 4
+  %i223 = mul i64 2, 8
+  %p224 = getelementptr float, ptr %p221, i64 %i223
+  store <8 x float> %r212, ptr %p224, align 4
+  %i225 = mul i64 3, 8
+  %p226 = getelementptr float, ptr %p221, i64 %i225
+  store <8 x float> %r213, ptr %p226, align 4
+  br label %after94
+after94:
+  %i227 = zext i1 true to i64
+  %i228 = add i64 %r86, %i227
+  %c229 = icmp eq i64 %i228, %a17
+  %i230 = select i1 %c229, i64 0, i64 %i228
+  %i231 = zext i1 %c229 to i64
+  %i232 = add i64 %r87, %i231
+  %c233 = icmp eq i64 %i232, %a13
+  %i234 = select i1 %c233, i64 0, i64 %i232
+  %i235 = zext i1 %c233 to i64
+  %i236 = add i64 %r88, %i235
+  %c237 = icmp eq i64 %i236, %a19
+  %i238 = select i1 %c237, i64 0, i64 %i236
+  %i239 = zext i1 %c237 to i64
+  %i240 = add i64 %r89, %i239
+  %c241 = icmp eq i64 %i240, %a15
+  %i242 = select i1 %c241, i64 0, i64 %i240
+  %i243 = zext i1 %c241 to i64
+  %i244 = add i64 %r90, %i243
+  %i245 = add nsw i64 %i85, 1
+  %c246 = icmp slt i64 %i245, %end
+  br i1 %c246, label %loop82, label %done83
+done83:
+  %r247 = phi i64 [ %i74, %entry ], [ %i230, %after94 ]
+  %r248 = phi i64 [ %i76, %entry ], [ %i234, %after94 ]
+  %r249 = phi i64 [ %i78, %entry ], [ %i238, %after94 ]
+  %r250 = phi i64 [ %i80, %entry ], [ %i242, %after94 ]
+  %r251 = phi i64 [ %i81, %entry ], [ %i244, %after94 ]
   ret void
 }
 

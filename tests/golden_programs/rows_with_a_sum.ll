@@ -453,7 +453,7 @@ done34:
   %c426 = icmp slt i64 %i32, %end
   br i1 %c426, label %loop424, label %done425
 loop424:
-  %i427 = phi i64 [ %i32, %done34 ], [ %i638, %after600 ]
+  %i427 = phi i64 [ %i32, %done34 ], [ %i662, %done437 ]
   %i428 = mul i64 %i427, %a7
   %p429 = getelementptr float, ptr %a5, i64 %i428
   %i430 = mul i64 %i427, %a13
@@ -462,224 +462,250 @@ loop424:
   %p433 = getelementptr float, ptr %a17, i64 %i432
   %i434 = mul i64 %i427, %a25
   %p435 = getelementptr float, ptr %a23, i64 %i434
-  %i436 = and i64 %a3, -32
-  %c439 = icmp slt i64 0, %i436
-  br i1 %c439, label %loop437, label %done438
-loop437:
-  %i440 = phi i64 [ 0, %loop424 ], [ %i556, %loop437 ]
-  %r441 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v548, %loop437 ]
-  %r442 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v550, %loop437 ]
-  %r443 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v552, %loop437 ]
-  %r444 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v554, %loop437 ]
-  %i445 = add i64 %i440, 8
-  %i446 = add i64 %i440, 16
-  %i447 = add i64 %i440, 24
-  %p448 = getelementptr float, ptr %p429, i64 %i440
-  %v449 = load <8 x float>, ptr %p448, align 4
-  %p450 = getelementptr float, ptr %p431, i64 %i440
-  %v451 = load <8 x float>, ptr %p450, align 4
-  %p452 = getelementptr float, ptr %p429, i64 %i445
-  %v453 = load <8 x float>, ptr %p452, align 4
-  %p454 = getelementptr float, ptr %p431, i64 %i445
-  %v455 = load <8 x float>, ptr %p454, align 4
-  %p456 = getelementptr float, ptr %p429, i64 %i446
-  %v457 = load <8 x float>, ptr %p456, align 4
-  %p458 = getelementptr float, ptr %p431, i64 %i446
-  %v459 = load <8 x float>, ptr %p458, align 4
-  %p460 = getelementptr float, ptr %p429, i64 %i447
-  %v461 = load <8 x float>, ptr %p460, align 4
-  %p462 = getelementptr float, ptr %p431, i64 %i447
-  %v463 = load <8 x float>, ptr %p462, align 4
-  %v464 = fadd <8 x float> %v449, %v451
-  %v465 = fadd <8 x float> %v453, %v455
-  %v466 = fadd <8 x float> %v457, %v459
-  %v467 = fadd <8 x float> %v461, %v463
-  %v468 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v464
-  %v469 = select <8 x i1> %v468, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v464
-  %v470 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v465
-  %v471 = select <8 x i1> %v470, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v465
-  %v472 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v466
-  %v473 = select <8 x i1> %v472, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v466
-  %v474 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v467
-  %v475 = select <8 x i1> %v474, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v467
-  %v476 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v469
-  %v477 = select <8 x i1> %v476, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v469
-  %v478 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v471
-  %v479 = select <8 x i1> %v478, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v471
-  %v480 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v473
-  %v481 = select <8 x i1> %v480, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v473
-  %v482 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v475
-  %v483 = select <8 x i1> %v482, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v475
-  %v484 = fmul <8 x float> %v477, %v477
-  %v485 = fmul <8 x float> %v479, %v479
-  %v486 = fmul <8 x float> %v481, %v481
-  %v487 = fmul <8 x float> %v483, %v483
-  %v488 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v484, <8 x float> splat (float 0x3DCC7349C0000000))
-  %v489 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v485, <8 x float> splat (float 0x3DCC7349C0000000))
-  %v490 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v486, <8 x float> splat (float 0x3DCC7349C0000000))
-  %v491 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v487, <8 x float> splat (float 0x3DCC7349C0000000))
-  %v492 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v488, <8 x float> %v484, <8 x float> splat (float 0xBE557D2560000000))
-  %v493 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v489, <8 x float> %v485, <8 x float> splat (float 0xBE557D2560000000))
-  %v494 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v490, <8 x float> %v486, <8 x float> splat (float 0xBE557D2560000000))
-  %v495 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v491, <8 x float> %v487, <8 x float> splat (float 0xBE557D2560000000))
-  %v496 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v492, <8 x float> %v484, <8 x float> splat (float 0x3EE7487B20000000))
-  %v497 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v493, <8 x float> %v485, <8 x float> splat (float 0x3EE7487B20000000))
-  %v498 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v494, <8 x float> %v486, <8 x float> splat (float 0x3EE7487B20000000))
-  %v499 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v495, <8 x float> %v487, <8 x float> splat (float 0x3EE7487B20000000))
-  %v500 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v496, <8 x float> %v484, <8 x float> splat (float 0x3F69630E80000000))
-  %v501 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v497, <8 x float> %v485, <8 x float> splat (float 0x3F69630E80000000))
-  %v502 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v498, <8 x float> %v486, <8 x float> splat (float 0x3F69630E80000000))
-  %v503 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v499, <8 x float> %v487, <8 x float> splat (float 0x3F69630E80000000))
-  %v504 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v500, <8 x float> %v484, <8 x float> splat (float 0x3FC0BDE9A0000000))
-  %v505 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v501, <8 x float> %v485, <8 x float> splat (float 0x3FC0BDE9A0000000))
-  %v506 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v502, <8 x float> %v486, <8 x float> splat (float 0x3FC0BDE9A0000000))
-  %v507 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v503, <8 x float> %v487, <8 x float> splat (float 0x3FC0BDE9A0000000))
-  %v508 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v504, <8 x float> %v484, <8 x float> splat (float 0x3FF0000000000000))
-  %v509 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v505, <8 x float> %v485, <8 x float> splat (float 0x3FF0000000000000))
-  %v510 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v506, <8 x float> %v486, <8 x float> splat (float 0x3FF0000000000000))
-  %v511 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v507, <8 x float> %v487, <8 x float> splat (float 0x3FF0000000000000))
-  %v512 = fmul <8 x float> %v477, %v508
-  %v513 = fmul <8 x float> %v479, %v509
-  %v514 = fmul <8 x float> %v481, %v510
-  %v515 = fmul <8 x float> %v483, %v511
-  %v516 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v484, <8 x float> splat (float 0x3F99101560000000))
-  %v517 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v485, <8 x float> splat (float 0x3F99101560000000))
-  %v518 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v486, <8 x float> splat (float 0x3F99101560000000))
-  %v519 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v487, <8 x float> splat (float 0x3F99101560000000))
-  %v520 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v516, <8 x float> %v484, <8 x float> splat (float 0x3FDDB449E0000000))
-  %v521 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v517, <8 x float> %v485, <8 x float> splat (float 0x3FDDB449E0000000))
-  %v522 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v518, <8 x float> %v486, <8 x float> splat (float 0x3FDDB449E0000000))
-  %v523 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v519, <8 x float> %v487, <8 x float> splat (float 0x3FDDB449E0000000))
-  %v524 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v520, <8 x float> %v484, <8 x float> splat (float 0x3FF0000000000000))
-  %v525 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v521, <8 x float> %v485, <8 x float> splat (float 0x3FF0000000000000))
-  %v526 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v522, <8 x float> %v486, <8 x float> splat (float 0x3FF0000000000000))
-  %v527 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v523, <8 x float> %v487, <8 x float> splat (float 0x3FF0000000000000))
-  %v528 = fdiv <8 x float> %v512, %v524
-  %v529 = fdiv <8 x float> %v513, %v525
-  %v530 = fdiv <8 x float> %v514, %v526
-  %v531 = fdiv <8 x float> %v515, %v527
-  %v532 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v528
-  %v533 = select <8 x i1> %v532, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v528
-  %v534 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v529
-  %v535 = select <8 x i1> %v534, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v529
-  %v536 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v530
-  %v537 = select <8 x i1> %v536, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v530
-  %v538 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v531
-  %v539 = select <8 x i1> %v538, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v531
-  %v540 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v533
-  %v541 = select <8 x i1> %v540, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v533
-  %v542 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v535
-  %v543 = select <8 x i1> %v542, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v535
-  %v544 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v537
-  %v545 = select <8 x i1> %v544, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v537
-  %v546 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v539
-  %v547 = select <8 x i1> %v546, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v539
-  %v548 = fadd <8 x float> %r441, %v541
-  %p549 = getelementptr float, ptr %p433, i64 %i440
-  store <8 x float> %v541, ptr %p549, align 4
-  %v550 = fadd <8 x float> %r442, %v543
-  %p551 = getelementptr float, ptr %p433, i64 %i445
-  store <8 x float> %v543, ptr %p551, align 4
-  %v552 = fadd <8 x float> %r443, %v545
-  %p553 = getelementptr float, ptr %p433, i64 %i446
-  store <8 x float> %v545, ptr %p553, align 4
-  %v554 = fadd <8 x float> %r444, %v547
-  %p555 = getelementptr float, ptr %p433, i64 %i447
-  store <8 x float> %v547, ptr %p555, align 4
-  %i556 = add nsw i64 %i440, 32
-  %c557 = icmp slt i64 %i556, %i436
-  br i1 %c557, label %loop437, label %done438
-done438:
-  %r558 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v548, %loop437 ]
-  %r559 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v550, %loop437 ]
-  %r560 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v552, %loop437 ]
-  %r561 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v554, %loop437 ]
-  %i562 = and i64 %a3, -8
-  %c565 = icmp slt i64 %i436, %i562
-  br i1 %c565, label %loop563, label %done564
-loop563:
-  %i566 = phi i64 [ %i436, %done438 ], [ %i595, %loop563 ]
-  %r567 = phi <8 x float> [ %r558, %done438 ], [ %v593, %loop563 ]
-  %p568 = getelementptr float, ptr %p429, i64 %i566
-  %v569 = load <8 x float>, ptr %p568, align 4
-  %p570 = getelementptr float, ptr %p431, i64 %i566
-  %v571 = load <8 x float>, ptr %p570, align 4
-  %v572 = fadd <8 x float> %v569, %v571
-  %v573 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v572
-  %v574 = select <8 x i1> %v573, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v572
-  %v575 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v574
-  %v576 = select <8 x i1> %v575, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v574
-  %v577 = fmul <8 x float> %v576, %v576
-  %v578 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v577, <8 x float> splat (float 0x3DCC7349C0000000))
-  %v579 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v578, <8 x float> %v577, <8 x float> splat (float 0xBE557D2560000000))
-  %v580 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v579, <8 x float> %v577, <8 x float> splat (float 0x3EE7487B20000000))
-  %v581 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v580, <8 x float> %v577, <8 x float> splat (float 0x3F69630E80000000))
-  %v582 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v581, <8 x float> %v577, <8 x float> splat (float 0x3FC0BDE9A0000000))
-  %v583 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v582, <8 x float> %v577, <8 x float> splat (float 0x3FF0000000000000))
-  %v584 = fmul <8 x float> %v576, %v583
-  %v585 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v577, <8 x float> splat (float 0x3F99101560000000))
-  %v586 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v585, <8 x float> %v577, <8 x float> splat (float 0x3FDDB449E0000000))
-  %v587 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v586, <8 x float> %v577, <8 x float> splat (float 0x3FF0000000000000))
-  %v588 = fdiv <8 x float> %v584, %v587
-  %v589 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v588
-  %v590 = select <8 x i1> %v589, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v588
-  %v591 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v590
-  %v592 = select <8 x i1> %v591, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v590
-  %v593 = fadd <8 x float> %r567, %v592
-  %p594 = getelementptr float, ptr %p433, i64 %i566
-  store <8 x float> %v592, ptr %p594, align 4
-  %i595 = add nsw i64 %i566, 8
-  %c596 = icmp slt i64 %i595, %i562
-  br i1 %c596, label %loop563, label %done564
-done564:
-  %r597 = phi <8 x float> [ %r558, %done438 ], [ %v593, %loop563 ]
-  %i598 = sub i64 %a3, %i562
-  %c601 = icmp sgt i64 %i598, 0
-  br i1 %c601, label %tail599, label %after600
-tail599:
-  %v602 = insertelement <8 x i64> poison, i64 %i598, i32 0
-  %v603 = shufflevector <8 x i64> %v602, <8 x i64> poison, <8 x i32> zeroinitializer
-  %m604 = icmp sgt <8 x i64> %v603, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
-  %p605 = getelementptr float, ptr %p429, i64 %i562
-  %v606 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p605, <8 x i1> %m604, <8 x float> zeroinitializer)
-  %p607 = getelementptr float, ptr %p431, i64 %i562
-  %v608 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p607, <8 x i1> %m604, <8 x float> zeroinitializer)
-  %v609 = fadd <8 x float> %v606, %v608
-  %v610 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v609
-  %v611 = select <8 x i1> %v610, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v609
-  %v612 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v611
-  %v613 = select <8 x i1> %v612, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v611
-  %v614 = fmul <8 x float> %v613, %v613
-  %v615 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v614, <8 x float> splat (float 0x3DCC7349C0000000))
-  %v616 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v615, <8 x float> %v614, <8 x float> splat (float 0xBE557D2560000000))
-  %v617 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v616, <8 x float> %v614, <8 x float> splat (float 0x3EE7487B20000000))
-  %v618 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v617, <8 x float> %v614, <8 x float> splat (float 0x3F69630E80000000))
-  %v619 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v618, <8 x float> %v614, <8 x float> splat (float 0x3FC0BDE9A0000000))
-  %v620 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v619, <8 x float> %v614, <8 x float> splat (float 0x3FF0000000000000))
-  %v621 = fmul <8 x float> %v613, %v620
-  %v622 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v614, <8 x float> splat (float 0x3F99101560000000))
-  %v623 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v622, <8 x float> %v614, <8 x float> splat (float 0x3FDDB449E0000000))
-  %v624 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v623, <8 x float> %v614, <8 x float> splat (float 0x3FF0000000000000))
-  %v625 = fdiv <8 x float> %v621, %v624
-  %v626 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v625
-  %v627 = select <8 x i1> %v626, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v625
-  %v628 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v627
-  %v629 = select <8 x i1> %v628, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v627
-  %v630 = select <8 x i1> %m604, <8 x float> %v629, <8 x float> splat (float 0x0000000000000000)
-  %v631 = fadd <8 x float> %r597, %v630
-  %p632 = getelementptr float, ptr %p433, i64 %i562
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v629, ptr align 4 %p632, <8 x i1> %m604)
-  br label %after600
-after600:
-  %r633 = phi <8 x float> [ %r597, %done564 ], [ %v631, %tail599 ]
-  %v634 = fadd <8 x float> %r633, %r559
-  %v635 = fadd <8 x float> %v634, %r560
-  %v636 = fadd <8 x float> %v635, %r561
-  %v637 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v636)
-  store float %v637, ptr %p435, align 4
-  %i638 = add nsw i64 %i427, 1
-  %c639 = icmp slt i64 %i638, %end
-  br i1 %c639, label %loop424, label %done425
+  %c438 = icmp slt i64 0, %a3
+  br i1 %c438, label %loop436, label %done437
+loop436:
+  %i439 = phi i64 [ 0, %loop424 ], [ %i652, %after614 ]
+  %r440 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v648, %after614 ]
+  %r441 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v649, %after614 ]
+  %r442 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v650, %after614 ]
+  %r443 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v651, %after614 ]
+  %i444 = add i64 %i439, 4096
+  %c445 = icmp slt i64 %i444, %a3
+  %i446 = select i1 %c445, i64 %i444, i64 %a3
+  %i447 = sub i64 %i446, %i439
+  %i448 = and i64 %i447, -32
+  %i449 = add i64 %i439, %i448
+  %c452 = icmp slt i64 %i439, %i449
+  br i1 %c452, label %loop450, label %done451
+loop450:
+  %i453 = phi i64 [ %i439, %loop436 ], [ %i569, %loop450 ]
+  %r454 = phi <8 x float> [ splat (float 0x0000000000000000), %loop436 ], [ %v561, %loop450 ]
+  %r455 = phi <8 x float> [ splat (float 0x0000000000000000), %loop436 ], [ %v563, %loop450 ]
+  %r456 = phi <8 x float> [ splat (float 0x0000000000000000), %loop436 ], [ %v565, %loop450 ]
+  %r457 = phi <8 x float> [ splat (float 0x0000000000000000), %loop436 ], [ %v567, %loop450 ]
+  %i458 = add i64 %i453, 8
+  %i459 = add i64 %i453, 16
+  %i460 = add i64 %i453, 24
+  %p461 = getelementptr float, ptr %p429, i64 %i453
+  %v462 = load <8 x float>, ptr %p461, align 4
+  %p463 = getelementptr float, ptr %p431, i64 %i453
+  %v464 = load <8 x float>, ptr %p463, align 4
+  %p465 = getelementptr float, ptr %p429, i64 %i458
+  %v466 = load <8 x float>, ptr %p465, align 4
+  %p467 = getelementptr float, ptr %p431, i64 %i458
+  %v468 = load <8 x float>, ptr %p467, align 4
+  %p469 = getelementptr float, ptr %p429, i64 %i459
+  %v470 = load <8 x float>, ptr %p469, align 4
+  %p471 = getelementptr float, ptr %p431, i64 %i459
+  %v472 = load <8 x float>, ptr %p471, align 4
+  %p473 = getelementptr float, ptr %p429, i64 %i460
+  %v474 = load <8 x float>, ptr %p473, align 4
+  %p475 = getelementptr float, ptr %p431, i64 %i460
+  %v476 = load <8 x float>, ptr %p475, align 4
+  %v477 = fadd <8 x float> %v462, %v464
+  %v478 = fadd <8 x float> %v466, %v468
+  %v479 = fadd <8 x float> %v470, %v472
+  %v480 = fadd <8 x float> %v474, %v476
+  %v481 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v477
+  %v482 = select <8 x i1> %v481, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v477
+  %v483 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v478
+  %v484 = select <8 x i1> %v483, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v478
+  %v485 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v479
+  %v486 = select <8 x i1> %v485, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v479
+  %v487 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v480
+  %v488 = select <8 x i1> %v487, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v480
+  %v489 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v482
+  %v490 = select <8 x i1> %v489, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v482
+  %v491 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v484
+  %v492 = select <8 x i1> %v491, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v484
+  %v493 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v486
+  %v494 = select <8 x i1> %v493, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v486
+  %v495 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v488
+  %v496 = select <8 x i1> %v495, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v488
+  %v497 = fmul <8 x float> %v490, %v490
+  %v498 = fmul <8 x float> %v492, %v492
+  %v499 = fmul <8 x float> %v494, %v494
+  %v500 = fmul <8 x float> %v496, %v496
+  %v501 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v497, <8 x float> splat (float 0x3DCC7349C0000000))
+  %v502 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v498, <8 x float> splat (float 0x3DCC7349C0000000))
+  %v503 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v499, <8 x float> splat (float 0x3DCC7349C0000000))
+  %v504 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v500, <8 x float> splat (float 0x3DCC7349C0000000))
+  %v505 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v501, <8 x float> %v497, <8 x float> splat (float 0xBE557D2560000000))
+  %v506 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v502, <8 x float> %v498, <8 x float> splat (float 0xBE557D2560000000))
+  %v507 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v503, <8 x float> %v499, <8 x float> splat (float 0xBE557D2560000000))
+  %v508 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v504, <8 x float> %v500, <8 x float> splat (float 0xBE557D2560000000))
+  %v509 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v505, <8 x float> %v497, <8 x float> splat (float 0x3EE7487B20000000))
+  %v510 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v506, <8 x float> %v498, <8 x float> splat (float 0x3EE7487B20000000))
+  %v511 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v507, <8 x float> %v499, <8 x float> splat (float 0x3EE7487B20000000))
+  %v512 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v508, <8 x float> %v500, <8 x float> splat (float 0x3EE7487B20000000))
+  %v513 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v509, <8 x float> %v497, <8 x float> splat (float 0x3F69630E80000000))
+  %v514 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v510, <8 x float> %v498, <8 x float> splat (float 0x3F69630E80000000))
+  %v515 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v511, <8 x float> %v499, <8 x float> splat (float 0x3F69630E80000000))
+  %v516 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v512, <8 x float> %v500, <8 x float> splat (float 0x3F69630E80000000))
+  %v517 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v513, <8 x float> %v497, <8 x float> splat (float 0x3FC0BDE9A0000000))
+  %v518 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v514, <8 x float> %v498, <8 x float> splat (float 0x3FC0BDE9A0000000))
+  %v519 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v515, <8 x float> %v499, <8 x float> splat (float 0x3FC0BDE9A0000000))
+  %v520 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v516, <8 x float> %v500, <8 x float> splat (float 0x3FC0BDE9A0000000))
+  %v521 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v517, <8 x float> %v497, <8 x float> splat (float 0x3FF0000000000000))
+  %v522 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v518, <8 x float> %v498, <8 x float> splat (float 0x3FF0000000000000))
+  %v523 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v519, <8 x float> %v499, <8 x float> splat (float 0x3FF0000000000000))
+  %v524 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v520, <8 x float> %v500, <8 x float> splat (float 0x3FF0000000000000))
+  %v525 = fmul <8 x float> %v490, %v521
+  %v526 = fmul <8 x float> %v492, %v522
+  %v527 = fmul <8 x float> %v494, %v523
+  %v528 = fmul <8 x float> %v496, %v524
+  %v529 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v497, <8 x float> splat (float 0x3F99101560000000))
+  %v530 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v498, <8 x float> splat (float 0x3F99101560000000))
+  %v531 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v499, <8 x float> splat (float 0x3F99101560000000))
+  %v532 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v500, <8 x float> splat (float 0x3F99101560000000))
+  %v533 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v529, <8 x float> %v497, <8 x float> splat (float 0x3FDDB449E0000000))
+  %v534 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v530, <8 x float> %v498, <8 x float> splat (float 0x3FDDB449E0000000))
+  %v535 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v531, <8 x float> %v499, <8 x float> splat (float 0x3FDDB449E0000000))
+  %v536 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v532, <8 x float> %v500, <8 x float> splat (float 0x3FDDB449E0000000))
+  %v537 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v533, <8 x float> %v497, <8 x float> splat (float 0x3FF0000000000000))
+  %v538 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v534, <8 x float> %v498, <8 x float> splat (float 0x3FF0000000000000))
+  %v539 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v535, <8 x float> %v499, <8 x float> splat (float 0x3FF0000000000000))
+  %v540 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v536, <8 x float> %v500, <8 x float> splat (float 0x3FF0000000000000))
+  %v541 = fdiv <8 x float> %v525, %v537
+  %v542 = fdiv <8 x float> %v526, %v538
+  %v543 = fdiv <8 x float> %v527, %v539
+  %v544 = fdiv <8 x float> %v528, %v540
+  %v545 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v541
+  %v546 = select <8 x i1> %v545, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v541
+  %v547 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v542
+  %v548 = select <8 x i1> %v547, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v542
+  %v549 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v543
+  %v550 = select <8 x i1> %v549, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v543
+  %v551 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v544
+  %v552 = select <8 x i1> %v551, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v544
+  %v553 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v546
+  %v554 = select <8 x i1> %v553, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v546
+  %v555 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v548
+  %v556 = select <8 x i1> %v555, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v548
+  %v557 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v550
+  %v558 = select <8 x i1> %v557, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v550
+  %v559 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v552
+  %v560 = select <8 x i1> %v559, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v552
+  %v561 = fadd <8 x float> %r454, %v554
+  %p562 = getelementptr float, ptr %p433, i64 %i453
+  store <8 x float> %v554, ptr %p562, align 4
+  %v563 = fadd <8 x float> %r455, %v556
+  %p564 = getelementptr float, ptr %p433, i64 %i458
+  store <8 x float> %v556, ptr %p564, align 4
+  %v565 = fadd <8 x float> %r456, %v558
+  %p566 = getelementptr float, ptr %p433, i64 %i459
+  store <8 x float> %v558, ptr %p566, align 4
+  %v567 = fadd <8 x float> %r457, %v560
+  %p568 = getelementptr float, ptr %p433, i64 %i460
+  store <8 x float> %v560, ptr %p568, align 4
+  %i569 = add nsw i64 %i453, 32
+  %c570 = icmp slt i64 %i569, %i449
+  br i1 %c570, label %loop450, label %done451
+done451:
+  %r571 = phi <8 x float> [ splat (float 0x0000000000000000), %loop436 ], [ %v561, %loop450 ]
+  %r572 = phi <8 x float> [ splat (float 0x0000000000000000), %loop436 ], [ %v563, %loop450 ]
+  %r573 = phi <8 x float> [ splat (float 0x0000000000000000), %loop436 ], [ %v565, %loop450 ]
+  %r574 = phi <8 x float> [ splat (float 0x0000000000000000), %loop436 ], [ %v567, %loop450 ]
+  %i575 = and i64 %i447, -8
+  %i576 = add i64 %i439, %i575
+  %c579 = icmp slt i64 %i449, %i576
+  br i1 %c579, label %loop577, label %done578
+loop577:
+  %i580 = phi i64 [ %i449, %done451 ], [ %i609, %loop577 ]
+  %r581 = phi <8 x float> [ %r571, %done451 ], [ %v607, %loop577 ]
+  %p582 = getelementptr float, ptr %p429, i64 %i580
+  %v583 = load <8 x float>, ptr %p582, align 4
+  %p584 = getelementptr float, ptr %p431, i64 %i580
+  %v585 = load <8 x float>, ptr %p584, align 4
+  %v586 = fadd <8 x float> %v583, %v585
+  %v587 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v586
+  %v588 = select <8 x i1> %v587, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v586
+  %v589 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v588
+  %v590 = select <8 x i1> %v589, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v588
+  %v591 = fmul <8 x float> %v590, %v590
+  %v592 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v591, <8 x float> splat (float 0x3DCC7349C0000000))
+  %v593 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v592, <8 x float> %v591, <8 x float> splat (float 0xBE557D2560000000))
+  %v594 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v593, <8 x float> %v591, <8 x float> splat (float 0x3EE7487B20000000))
+  %v595 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v594, <8 x float> %v591, <8 x float> splat (float 0x3F69630E80000000))
+  %v596 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v595, <8 x float> %v591, <8 x float> splat (float 0x3FC0BDE9A0000000))
+  %v597 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v596, <8 x float> %v591, <8 x float> splat (float 0x3FF0000000000000))
+  %v598 = fmul <8 x float> %v590, %v597
+  %v599 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v591, <8 x float> splat (float 0x3F99101560000000))
+  %v600 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v599, <8 x float> %v591, <8 x float> splat (float 0x3FDDB449E0000000))
+  %v601 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v600, <8 x float> %v591, <8 x float> splat (float 0x3FF0000000000000))
+  %v602 = fdiv <8 x float> %v598, %v601
+  %v603 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v602
+  %v604 = select <8 x i1> %v603, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v602
+  %v605 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v604
+  %v606 = select <8 x i1> %v605, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v604
+  %v607 = fadd <8 x float> %r581, %v606
+  %p608 = getelementptr float, ptr %p433, i64 %i580
+  store <8 x float> %v606, ptr %p608, align 4
+  %i609 = add nsw i64 %i580, 8
+  %c610 = icmp slt i64 %i609, %i576
+  br i1 %c610, label %loop577, label %done578
+done578:
+  %r611 = phi <8 x float> [ %r571, %done451 ], [ %v607, %loop577 ]
+  %i612 = sub i64 %i446, %i576
+  %c615 = icmp sgt i64 %i612, 0
+  br i1 %c615, label %tail613, label %after614
+tail613:
+  %v616 = insertelement <8 x i64> poison, i64 %i612, i32 0
+  %v617 = shufflevector <8 x i64> %v616, <8 x i64> poison, <8 x i32> zeroinitializer
+  %m618 = icmp sgt <8 x i64> %v617, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
+  %p619 = getelementptr float, ptr %p429, i64 %i576
+  %v620 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p619, <8 x i1> %m618, <8 x float> zeroinitializer)
+  %p621 = getelementptr float, ptr %p431, i64 %i576
+  %v622 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p621, <8 x i1> %m618, <8 x float> zeroinitializer)
+  %v623 = fadd <8 x float> %v620, %v622
+  %v624 = fcmp ogt <8 x float> splat (float 0xC021B477A0000000), %v623
+  %v625 = select <8 x i1> %v624, <8 x float> splat (float 0xC021B477A0000000), <8 x float> %v623
+  %v626 = fcmp olt <8 x float> splat (float 0x4021B477A0000000), %v625
+  %v627 = select <8 x i1> %v626, <8 x float> splat (float 0x4021B477A0000000), <8 x float> %v625
+  %v628 = fmul <8 x float> %v627, %v627
+  %v629 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0xBD3724F400000000), <8 x float> %v628, <8 x float> splat (float 0x3DCC7349C0000000))
+  %v630 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v629, <8 x float> %v628, <8 x float> splat (float 0xBE557D2560000000))
+  %v631 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v630, <8 x float> %v628, <8 x float> splat (float 0x3EE7487B20000000))
+  %v632 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v631, <8 x float> %v628, <8 x float> splat (float 0x3F69630E80000000))
+  %v633 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v632, <8 x float> %v628, <8 x float> splat (float 0x3FC0BDE9A0000000))
+  %v634 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v633, <8 x float> %v628, <8 x float> splat (float 0x3FF0000000000000))
+  %v635 = fmul <8 x float> %v627, %v634
+  %v636 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> splat (float 0x3F30A39560000000), <8 x float> %v628, <8 x float> splat (float 0x3F99101560000000))
+  %v637 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v636, <8 x float> %v628, <8 x float> splat (float 0x3FDDB449E0000000))
+  %v638 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v637, <8 x float> %v628, <8 x float> splat (float 0x3FF0000000000000))
+  %v639 = fdiv <8 x float> %v635, %v638
+  %v640 = fcmp ogt <8 x float> splat (float 0xBFF0000000000000), %v639
+  %v641 = select <8 x i1> %v640, <8 x float> splat (float 0xBFF0000000000000), <8 x float> %v639
+  %v642 = fcmp olt <8 x float> splat (float 0x3FF0000000000000), %v641
+  %v643 = select <8 x i1> %v642, <8 x float> splat (float 0x3FF0000000000000), <8 x float> %v641
+  %v644 = select <8 x i1> %m618, <8 x float> %v643, <8 x float> splat (float 0x0000000000000000)
+  %v645 = fadd <8 x float> %r611, %v644
+  %p646 = getelementptr float, ptr %p433, i64 %i576
+  call void @llvm.masked.store.v8f32.p0(<8 x float> %v643, ptr align 4 %p646, <8 x i1> %m618)
+  br label %after614
+after614:
+  %r647 = phi <8 x float> [ %r611, %done578 ], [ %v645, %tail613 ]
+  %v648 = fadd <8 x float> %r440, %r647
+  %v649 = fadd <8 x float> %r441, %r572
+  %v650 = fadd <8 x float> %r442, %r573
+  %v651 = fadd <8 x float> %r443, %r574
+  %i652 = add nsw i64 %i439, 4096
+  %c653 = icmp slt i64 %i652, %a3
+  br i1 %c653, label %loop436, label %done437
+done437:
+  %r654 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v648, %after614 ]
+  %r655 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v649, %after614 ]
+  %r656 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v650, %after614 ]
+  %r657 = phi <8 x float> [ splat (float 0x0000000000000000), %loop424 ], [ %v651, %after614 ]
+  %v658 = fadd <8 x float> %r654, %r655
+  %v659 = fadd <8 x float> %v658, %r656
+  %v660 = fadd <8 x float> %v659, %r657
+  %v661 = call reassoc float @llvm.vector.reduce.fadd.v8f32(float 0x8000000000000000, <8 x float> %v660)
+  store float %v661, ptr %p435, align 4
+  %i662 = add nsw i64 %i427, 1
+  %c663 = icmp slt i64 %i662, %end
+  br i1 %c663, label %loop424, label %done425
 done425:
   ret void
 }

@@ -1,8 +1,9 @@
-"""Runs one model on onnxruntime and on Sardonyx and compares all outputs."""
+"""Runs one model on onnxruntime and on Sardonyx and compares all outputs; so with the .ort files that each writes of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def assert_models_agree(
     sizes: dict[str, int] | None = None,
     relative: float = RELATIVE,
 ) -> None:
-    """The same answers from both, for given or random feeds."""
+    """The same answers from both, for given or random feeds, and from the .ort file of either in the other."""
     source = str(model) if isinstance(model, Path) else model
     theirs = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
     ours = sardonyx.InferenceSession(source, providers=["CPUExecutionProvider"])
@@ -79,3 +80,17 @@ def assert_models_agree(
     actual = ours.run(None, feeds)
     for port, one, other in zip(theirs.get_outputs(), actual, expected):
         assert_same(one, other, port.name, relative)
+    _assert_ort_files_agree(source, feeds, expected, relative)
+
+
+def _assert_ort_files_agree(source: str | bytes, feeds: dict[str, Any], expected: list[Any], relative: float) -> None:
+    with TemporaryDirectory() as folder:
+        for writer, reader in ((onnxruntime, sardonyx), (sardonyx, onnxruntime)):
+            file = f"{folder}/{writer.__name__}.ort"
+            options = writer.SessionOptions()
+            options.optimized_model_filepath = file
+            options.graph_optimization_level = writer.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            writer.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            actual = reader.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, feeds)
+            for number, (one, other) in enumerate(zip(actual, expected, strict=True)):
+                assert_same(one, other, f"output {number} of the .ort file of {writer.__name__}", relative)

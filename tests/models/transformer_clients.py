@@ -15,6 +15,7 @@ WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.3}
 
+_WHISPER = {"layers": 2, "attention_heads": 4, "ffn_dim": 64}
 _ENDS = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
 
 
@@ -61,6 +62,18 @@ def bert(head: str, **settings: Any) -> Callable[[int], Any]:
 def rounded(tensor: Any) -> Any:
     """Numbers of a tensor to three digits."""
     return [rounded(row) for row in tensor] if tensor.ndim else round(float(tensor), 3)
+
+
+def generated(model: Any, batch: Any, **more: Any) -> list[Any]:
+    """What a model says of the next token, and texts continued by the likeliest words and by beams."""
+    import torch
+
+    with torch.no_grad():
+        answers = [rounded(model(**batch, **more).logits[:, -1])]
+    for beams in (1, 3):
+        found = model.generate(**batch, max_new_tokens=8, min_new_tokens=8, num_beams=beams, do_sample=False)
+        answers.append(found.tolist())
+    return answers
 
 
 def optimum_feature_extraction() -> Any:
@@ -135,7 +148,6 @@ def optimum_question_answering() -> Any:
 
 def optimum_gpt2_generation() -> Any:
     """Texts continued by the likeliest words and by beams, with and without a cache of keys and values, and with binding."""
-    import torch
     from optimum.onnxruntime import ORTModelForCausalLM
 
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -151,17 +163,12 @@ def optimum_gpt2_generation() -> Any:
         answers = []
         for settings in ({}, {"use_io_binding": True}, {"use_cache": False, "use_io_binding": False}):
             model = ORTModelForCausalLM.from_pretrained(folder, export=True, **settings)
-            with torch.no_grad():
-                answers.append(rounded(model(**batch).logits[:, -1]))
-            for beams in (1, 3):
-                found = model.generate(**batch, max_new_tokens=8, min_new_tokens=8, num_beams=beams, do_sample=False)
-                answers.append(found.tolist())
+            answers += generated(model, batch)
         return answers
 
 
 def optimum_t5_generation() -> Any:
     """Texts rewritten by an encoder and a decoder, with and without a cache of keys and values, and with binding."""
-    import torch
     from optimum.onnxruntime import ORTModelForSeq2SeqLM
 
     from transformers import T5Config, T5ForConditionalGeneration
@@ -177,11 +184,97 @@ def optimum_t5_generation() -> Any:
         answers = []
         for settings in ({}, {"use_io_binding": True}, {"use_cache": False, "use_io_binding": False}):
             model = ORTModelForSeq2SeqLM.from_pretrained(folder, export=True, **settings)
-            with torch.no_grad():
-                answers.append(rounded(model(**batch, decoder_input_ids=batch["input_ids"]).logits[:, -1]))
-            for beams in (1, 3):
-                found = model.generate(**batch, max_new_tokens=8, min_new_tokens=8, num_beams=beams, do_sample=False)
-                answers.append(found.tolist())
+            answers += generated(model, batch, decoder_input_ids=batch["input_ids"])
+        return answers
+
+
+def optimum_llama_generation() -> Any:
+    """Texts continued by a decoder whose heads share keys and values, with and without a cache of them."""
+    from optimum.onnxruntime import ORTModelForCausalLM
+
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    def make(vocabulary: int) -> Any:
+        config = LlamaConfig(vocab_size=vocabulary, num_key_value_heads=2, max_position_embeddings=64, **_SIZES, **_ENDS)
+        return LlamaForCausalLM(config)
+
+    with tempfile.TemporaryDirectory() as folder:
+        words = saved(make, folder)
+        words.padding_side = "left"
+        batch = words(SENTENCES, padding=True, return_tensors="pt", return_token_type_ids=False)
+        answers = []
+        for settings in ({}, {"use_cache": False, "use_io_binding": False}):
+            model = ORTModelForCausalLM.from_pretrained(folder, export=True, **settings)
+            answers += generated(model, batch)
+        return answers
+
+
+def optimum_dynamic_quantization() -> Any:
+    """A model whose products are in integers, quantized by ORTQuantizer for several machines, and its nodes."""
+    import onnx
+    import torch
+    from optimum.onnxruntime import ORTModelForSequenceClassification, ORTQuantizer
+    from optimum.onnxruntime.configuration import AutoQuantizationConfig
+
+    with tempfile.TemporaryDirectory() as folder:
+        words = saved(bert("BertForSequenceClassification", num_labels=3), folder)
+        model = ORTModelForSequenceClassification.from_pretrained(folder, export=True)
+        batch = words(SENTENCES, padding=True, return_tensors="pt")
+        answers: list[Any] = []
+        for machine in ("avx2", "avx512_vnni", "arm64"):
+            config = getattr(AutoQuantizationConfig, machine)(is_static=False, per_channel=machine != "avx2")
+            with tempfile.TemporaryDirectory() as target, torch.no_grad():
+                ORTQuantizer.from_pretrained(model).quantize(save_dir=target, quantization_config=config)
+                nodes = [node.op_type for node in onnx.load(f"{target}/model_quantized.onnx").graph.node]
+                again = ORTModelForSequenceClassification.from_pretrained(target, file_name="model_quantized.onnx")
+                answers.append([sorted(nodes), [round(float(score), 1) for score in again(**batch).logits.reshape(-1)]])
+        return answers
+
+
+def optimum_image_classification() -> Any:
+    """Scores of pictures by a transformer and by a convolution net."""
+    import torch
+    from optimum.onnxruntime import ORTModelForImageClassification
+
+    from transformers import ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification
+
+    torch.manual_seed(0)
+    residual = {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "layer_type": "basic"}
+    networks = (
+        ViTForImageClassification(ViTConfig(image_size=32, patch_size=8, num_labels=5, **_SIZES)),
+        ResNetForImageClassification(ResNetConfig(num_labels=5, **residual)),
+    )
+    answers = []
+    for network in networks:
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            network.eval().save_pretrained(folder)
+            model = ORTModelForImageClassification.from_pretrained(folder, export=True)
+            answers.append(rounded(model(pixel_values=torch.randn(3, 3, 32, 32)).logits))
+    return answers
+
+
+def optimum_speech_recognition() -> Any:
+    """Tokens of a spectrogram by Whisper's encoder and decoder, with and without a cache of keys and values."""
+    import torch
+    from optimum.onnxruntime import ORTModelForSpeechSeq2Seq
+
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    layers = {f"{part}_{name}": size for part in ("encoder", "decoder") for name, size in _WHISPER.items()}
+
+    def make(vocabulary: int) -> Any:
+        ends = {**_ENDS, "decoder_start_token_id": 2, "suppress_tokens": [], "begin_suppress_tokens": []}
+        config = WhisperConfig(vocab_size=vocabulary, num_mel_bins=16, d_model=32, **layers, **ends)
+        return WhisperForConditionalGeneration(config)
+
+    with tempfile.TemporaryDirectory() as folder:
+        saved(make, folder)
+        features = torch.randn(1, 16, 3000)
+        answers = []
+        for settings in ({}, {"use_cache": False, "use_io_binding": False}):
+            model = ORTModelForSpeechSeq2Seq.from_pretrained(folder, export=True, **settings)
+            found = model.generate(features, max_new_tokens=8, min_new_tokens=8, do_sample=False)
+            answers.append(found.tolist())
         return answers
 
 
@@ -229,6 +322,10 @@ def optimum_optimizer() -> Any:
 
 CLIENTS = (
     optimum_optimizer,
+    optimum_dynamic_quantization,
+    optimum_image_classification,
+    optimum_llama_generation,
+    optimum_speech_recognition,
     optimum_feature_extraction,
     optimum_sequence_classification,
     optimum_token_classification,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sardonyx import dtypes
+from sardonyx import dtypes, lower
 from sardonyx.ir.tensor import OBJECT, Array, Tensor, from_numpy, origin_of
 from sardonyx.lower.conv import conv_task  # noqa: F401  the modules that register transforms
+from sardonyx.lower.conv.conv_weights import Sets
 from sardonyx.lower.matmul.weights import pack_strips, transposed
-from sardonyx.lower.quant import quant_matmul  # noqa: F401
-from sardonyx.lower.rnn import rnn  # noqa: F401
+from sardonyx.lower.quant import quant_conv, quant_matmul  # noqa: F401
+from sardonyx.lower.rnn import quantized_rnn, rnn  # noqa: F401
 from sardonyx.mapped_file import map_file
+from sardonyx.program import constants
 from sardonyx.program.constants import TRANSFORMS, Derived, Part, Transform, by_content, by_identity, transform
 
 F32 = np.float32
@@ -164,7 +168,8 @@ def test_blocks_make_the_whole(batch: tuple[int, ...], depth: int, columns: int,
         expected = made(matrices, *parameters)
         found = np.full(expected.shape, np.nan, F32)
         ends = []
-        for index, block in made.blocks([matrices], parameters, limit):
+        for index, (block,) in made.blocks([matrices], parameters, limit):
+            assert block is not None
             found[index] = made(block, *parameters)
             ends.append(block.ctypes.data)
         np.testing.assert_array_equal(found, expected)
@@ -175,8 +180,8 @@ def in_blocks(made: Transform, sources: list[Array | None], parameters: tuple[An
     """What a transform makes block by block, and how many blocks there were."""
     expected = made(*sources, *parameters)
     found, count = np.zeros_like(expected), 0
-    for index, block in made.blocks(sources, parameters, limit):
-        found[index] = made(block, *sources[1:], *parameters)
+    for index, blocks in made.blocks(sources, parameters, limit):
+        found[index] = made(*blocks, *parameters)
         count += 1
     return found, count
 
@@ -187,3 +192,63 @@ def test_conversions_are_done_in_blocks_if_there_is_anything_to_convert() -> Non
     np.testing.assert_array_equal(found, data.astype(F32))
     assert count == 3
     assert in_blocks(made, [data.astype(F32)], (), 16)[1] == 1
+
+
+def kernels(*shape: int, dtype: Any = F32) -> Array:
+    return (np.arange(np.prod(shape)) % 251).reshape(shape).astype(dtype)
+
+
+GATES = kernels(2, 4, 20, 6)
+# Transform, sources, parameters; and how many blocks there are at least if each has a few elements.
+DIVIDED: tuple[tuple[str, list[Array | None], tuple[Any, ...], int], ...] = (
+    ("pack_conv_direct", [kernels(40, 6, 1, 3, 3)], (40, Sets(3, 16, 8), 4), 3),  # one group, the last set shorter
+    ("pack_conv_direct", [kernels(38, 6, 1, 3, 3)], (38, Sets(3, 16, 8), 4), 3),  # and not full
+    ("pack_conv_direct", [kernels(32, 6, 1, 1, 1)], (32, Sets(2, 16, 16), 8), 2),
+    ("pack_conv_direct", [kernels(60, 3, 1, 3, 3)], (20, Sets(2, 16, 8), 4), 3),  # three groups
+    ("pack_conv_plain", [kernels(40, 3, 1, 2, 2)], (40, Sets(3, 16, 8)), 3),
+    ("pack_conv_plain", [kernels(60, 3, 1, 2, 2)], (20, Sets(2, 16, 8)), 3),
+    ("pack_conv_lanes", [kernels(21, 1, 1, 3, 3)], (8,), 3),
+    ("pack_conv_narrow", [kernels(3, 21, 1, 3, 3)], (8,), 3),
+    ("conv_transpose_phase", [kernels(12, 5, 1, 4, 4)], (12, ((0,), (1, 3), (0, 2))), 5),
+    ("conv_transpose_phase", [kernels(12, 5, 1, 4, 4)], (4, ((0,), (1, 3), (0, 2))), 3),  # three groups
+    ("pack_kernel_quads", [kernels(40, 5, 3, 3, dtype=np.uint8)], (40, True, 16), 3),
+    ("pack_kernel_quads", [kernels(40, 5, 3, 3, dtype=np.uint8)], (10, False, 8), 4),  # four groups
+    ("sums_of_kernels", [kernels(40, 5, 3, 3, dtype=np.int8), None], (), 9),
+    ("sums_of_kernels", [kernels(40, 5, 3, 3, dtype=np.int8), np.array([3], np.int8)], (), 9),
+    ("sum_of_distances", [kernels(2, 9, 30, dtype=np.uint8), None], (), 2),
+    ("sum_of_distances", [np.asfortranarray(kernels(9, 30, dtype=np.uint8)), np.array([7], np.uint8)], (), 5),
+    ("pack_recurrent_quads", [kernels(1, 4, 20, 6, dtype=np.uint8)], (8,), 3),
+    ("arrange_gates", [GATES[:1]], (((0, 1),), 4, 8, False, dtypes.FLOAT32), 3),
+    ("arrange_gates", [GATES], (((0, 1),), 4, 8, True, dtypes.FLOAT32), 2),
+    ("arrange_gates", [GATES[:1, :2], GATES[1:, 2:], GATES[:1, 2:]], (((0, 1), (2, 2)), 4, 8, False, dtypes.FLOAT32), 3),
+)
+
+
+@pytest.mark.parametrize(("name", "sources", "parameters", "least"), DIVIDED)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_kernels_and_gates_are_packed_in_blocks(
+    name: str, sources: list[Array | None], parameters: tuple[Any, ...], least: int, order: Any
+) -> None:
+    made = TRANSFORMS[name]
+    given = [None if source is None else np.asarray(source, order=order) for source in sources]
+    expected = made(*given, *parameters)
+    found, count = in_blocks(made, given, parameters, 64)
+    np.testing.assert_array_equal(found, expected)
+    if order == "C":
+        assert count >= least
+
+
+# What transforms without blocks make is small, or their sources are: a number a channel, tables of trees and of zero points.
+SMALL = {
+    "arrange_columns", "bit_votes", "depthwise_distances", "literal", "pack_block_offsets", "pack_conv_bias", "product_of_scales",
+    "signed_bits", "signed_points", "sums_of_recurrent", "terms_of_columns", "unpack_block_zero_points", "walked_nodes",
+}  # fmt: skip
+
+
+def test_whatever_packs_weights_can_do_it_in_blocks() -> None:
+    for module in pkgutil.walk_packages(lower.__path__, "sardonyx.lower."):
+        importlib.import_module(module.name)
+    whole = {
+        name for name, each in TRANSFORMS.items() if each.cuts is constants._no_cuts and each.function.__module__ != __name__
+    }
+    assert whole == SMALL

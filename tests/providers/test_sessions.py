@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import sardonyx
 from model_text import model
 from provider_support import CPU, Boxing, Other, Recording, assignment, recording_options, registered
 from sardonyx.providers import ClaimedRegion, Declined, ExecutionProvider, GraphView
+from threads import at_once
 
 X = np.random.default_rng(3).standard_normal((3, 4)).astype(np.float32)
 DIAMOND = "(float[N,4] x) => (float[N,4] y) { a = Relu(x)  b = Abs(a)  c = Exp(a)  y = Add(b, c) }"
@@ -299,11 +299,7 @@ def test_several_callers_at_once() -> None:
             if not np.allclose(got, wanted[number], rtol=1e-6):
                 wrong.append(got)
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(call, range(4))
     assert not wrong
 
 

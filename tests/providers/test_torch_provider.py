@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from provider_support import CPU, assignment, recording_options
+from threads import at_once
 
 pytest.importorskip("torch", reason="the example computes by PyTorch, which is not installed")
 TORCH = "TorchExecutionProvider"
@@ -122,9 +122,5 @@ def test_several_callers_of_torch_at_once() -> None:
             if not np.allclose(session.run(None, feeds)[0], wanted, rtol=1e-4, atol=1e-6):
                 wrong.append(count)
 
-    threads = [threading.Thread(target=call, args=(count,)) for count in (1, 2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(call, (1, 2, 3))
     assert not wrong

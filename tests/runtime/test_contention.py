@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,8 +28,8 @@ def course(together: float, alone: float, worked: float, runs: int) -> list[bool
 
 
 def test_the_faster_of_the_two_is_kept() -> None:
-    assert course(0.02, 0.01, 0.5, 40) == [True] * 3 + [False] * 37
-    assert course(0.01, 0.02, 0.5, 40) == [True] * 3 + [False] * 3 + [True] * 34
+    assert course(0.02, 0.01, 0.5, 20) == [True] * 3 + [False] * 17
+    assert course(0.01, 0.02, 0.5, 20) == [True] * 3 + [False] * 3 + [True] * 14
 
 
 def test_a_caller_that_could_work_all_the_time_never_runs_alone() -> None:
@@ -35,8 +37,12 @@ def test_a_caller_that_could_work_all_the_time_never_runs_alone() -> None:
 
 
 def test_what_was_faster_once_is_tried_again_after_a_while() -> None:
-    chosen = course(0.02, 0.01, 0.5, 400)
-    assert True in chosen[100:]
+    chosen = course(0.02, 0.01, 0.5, 4_000)
+    trials = [number for number in range(1, len(chosen)) if chosen[number] and not chosen[number - 1]]
+    apart = [later - earlier for earlier, later in pairwise([0, *trials])]
+    assert apart[0] < 30, "a disturbance may be over soon"
+    assert all(2 * longer >= 3 * shorter for shorter, longer in pairwise(apart[:4])), "one that lasts costs ever less"
+    assert max(apart) < 500
 
 
 @given(st.floats(1e-5, 1.0), st.floats(1e-5, 1.0), st.floats(0, 0.7))
@@ -64,6 +70,7 @@ def test_nets_have_the_same_bits_however_finely_steps_are_cut(net: str, monkeypa
     content, feeds = NETS[net]()
     expected = session(content, threads=1).run(None, feeds)
     monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(native_core, "SHARED_FROM", 1)
     shared = session(content, threads=3)
     for _ in range(4):
         for actual, wanted in zip(shared.run(None, feeds), expected, strict=True):

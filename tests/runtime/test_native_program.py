@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx
 from native_support import compile_native
 from sardonyx import errors
+from threads import at_once
 
 F32 = np.float32
 
@@ -138,11 +139,7 @@ def test_many_threads_get_their_own_answers() -> None:
             if not np.allclose(session.run(None, {"x": x})[0], expected(x), rtol=1e-5):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(6))
     assert not wrong
 
 

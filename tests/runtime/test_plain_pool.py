@@ -67,6 +67,7 @@ def test_an_unknown_runtime_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("net", NETS)
 def test_nets_have_the_same_bits_as_elsewhere(net: str, plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(native_core, "SHARED_FROM", 1)
     content, feeds = NETS[net]()
     expected = session(content, providers=REFERENCE).run(None, feeds)
     shared = session(content, threads=3)
@@ -104,6 +105,7 @@ def test_loops_run_natively_on_several_workers(plain: None, monkeypatch: pytest.
     from model_text import model
 
     monkeypatch.setattr(native_core, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(native_core, "SHARED_FROM", 1)
     content = model(
         """(float[4000] x) => (float[4000] y, float[N, 4000] all) {
              n = Constant<value = int64 {7}>()

@@ -62,13 +62,13 @@ def test_every_worker_takes_part(either: Pool) -> None:
 def test_steps_are_cut_finely_when_a_worker_was_held_up(either: Pool, flags: int) -> None:
     job = Job(worth=1000, flags=flags)
     either.run(0, 0, 0)  # opens it
-    pressure = ctypes.c_int64.from_address(either._address + blocks.PRESSURE)
-    pressure.value = 1000
-    for iteration in range(1, 4):
+    for iteration in range(1, 101):
+        either._pressure.value = 1000
         job.run(either)
         assert job.counters.sum() == STEPS * UNITS * iteration
-    # On a busy machine a worker may really have been held up: then it is raised again.
-    assert pressure.value > 1000 or pressure.value == (1000 - 3 * STEPS if flags else 1000 - 3)
+        if either._pressure.value <= 1000:  # else the system really held a worker up, which raises it again
+            break
+    assert either._pressure.value == (1000 - STEPS if flags else 1000 - 1)
 
 
 def test_others_do_the_work_of_one_that_is_held_up(either: Pool) -> None:
@@ -312,5 +312,9 @@ def test_a_worker_leaves_the_core_of_its_caller_and_keeps_its_affinity(two: Pool
         time.sleep(0.003)  # the worker sleeps before the next job
     (thread,) = two._threads
     assert thread.native_id is not None
+    for _ in range(1000):  # on a busy machine it may still be about to leave, and be held up in the middle of that
+        if os.sched_getaffinity(thread.native_id) == allowed:
+            break
+        time.sleep(0.01)
     assert os.sched_getaffinity(thread.native_id) == allowed
     assert os.sched_getaffinity(0) == allowed

@@ -21,6 +21,7 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.runtime.runs import RunControl
 from sardonyx.session.background import BackgroundModel, Compilation
+from threads import at_once
 
 BOTH_SIGNS = model("(float[N,3] x) => (float[N,3] y) { a = Mul(x, x)  y = Sub(a, x) }")
 X = np.arange(-6, 6, dtype=np.float32).reshape(4, 3)
@@ -39,9 +40,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     opened = threading.Event()
     prepare = KernelLibrary.prepare
 
-    def waiting(self: KernelLibrary, kernels: Iterable[Any], workers: int, on_progress: Any = None) -> None:
+    def waiting(self: KernelLibrary, kernels: Iterable[Any], workers: int, *more: Any) -> None:
         opened.wait()
-        prepare(self, kernels, workers, on_progress)
+        prepare(self, kernels, workers, *more)
 
     monkeypatch.setattr(KernelLibrary, "prepare", waiting)
     monkeypatch.setenv("SARDONYX_CACHE_DIR", "")
@@ -102,24 +103,15 @@ def test_a_run_goes_over_to_the_program(gate: threading.Event) -> None:
 
 def test_threads_run_it_while_it_is_exchanged(gate: threading.Event) -> None:
     session = sardonyx.InferenceSession(BOTH_SIGNS, options())
-    failed: list[BaseException] = []
 
     def work(number: int) -> None:
         x = X + number
-        try:
-            for turn in range(60):
-                if turn == 20:
-                    gate.set()
-                np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * x - x)
-        except BaseException as error:
-            failed.append(error)
+        for repetition in range(60):
+            if repetition == 20:
+                gate.set()
+            np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * x - x)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    at_once(work, range(4))
 
 
 def test_what_the_compiler_raises_the_next_run_raises(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:

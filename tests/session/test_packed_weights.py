@@ -24,6 +24,7 @@ from sardonyx.mapped_file import checksum, mapped_range
 from sardonyx.program.constants import Transform
 from sardonyx.runtime import saved as saved_programs
 from sardonyx.runtime.weight_store import WeightStore, content_store, shared_store
+from threads import at_once
 
 F32 = np.float32
 SIDE = 96
@@ -376,11 +377,7 @@ def test_threads_open_sessions_with_one_container(tmp_path: Path) -> None:
         start.wait()
         sessions.append(sardonyx.InferenceSession(path, prepacked_weights_container=container))
 
-    threads = [threading.Thread(target=open_session, args=(path,)) for path in paths]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(open_session, paths)
     assert len(sessions) == 4
     assert len(container) == 3
     for other in sessions[1:]:

@@ -18,6 +18,7 @@ import sardonyx
 from sardonyx import errors
 from sardonyx.runtime import pool as pools
 from sardonyx.runtime.arena import Arena
+from threads import at_once
 
 F32 = np.float32
 SHRINK = "memory.enable_memory_arena_shrinkage"
@@ -304,11 +305,7 @@ def test_threads_that_compile_the_same_kernels_at_once(tmp_path: Path, monkeypat
         for _ in range(3):
             results[number] = session.run(None, {"x": np.ones((50, 8 + number // 2), F32)})[0]
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(6))
     assert len(results) == 6
     for number in (0, 2, 4):
         np.testing.assert_array_equal(results[number], results[number + 1])

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
+from threads import at_once
 
 Model = Callable[[str], str]
 X = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -297,9 +298,5 @@ def test_several_threads_run_one_session(ort: Any, model: Model) -> None:
             if not np.allclose(session.run(None, {"X": x})[0], expected, atol=1e-5):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(8))
     assert not wrong

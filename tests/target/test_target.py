@@ -34,6 +34,7 @@ def test_levels_of_x86_differ_in_what_decides() -> None:
         ("x86_64", "+avx512vbmi", "has_byte_permute"),
         ("x86_64", "+avxvnni", "has_int8_dot"),
         ("x86_64", "+avx512bf16", "has_bf16_dot"),
+        ("x86_64", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512cd,+fma,+avx2", "has_float_permute"),
         ("x86_64", "+f16c", "has_f16_conversion"),
         ("aarch64", "+dotprod", "has_int8_dot"),
         ("aarch64", "+i8mm", "has_int8_tiles"),
@@ -70,7 +71,7 @@ def test_emitters_do_not_ask_for_cache_sizes() -> None:
 
 
 def test_nothing_asks_for_the_machine_but_its_own_package() -> None:
-    pattern = re.compile(r"platform\.machine|lanes *>=? *16|registers_of|uname\(")
+    pattern = re.compile(r"platform\.(machine|processor)|lanes *(>=?|==) *(8|16)\b|registers_of|uname\(")
     asking = [str(path) for path in SOURCE.rglob("*.py") if path.parent.name != "target" and pattern.search(path.read_text())]
     assert asking == []
 

@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from sardonyx.runtime.pool import usable_cores
-from sardonyx.target.machine import architecture
+from sardonyx.target.machine import architecture, processor_name
 
 _FLAGS = ("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8")
 _PACKAGES = ("sardonyx", "onnxruntime", "openvino", "torch", "numpy", "llvmlite")
@@ -21,7 +21,7 @@ def machine_facts(packages: Iterable[str] = _PACKAGES) -> dict[str, Any]:
     described = _processor()
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "processor": described.get("model name", platform.processor() or architecture()),
+        "processor": described.get("model name", processor_name()),
         "flags": [flag for flag in _FLAGS if flag in described.get("flags", "").split()],
         "cores": usable_cores(),
         "logical_processors": os.cpu_count(),

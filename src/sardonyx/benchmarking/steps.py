@@ -14,7 +14,7 @@ from sardonyx.formats.loading import load
 from sardonyx.options import SessionOptions
 from sardonyx.program.steps import HostNodeStep, KernelStep
 from sardonyx.records import dataclass
-from sardonyx.runtime.executor import NodeTiming
+from sardonyx.runtime.node_timing import NodeTiming
 from sardonyx.runtime.runs import RunControl
 
 

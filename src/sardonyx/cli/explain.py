@@ -132,6 +132,8 @@ def _summary_lines(explanation: sardonyx.Explanation) -> Iterator[str]:
     kernels = len(explanation.steps) - explanation.host_steps
     yield f"{explanation.name}: {counted(len(explanation.nodes), 'node')}{f' ({where})' if where else ''}"
     yield f"{counted(kernels, 'kernel step')}, {counted(explanation.host_steps, 'host step')}"
+    if len(explanation.segments) > 1:
+        yield f"segments: {', '.join(explanation.segments)}"
     if explanation.sizes:
         yield f"sizes: {', '.join(f'{name} = {size}' for name, size in explanation.sizes.items())}"
     reasons = Counter((node.operator, node.reason) for node in explanation.nodes if node.placement == "host")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import Any
 
 import sardonyx
 from sardonyx.cli.usage import UsageError
@@ -16,12 +17,17 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
         "generate",
         parents=[shared],
         help="continue a text with a language model",
-        description="Continue a text with the decoder of an exported folder: one with genai_config.json (onnxruntime-genai's "
+        description="Continue a text with the decoder of an exported folder, or write what its encoder and decoder make of a "
+        "text or of speech. The folder is one with genai_config.json (onnxruntime-genai's "
         "builder), or with config.json and generation_config.json (optimum). The tokenizer is read from tokenizer.json by the "
         "package `tokenizers`. What is not given here is as the folder says.",
     )
     parser.add_argument("folder", metavar="MODEL_DIR", help="the folder of the model")
-    parser.add_argument("--prompt", help="the text to continue; default: what is read from standard input")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--prompt", help="the text to continue, or what an encoder reads; default: what standard input has")
+    what.add_argument("--audio", metavar="FILE", help="the WAV file that a model of speech (Whisper) writes down")
+    parser.add_argument("--language", default="", help="of speech: what is spoken, as `en`; default: what the model hears")
+    parser.add_argument("--task", default="", choices=["", "transcribe", "translate"], help="of speech; default: transcribe")
     parser.add_argument("--model", default="", metavar="FILE", help="the decoder's file in the folder, if it has an unusual name")
     parser.add_argument("--max-new-tokens", type=int, default=256, metavar="N", help="how many tokens at most; default: 256")
     parser.add_argument("--min-new-tokens", type=int, metavar="N", help="how many tokens at least")
@@ -43,12 +49,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser], s
 def run(args: argparse.Namespace) -> int:
     """Generate and write."""
     generation = sardonyx.generation
-    prompt = args.prompt if args.prompt is not None else sys.stdin.read()
     if args.threads < 0:
         raise UsageError(f"--threads {args.threads}: expected 0 or more")
     options = sardonyx.SessionOptions()
     options.intra_op_num_threads = args.threads
-    model = generation.TextGenerator.from_folder(args.folder, options, model=args.model)
+    if args.audio is None and (args.language or args.task):
+        raise UsageError("--language and --task are for --audio")
+    kind = generation.TextGenerator if args.audio is None else generation.SpeechReader
+    model: Any = kind.from_folder(args.folder, options, model=args.model)
     samples = True if args.sample or (args.temperature or args.top_k or args.top_p) else None
     changes = {
         "max_new_tokens": args.max_new_tokens,
@@ -62,10 +70,17 @@ def run(args: argparse.Namespace) -> int:
         "seed": args.seed,
     }
     start = time.perf_counter()
-    if args.num_beams and args.num_beams > 1:
-        pieces = iter(model.generate(prompt, stop=args.stop, **changes))
+    by_beams = args.num_beams and args.num_beams > 1
+    if args.audio is not None:
+        sound = generation.read_sound(args.audio, model.speech.rate)
+        how = {"language": args.language, "task": args.task, "stop": args.stop, **changes}
+        pieces = iter([model.transcribe(sound, **how)]) if by_beams else model.stream(sound, **how)
     else:
-        pieces = model.stream(prompt, stop=args.stop, **changes)
+        prompt = args.prompt if args.prompt is not None else sys.stdin.read()
+        if by_beams:
+            pieces = iter(model.generate(prompt, stop=args.stop, **changes))
+        else:
+            pieces = model.stream(prompt, stop=args.stop, **changes)
     written = ""
     for piece in pieces:
         written += piece

@@ -7,24 +7,12 @@ from xml.sax.saxutils import escape
 
 import sardonyx
 from sardonyx.cli.tables import byte_size
+from sardonyx.pictures import svg
 
 WIDTH, LEFT, RIGHT = 860, 84, 24
 PANEL, HEAD, GAP, FOOT = 120, 62, 46, 34
-STYLE = """
-  text { font: 13px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #24292f; }
-  .title { font-size: 16px; font-weight: 600; }
-  .note, .tick { fill: #57606a; font-size: 12px; }
-  .grid { stroke: #d0d7de; stroke-width: 1; }
-  .live { fill: #2f6fb0; fill-opacity: 0.75; }
-  .peak { stroke: #c2601c; stroke-width: 1.5; stroke-dasharray: 5 3; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; }
-    .note, .tick { fill: #9aa4af; }
-    .grid { stroke: #3d444d; }
-    .live { fill: #6ea8dc; }
-    .peak { stroke: #e08b4f; }
-  }
-"""
+LIGHT = {".live": "fill: #2f6fb0; fill-opacity: 0.75", ".peak": "stroke: #c2601c; stroke-width: 1.5; stroke-dasharray: 5 3"}
+DARK = {".live": "fill: #6ea8dc", ".peak": "stroke: #e08b4f"}
 
 
 def memory_chart(name: str, orders: Sequence[sardonyx.OrderMemory]) -> str:
@@ -38,12 +26,7 @@ def memory_chart(name: str, orders: Sequence[sardonyx.OrderMemory]) -> str:
     for each in orders:
         parts += _panel(each, top, y)
         y += PANEL + GAP
-    height = y - GAP + FOOT
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} {height:.0f}">\n'
-        f"<style>{STYLE}</style>\n{body}\n</svg>\n"
-    )
+    return svg(WIDTH, y - GAP + FOOT, parts, LIGHT, DARK)
 
 
 def _panel(order: sardonyx.OrderMemory, top: int, y: float) -> list[str]:

@@ -4,49 +4,52 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sardonyx import errors
+from sardonyx.cache_folder import why_not_used
 from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary, OnProgress
 from sardonyx.codegen.object_cache import ObjectCache
+from sardonyx.compile.step_choice import StepChooser, machine_of
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.dims import Expectation
 from sardonyx.ir.graph import Graph, Node, Value, needed_nodes
 from sardonyx.ir.region import region_of
 from sardonyx.ir.tensor import Array
 from sardonyx.lower.branches import flatten
+from sardonyx.lower.candidates import Chooser
 from sardonyx.lower.contracts import left_behind, still_open
 from sardonyx.lower.groups import Grouping, form_groups
-from sardonyx.lower.lowering import LoweringFailed, lower_graph
+from sardonyx.lower.lower_graph import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.options import environment
-from sardonyx.plan.build import BodyPlan, Order, build_body, constant_array
+from sardonyx.plan.host_plan import HostConstants, Order
 from sardonyx.plan.loop_body import LoopBody, loop_body_of
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of, plan_native
 from sardonyx.plan.order import has_yield
 from sardonyx.plan.peak import planned_bytes
-from sardonyx.plan.plan import Constant
-from sardonyx.plan.segment_plan import captured_by, captured_inputs, segment_plan
-from sardonyx.program.calls import BodyNode
+from sardonyx.plan.segment_plan import body_of, captured_by, captured_inputs, graphs_of, segment_plan
 from sardonyx.program.steps import KernelStep, Lowered
-from sardonyx.providers.reference import node_step, plain_node
+from sardonyx.providers.reference import plain_node
 from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.executor import run_body
-from sardonyx.runtime.host_calls import Body, Call, HostCall, LoopCall, ProviderCall
+from sardonyx.runtime.host_calls import Body, Call, call_of
 from sardonyx.runtime.native_core import NativeCore
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.pool import shared_pool, usable_cores
+from sardonyx.runtime.reference_model import HostPrograms
 from sardonyx.runtime.runs import RunControl
 from sardonyx.runtime.segment_runner import SegmentRunner, executable_of
 from sardonyx.runtime.step_timing import step_timing
 from sardonyx.runtime.weight_store import WeightStore, shared_store
 from sardonyx.target.machine import runtime
+from sardonyx.target.timed_choice import TimedChoices
 
 _log = logging.getLogger("sardonyx")
 
@@ -117,12 +120,23 @@ class NativeSettings:
     bodies: BodyCount = field(default_factory=BodyCount, compare=False)  # those of one model
     orders: tuple[Order, ...] = ()  # others to try: the one whose plan needs the least memory is taken
     kernels: KernelLibrary | None = field(default=None, compare=False)  # who compiles them; None: the library of the target
+    times_candidates: bool = False  # those that estimates find close (see `step_choice`)
 
     on_progress: OnProgress | None = field(default=None, compare=False)  # told how far the compilation is; may end it
 
     def library(self) -> KernelLibrary:
         """Who compiles kernels."""
         return self.kernels or library(self.cache_folder, self.target)
+
+    def chooser(self) -> Chooser | None:
+        """Who measures candidates; None if estimates are to decide, as they do for machines that are not here."""
+        kernels = self.library()
+        if not self.times_candidates or self.cache_folder is None or not kernels.loads:
+            return None
+        trusted = environment().cache_trusted
+        if why_not_used(self.cache_folder, trusted):
+            return None
+        return StepChooser(TimedChoices(machine_of(kernels.target), str(self.cache_folder), trusted), kernels)
 
 
 def compile_graph(
@@ -137,19 +151,21 @@ def compile_graph(
 
     A kernel that cannot be compiled is a bug, but no reason to fail: its nodes are computed by the host, with a warning.
     """
-    kernels = settings.library()
+    kernels, chooser = settings.library(), settings.chooser()
     fed = graph.inputs if inputs is None else inputs
     unique = list(dict.fromkeys(outputs))
     failed: set[Node] = set()
     if settings.orders and not has_yield(graph):
         others = [_ordered(each, graph, nodes) for each in settings.orders]
         nodes = _least_memory(graph, unique, [nodes, *others], fed, order, kernels)
+    cores = usable_cores()
+    workers = min(settings.workers or cores, cores)
     while True:
-        grouping, lowered, plan = plan_graph(graph, unique, nodes, fed, order, kernels, failed)
-        cores = usable_cores()
-        workers = min(settings.workers or cores, cores)
+        with kernels.driver_ahead(workers):
+            grouping, lowered, plan = plan_graph(graph, unique, nodes, fed, order, kernels, failed, chooser)
+        constants = _Constants(partial(_load_constants, plan, settings.weights))
         wanted = (step.kernel for step in lowered.steps if isinstance(step, KernelStep))
-        kernels.prepare(wanted, workers, settings.on_progress)
+        kernels.prepare(wanted, workers, settings.on_progress, constants.load_early if settings.eager else None)
         broken, addresses = _compile_kernels(kernels, lowered)
         if broken is None:
             break
@@ -160,9 +176,8 @@ def compile_graph(
     pool = shared_pool(runs.driver, settings.workers, settings.spinning, runs.target.runtime)
     numbered = segment_plan(plan, fed, outputs, defaults=inputs is None)
     calls = [_call_of(node, order, settings) for node in numbered.calls]
-    core = NativeCore(image_of(plan), addresses, pool, partial(_load_constants, plan, settings.weights))
-    constants = [Constant(partial(constant_array, value)) for value in numbered.constants]
-    runner = SegmentRunner(core, numbered.plan, calls, lambda number: constants[number].value, timing=step_timing(plan.steps))
+    core = NativeCore(image_of(plan), addresses, pool, constants.take)
+    runner = SegmentRunner(core, numbered.plan, calls, HostConstants(numbered.constants), timing=step_timing(plan.steps))
     program = executable_of(runner)
     program.source = ProgramOrigin(plan, numbered.constants)
     if settings.eager:
@@ -178,6 +193,7 @@ def plan_graph(
     order: Order,
     kernels: KernelLibrary,
     failed: set[Node],
+    chooser: Chooser | None = None,
 ) -> tuple[Grouping, Lowered, NativePlan]:
     """Group, lower and plan nodes in their order; those in `failed`, to which it adds, are left to the host."""
     whole: set[Node] = set()  # Ifs that are not taken apart
@@ -186,19 +202,19 @@ def plan_graph(
         known = KnownValues(fed, flat.nodes)
         kept, left = _kept_nodes(flat.nodes, outputs, known)
         grouping = form_groups(kept, fed, frozenset(failed), flat.regions, flat.merges, known)
-        unsuited = {flat.regions[node][0][0] for node in left if node in flat.regions} | grouping.unsuited
-        if unsuited:
-            whole |= unsuited
+        whole_ifs = {flat.regions[node][0][0] for node in left if node in flat.regions} | grouping.whole_ifs
+        if whole_ifs:
+            whole |= whole_ifs
             continue
         expected = [*still_open(graph.size_checks, known.bound_sizes(())), *itertools.chain(*left.values())]
         try:
-            lowered = lower_graph(graph, outputs, grouping, kernels.target, known, fed, expected)
+            lowered = lower_graph(graph, outputs, grouping, kernels.target, known, fed, expected, chooser)
         except LoweringFailed as error:
             _warn(error.nodes, error)
             failed.update(error.nodes)
             continue
-        if lowered.unsuited:
-            whole |= lowered.unsuited
+        if lowered.whole_ifs:
+            whole |= lowered.whole_ifs
             continue
         return grouping, lowered, plan_native(lowered)
 
@@ -219,6 +235,24 @@ def _least_memory(
 ) -> Sequence[Node]:
     """Of several orders of the same nodes the one whose plan needs the least memory; the first of those that need the same."""
     return min(candidates, key=lambda nodes: planned_bytes(plan_graph(graph, outputs, nodes, fed, order, kernels, set())[2]))
+
+
+class _Constants:
+    """The arrays of a program's constants, loaded while others compile its kernels, or when they are asked for."""
+
+    def __init__(self, load: Callable[[], dict[int, Array]]) -> None:
+        self._load = load
+        self._loaded: dict[int, Array] | None = None
+
+    def load_early(self) -> None:
+        """Load them now. What goes wrong goes wrong again, and is raised, when they are taken."""
+        with suppress(Exception):
+            self._loaded = self._load()
+
+    def take(self) -> dict[int, Array]:
+        """The arrays, which are not kept here."""
+        loaded, self._loaded = self._loaded, None
+        return self._load() if loaded is None else loaded
 
 
 def _load_constants(plan: NativePlan, weights: WeightStore) -> dict[int, Array]:
@@ -271,26 +305,16 @@ def _call_of(node: Node, order: Order, settings: NativeSettings) -> Call:
     """What computes a node in Python; its bodies are native programs of their own."""
     plain = plain_node(node)
     outer = {value: position for position, value in enumerate(captured_by(node))}
-    bodies = {name: _body_of(graph, outer, order, settings) for name, graph in _graphs(node).items() if name in plain.bodies}
+    bodies = {name: _body_of(graph, outer, order, settings) for name, graph in graphs_of(node).items() if name in plain.bodies}
     loop_body = loop_body_of(node)
-    if loop_body is not None:
-        return LoopCall(plain, bodies, lambda: _compile_loop(node, loop_body, outer, order, settings))
-    return HostCall(plain, bodies) if region_of(node) is None else ProviderCall(plain, bodies)
-
-
-def _graphs(node: Node) -> dict[str, Graph]:
-    return {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
+    loop = None if loop_body is None else partial(_compile_loop, node, loop_body, outer, order, settings)
+    return call_of(plain, bodies, loop=loop, is_region=region_of(node) is not None)
 
 
 def _body_of(graph: Graph, outer: Mapping[Value, int], order: Order, settings: NativeSettings) -> Body:
     """A subgraph of a node that captures some values."""
-    captured = captured_inputs(graph)
-    types = tuple(value.type for value in graph.inputs), graph.output_types
-    return Body(
-        BodyNode(graph.name, *types, tuple(outer[value] for value in captured)),
-        lambda: _compile_body(graph, captured, order, settings),
-        _ReferenceBody(graph, captured, order),
-    )
+    node, captured = body_of(graph, outer)
+    return Body(node, lambda: _compile_body(graph, captured, order, settings), _ReferenceBody(graph, captured, order))
 
 
 def _compile_body(graph: Graph, captured: Sequence[Value], order: Order, settings: NativeSettings) -> Executable:
@@ -307,15 +331,14 @@ class _ReferenceBody:
         self._graph = graph
         self._captured = captured
         self._order = order
-        self._plan: BodyPlan | None = None
+        self._program: Executable | None = None
 
     def __call__(self, captured: Sequence[Any], args: Sequence[Any], control: RunControl) -> list[Any]:
-        if self._plan is None:
+        if self._program is None:
             with held_off:
-                self._plan = build_body(self._graph, node_step, self._order)
-        outer = dict(zip(self._captured, captured))
-        given = [outer[value] if value in outer else constant_array(value) for value in self._plan.captured]
-        return run_body(self._plan.plan, given, args, control)
+                programs = HostPrograms(lambda node: (plain_node(node), None), self._order)
+                self._program = programs.program(self._graph, self._graph.outputs, self._captured)
+        return self._program.run_values([*args, *captured], control)
 
 
 def _compile_loop(

@@ -3,7 +3,7 @@
 model ── inline functions ── apply overrides ── infer types, check ── divide between providers ──┐
     ┌────────────────────────────────────────────────────────────────────────────────────────────┘
     ├─ passes ── lower and compile ──> NativeModel         what others have claimed are steps of it
-    └─ order and plan ───────────────> Program (NumPy)
+    └─ order and plan ───────────────> ReferenceModel (NumPy)
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from sardonyx.analysis.check import check_model, unknown_operators
 from sardonyx.analysis.problems import Problem
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.compile.assemble import NativeSettings, library, plan_graph
-from sardonyx.compile.native_model import NativeModel, named_values
+from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile.providers import (
     HostProvider,
     PartitionedModel,
     ReferenceProvider,
     divide,
     make_provider,
+    reference_model,
     with_nodes_back,
 )
 from sardonyx.compile_options import CompileOptions
@@ -37,7 +38,7 @@ from sardonyx.ir.graph import Graph, Model, Node, needed_nodes
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.matching.signatures import resolver_of
-from sardonyx.options import DISABLE_PACKING_KEY, environment
+from sardonyx.options import DISABLE_PACKING_KEY, TIME_CANDIDATES_KEY, environment
 from sardonyx.passes.apply_overrides import (
     free_parameters,
     free_sequence_elements,
@@ -49,15 +50,15 @@ from sardonyx.passes.apply_overrides import (
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.pipeline import InconsistentGraph, PassReport, PipelineReport, run_passes
 from sardonyx.passes.rewriter import all_graphs
-from sardonyx.plan.build import Order, build_plan
+from sardonyx.plan.host_plan import Order
 from sardonyx.plan.least_peak import least_peak_order
 from sardonyx.plan.native import NativePlan
 from sardonyx.plan.order import execution_order, has_yield
 from sardonyx.plan.peak import planned_bytes
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.providers.protocol import ExecutionProvider, GraphView
-from sardonyx.providers.reference import definition_of, node_step
-from sardonyx.runtime.executor import Program
+from sardonyx.providers.reference import definition_of, plain_node
+from sardonyx.runtime.reference_model import ReferenceModel, named_values
 from sardonyx.runtime.specialisations import SpecialisationKey
 from sardonyx.runtime.weight_store import shared_store
 from sardonyx.target.target import Target
@@ -67,7 +68,7 @@ _log = logging.getLogger("sardonyx")
 
 def compile_model(
     model: Model, options: CompileOptions, on_optimised: Callable[[Model], None] | None = None
-) -> Program | NativeModel | PartitionedModel:
+) -> ReferenceModel | NativeModel | PartitionedModel:
     """Turn a model into a program. The model is changed in the process: load it anew to compile it differently.
 
     `on_optimised` sees the model as the passes of the level leave it, made of operators that other engines know; what follows
@@ -86,7 +87,7 @@ def compile_model(
     host = _divided(model, providers)
     hidden = frozenset(named_values(whole)) - frozenset(named_values(model.graph))
 
-    def compile_for(graph: Graph) -> Program | NativeModel:
+    def compile_for(graph: Graph) -> ReferenceModel | NativeModel:
         part = dataclasses.replace(model, graph=graph)
         return _divided(part, providers).program(part, None)
 
@@ -149,6 +150,7 @@ def native_settings(options: CompileOptions) -> NativeSettings:
         orders=_OTHER_ORDERS if options.execution_order == ExecutionOrder.MEMORY_EFFICIENT else (),
         kernels=options.kernels,
         on_progress=options.on_progress,
+        times_candidates=options.flag(TIME_CANDIDATES_KEY) and not options.deterministic,
     )
 
 
@@ -184,7 +186,7 @@ def _divided(model: Model, providers: Sequence[ExecutionProvider]) -> HostProvid
         return host
     for node in model.graph.nodes:
         if definition_of(node) is None:
-            node_step(node, (), (), {})  # raises: no provider computes it
+            plain_node(node)  # raises: no provider computes it
     raise AssertionError("a provider that runs models takes every node that is defined")
 
 
@@ -197,7 +199,7 @@ class CpuProvider(HostProvider):
         claimed = [node for node in view.nodes if definition_of(node) is not None]
         return [claimed] if len(claimed) == len(view.nodes) else view.regions(claimed)
 
-    def program(self, model: Model, on_optimised: Callable[[Model], None] | None) -> Program | NativeModel:
+    def program(self, model: Model, on_optimised: Callable[[Model], None] | None) -> ReferenceModel | NativeModel:
         options = self.options
 
         packs = options.config.get(DISABLE_PACKING_KEY, "0") != "1"
@@ -207,8 +209,8 @@ class CpuProvider(HostProvider):
 
         original = Cloner().graph(model.graph)  # what is computed if a value is fetched that the passes have removed
 
-        def reference() -> Program:
-            return Program(build_plan(original, node_step, order))
+        def reference() -> ReferenceModel:
+            return reference_model(original, order)
 
         settings = native_settings(options)
         target = settings.library().target  # one that this machine does not have is an error

@@ -19,12 +19,13 @@ from sardonyx.ir.tensor import Array, Tensor, release_pages
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.pipeline import InconsistentGraph, PipelineReport
-from sardonyx.plan.build import Order, ports_of
-from sardonyx.plan.plan import ExecutionPlan
+from sardonyx.plan.host_plan import Order
+from sardonyx.plan.ports import ports_of
+from sardonyx.program.calls import HostNode
 from sardonyx.program.constants import Derived
-from sardonyx.runtime.executor import Program
 from sardonyx.runtime.host_calls import calls_of
 from sardonyx.runtime.native_core import SizeConflict
+from sardonyx.runtime.reference_model import ReferenceModel, named_values
 from sardonyx.runtime.runs import RunControl
 from sardonyx.runtime.segment_runner import run_named
 from sardonyx.runtime.specialisations import MOST_SPECIALISATIONS, SpecialisationKey, SpecialisationTable
@@ -45,7 +46,7 @@ class NativeModel:
         self,
         graph: Graph,
         original: Graph,
-        reference: Callable[[], Program],
+        reference: Callable[[], ReferenceModel],
         order: Order,
         settings: NativeSettings,
         report: PipelineReport,
@@ -56,7 +57,7 @@ class NativeModel:
         self.inputs, self.outputs, self.overridable_initializers = ports_of(original)
         self._original = original
         self._make_reference = reference
-        self._reference: Program | None = None
+        self._reference: ReferenceModel | None = None
         self._order = order
         self._settings = settings = replace(settings, bodies=BodyCount())
         self._values = named_values(original)
@@ -77,10 +78,10 @@ class NativeModel:
         self._specialisations = SpecialisationTable(deciding_inputs(graph) if self._specialise is not None else ())
         self._compiled_specialisations: dict[SpecialisationKey, NativeModel] = {}
         self.on_specialisation: Callable[[SpecialisationKey, NativeModel], None] | None = (
-            None  # told when a case has run, and again as below
+            None  # told when a specialisation has run, and again as below
         )
         self.on_compiled: Callable[[NativeModel], None] | None = None  # told behind a run that has compiled bodies
-        # Once one body is compiled, all are, of this program or of those for cases: others that lack some were saved before.
+        # Once one body is compiled, all are, of this program or of its specialisations: others that lack some were saved before.
         self.compiles_all = self.compiles_all_of_specialisations = False
         self._bodies_known = 0
         self._typed = False  # whether the original's shapes are those that follow from the inputs
@@ -90,7 +91,7 @@ class NativeModel:
         return compile_graph(graph, outputs, nodes, self._order, self._settings)
 
     @property
-    def reference(self) -> Program:
+    def reference(self) -> ReferenceModel:
         """The model as it was read, computed by NumPy."""
         if self._reference is None:
             with held_off, self._lock:
@@ -103,9 +104,9 @@ class NativeModel:
         return len(self._original)
 
     @property
-    def plan(self) -> ExecutionPlan:
-        """The plan by which NumPy runs the model: every node a step."""
-        return self.reference.plan
+    def assigned_nodes(self) -> list[HostNode]:
+        """All nodes, with the provider that computes each."""
+        return self.reference.assigned_nodes
 
     def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, if this run can take the fast path; None if it needs `run`."""
@@ -225,7 +226,7 @@ class NativeModel:
 
     @property
     def is_specialised(self) -> bool:
-        """Whether its first cases get programs of their own."""
+        """Whether its first specialisations get programs of their own."""
         return self._specialise is not None
 
     def shrink(self) -> None:
@@ -236,12 +237,6 @@ class NativeModel:
             compiled.program.shrink()
         for model in special:
             model.shrink()
-
-
-def named_values(graph: Graph) -> dict[str, Value]:
-    """The values of a graph by name, those of subgraphs left out."""
-    values = [*graph.inputs, *graph.initializers.values(), *(value for node in graph.nodes for value in node.outputs)]
-    return {value.name: value for value in values if value.name}
 
 
 def deciding_inputs(graph: Graph) -> tuple[str, ...]:

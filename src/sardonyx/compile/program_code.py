@@ -12,7 +12,7 @@ from sardonyx.codegen.library import KernelLibrary
 from sardonyx.compile.assemble import ProgramOrigin
 from sardonyx.formats.program.read import ProgramCode
 from sardonyx.formats.program.write import NestedCode
-from sardonyx.plan.build import constant_array
+from sardonyx.plan.host_plan import constant_array
 from sardonyx.program.calls import (
     NATIVE_LOOP,
     NO_LOOP,

@@ -13,23 +13,24 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias
 
 from sardonyx import errors
-from sardonyx.compile.native_model import NativeModel, named_values
+from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Graph, Model, Node, needed_nodes
 from sardonyx.matching.kernels import TypeResolver
-from sardonyx.plan.build import build_plan
+from sardonyx.plan.host_plan import Order
 from sardonyx.plan.order import execution_order
-from sardonyx.plan.plan import ExecutionPlan, Port
-from sardonyx.provider_names import REFERENCE_PROVIDER, factory_of
+from sardonyx.plan.ports import Port
+from sardonyx.program.calls import HostNode
+from sardonyx.provider_names import CPU_PROVIDER, REFERENCE_PROVIDER, factory_of
 from sardonyx.providers.partition import expand_regions, partition, view_of
 from sardonyx.providers.protocol import ClaimedRegion, ExecutionProvider, GraphView, RegionFunction
-from sardonyx.providers.reference import definition_of, node_step
-from sardonyx.runtime.executor import Program
+from sardonyx.providers.reference import definition_of, plain_node
+from sardonyx.runtime.reference_model import ReferenceModel, named_values
 from sardonyx.runtime.runs import RunControl
 
-Compiled: TypeAlias = "Program | NativeModel"
+Compiled: TypeAlias = "ReferenceModel | NativeModel"
 OnOptimised: TypeAlias = "Callable[[Model], None] | None"
 
 _MOST_PROGRAMS: Final = 16  # sets of fetched values inside of regions whose programs are kept
@@ -78,11 +79,16 @@ class ReferenceProvider(HostProvider):
         ]
         return [claimed] if len(claimed) == len(view.nodes) else view.regions(claimed)
 
-    def program(self, model: Model, on_optimised: OnOptimised) -> Program:
+    def program(self, model: Model, on_optimised: OnOptimised) -> ReferenceModel:
         if on_optimised is not None:
             on_optimised(model)
         order = partial(execution_order, kind=self.options.execution_order)
-        return Program(build_plan(model.graph, partial(node_step, provider=self.name), order))
+        return reference_model(model.graph, order, self.name)
+
+
+def reference_model(graph: Graph, order: Order, provider: str = CPU_PROVIDER) -> ReferenceModel:
+    """A graph as its operators' definitions compute it, on behalf of a provider."""
+    return ReferenceModel(graph, lambda node: (plain_node(node, provider), None), order)
 
 
 def make_provider(name: str, options: CompileOptions, built_in: Mapping[str, type[HostProvider]]) -> ExecutionProvider:
@@ -134,9 +140,9 @@ class PartitionedModel:
         self._hidden = hidden
 
     @property
-    def plan(self) -> ExecutionPlan:
-        """The plan with a step for every node that is in no region, and one for every region."""
-        return self._program.plan
+    def assigned_nodes(self) -> Sequence[HostNode]:
+        """The nodes that are in no region, and one for every region."""
+        return self._program.assigned_nodes
 
     @property
     def inputs(self) -> tuple[Port, ...]:

@@ -55,7 +55,7 @@ class Cloner:
         )
         new.doc = old.doc
         new.metadata = dict(old.metadata)
-        new.priority = old.priority
+        new.priority, new.part_of = old.priority, old.part_of
         new.is_kept = old.is_kept
         for graph in new.subgraphs():
             graph.parent_node = new

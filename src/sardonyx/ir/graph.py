@@ -129,7 +129,7 @@ class Node:
 
     __slots__ = (
         "_given", "_inputs", "_next", "_prev", "attrs", "doc", "domain", "graph", "is_kept", "metadata", "name", "op_type",
-        "outputs", "overload", "priority", "version",
+        "outputs", "overload", "part_of", "priority", "version",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +152,7 @@ class Node:
         self.doc = ""
         self.metadata: dict[str, str] = {}
         self.priority = 0
+        self.part_of = ""  # the operator that the model has here, if a pass took it apart
         self.is_kept = False  # runs although nobody reads its data: it may refuse what it is given
         self.attrs = {attr.name: attr for attr in attrs}
         self.graph: Graph | None = None
@@ -170,10 +171,15 @@ class Node:
 
     @property
     def label(self) -> str:
-        """How messages call this node: its operator and name."""
-        op = f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+        """How messages call this node: its operator and name, and the operator of the model that it is a part of."""
         name = self.name or next((f"-> {value.name}" for value in self.outputs if value.name), "")
-        return f"{op} {name!r}" if name else op
+        text = f"{self.operator} {name!r}" if name else self.operator
+        return f"{text} (of {self.part_of})" if self.part_of else text
+
+    @property
+    def operator(self) -> str:
+        """The operator, with its domain if that is not ONNX's own."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
     def inputs(self) -> tuple[Value | None, ...]:

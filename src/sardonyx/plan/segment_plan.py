@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sardonyx import errors
@@ -10,6 +10,7 @@ from sardonyx.ir.dims import Dim, symbols_of
 from sardonyx.ir.graph import Graph, Node, SparseConstant, Value, captured_values, is_constant
 from sardonyx.plan import native
 from sardonyx.plan.native import NativePlan
+from sardonyx.program.calls import BodyNode
 from sardonyx.program.segments import (
     CONSTANT,
     OMITTED,
@@ -45,6 +46,18 @@ def captured_inputs(graph: Graph) -> list[Value]:
 def captured_by(node: Node) -> list[Value]:
     """What the subgraphs of a node must be given, each value once."""
     return list(dict.fromkeys(value for graph in node.subgraphs() for value in captured_inputs(graph)))
+
+
+def body_of(graph: Graph, outer: Mapping[Value, int]) -> tuple[BodyNode, list[Value]]:
+    """A subgraph seen from its node, given the positions of what that captures; and the values it must itself be given."""
+    captured = captured_inputs(graph)
+    types = tuple(value.type for value in graph.inputs), graph.output_types
+    return BodyNode(graph.name, *types, tuple(outer[value] for value in captured)), captured
+
+
+def graphs_of(node: Node) -> dict[str, Graph]:
+    """The subgraphs of a node by the names of their attributes."""
+    return {attr.name: attr.value for attr in node.attrs.values() if isinstance(attr.value, Graph)}
 
 
 def segment_plan(plan: NativePlan, inputs: Sequence[Value], outputs: Sequence[Value], *, defaults: bool = True) -> Numbered:

@@ -31,11 +31,13 @@ from sardonyx.records import dataclass
 
 
 class Cut(NamedTuple):
-    """Axes along which a transform can be done in blocks: `grain` items of the first source's axis make one of the result's."""
+    """Axes along which a transform can be done in blocks: `grain` items of the first source's make `made` of the result's."""
 
     source: int
     result: int
     grain: int = 1
+    made: int = 1
+    every_source: bool = False  # all sources have that axis, and are divided along it
 
 
 Cuts: TypeAlias = Callable[..., Sequence[Cut]]  # sources and parameters, as for the transform -> the axes
@@ -68,25 +70,29 @@ class Transform:
     def __call__(self, *arguments: Any) -> Array:
         return self.function(*arguments)
 
-    def blocks(self, sources: Sequence[Array | None], parameters: Sequence[Any], limit: int) -> Iterator[tuple[Any, Array]]:
-        """Pairs of an index of the result and the part of the first source that makes it, of about `limit` bytes.
+    def blocks(
+        self, sources: Sequence[Array | None], parameters: Sequence[Any], limit: int
+    ) -> Iterator[tuple[Any, list[Array | None]]]:
+        """Pairs of an index of the result and the sources that make it, of which the first has about `limit` bytes.
 
-        The source is walked in the order of its memory, so that nothing already passed is needed again. One pair for all of it if
-        it is small, or if the transform cannot be divided.
+        It is walked in the order of its memory, so that nothing already passed is needed again. One pair for all of it if it is
+        small, or if the transform cannot be divided.
         """
         first = sources[0] if sources else None
         cuts = [] if first is None or first.nbytes <= limit else self.cuts(*sources, *parameters)
         axes = [cut for cut in cuts if first is not None and first.shape[cut.source] > cut.grain]
         if first is None or not axes:
-            yield ..., first  # type: ignore[misc]
+            yield ..., [*sources]
             return
         outer = max(axes, key=lambda cut: abs(first.strides[cut.source]))
         length = first.shape[outer.source]
         each = max(limit // max(first.nbytes // length, 1) // outer.grain, 1) * outer.grain
         for start in range(0, length, each):
-            taken, made = [slice(None)] * first.ndim, slice(start // outer.grain, -(-min(start + each, length) // outer.grain))
-            taken[outer.source] = slice(start, start + each)
-            yield (*[slice(None)] * outer.result, made), first[tuple(taken)]
+            taken = (*[slice(None)] * outer.source, slice(start, start + each))
+            end = -(-min(start + each, length) // outer.grain)
+            made = slice(start // outer.grain * outer.made, end * outer.made)
+            others = [None if each is None else each[taken] for each in sources[1:]] if outer.every_source else sources[1:]
+            yield (*[slice(None)] * outer.result, made), [first[taken], *others]
 
 
 TRANSFORMS: Final[dict[str, Transform]] = {}
@@ -129,13 +135,13 @@ def by_shortcut(constant: Derived) -> Derived | None:
     if first is None or not isinstance(first.constant, Tensor) or first.constant.derivation is None:
         return None
     computation, sources, parameters = first.constant.derivation
-    straight = SHORTCUTS.get((constant.transform.name, computation))
+    at_once = SHORTCUTS.get((constant.transform.name, computation))
     is_whole = not first.offset and prod(first.shape) == first.constant.size and first.strides == _dense(first.shape)
-    if straight is None or not is_whole:
+    if at_once is None or not is_whole:
         return None
     parts = [Part(each, 0, each.shape, _dense(each.shape)) for each in sources]
     return Derived(
-        straight, (*parts, *constant.sources[1:]), (*parameters, *constant.parameters),
+        at_once, (*parts, *constant.sources[1:]), (*parameters, *constant.parameters),
         constant.dtype, constant.shape, constant.target,
     )  # fmt: skip
 

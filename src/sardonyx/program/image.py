@@ -16,7 +16,11 @@ from sardonyx.program.sizes import SizeTable
 
 Array = np.ndarray[Any, Any]
 
-PARALLEL_FROM: Final = 20_000  # nanoseconds of work from which on a step is worth two workers
+# Nanoseconds of work for each of two workers from which on a step is reason enough to wake the pool for a program. Once others
+# are awake, handing over a step costs them 200 ns: it is shared as soon as it is worth that. What one did alone would lie in its
+# cache, where others find it again only slowly.
+PARALLEL_FROM: Final = 20_000
+SHARED_FROM: Final = 1_500
 ALIGNMENT: Final = 64  # of buffers: a cache line, and the widest vector
 
 TABLES: Final = {  # name -> columns

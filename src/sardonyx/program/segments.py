@@ -1,8 +1,8 @@
 """The segments of a program by numbers: what a run does, in order, in native code and in Python.
 
 A native segment is a series of steps that run without coming back to Python. Between two of them sizes become known that a kernel
-has found (size segment), or Python computes something (call segment): a node by its definition, the iterations of a loop, a
-region of another provider; the program has a list of these calls.
+has found (size segment), or Python computes something (call segment): a node by its definition, the branch that a condition
+chooses, the iterations of a loop, a region of another provider; the program has a list of these calls, each with its kind.
 
 What Python sees of a run is a frame, with an entry for each of the program's *values*: first its inputs, then the results of
 calls and the outputs that native code writes. What else a call reads lies in the memory of the run: a `BoundView`. Sizes are the
@@ -187,9 +187,9 @@ class BoundSizes:
 
 
 class BoundCall:
-    """A call segment; `dead` are values that nothing reads behind it."""
+    """A call segment; `dead` are values that nothing reads behind it, `values` its inputs if it reads but the frame."""
 
-    __slots__ = ("call", "captured", "dead", "inputs", "outputs")
+    __slots__ = ("call", "captured", "dead", "inputs", "outputs", "values")
 
     def __init__(
         self,
@@ -204,6 +204,8 @@ class BoundCall:
         self.captured = captured
         self.outputs = outputs  # value, buffer, sizes
         self.dead = dead
+        from_frame = not captured and all(operand.kind == VALUE for operand in inputs)
+        self.values = [operand.number for operand in inputs] if from_frame else None
 
 
 class BoundInput:

@@ -179,7 +179,7 @@ class Lowered:
     faults: list[Fault] = field(default_factory=list)  # fault code n, counted from 1, means faults[n - 1]
     shared: list[tuple[Buffer, Buffer]] = field(default_factory=list)  # an input and an output that may be the same memory
     regions: list[Any] = field(default_factory=list)  # for each step, the sides of Ifs it is on
-    unsuited: set[Node] = field(default_factory=set)  # Ifs that must stay whole: what runs on one side only must not decide all
+    whole_ifs: set[Node] = field(default_factory=set)  # Ifs that must stay whole: what runs on one side only must not decide all
 
 
 def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:

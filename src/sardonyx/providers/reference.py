@@ -1,8 +1,7 @@
-"""Steps that compute a node by its meaning: the NumPy `eval` of its operator, or what a provider has made of its region."""
+"""Nodes that are computed by their meaning: the NumPy `eval` of the operator, or what a provider has made of its region."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sardonyx.analysis.attributes import attribute_values
@@ -11,8 +10,7 @@ from sardonyx.ir.region import NodeName, region_of
 from sardonyx.matching.definitions import DefinitionTable
 from sardonyx.matching.signatures import SignatureResolver
 from sardonyx.ops.definition import OpDef
-from sardonyx.plan.host_step import host_step, required_definition
-from sardonyx.plan.plan import ExecutionPlan, HostStep
+from sardonyx.plan.host_step import required_definition
 from sardonyx.program.calls import HostNode
 from sardonyx.provider_names import CPU_PROVIDER
 
@@ -32,17 +30,6 @@ def definition_of(node: Node) -> OpDef | None:
     found = DEFINITIONS.find(node)
     definition: OpDef | None = None if found is None else found.kernel
     return definition
-
-
-def node_step(
-    node: Node,
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    bodies: Mapping[str, ExecutionPlan],
-    provider: str = CPU_PROVIDER,
-) -> HostStep:
-    """The step of a node that this provider computes, unless the node stands for the region of another one."""
-    return host_step(plain_node(node, provider), inputs, outputs, bodies)
 
 
 def plain_node(node: Node, provider: str = CPU_PROVIDER) -> HostNode:

@@ -8,6 +8,7 @@ does not): that is checked, and such sizes are planned exactly.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from collections.abc import Sequence
 from contextlib import suppress
@@ -87,6 +88,12 @@ def mapped_memory(size: int) -> Array:
         with suppress(OSError):  # the system may have no large pages
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(mapping, np.uint8)
+
+
+def give_back_freed_memory() -> None:
+    """Have the C library give the system what it has freed in the middle of its heap, as compilations do much."""
+    with suppress(AttributeError, OSError, TypeError):  # glibc's only
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def rounded_up(size: int) -> int:

@@ -2,8 +2,8 @@
 
 A second worker that seldom has its core is little help, and the caller waits for it again and again: alone it may be as fast, and
 leaves more to others. Which is better depends on how much the others use and on the program, so both are tried and the faster
-one is kept for a while. This is asked only after a worker was held up (PRESSURE of the pool block), and alone is tried only if
-the caller itself could not work all the time.
+one is kept for a while: a short one at first, as most disturbances are short, then ever longer ones. This is asked only after
+a worker was held up (PRESSURE of the pool block), and alone is tried only if the caller itself could not work all the time.
 
     runs  together | alone | the faster of the two ... | together | alone | ...
 """
@@ -14,7 +14,8 @@ from typing import Final
 
 _RUNS: Final = 3  # of a trial, at least
 _SECONDS: Final = 0.03
-_KEPT: Final = 20  # how many times as long as the trials a choice holds
+_KEPT: Final = 2  # how many times as long as the trials the first choice holds; the following ones twice as long each
+_LONGEST: Final = 32  # up to this many times as long
 _BUSY: Final = 0.75  # share of the time the caller works from which on nothing else is tried
 _MOST: Final = 64  # programs that are remembered
 
@@ -22,9 +23,10 @@ _MOST: Final = 64  # programs that are remembered
 class Trials:
     """The trials of one program."""
 
-    __slots__ = ("_kept", "_runs", "_spent", "_worked")
+    __slots__ = ("_holds", "_kept", "_runs", "_spent", "_worked")
 
     def __init__(self) -> None:
+        self._holds = _KEPT
         self._begin()
 
     def _begin(self) -> None:
@@ -46,7 +48,8 @@ class Trials:
         """What a run took, and for how much of it the caller had a core and something to do."""
         if self.is_decided:
             self._kept += seconds
-            if self._kept > _KEPT * sum(self._spent):
+            if self._kept > self._holds * sum(self._spent):
+                self._holds = _KEPT if self.is_quiet else min(2 * self._holds, _LONGEST)
                 self._begin()
             return
         self._runs[shared] += 1

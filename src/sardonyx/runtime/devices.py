@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from sardonyx import errors
 from sardonyx.enums import OrtEnum
-from sardonyx.forks import importing
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.records import dataclass
-from sardonyx.target.machine import architecture
+from sardonyx.target.machine import processor_name
 
 _DEVICE_TYPES: Final = {"cpu": 0, "cuda": 1, "gpu": 1, "dml": 1, "webgpu": 1, "npu": 3, "cann": 3}
 # Names of memory and the kind of device it belongs to, in lower case. Pinned memory is the host's, but a GPU's driver gives it.
@@ -337,10 +336,7 @@ class OrtEpDevice:
 
 def get_hardware_devices() -> list[OrtHardwareDevice]:
     """The processors that can be used: this machine's CPU."""
-    with importing:
-        import platform  # lazy: only programs that ask for devices need it
-
-    return [OrtHardwareDevice(OrtHardwareDeviceType.CPU, platform.processor() or architecture())]
+    return [OrtHardwareDevice(OrtHardwareDeviceType.CPU, processor_name())]
 
 
 def get_ep_devices() -> list[OrtEpDevice]:

@@ -9,8 +9,9 @@ Where Python only finishes results (a table of labels, dictionaries of scores), 
 where it looks texts up first, it comes behind that (`start`).
 
 Other programs come back to Python between segments (see `program.segments`): for sizes that kernels find out, for nodes that
-their definitions compute, for loops and for what other providers compute. `segments` runs them (see `segment_runner`), in a
-context of the same pool; so do the iterations of a loop whose body the program is (see `native_loop`).
+their definitions compute, for loops, for branches that are programs of their own, and for what other providers compute. A
+program may have no native segment at all: that is how NumPy computes a model (see `reference_model`). `segments` runs them (see
+`segment_runner`), in a context of the same pool; so do the iterations of a loop whose body the program is (see `native_loop`).
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ class Segments(Protocol):
     """Runs a program segment by segment."""
 
     calls: Sequence[Any]  # what is computed in Python
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
 
     def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]: ...
 
@@ -134,6 +138,11 @@ class Executable:
         self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
         self._free: list[RunContext] = []
         self._free_by_address: list[RunContext] = []
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each of its segments, in order: native, sizes, host, provider, loop or branch."""
+        return ("native",) if self.segments is None else self.segments.kinds
 
     @property
     def constants(self) -> dict[int, Array]:

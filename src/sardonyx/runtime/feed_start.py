@@ -30,12 +30,21 @@ def _lookup(attrs: Mapping[str, Any]) -> Callable[[Array], Array]:
 def _counter(attrs: Mapping[str, Any]) -> Callable[[Array], Array]:
     from sardonyx.ops.ml.token_counts import TokenCounter  # lazy: few programs come here
 
-    return TokenCounter(attrs["characters"], attrs["least"], attrs["words"], attrs["columns"])
+    given = attrs["characters"], attrs["least"], attrs["words"], attrs["columns"]
+    return TokenCounter(*given, attrs.get("lengths") or (), attrs.get("case") or "")
 
 
-_MAKERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Callable[[Array], Array]]]] = {
-    "TextPositions": _lookup,
-    "TokenCounts": _counter,
+def _hasher(attrs: Mapping[str, Any]) -> Callable[[Array], Array]:
+    from sardonyx.ops.text.contrib_text import hashed_texts  # lazy: few programs come here
+
+    seed, kind = attrs["seed"], np.uint32 if attrs["positive"] else np.int32
+    return lambda texts: hashed_texts(texts.reshape(-1), seed).view(kind).reshape(texts.shape)
+
+
+_MAKERS: Final[Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Callable[[Array], Array]]]] = {
+    ("sardonyx", "TextPositions"): _lookup,
+    ("sardonyx", "TokenCounts"): _counter,
+    ("com.microsoft", "MurmurHash3"): _hasher,
 }
 
 
@@ -62,12 +71,13 @@ class FeedStart:
             assert isinstance(segment, BoundCall)
             call: Any = runner.calls[segment.call]
             node = call.node if call.is_plain else None
-            if node is None or node.domain != "sardonyx" or node.op_type not in _MAKERS:
+            make = None if node is None else _MAKERS.get((node.domain, node.op_type))
+            if node is None or make is None:
                 return None
             (read,), ((_, buffer, shape),) = segment.inputs, segment.outputs
             if read.kind != VALUE or read.number >= len(plan.inputs) or plan.inputs[read.number].default >= 0 or shape is None:
                 return None
-            rows.append((plan.inputs[read.number].name, _MAKERS[node.op_type](node.attrs)))
+            rows.append((plan.inputs[read.number].name, make(node.attrs)))
             buffers.append(buffer)
             axes.append(shape)
         start = cls(rows, buffers, axes)
@@ -85,7 +95,7 @@ class FeedStart:
             if kind == "O":
                 try:
                     positions = find(texts)
-                except TypeError:  # something that is no text, and no key of a dictionary
+                except (TypeError, AttributeError):  # something that is no text, and no key of a dictionary
                     return None
                 # What is no text may be one when it is converted, which is for others to do; there is no count of such.
                 is_lookup = positions.dtype.kind == "i"

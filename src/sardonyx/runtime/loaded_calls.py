@@ -14,7 +14,7 @@ from sardonyx.formats.program.read import ProgramFile
 from sardonyx.formats.program.read_segments import Nested, check_loop
 from sardonyx.program.calls import NO_LOOP, BodyCode, CallCode, LoopCode
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.host_calls import Body, HostCall, LoopCall, NotInProgram
+from sardonyx.runtime.host_calls import Body, HostCall, NotInProgram, call_of
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.runs import RunControl
 
@@ -25,9 +25,7 @@ def loaded_call(code: CallCode, load: Load) -> HostCall:
     """A call, ready to run; `load` makes programs of those of its bodies."""
     bodies = {name: _body(body, load) for name, body in code.bodies.items()}
     try:
-        if code.loop_state == NO_LOOP:
-            return HostCall(code.node, bodies)
-        return LoopCall(code.node, bodies, lambda: _loop(code, load))
+        return call_of(code.node, bodies, loop=None if code.loop_state == NO_LOOP else lambda: _loop(code, load))
     except errors.NotImplemented as error:
         raise FormatError(str(error)) from error
 

@@ -14,12 +14,27 @@ import numpy as np
 
 from sardonyx import errors
 from sardonyx.forks import ForkSafeLock
-from sardonyx.program.image import PARALLEL_FROM, ProgramImage
+from sardonyx.program.image import PARALLEL_FROM, SHARED_FROM, ProgramImage
 from sardonyx.runtime.arena import Arena, ArenaLayout
-from sardonyx.runtime.pool import Pool
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from sardonyx.runtime.state import StateSet
+
+    class Workers(Protocol):  # for type checkers only: making it takes time at every start
+        """Who runs native steps (see `pool`)."""
+
+        workers: int
+
+        def run(self, steps: int, count: int, table: int) -> None: ...
+
+        def run_alone(self, steps: int, count: int, table: int) -> None: ...
+
+        def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> None: ...
+
+        def run_loop(self, block: int, alone: bool) -> None: ...
+
 
 Array = np.ndarray[Any, Any]
 
@@ -74,7 +89,9 @@ class RunMemory:
 class NativeCore:
     """A program's image with its code and constants, ready to be set up for sizes."""
 
-    def __init__(self, image: ProgramImage, addresses: Sequence[int], pool: Pool, load: Callable[[], dict[int, Array]]) -> None:
+    def __init__(
+        self, image: ProgramImage, addresses: Sequence[int], pool: Workers, load: Callable[[], dict[int, Array]]
+    ) -> None:
         self.image = image
         self.pool = pool
         steps = np.empty((len(addresses), 4), np.int64)
@@ -168,9 +185,9 @@ class NativeCore:
         context.table[self._dim_slots] = dims[self._dim_numbers]
         if self._has_rules:
             self._check_rules(dims, is_open)
-        worth = np.maximum(dims[self._work_numbers] // PARALLEL_FROM, 1)
-        context.table[self._work_slots] = worth
-        context.alone = self.pool.workers == 1 or not (worth > 1).any()
+        work = dims[self._work_numbers]
+        context.table[self._work_slots] = np.maximum(work // SHARED_FROM, 1)
+        context.alone = self.pool.workers == 1 or not (work >= 2 * PARALLEL_FROM).any()
         context.known = symbols
 
     def _check_rules(self, dims: Array, is_open: Callable[[int, int], bool]) -> None:

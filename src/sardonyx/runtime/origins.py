@@ -129,7 +129,7 @@ class Origin:
 
     def __init__(self, folder: str, name: str) -> None:
         self._files = CacheFolder(folder, _SUFFIX, _FOLDER_LIMIT, environment().cache_trusted)
-        self._name = name
+        self.name = name
         content = name.encode("utf-8", "surrogatepass")
         self._key = f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
         self._remembered = self._read()
@@ -167,7 +167,7 @@ class Origin:
         for path, stamp in stamps.items():
             identity, settled, sample, digest = stamp.plain()
             rows.append((texts.number(path), texts.number(identity), settled, sample, texts.number(digest)))
-        self._files.keep(self._key, *pack(_VERSION, _TABLES, {"origin": [texts.number(self._name)], "stamps": rows}, texts))
+        self._files.keep(self._key, *pack(_VERSION, _TABLES, {"origin": [texts.number(self.name)], "stamps": rows}, texts))
         self._files.make_room()
         self._remembered = stamps
 
@@ -185,7 +185,7 @@ class Origin:
         try:
             container = Container(memoryview(content), _VERSION, _TABLES)
             container.check(_TABLES, {"flag": 2})
-            if container.texts(container["origin"][:, 0].tolist()) != [self._name]:
+            if container.texts(container["origin"][:, 0].tolist()) != [self.name]:
                 return {}
             return {
                 container.text(path): Stamp(container.text(identity), bool(settled), sample, container.text(digest))

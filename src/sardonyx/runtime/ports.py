@@ -10,7 +10,8 @@ from sardonyx.formats.program.description import Description
 from sardonyx.ir.dims import Dim, fresh
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import OptionalType, SequenceType, SparseTensorType, TensorType, Type
-from sardonyx.plan.plan import HostStep, Port
+from sardonyx.plan.ports import Port
+from sardonyx.program.calls import HostNode
 from sardonyx.records import dataclass
 
 NO_VERSION: Final = (1 << 63) - 1  # what ONNX Runtime reports for a model that states no version
@@ -166,6 +167,6 @@ class OrtEpAssignedSubgraph:
         return list(self.nodes)
 
     @classmethod
-    def of(cls, step: HostStep) -> OrtEpAssignedSubgraph:
-        """The assignment of one step of a plan."""
-        return cls(step.provider, tuple(OrtEpAssignedNode(each.name, each.domain, each.op_type) for each in step.computes))
+    def of(cls, node: HostNode) -> OrtEpAssignedSubgraph:
+        """The assignment of one node, or of the region it stands for."""
+        return cls(node.provider, tuple(OrtEpAssignedNode(each.name, each.domain, each.op_type) for each in node.computes))

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx import dtypes, errors
-from sardonyx.runtime.executor import NodeTiming
+from sardonyx.runtime.node_timing import NodeTiming
 
 
 class Profiler:

@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx import errors
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.executor import NodeTiming
+    from sardonyx.runtime.node_timing import NodeTiming
 
 NOTHING_SHARED: Final[Mapping[int, str]] = MappingProxyType({})
 

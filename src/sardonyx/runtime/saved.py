@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sardonyx import errors
 from sardonyx.cache_folder import CacheFolder
 from sardonyx.codegen.loader import ENTRY, load, load_all
-from sardonyx.forks import ForkSafeLock, cached_property, importing
+from sardonyx.forks import ForkSafeLock, cached_property, held_off, importing
 from sardonyx.formats.program.container import FormatError
 from sardonyx.formats.program.read import ProgramFile
 from sardonyx.mapped_file import FileIdentity, identity_at, identity_of, map_file, mapped_range, shared_arrays
@@ -36,7 +36,8 @@ from sardonyx.target.machine import machine_fingerprint, runtime
 
 if TYPE_CHECKING:
     from sardonyx.formats.program.write import Record
-    from sardonyx.plan.plan import ExecutionPlan, Port
+    from sardonyx.plan.ports import Port
+    from sardonyx.program.calls import HostNode
     from sardonyx.runtime.ports import ModelDescription
     from sardonyx.runtime.runs import RunControl
     from sardonyx.runtime.saved_specialisations import SavedSpecialisations
@@ -48,6 +49,7 @@ _SHARE: Final = 8  # more are saved if the file system has so many times as much
 _LARGE_CONSTANT: Final = 1 << 16  # bytes of one that is not copied if it lies in the model's files
 _LOCATED: Final = "file "  # begins the key of such a constant: file 0 is the model's, then those beside it
 _LONG_TO_READ: Final = 16 << 20  # bytes of a model that is not read for nothing
+_being_saved: dict[str, Any] = {}  # threads that save a program, by the name of its origin
 _FOLDER_LIMIT: Final = 2 << 30  # bytes of saved programs that are kept at least; the ones unused for longest go first
 
 
@@ -75,9 +77,14 @@ class CacheEntry:
         if self._thread is not None:
             self._thread.join()
         digest = self._digest if self._path is None else self.origin.digest(self._path)
+        return f"{digest}|{self.settled}" if digest else None
+
+    @cached_property
+    def settled(self) -> str:
+        """Names everything that a program depends on beside the model's files."""
         now = environment()
         machine = f"{machine_fingerprint()}|{now.target}|{now.runtime}"
-        return f"{digest}|{self._settings}|{source_version(self.folder, now.cache_trusted)}|{machine}" if digest else None
+        return f"{self._settings}|{source_version(self.folder, now.cache_trusted)}|{machine}"
 
     @cached_property
     def is_new(self) -> bool:
@@ -96,6 +103,29 @@ class CacheEntry:
             self._thread = threading.Thread(target=self.origin.digest, args=(self._path,), name="sardonyx-digest", daemon=True)
             self._thread.start()
 
+    def save_later(self, save: Callable[[], None]) -> None:
+        """Have a thread save what takes long to write. Sessions of this model wait for it, and so does the end of the process."""
+        import threading  # lazy: the compiler has imported it, and nobody else comes here
+
+        def work() -> None:
+            try:
+                with held_off:
+                    save()
+            finally:
+                if _being_saved.get(where) is thread:
+                    del _being_saved[where]
+
+        where = self.origin.name
+        thread = threading.Thread(target=work, name="sardonyx-save")
+        _being_saved[where] = thread
+        thread.start()
+
+    def wait(self) -> None:
+        """Until no other session of this process is about to save a program of this model."""
+        thread = _being_saved.get(self.origin.name) if _being_saved else None
+        if thread is not None:
+            thread.join()
+
     def name(self, specialisation: SpecialisationKey | None = None) -> tuple[str, str]:
         """The name of the file of the program, or of that for one specialisation, and the key that it holds."""
         assert self.key is not None
@@ -106,7 +136,7 @@ class CacheEntry:
         return f"{name}-{_hash(key)}", key
 
     def specialisation_count(self) -> int:
-        """How many cases have programs of their own."""
+        """How many specialisations have programs of their own."""
         begin = f"{self.name()[0]}-"
         return sum(entry.key.startswith(begin) for entry in programs(self.folder).entries())
 
@@ -306,10 +336,10 @@ class SavedProgram:
             return self._full
 
     @property
-    def plan(self) -> ExecutionPlan:
-        """The plan by which NumPy runs the model."""
-        plan: ExecutionPlan = self.full.plan
-        return plan
+    def assigned_nodes(self) -> Sequence[HostNode]:
+        """All nodes, with the provider that computes each."""
+        nodes: Sequence[HostNode] = self.full.assigned_nodes
+        return nodes
 
     def _program_for(self, feeds: Mapping[str, Any]) -> Executable | None:
         """The program for these feeds, if it was saved."""

@@ -10,7 +10,7 @@ from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.saved import CacheEntry, SavedProgram, read
 from sardonyx.runtime.specialisations import MOST_SPECIALISATIONS, SpecialisationKey, SpecialisationTable
 
-_MOST_ABSENT: Final = 256  # cases that are known to have no program
+_MOST_ABSENT: Final = 256  # specialisations that are known to have no program
 
 
 class SavedSpecialisations(SavedProgram):
@@ -33,8 +33,8 @@ class SavedSpecialisations(SavedProgram):
         self._specialisations = SpecialisationTable(file.deciding)  # those that take arrays alone
         self._others: dict[SpecialisationKey, Executable] = {}
         self._absent: set[SpecialisationKey] = set()
-        self._compiled: set[SpecialisationKey] = set()  # cases that the full model runs
-        self._all_there = False  # no further case gets a program of its own
+        self._compiled: set[SpecialisationKey] = set()  # specialisations that the full model runs
+        self._all_there = False  # no further one gets a program of its own
         self._main: Executable | None = None
         self._has_main = file.has_program
 

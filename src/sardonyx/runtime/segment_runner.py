@@ -29,6 +29,7 @@ from sardonyx.program.segments import (
     BoundSizes,
     BoundView,
     CallSegment,
+    Segment,
     SegmentOperand,
     SegmentPlan,
     SizeSegment,
@@ -38,11 +39,11 @@ from sardonyx.program.sizes import SYMBOL
 from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.feed_start import FeedStart
 from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
-from sardonyx.runtime.runs import RunControl, borrowed, owned
+from sardonyx.runtime.runs import RunControl, borrowed, never, owned
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.executor import NodeTiming
     from sardonyx.runtime.host_calls import Call
+    from sardonyx.runtime.node_timing import NodeTiming
 
 _STEP_BYTES = 32
 _UNKNOWN = 0  # stands for a size that a later step will tell; every entry computed from it is computed again then
@@ -148,6 +149,7 @@ class ResultFinish:
                 elif each.view is not None and each.view.buffer in outputs:
                     rows.append((number, -1, outputs[each.view.buffer], each.view))
             self._reads_results.append(rows)
+        self._is_quiet = all(runner.calls[call.call].is_quiet for call in calls)
 
     @classmethod
     def of(cls, runner: SegmentRunner, start: FeedStart | None) -> ResultFinish | None:
@@ -175,6 +177,12 @@ class ResultFinish:
 
     def __call__(self, context: RunContext, written: list[Array]) -> list[Any]:
         """The results of a program, from the arrays that native code has written."""
+        if self._is_quiet:
+            return self._finished(context, written)
+        with np.errstate(all="ignore"):
+            return self._finished(context, written)
+
+    def _finished(self, context: RunContext, written: list[Array]) -> list[Any]:
         runner = self._runner
         operands = context.operands
         if operands is None:
@@ -185,14 +193,17 @@ class ResultFinish:
                 given = enumerate(call.inputs)
                 operands.append([None if number in later else runner.operand(context, each, (), lent) for number, each in given])
         found: dict[int, Any] = {}
-        with np.errstate(all="ignore"):
-            for call, inputs, results_read in zip(self._calls, operands, self._reads_results):
-                for number, value, position, view in results_read:
-                    array = written[position] if position >= 0 else found[value]
-                    inputs[number] = array if view is None else runner.part(context, view, array)
-                results = runner.calls[call.call](inputs, (), _NO_SIZES, _UNCONTROLLED)
-                for (value, _, _), result in zip(call.outputs, results):
-                    found[value] = _detached(result, inputs)
+        for call, inputs, results_read in zip(self._calls, operands, self._reads_results):
+            for number, value, position, view in results_read:
+                array = written[position] if position >= 0 else found[value]
+                inputs[number] = array if view is None else runner.part(context, view, array)
+            computes = runner.calls[call.call]
+            try:
+                results = computes.compute(inputs)
+            except Exception:
+                results = computes(inputs, (), _NO_SIZES, _UNCONTROLLED)  # says which node it is
+            for (value, _, _), result in zip(call.outputs, results):
+                found[value] = _detached(result, inputs)
         return [written[position] if position >= 0 else found[value] for position, value in self._results]
 
 
@@ -224,6 +235,22 @@ class SegmentRunner:
         """What follows from the plan; programs that are native as a whole rarely need it."""
         return self._given or BoundSegments(self.core.image, self.plan)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each segment, in order: native, sizes, host, provider, loop or branch."""
+        return tuple([self._kind(segment) for segment in self.plan.segments])
+
+    def _kind(self, segment: Segment) -> str:
+        if isinstance(segment, CallSegment):
+            return self.calls[segment.call].kind
+        return "native" if isinstance(segment, StepSegment) else "sizes"
+
+    @cached_property
+    def is_host_only(self) -> bool:
+        """Whether there is no native code, nor a size to find: runs are calls, one after the other."""
+        image, segments = self.core.image, self.bound.segments
+        return not image.buffer_count and not image.symbols and all(type(each) is BoundCall for each in segments)
+
     def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]:
         """The results for values in the order of the program's inputs.
 
@@ -231,11 +258,19 @@ class SegmentRunner:
         """
         plan = self.plan
         frame: list[Any] = [*given, *[None] * (plan.value_count - len(given))]
+        if self.is_host_only:
+            for segment in self.bound.segments:
+                assert type(segment) is BoundCall
+                self._run_call(context, segment, frame, control, sizes)
+            return [self._result(result, frame) for result in plan.results]
         arrays = [np.asarray(given[value], order="C") for value in plan.native_inputs]
         self._begin(context, arrays, sizes)
         for value, array in self._run_segments(context, arrays, frame, control, sizes).items():
             frame[value] = array
-        return [self.constant(result.number) if result.kind == CONSTANT else frame[result.number] for result in plan.results]
+        return [self._result(result, frame) for result in plan.results]
+
+    def _result(self, result: SegmentOperand, frame: Sequence[Any]) -> Any:
+        return self.constant(result.number) if result.kind == CONSTANT else frame[result.number]
 
     def run_arrays(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]:
         """The outputs of a program without calls, for contiguous arrays in the order of the image's inputs."""
@@ -260,8 +295,8 @@ class SegmentRunner:
         self._allocate_outputs(context, bases, outputs)
         stage = 0
         for segment in bound.segments:
-            control.stop_if_asked()
             if type(segment) is BoundNative:
+                control.stop_if_asked()
                 if segment.needs & ~context.known_symbols:
                     self._refuse(context, segment.needs)
                 dims = context.sizes
@@ -272,11 +307,14 @@ class SegmentRunner:
                 continue
             before = context.known_symbols
             shapes: list[tuple[Axes, Sequence[int]]]
-            if type(segment) is BoundSizes:
-                shapes = [(segment.axes, self._found(segment, bases))]
-            else:
-                assert type(segment) is BoundCall
+            if type(segment) is BoundCall:
                 shapes = self._run_call(context, segment, frame, control, sizes)
+                if not shapes:  # nothing that native code reads
+                    continue
+            else:
+                assert type(segment) is BoundSizes
+                control.stop_if_asked()
+                shapes = [(segment.axes, self._found(segment, bases))]
             for axes, shape in shapes:
                 _bind(context, axes, shape)
             if context.known_symbols != before:
@@ -385,16 +423,24 @@ class SegmentRunner:
     ) -> list[tuple[Axes, Sequence[int]]]:
         """Compute something in Python; the shapes of its results that native code may read."""
         lent: list[Array] = []  # memory of this run that Python sees only while the call runs
-        inputs = [self.operand(context, operand, frame, lent) for operand in segment.inputs]
-        captured = [self.operand(context, operand, frame, lent) for operand in segment.captured]
+        values = segment.values
+        if values is None:
+            inputs = [self.operand(context, operand, frame, lent) for operand in segment.inputs]
+            captured = [self.operand(context, operand, frame, lent) for operand in segment.captured]
+        else:
+            inputs, captured = [frame[number] for number in values], []
         call = self.calls[segment.call]
+        if control.terminate is not never:
+            control.stop_if_asked(call.node.label)
         results = call(inputs, captured, self._known(context, sizes) if call.has_bodies else sizes, control)
         shapes: list[tuple[Axes, Sequence[int]]] = []
         for (value, buffer, axes), result in zip(segment.outputs, results):
             if value < 0 or (result is None and axes is not None):  # an absent optional value is None, too
                 continue
             if axes is None:
-                frame[value] = _detached(result, lent)
+                frame[value] = (
+                    np.asarray(result) if isinstance(result, np.generic) else _detached(result, lent) if lent else result
+                )
                 continue
             made = frame[value] = _detached(np.asarray(result, order="C"), lent)
             context.bases[buffer] = address_of(made)
@@ -462,7 +508,10 @@ def _detached(result: Any, lent: Sequence[Any]) -> Any:
     if isinstance(result, np.ndarray):
         if result.dtype == object:  # texts are no memory of a run
             return result
-        return result.copy() if any(np.may_share_memory(result, array) for array in lent) else result
+        for array in lent:
+            if result is array or np.may_share_memory(result, array):
+                return result.copy()
+        return result
     if isinstance(result, list) and not (result and type(result[0]) is dict):  # dictionaries hold numbers
         return [_detached(item, lent) for item in result]
     return result

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sardonyx.ir.dims import evaluate
 from sardonyx.program.steps import Buffer, KernelStep
 from sardonyx.provider_names import CPU_PROVIDER
-from sardonyx.runtime.executor import NodeTiming
+from sardonyx.runtime.node_timing import NodeTiming
 
 
 def step_timing(steps: Sequence[KernelStep]) -> Callable[[int, Mapping[str, int], int, int], NodeTiming]:

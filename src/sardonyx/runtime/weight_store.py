@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK: Final = 1 << 22  # bytes of a source that are packed, and released, at once
+_BLOCK: Final = 1 << 20  # bytes of a source that are packed at once: what transforms make in between stays small, too
+_RELEASED: Final = 1 << 22  # bytes of sources whose pages leave memory at once
 _OBJECT: Final = "object:"  # begins a key that says nothing to another session
 
 
@@ -129,8 +130,8 @@ class _Packing:
         sources = [None if part is None else part.of(store._array(part.constant, self)) for part in constant.sources]
         transform, parameters = constant.transform, constant.parameters
         packed: Array | None = None
-        for index, block in transform.blocks(sources, parameters, _BLOCK):
-            made = transform(*[block, *sources[1:]][: len(sources)], *parameters)
+        for index, blocks in transform.blocks(sources, parameters, _BLOCK):
+            made = transform(*blocks, *parameters)
             if made.dtype != constant.dtype.numpy or (index is ... and made.shape != constant.shape):
                 expected = f"{constant.dtype.name}{list(constant.shape)}"
                 raise ValueError(f"transform {transform.name!r} made {made.dtype.name}{list(made.shape)}, expected {expected}")
@@ -140,7 +141,9 @@ class _Packing:
             if packed is None:
                 packed = self._memory.array(constant.shape, constant.dtype.numpy)
             packed[index] = made
-            self._passed(block)
+            for block in blocks:
+                if block is not None and index is not ...:
+                    self._passed(block)
         assert packed is not None
         if _is_part(packed, sources):
             return _read_only(packed)
@@ -156,7 +159,7 @@ class _Packing:
     def _passed(self, source: Array) -> None:
         self._read.append(source)
         self._read_bytes += source.nbytes
-        if self._read_bytes >= _BLOCK:
+        if self._read_bytes >= _RELEASED:
             self.release()
 
     def release(self) -> None:

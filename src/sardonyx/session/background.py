@@ -26,7 +26,8 @@ from sardonyx.runtime.runs import RunControl
 
 if TYPE_CHECKING:
     from sardonyx.codegen.library import OnProgress
-    from sardonyx.plan.plan import ExecutionPlan, Port
+    from sardonyx.plan.ports import Port
+    from sardonyx.program.calls import HostNode
     from sardonyx.session.opening import CompiledModel
 
 
@@ -122,9 +123,9 @@ class BackgroundModel:
         return self._compilation.program or self._quick
 
     @property
-    def plan(self) -> ExecutionPlan:
-        """The plan by which NumPy runs the model."""
-        return self._quick.plan
+    def assigned_nodes(self) -> Sequence[HostNode]:
+        """All nodes, with the provider that computes each."""
+        return self._quick.assigned_nodes
 
     @property
     def node_count(self) -> int:

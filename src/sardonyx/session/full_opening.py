@@ -16,6 +16,7 @@ from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile.program_code import constant_bytes
 from sardonyx.compile_options import CompileOptions
 from sardonyx.enums import ExecutionMode, GraphOptimizationLevel
+from sardonyx.forks import ForkSafeLock, cached_property
 from sardonyx.formats.loading import load
 from sardonyx.formats.program.read import ProgramCode
 from sardonyx.formats.program.write import Record
@@ -45,11 +46,13 @@ from sardonyx.session.progress import progress_line
 
 if TYPE_CHECKING:
     from sardonyx.codegen.library import OnProgress
+    from sardonyx.formats.program.description import Description
     from sardonyx.session.opening import CompiledModel, Opening
     from sardonyx.session.saving import PackingSaver
 
 _REPLAY: Final = "session.enable_saved_runtime_optimizations"
 _DENOTATION: Final = "onnx.denotation."
+_LONG_TO_WRITE: Final = 256 << 20  # bytes of constants that nobody is kept waiting for; fewer would disturb the first runs more
 
 
 class ModelRead:
@@ -148,7 +151,7 @@ def _open_in_background(
 
         program = compile_model(read.model, dataclasses.replace(read.compile_options, on_progress=stop_or_tell))
         if entry is not None:
-            _save(entry, program, description, read.looked_at, is_saved=False)
+            _save(entry, program, description, read.looked_at, is_saved=False, may_wait=False)
         return program
 
     compilation = Compilation(compile_)
@@ -194,34 +197,73 @@ def _save(
     looked_at: Mapping[str, FileIdentity | None],
     *,
     is_saved: bool,
+    may_wait: bool = True,
 ) -> None:
     """Keep a compiled program for the next session of this model, with its bodies and specialisations as they are compiled.
 
     `looked_at` are the files beside the model, as they were when it was read. With `is_saved`, a program is there already.
+    A large one is written after the session is there, if it may wait.
     """
     if not isinstance(program, NativeModel):
         return
     code = None if is_saved else program.saved_program()
-    is_kept = code is None or _is_small_enough(entry, program, code, looked_at)
-    files = entry.files(looked_at) if is_kept or program.is_specialised else None
-    if files is None:
+    if code is not None and not _is_small_enough(entry, program, code, looked_at) and not program.is_specialised:
         return
     plain = to_plain((program.inputs, program.outputs, program.overridable_initializers), description)
-
-    # Nothing here refers to the program: it would keep its memory when it is dropped.
-    def save(model: NativeModel) -> None:
-        record = Record(None, model.node_count, model.deciding_inputs, plain, files, model.is_specialised)
-        _keep(entry, model, record, looked_at)
-
-    def save_specialisation(specialisation: SpecialisationKey, model: NativeModel) -> None:
-        _keep(entry, model, Record(None, model.node_count, files=files), looked_at, specialisation)
-
+    saver = _Saver(entry, plain, looked_at)
     if is_saved:
+        if saver.files is None:
+            return
         program.compiles_all = True
+    program.on_compiled, program.on_specialisation = saver.save, saver.save_specialisation
+    if is_saved:
+        return
+    # Without code no constants are written, and those that were not loaded yet stay where they are.
+    if may_wait and code is not None and _written_bytes(entry, program, looked_at) >= _LONG_TO_WRITE:
+        assert entry.settled  # as things are now
+        entry.save_later(partial(saver.save_first, program))
     else:
-        save(program)
-        entry.origin.keep()
-    program.on_compiled, program.on_specialisation = save, save_specialisation
+        saver.save_first(program)
+
+
+class _Saver:
+    """Writes the programs of a model. Nothing in it refers to one: it would keep its memory when it is dropped."""
+
+    def __init__(self, entry: saved.CacheEntry, plain: Description, looked_at: Mapping[str, FileIdentity | None]) -> None:
+        self._entry = entry
+        self._plain = plain
+        self._looked_at = looked_at
+        self._is_saved = False
+        self._lock = ForkSafeLock()  # taken by those only whom no fork cuts in half
+
+    @cached_property
+    def files(self) -> tuple[tuple[str, str], ...] | None:
+        """The files beside the model; None if any has changed since it was read: then nothing is saved."""
+        return self._entry.files(self._looked_at)
+
+    def save_first(self, model: NativeModel) -> None:
+        """Write the program, unless it was written meanwhile, with more in it."""
+        with self._lock:
+            if not self._is_saved and self.files is not None:
+                self._save(model, self.files)
+                self._entry.origin.keep()
+
+    def save(self, model: NativeModel) -> None:
+        """Write the program with all that was compiled since."""
+        with self._lock:
+            if self.files is not None:
+                self._save(model, self.files)
+
+    def _save(self, model: NativeModel, files: tuple[tuple[str, str], ...]) -> None:
+        record = Record(None, model.node_count, model.deciding_inputs, self._plain, files, model.is_specialised)
+        _keep(self._entry, model, record, self._looked_at)
+        self._is_saved = True
+
+    def save_specialisation(self, specialisation: SpecialisationKey, model: NativeModel) -> None:
+        """Write the program of a specialisation."""
+        with self._lock:
+            if self.files is not None:
+                _keep(self._entry, model, Record(None, model.node_count, files=self.files), self._looked_at, specialisation)
 
 
 def _keep(
@@ -240,6 +282,13 @@ def _keep(
         saved.save(entry, record._replace(program=code), arrays, keys, specialisation, entry.locations(arrays, looked_at))
     elif specialisation is None:
         saved.save(entry, record, {})
+
+
+def _written_bytes(entry: saved.CacheEntry, model: NativeModel, looked_at: Mapping[str, FileIdentity | None]) -> int:
+    """How much of the constants is copied into the file of a program."""
+    arrays = model.main.program.constants
+    located = entry.locations(arrays, looked_at)
+    return sum(array.nbytes for number, array in arrays.items() if number not in located)
 
 
 def _is_small_enough(

@@ -19,7 +19,8 @@ from sardonyx.runtime import saved
 from sardonyx.runtime.pool import usable_cores
 
 if TYPE_CHECKING:
-    from sardonyx.plan.plan import ExecutionPlan, Port
+    from sardonyx.plan.ports import Port
+    from sardonyx.program.calls import HostNode
     from sardonyx.runtime.ports import ModelDescription, OrtEpAssignedSubgraph
     from sardonyx.runtime.profile import Profiler
     from sardonyx.runtime.runs import RunControl
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         """What a session needs of a compiled model, whoever computes it."""
 
         @property
-        def plan(self) -> ExecutionPlan: ...
+        def assigned_nodes(self) -> Sequence[HostNode]: ...
 
         @property
         def node_count(self) -> int: ...
@@ -132,7 +133,11 @@ class Opening:
             return bundled
         with importing:
             entry = self._saved_entry(options, chosen)
-            opened = self._open_saved(entry, options, chosen) if entry is not None and use_saved else None
+        opened = None
+        if entry is not None and use_saved:
+            entry.wait()
+            with importing:
+                opened = self._open_saved(entry, options, chosen)
         if opened is None:
             opened = self._open_fully(options, chosen, entry, is_saved=not use_saved)
         self._log(opened)
@@ -292,7 +297,7 @@ class Opened:
         with importing:
             from sardonyx.runtime.ports import OrtEpAssignedSubgraph  # lazy: few sessions are asked for it
 
-        return [OrtEpAssignedSubgraph.of(step) for step in self.program.plan.steps if step.computes]
+        return [OrtEpAssignedSubgraph.of(node) for node in self.program.assigned_nodes if node.computes]
 
 
 def never_fast(feeds: Mapping[str, Any]) -> list[Any] | None:

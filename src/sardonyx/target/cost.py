@@ -1,7 +1,7 @@
 """How long kernels take, in nanoseconds on one core, about.
 
 One function for each kind of kernel, of its sizes, which may be expressions over the model's symbols. The planner divides a step
-between as many workers as its time is worth (`program.image.PARALLEL_FROM`). Figures were measured on machines with AVX-512 and
+between as many workers as its time is worth (`program.image.SHARED_FROM`). Figures were measured on machines with AVX-512 and
 AVX2; `tools/calibrate_costs.py` puts estimates beside measurements.
 """
 
@@ -18,6 +18,18 @@ _INPUT_TRANSFORM: Final = {2: 64, 4: 264}
 _OUTPUT_TRANSFORM: Final = {2: 48, 4: 180}
 _ROW_INPUT_TRANSFORM: Final = 28  # for each three taps
 _ROW_OUTPUT_TRANSFORM: Final = 28
+# Register tiles (`target.tiles`), in vector multiply-adds; the second of two numbers is for machines whose arithmetic takes
+# elements from memory.
+_LOAD: Final = (1.1, 0.5)  # of a vector or element
+_CONV_LOAD: Final = (1.4, 0.5)  # pixels lie further apart
+_STEP: Final = (0.8, 0.3)  # along the depth
+_WIDENED: Final = 1.5  # of a vector or element of bytes, which is widened
+_TILE: Final = (150.0, 20.0)  # to begin with a tile and to end it
+_CONV_TILE: Final = (150.0, 5.0)
+_WINOGRAD_ROWS: Final = {1: 5, 2: 3}  # of a tile of Winograd's products, by vectors: fewer take as long
+_RAGGED: Final = (10.0, 40.0)  # to store a vector of a tile that is not full
+_RUN: Final = (10.0, 0.0)  # to begin with a run of a convolution's products; nothing where windows are single pixels
+_LATENCY: Final = ((0.56, 5.4), (0.3, 2.7))  # for each of a few sums, and for all: they wait for their own last addition
 _SHARED_CACHE_BYTES_PER_NS: Final = 40  # of one core
 _MEMORY_BYTES_PER_NS: Final = 12
 
@@ -34,7 +46,7 @@ def transposed(elements: Dim, width: int) -> Dim:
 
 def packed(elements: Dim, *, scattered: bool = False) -> Dim:
     """A matrix put into strips; `scattered`: neither axis lies consecutively."""
-    return elements * (200 if scattered else 100) // 1000
+    return elements * (300 if scattered else 150) // 1000
 
 
 def matmul(slots: Dim, results: Dim, operations: int, *, double: bool) -> Dim:
@@ -45,6 +57,49 @@ def matmul(slots: Dim, results: Dim, operations: int, *, double: bool) -> Dim:
 def int8_matmul(slots: Dim, results: Dim, operations: int, target: Target) -> Dim:
     """Tiles of a product of bytes: 1/230 for each product where the machine adds up four at once."""
     return slots * (5 if target.has_int8_dot else 18) // 1000 + results * operations * 25 // 1000
+
+
+def matmul_tile(rows: int, vectors: int, depth: int, target: Target, *, ragged: bool = False) -> float:
+    """A register tile of a matrix product: products or loads, whichever take longer, for each step along the depth.
+
+    `ragged`: it has columns that the matrix has not.
+    """
+    direct = target.has_broadcast_operands
+    step = max(rows * vectors, _LOAD[direct] * (rows + vectors)) + _STEP[direct]
+    return (depth * step + _TILE[direct] + _RAGGED[direct] * ragged * rows * vectors) * _multiply_add(target)
+
+
+def int8_tile(rows: int, vectors: int, quads: int, target: Target, *, ragged: bool = False) -> float:
+    """A register tile of a product of bytes, by steps of four along the depth. Where bytes are widened first, every load is."""
+    if target.has_int8_dot:
+        return matmul_tile(rows, vectors, quads, target, ragged=ragged)
+    direct = target.has_broadcast_operands
+    step = 2 * rows * vectors + _WIDENED * (rows + vectors)
+    return (quads * step + _TILE[direct] + _RAGGED[0] * ragged * rows * vectors) * _multiply_add(target)
+
+
+def conv_tile(pixels: int, vectors: int, runs: int, run: int, target: Target, *, pointwise: bool) -> float:
+    """A register tile of a convolution, for so many runs of neighbouring input elements.
+
+    Sums are added to one by one: few of them wait for their own latency.
+    """
+    sums, direct = pixels * vectors, target.has_broadcast_operands
+    each, once = _LATENCY[direct]
+    step = max(sums, _CONV_LOAD[direct] * (pixels + vectors), each * sums + once)
+    return (runs * (run * step + (0.0 if pointwise else _RUN[direct])) + _CONV_TILE[direct]) * _multiply_add(target)
+
+
+def winograd_tile(rows: int, vectors: int, depth: int, target: Target, *, last: bool = False) -> float:
+    """A register tile of the products of transformed tiles (see `winograd`): its rows, or the latency of a few of them.
+
+    `last`: it is what is left after whole tiles, and comes from other code.
+    """
+    return depth * vectors * (max(rows, _WINOGRAD_ROWS[vectors]) + (0.9 if last else 0.4)) * _multiply_add(target)
+
+
+def _multiply_add(target: Target) -> float:
+    """Of a vector, in nanoseconds."""
+    return 2 * target.lanes / target.flops_per_ns
 
 
 def block_product(rows: Dim, weights: Dim, bits: int) -> Dim:
@@ -122,7 +177,12 @@ def surrounded(elements: Dim) -> Dim:
 
 def attention(scores: Dim, depths: Dim) -> Dim:
     """Attention: for every pair of query and key two products along a depth (their sum is given), and an exponential."""
-    return scores * (depths * 11 + 600) // 1000
+    return scores * (depths * 14 + 600) // 1000
+
+
+def attention_transposed(queries: int, padding: int, depth: int) -> int:
+    """What transposed scores (`kernel.attention.transposed`) cost more for each key: products with padding, 1/40 of all."""
+    return (queries // 40 + padding // 2) * (depth * 28 + 600) // 1000
 
 
 def recurrent(products: Dim, rows: Dim) -> Dim:
@@ -132,7 +192,7 @@ def recurrent(products: Dim, rows: Dim) -> Dim:
 
 def pool(results: Dim, operations: Dim) -> Dim:
     """A pool of plain images, with so many operations for a result."""
-    return results * operations * 60 // 1000
+    return results * operations * 120 // 1000
 
 
 def max_indices(results: Dim, taps: int) -> Dim:
@@ -178,6 +238,11 @@ def nonzero_indices(elements: Dim) -> Dim:
 def sample(terms: Dim) -> Dim:
     """Elements between those of an image, by sums of so many terms in all."""
     return terms
+
+
+def sample_rows(terms: Dim) -> Dim:
+    """The same, whole vectors of channels at a time."""
+    return terms // 10
 
 
 def resample(elements: Dim, *, rows: bool) -> Dim:

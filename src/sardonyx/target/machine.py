@@ -74,6 +74,11 @@ def has_level(name: str) -> bool:
     return architecture() == "x86_64" and set(wanted) <= set(line.partition(":")[2].split())
 
 
+def processor_name() -> str:
+    """What the system calls its processor; the architecture, if it has no name."""
+    return platform.processor() or architecture()
+
+
 @cache
 def machine_fingerprint() -> str:
     """Changes with the processor."""
@@ -83,7 +88,7 @@ def machine_fingerprint() -> str:
         wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
         text += "".join(line for line in first.splitlines() if line.startswith(wanted))
     except OSError:
-        text += platform.processor()
+        text += processor_name()
     content = text.encode()
     return f"{zlib.crc32(content):08x}{zlib.adler32(content):08x}"
 

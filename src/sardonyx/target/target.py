@@ -49,6 +49,7 @@ class Target:
     has_int8_tiles: bool  # products of small 8-bit matrices (i8mm)
     has_bf16_dot: bool  # sums of two bfloat16 products in float32
     has_byte_permute: bool  # any bytes out of two registers of 64 (VBMI)
+    has_float_permute: bool  # any float32 out of two registers of 16 (vpermt2ps)
 
     @property
     def lanes(self) -> int:
@@ -90,7 +91,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             vector_bits=512 if wide else 256 if fma else 128,
             registers=32 if wide else 16,
             caches=caches or Caches(),
-            flops_per_ns=80 if wide or fma else 20,  # machines with wide vectors compute them in halves, or at a lower clock
+            flops_per_ns=100 if wide or fma else 20,  # machines with wide vectors compute them in halves, or at a lower clock
             has_fma="fma" in has,
             has_masked_accesses=wide,
             has_broadcast_operands=wide,
@@ -101,6 +102,7 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
             has_int8_tiles=False,
             has_bf16_dot="avx512bf16" in has,
             has_byte_permute="avx512vbmi" in has,
+            has_float_permute=wide,
         )
     arm = architecture == "aarch64"
     return Target(
@@ -124,4 +126,5 @@ def describe(triple: str, cpu: str, features: str, caches: Caches | None = None,
         has_int8_tiles="i8mm" in has,
         has_bf16_dot=arm and "bf16" in has,
         has_byte_permute=False,
+        has_float_permute=False,
     )

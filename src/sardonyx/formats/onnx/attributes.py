@@ -14,6 +14,7 @@ from sardonyx.formats.onnx.wire import WireError, fields, signed
 from sardonyx.ir.graph import Attr, AttrKind
 
 _RUN: Final = 32  # after so many elements in a row the rest is decoded in bulk
+_FEW_KINDS: Final = 8  # different strings among those, if the rest may be more of them
 _ATTRIBUTE: Final = tags("Attribute")
 _KINDS: Final = {int(kind): kind for kind in AttrKind}
 _LISTS: Final = {
@@ -66,7 +67,12 @@ def read_attr(ctx: ReadContext, reader: Any, pos: int, end: int, depth: int) -> 
                 floats.extend(raw.view("<f4").tolist())
                 stream.send(at)
         elif tag == _ATTRIBUTE.strings:
-            found.setdefault(_STRINGS, []).append(wire.text(buf, start, stop))
+            strings = found.setdefault(_STRINGS, [])
+            strings.append(wire.text(buf, start, stop))
+            if len(strings) % _RUN == 0 and len(known := set(strings[-_RUN:])) <= _FEW_KINDS:
+                more, at = wire.text_run(buf, tag, stop, end, sorted(known))
+                strings.extend(more)
+                stream.send(at)
         elif tag == _ATTRIBUTE.ref_attr_name:
             ref = wire.text(buf, start, stop)
         elif tag == _ATTRIBUTE.doc_string:

@@ -13,6 +13,7 @@ does not fit raises WireError with the offset; `schema.locate` turns the offset 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Generator, Sequence
 from typing import Final, TypeAlias, Union
@@ -238,6 +239,27 @@ def fixed_run(buf: Buffer, tag: int, pos: int, end: int, width: int) -> tuple[ND
             break
         size = min(size * 2, _DECODE_CHUNK)
     return (np.concatenate(found).reshape(-1) if found else np.empty(0, np.uint8)), pos
+
+
+def text_run(buf: Buffer, tag: int, pos: int, end: int, known: Sequence[str]) -> tuple[list[str], int]:
+    """The strings of the unbroken row of fields with the one-byte `tag` that begins at `pos`, as far as they are known ones.
+
+    A million nodes of trees have two or three kinds between them. Fields begin with their lengths, so none begins another.
+    """
+    contents = {text: text.encode("utf-8", "surrogateescape") for text in known}
+    whole = {bytes((tag,)) + encode_varint(len(content)) + content: text for text, content in contents.items()}
+    one = b"|".join(map(re.escape, whole))
+    found: list[str] = []
+    while pos < end:
+        piece = bytes(buf[pos : min(pos + _DECODE_CHUNK, end)])
+        row = re.match(b"(?:%b)*" % one, piece)
+        if row is None or not row.end():
+            break
+        found.extend(map(whole.__getitem__, re.findall(one, piece[: row.end()])))
+        pos += row.end()
+        if row.end() + max(map(len, whole)) <= len(piece):  # what comes then is another one
+            break
+    return found, pos
 
 
 def encode_varint(value: int) -> bytes:

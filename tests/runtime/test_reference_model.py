@@ -1,9 +1,8 @@
-"""The executor: fetches, lifetimes, ownership of results, errors, termination and concurrency."""
+"""Models that NumPy computes: fetches, lifetimes, ownership of results, errors, termination and concurrency."""
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,19 +17,23 @@ from sardonyx.ir import tensor
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.graph import Attr, AttrKind, Graph, Model, Node, Value
 from sardonyx.ir.types import TensorType
+from sardonyx.program.segments import BoundCall
 from sardonyx.provider_names import REFERENCE_PROVIDER
-from sardonyx.runtime.executor import NodeTiming, Program
+from sardonyx.runtime.node_timing import NodeTiming
+from sardonyx.runtime.reference_model import ReferenceModel
 from sardonyx.runtime.runs import RunControl
+from sardonyx.runtime.segment_runner import SegmentRunner
+from threads import at_once
 
 VERSION = 21
 F32 = np.float32
 
 
-def program(build: Callable[[Graph], None]) -> Program:
+def program(build: Callable[[Graph], None]) -> ReferenceModel:
     graph = Graph("g")
     build(graph)
     compiled = compile_model(Model(graph, opset_imports={"": VERSION}), CompileOptions(providers=(REFERENCE_PROVIDER,)))
-    assert isinstance(compiled, Program)
+    assert isinstance(compiled, ReferenceModel)
     return compiled
 
 
@@ -137,11 +140,7 @@ def test_many_threads_may_run_one_program() -> None:
             if not np.allclose(result, np.exp(-x)):
                 failures.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(8))
     assert not failures
 
 
@@ -173,10 +172,12 @@ def test_values_are_dropped_after_their_last_use() -> None:
             value = add(graph, "Neg", [value], f"v{index}")
         graph.outputs.append(value)
 
-    steps = program(build).plan.schedule
+    runner = program(build).main.segments
+    assert isinstance(runner, SegmentRunner)
     live = 0
-    for step, dead in zip(steps.steps, steps.dead_after):
-        live += len(step.outputs) - len(dead)
+    for segment in runner.bound.segments:
+        assert isinstance(segment, BoundCall)
+        live += len(segment.outputs) - len(segment.dead)
         alive.append(live)
     assert max(alive) <= 2
 

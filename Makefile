@@ -10,7 +10,7 @@ MODELS_PIP := $(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-ver
 BENCH_PIP := $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types coverage conformance guarded share soak models bench bench-kernels bench-memory bench-training docs demo-model clean
+.PHONY: help run test lint format types coverage conformance guarded share soak properties models bench bench-kernels bench-memory bench-training docs demo-model clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ share: $(VENV)/.stamp-test ## a fixed share of random graphs, guarded memory and
 
 soak: $(VENV)/.stamp-test ## all random graphs, guarded memory, conformance, hostile and contradicting models (hours)
 	$(BIN)/python -m pytest -n $(JOBS) tests/fuzz tests/conformance tests/test_native_agreement.py -m "slow or not slow" $(ARGS)
+
+properties: $(VENV)/.stamp-test ## the test suite with new random examples in its property tests
+	$(BIN)/python -m pytest -n $(JOBS) --random-examples $(ARGS)
 
 models: $(MODELS_VENV)/.stamp ## real models and their programs, compared with onnxruntime (downloads about 1 GB)
 	$(MODELS_VENV)/bin/python -m pytest tests/models -m "slow or not slow" $(ARGS)

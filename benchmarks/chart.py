@@ -8,27 +8,18 @@ from itertools import groupby
 from typing import Any
 from xml.sax.saxutils import escape
 
+from sardonyx.pictures import svg
+
 PEER = "onnxruntime"
 WIDTH, LABELS, MARGIN = 900, 290, 56
 ROW, BAR, HEAD, FOOT, GAP = 18, 12, 64, 34, 30
-STYLE = """
-  text { font: 13px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #24292f; }
-  .title { font-size: 16px; font-weight: 600; }
-  .note, .tick, .group { fill: #57606a; font-size: 12px; }
-  .group { font-weight: 600; }
-  .grid { stroke: #d0d7de; stroke-width: 1; }
-  .one { stroke: #57606a; stroke-width: 1.5; }
-  .faster { fill: #1a7f5a; }
-  .slower { fill: #c2601c; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; }
-    .note, .tick, .group { fill: #9aa4af; }
-    .grid { stroke: #3d444d; }
-    .one { stroke: #9aa4af; }
-    .faster { fill: #3fb98a; }
-    .slower { fill: #e08b4f; }
-  }
-"""
+LIGHT = {
+    ".group": "fill: #57606a; font-size: 12px; font-weight: 600",
+    ".one": "stroke: #57606a; stroke-width: 1.5",
+    ".faster": "fill: #1a7f5a",
+    ".slower": "fill: #c2601c",
+}
+DARK = {".group": "fill: #9aa4af", ".one": "stroke: #9aa4af", ".faster": "fill: #3fb98a", ".slower": "fill: #e08b4f"}
 
 
 def ratio_chart(results: Mapping[str, Any]) -> str:
@@ -64,12 +55,7 @@ def ratio_chart(results: Mapping[str, Any]) -> str:
         for title, ratio in members:
             parts += _bar(title, ratio, y, x_of)
             y += ROW
-    height = bottom + FOOT
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="Speed of Sardonyx against onnxruntime">\n<style>{STYLE}</style>\n{body}\n</svg>\n'
-    )
+    return svg(WIDTH, bottom + FOOT, parts, LIGHT, DARK, label="Speed of Sardonyx against onnxruntime")
 
 
 def _bar(title: str, ratio: float, y: float, x_of: Any) -> list[str]:

@@ -1,8 +1,8 @@
 """Speed of decoders: `python -m benchmarks.generation [--threads 1] [--model int4|int4-exact|float32] [--tokens 32]`.
 
 A decoder made in code generates token by token, and reads a prompt, on Sardonyx and on onnxruntime in turns, in one process. Both
-keep keys and values in one shared buffer. Printed are the best CPU times (of all threads together) and the rate at which weights
-are read.
+keep keys and values in one shared buffer. Printed are the best CPU times (of all threads together), the rate at which weights are
+read, and how much of what the machine's memory gives that is: a long array is read in the same rounds.
 """
 
 from __future__ import annotations
@@ -80,6 +80,11 @@ def weight_bytes(path: Path, shape: DecoderShape) -> int:
     return path.with_name(f"{path.name}.data").stat().st_size - shape.vocabulary * shape.width * 4
 
 
+def read_rate(array: Array) -> float:
+    """Bytes a second that one core reads from memory: the largest byte of a long array."""
+    return array.nbytes / _best(array.max, 4)
+
+
 def compare(
     path: Path, shape: DecoderShape, *, threads: int, tokens: int, prompt: int, rounds: int = 3
 ) -> dict[str, dict[str, float]]:
@@ -93,7 +98,10 @@ def compare(
     }
     ids = np.random.default_rng(0).integers(0, shape.vocabulary, prompt).tolist()
     results: dict[str, dict[str, float]] = {name: {"token": np.inf, "prompt": np.inf} for name in engines}
+    results["memory"] = {"rate": 0.0}
+    long = np.random.default_rng(0).integers(0, 256, 1 << 28, np.uint8)
     for _ in range(rounds):
+        results["memory"]["rate"] = max(results["memory"]["rate"], read_rate(long))
         for name, engine in engines.items():
             found = results[name]
             if prompt:
@@ -124,7 +132,11 @@ def main() -> None:
         size = weight_bytes(path, shape)
     for kind in ("token", "prompt"):
         ours, theirs = (results[name][kind] for name in ("sardonyx", "onnxruntime"))
-        rate = f", {size / ours / 1e9:.1f} and {size / theirs / 1e9:.1f} GB/s of weights" if kind == "token" else ""
+        if not np.isfinite(ours):
+            continue
+        memory = results["memory"]["rate"]
+        share = f"{size / ours / memory:.0%} of what is read at most ({memory / 1e9:.1f} GB/s)"
+        rate = f", {size / ours / 1e9:.1f} and {size / theirs / 1e9:.1f} GB/s of weights, {share}" if kind == "token" else ""
         print(f"{kind}: {ours * 1e3:.2f} ms, onnxruntime {theirs * 1e3:.2f} ms, {theirs / ours:.2f} times{rate}")
 
 

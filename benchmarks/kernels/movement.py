@@ -24,7 +24,7 @@ from sardonyx.compile.assemble import NativeSettings, compile_graph
 from sardonyx.formats.onnx import load
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.tensor import Array
-from sardonyx.runtime.executor import NodeTiming
+from sardonyx.runtime.node_timing import NodeTiming
 from sardonyx.runtime.runs import RunControl
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import ml_dtypes
@@ -117,7 +118,8 @@ def test_steps_on_several_threads() -> None:
     ours, theirs = _pair()
     ours(torch.randn(2, 200)).sum().backward()
     ours.zero_grad()
-    batches = [torch.randn(20 + number, 200) for number in range(12)]
+    count = 120
+    batches = [torch.randn(20 + number % 17, 200) for number in range(count)]
     expected = [torch.autograd.grad(theirs(x).square().sum(), list(theirs.parameters())) for x in batches]
     found: dict[int, tuple[torch.Tensor, ...]] = {}
 
@@ -125,11 +127,16 @@ def test_steps_on_several_threads() -> None:
         for number in numbers:
             found[number] = torch.autograd.grad(ours(batches[number]).square().sum(), list(ours.parameters()))
 
-    threads = [threading.Thread(target=work, args=(range(start, 12, 3),)) for start in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns in the middle of everything
+    try:
+        threads = [threading.Thread(target=work, args=(range(start, count, 3),)) for start in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     for number, gradients in enumerate(expected):
         for one, other in zip(found[number], gradients, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

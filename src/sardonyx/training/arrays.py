@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter, is_
 from sys import getrefcount
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -48,60 +48,80 @@ def tensor_of(array: Array) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
+class _Lasting(NamedTuple):
+    """Tensors that live long, and what is known of them."""
+
+    tensors: list[torch.Tensor]  # none, if they must be looked at anew each time
+    kinds: tuple[list[Any], ...]
+    arrays: list[Array]
+
+
+class _Shaped(NamedTuple):
+    """What follows from the tensors that live long, for shapes of the others."""
+
+    lasting: _Lasting
+    others: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...]  # of all
+    addresses: Array  # those of the others are to be filled in
+
+
 class TensorArrays:
     """Shapes, addresses and arrays of the tensors that a graph is given, from call to call.
 
     Tensors that live long, as parameters do, are looked at all together, and what is known of them serves as long as each is the
     same tensor with the same memory. Arrays keep the memory they show alive, so a known address is never one of freed memory.
+    Threads may ask at once: what belongs together is one record, which is replaced but never changed.
     """
 
     def __init__(self, lasting: Sequence[int]) -> None:
-        self._lasting = tuple(lasting)  # positions of tensors that live long
-        self._tensors: list[torch.Tensor] = []
-        self._kinds: tuple[list[Any], ...] = ()
-        self._known: list[Array] = []
-        self._shapes: list[tuple[int, ...]] = []
-        self._addresses = np.empty(0, np.int64)
-        self._all: tuple[tuple[int, ...], ...] = ()  # shapes, for those of the others in `_last`
-        self._last: tuple[tuple[int, ...], ...] | None = None
+        self._positions = tuple(lasting)  # of the tensors that live long
+        self._lasting = _Lasting([], (), [])
+        self._shaped: _Shaped | None = None
 
     def arrays(self, values: Sequence[torch.Tensor]) -> list[Array]:
         """The arrays of the tensors that live long, in order."""
-        tensors = [values[position] for position in self._lasting]
+        return self._look(values).arrays
+
+    def _look(self, values: Sequence[torch.Tensor]) -> _Lasting:
+        known = self._lasting
+        tensors = [values[position] for position in self._positions]
         if (
-            self._tensors
-            and all(map(is_, tensors, self._tensors))
-            and (list(map(_address, tensors)), list(map(_shape, tensors)), list(map(_dtype, tensors))) == self._kinds
+            known.tensors
+            and all(map(is_, tensors, known.tensors))
+            and (list(map(_address, tensors)), list(map(_shape, tensors)), list(map(_dtype, tensors))) == known.kinds
             and all(map(_is_contiguous, tensors))
         ):
-            return self._known
+            return known
         arrays = [array_of(tensor) for tensor in tensors]
         # A tensor that is not contiguous is shown by a copy, which is stale after the next update.
         keep = all(map(_is_contiguous, tensors)) and not any(map(_is_flagged, tensors))
-        self._tensors = tensors if keep else []
-        self._kinds = list(map(_address, tensors)), list(map(_shape, tensors)), list(map(_dtype, tensors))
-        self._known = arrays
-        self._last = None
-        return arrays
+        kinds = list(map(_address, tensors)), list(map(_shape, tensors)), list(map(_dtype, tensors))
+        found = self._lasting = _Lasting(tensors if keep else [], kinds, arrays)
+        return found
 
     def given(self, values: Sequence[Any], others: Sequence[tuple[int, torch.Tensor]], extra: int) -> Given:
         """The same by address, with `others` at their positions, and `extra` places behind that somebody else fills."""
-        known = self.arrays(values)
+        lasting = self._look(values)
         shapes = tuple([tensor.shape for _, tensor in others])
-        if self._last is None or shapes != self._last:
-            count = len(self._lasting) + len(others)
-            found: list[tuple[int, ...]] = [()] * (count + extra)
-            addresses = np.zeros(count + extra, np.int64)
-            for position, array in zip(self._lasting, known):
-                found[position], addresses[position] = array.shape, address_of(array)
-            for position, tensor in others:
-                found[position] = tuple(tensor.shape)
-            self._all = tuple(found)
-            self._addresses, self._last = addresses, shapes
-        addresses = self._addresses.copy()
+        shaped = self._shaped
+        if shaped is None or shaped.lasting is not lasting or shapes != shaped.others:
+            shaped = self._shaped = self._shape_all(lasting, shapes, others, extra)
+        addresses = shaped.addresses.copy()
         for position, tensor in others:
             addresses[position] = tensor.data_ptr()
-        return Given(self._all, addresses, (known, others))
+        return Given(shaped.shapes, addresses, (lasting.arrays, others))
+
+    def _shape_all(
+        self, lasting: _Lasting, shapes: tuple[tuple[int, ...], ...], others: Sequence[tuple[int, torch.Tensor]], extra: int
+    ) -> _Shaped:
+        count = len(self._positions) + len(others) + extra
+        found: list[tuple[int, ...]] = [()] * count
+        addresses = np.zeros(count, np.int64)
+        for position, array in zip(self._positions, lasting.arrays):
+            found[position], addresses[position] = array.shape, address_of(array)
+        for position, tensor in others:
+            found[position] = tuple(tensor.shape)
+        return _Shaped(lasting, shapes, tuple(found), addresses)
 
 
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -124,6 +144,15 @@ _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 
 
+class _Planned(NamedTuple):
+    """What tensors of given shapes and types are made of."""
+
+    specs: list[Spec]
+    kinds: list[tuple[tuple[int, ...], torch.dtype, int]]
+    alike: list[torch.Tensor]  # tensors of the same shapes and types, without memory to speak of
+    any_large: bool
+
+
 class TensorMemory:
     """New tensors of given shapes and types, again and again; large ones in the memory of earlier ones that are gone.
 
@@ -132,21 +161,18 @@ class TensorMemory:
     """
 
     def __init__(self) -> None:
-        self._specs: list[Spec] | None = None
-        self._planned: list[tuple[tuple[int, ...], torch.dtype, int]] = []
-        self._alike: list[torch.Tensor] = []  # tensors of the same shapes and types, without memory to speak of
-        self._any_large = False
+        self._planned: _Planned | None = None  # replaced, never changed: threads may ask at once
         self._sets: list[dict[int, Array]] = []  # of large ones by number; one set is enough unless threads run at once
 
     def make(self, specs: list[Spec]) -> list[torch.Tensor]:
         """The tensors; what is in them is anything."""
-        if specs is not self._specs:
-            self._planned = [(shape, *_kind_of(shape, np.dtype(dtype))) for shape, dtype in specs]
-            self._any_large = any(large for _, _, large in self._planned)
-            self._alike = [torch.empty((), dtype=dtype).expand(shape) for shape, dtype, _ in self._planned]
-            self._specs = specs
-        planned, alike = self._planned, self._alike
-        if not self._any_large:
+        planned = self._planned
+        if planned is None or specs is not planned.specs:
+            kinds = [(shape, *_kind_of(shape, np.dtype(dtype))) for shape, dtype in specs]
+            alike = [torch.empty((), dtype=dtype).expand(shape) for shape, dtype, _ in kinds]
+            planned = self._planned = _Planned(specs, kinds, alike, any(large for _, _, large in kinds))
+        _, kinds, alike, any_large = planned
+        if not any_large:
             return list(map(_new_alike, alike))
         try:
             held = self._sets.pop()
@@ -154,7 +180,7 @@ class TensorMemory:
             held = {}
         tensors = [
             self._used_again(held, number, shape, dtype, large) if large else _new_alike(alike[number])
-            for number, (shape, dtype, large) in enumerate(planned)
+            for number, (shape, dtype, large) in enumerate(kinds)
         ]
         if len(self._sets) < _MOST_SETS:
             self._sets.append(held)

@@ -76,6 +76,8 @@ class NativeModel:
         weakref.finalize(self, self._release).atexit = False
         self._specialise = specialise if self._fast is None else None
         self._specialisations = SpecialisationTable(deciding_inputs(graph) if self._specialise is not None else ())
+        # All outputs, if a run can take the fast path; None if it needs `run`.
+        self.run_fast = self._specialisations.run if self._fast is None else self._fast.run
         self._compiled_specialisations: dict[SpecialisationKey, NativeModel] = {}
         self.on_specialisation: Callable[[SpecialisationKey, NativeModel], None] | None = (
             None  # told when a specialisation has run, and again as below
@@ -107,10 +109,6 @@ class NativeModel:
     def assigned_nodes(self) -> list[HostNode]:
         """All nodes, with the provider that computes each."""
         return self.reference.assigned_nodes
-
-    def run_fast(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """All outputs, if this run can take the fast path; None if it needs `run`."""
-        return self._specialisations.run(feeds) if self._fast is None else self._fast.run(feeds)
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from sardonyx.codegen.blocks import BIND_ENTRIES, BLOCK_POOL
 from sardonyx.program.image import numpy_type
-from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
+from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of
 
 if TYPE_CHECKING:
     from sardonyx.runtime.runs import RunControl
@@ -135,7 +135,10 @@ class Executable:
         self._in_place = {(inputs[read], outputs[written]) for read, written in image.shared.tolist()}
         # Runs of plain arrays need nothing but this object: no segments, no dictionaries.
         self.has_fast_path = takes_arrays or finish is not None
-        self._expected: list[tuple[str, Any, tuple[int, ...]]] | None = None
+        # Name, type and shape of each input in the last run that was checked in full, and the shapes alone.
+        self._expected: tuple[list[tuple[str, Any, tuple[int, ...]]], Shapes] | None = None
+        self._launch_alone = core.pool.launch_alone
+        self._has_faults = bool(image.faults)
         self._free: list[RunContext] = []
         self._free_by_address: list[RunContext] = []
 
@@ -154,14 +157,15 @@ class Executable:
         expected = self._expected
         if expected is None or len(feeds) != self._feed_count:
             return self._run_declared(feeds)
+        inputs, shapes = expected
         arrays = []
-        for name, dtype, shape in expected:
+        for name, dtype, shape in inputs:
             array = feeds.get(name)
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
                 return self._run_declared(feeds)
             arrays.append(array)
         if self.is_one_call and self.start is None:
-            return self._launch(arrays)
+            return self._launch(arrays, shapes=shapes)
         try:
             if self.start is not None:
                 made = self.start(feeds)
@@ -198,14 +202,15 @@ class Executable:
             refused = [position for position, name in shared.items() if (name, position) not in self._in_place]
             targets = [None if position in refused else target for position, target in enumerate(targets)]
         arrays = [np.asarray(feeds[name], order="C") for name, _, _ in self._declared]
+        shapes = tuple([array.shape for array in arrays])
         if self.start is not None:
             made = self.start(feeds)
             if made is None:
                 raise SizeConflict("a feed is no array of texts")
             results = self._launch([*arrays, *made], targets)
         else:
-            results = self._launch(arrays, targets)
-        self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)]
+            results = self._launch(arrays, targets, shapes)
+        self._expected = [(name, array.dtype, array.shape) for (name, _, _), array in zip(self._declared, arrays)], shapes
         return results
 
     def run_arrays(self, arrays: Sequence[Array]) -> list[Any]:
@@ -236,10 +241,12 @@ class Executable:
 
     def run_by_address(self, context: RunContext) -> None:
         """Run a context whose addresses are filled in, and take it back."""
-        core = self.core
-        core.pool.launch(context.block_address, context.alone, context.block_view, BLOCK_POOL)
-        if core.image.faults:
-            core.raise_fault(context)
+        if context.alone:
+            self._launch_alone(context.block_address)
+        else:
+            self.core.pool.launch(context.block_address, context.block_view, BLOCK_POOL)
+        if self._has_faults:
+            self.core.raise_fault(context)
         if len(self._free_by_address) < _MOST_CONTEXTS:
             self._free_by_address.append(context)
 
@@ -269,7 +276,8 @@ class Executable:
         finally:
             self.give(context)
 
-    def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
+    def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = (), shapes: Shapes | None = None) -> list[Any]:
+        """The outputs for arrays, whose shapes need not be looked up if they are given."""
         if not self.is_one_call:
             return self._launch_segments(arrays)
         free = self._free
@@ -277,13 +285,19 @@ class Executable:
             context = free.pop()
         except IndexError:
             context = self._new_context()
-        shapes = tuple([array.shape for array in arrays])
-        if shapes != context.shapes:
-            self._fit(context, shapes)
+        if shapes is None:
+            shapes = tuple([array.shape for array in arrays])
+        if shapes is not context.shapes:
+            if shapes != context.shapes:
+                self._fit(context, shapes)
+            context.shapes = shapes  # this very tuple: the next run sees at a glance that nothing changed
         if targets:
             results = [_fitting(target, shape, dtype) for target, (shape, dtype) in zip(targets, context.outputs)]
         else:
-            results = [new_array(shape, dtype) for shape, dtype in context.outputs]
+            try:
+                results = [np.empty(shape, dtype) for shape, dtype in context.outputs]
+            except ValueError as error:  # NumPy's other word for sizes that cannot be had
+                raise MemoryError(str(error)) from None
         view = context.object_view
         position = 0
         for array in arrays:
@@ -292,10 +306,12 @@ class Executable:
         for array in results:
             view[position] = id(array)
             position += 1
-        core = self.core
-        core.pool.launch(context.block_address, context.alone, context.block_view, BLOCK_POOL)
-        if core.image.faults:
-            core.raise_fault(context)
+        if context.alone:
+            self._launch_alone(context.block_address)
+        else:
+            self.core.pool.launch(context.block_address, context.block_view, BLOCK_POOL)
+        if self._has_faults:
+            self.core.raise_fault(context)
         if self.finish is not None:
             results = self.finish(context, results)
         if len(free) < _MOST_CONTEXTS:
@@ -334,6 +350,7 @@ class Executable:
         if context.loop is not None:
             context.loop.shapes = None
         self.core.fit(context, shapes)
+        context.block_view[BLOCK_POOL] = 0  # no workers, unless the pool takes part
         context.binds[:, 2] = context.dims[self._entries[:, 2]]
         sizes = context.sizes
         context.outputs = [(tuple([sizes[dim] for dim in dims]), dtype) for dtype, dims in self._result_types]

@@ -90,19 +90,16 @@ class PlainPool(Pool):
         """Run steps on the workers that are free for it."""
         self._share(lambda pool: self._prepare(pool, steps, count, table), lambda: self._run(steps, count, table))
 
-    def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> None:
+    def launch(self, block: int, pool_entry: memoryview, position: int) -> None:
         """Run a launch block (see `codegen.driver`)."""
         pool_entry[position] = 0
-        if alone:
-            self._launch(block)
-            return
 
         def prepare(pool: int) -> None:
             self._bind(block)
             entries = (ctypes.c_int64 * BLOCK_ENTRIES).from_address(block)
             self._prepare(pool, entries[BLOCK_STEPS], entries[BLOCK_COUNT], entries[BLOCK_TABLE])
 
-        self._share(prepare, lambda: self._launch(block))
+        self._share(prepare, lambda: self.launch_alone(block))
 
     def run_loop(self, block: int, alone: bool) -> None:
         """Run a loop block (see `codegen.driver`) until it comes back."""

@@ -93,7 +93,7 @@ class Pool:
         self.workers = workers
         self._driver = driver
         self._spins = _SPINS if spinning else 0
-        self._launch = self._function("launch")
+        self.launch_alone = self._function("launch")  # runs a launch block whose pool entry is 0, without any Python around it
         self._busy = allocate_lock()
         self._threads: list[Thread] = []
         self._pid = 0
@@ -153,30 +153,26 @@ class Pool:
         finally:
             running.pop()
 
-    def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> None:
+    def launch(self, block: int, pool_entry: memoryview, position: int) -> None:
         """Run a launch block (see `codegen.driver`); its pool entry is filled in here."""
-        if alone:
-            pool_entry[position] = 0
-            self._launch(block)
-            return
         running.append(None)
         try:
             if self._pressure.value > 0:
 
                 def run(shared: bool) -> None:
                     pool_entry[position] = self._address if shared else 0
-                    self._launch(block)
+                    self.launch_alone(block)
 
                 self._try(block, run)
             elif self._take():
                 try:
                     pool_entry[position] = self._address
-                    self._launch(block)
+                    self.launch_alone(block)
                 finally:
                     self._busy.release()
             else:
                 pool_entry[position] = 0
-                self._launch(block)
+                self.launch_alone(block)
         finally:
             running.pop()
 

@@ -43,7 +43,10 @@ class _NoWorkers:
     def run_alone(self, steps: int, count: int, table: int) -> NoReturn:
         self.run(steps, count, table)
 
-    def launch(self, block: int, alone: bool, pool_entry: memoryview, position: int) -> NoReturn:
+    def launch_alone(self, block: int) -> NoReturn:
+        self.run(block, 0, 0)
+
+    def launch(self, block: int, pool_entry: memoryview, position: int) -> NoReturn:
         self.run(block, 0, 0)
 
     def run_loop(self, block: int, alone: bool) -> NoReturn:

@@ -254,15 +254,21 @@ class _RecurrentEmitter:
         width: int,
         most: int,
     ) -> None:
-        """Blocks from one to another, `width` at a time, then those that are left one at a time."""
+        """Blocks from one to another, `width` at a time, then those that are left one at a time.
+
+        At odd times they come in the opposite order, so that what the cache still has of the weights is what is needed first.
+        """
         f = self.f
         low, high = blocks
+        is_odd = f.let(f"trunc i64 {step.time} to i1", "c")
         whole = f.add(low, f.mul(f.let(f"udiv i64 {f.sub(high, low)}, {width}", "i"), width))
         for start, stop, count in ((low, whole, width), (whole, high, 1)) if width > 1 else ((low, high, 1),):
-            block = f.loop(start, stop, count)
-            at = f.element(weights, self.element, f.mul(block.index, strip))
-            self._row_tiles(one, step, planes, source, at, strip, block.index, count, most)
-            f.end(block)
+            loop = f.loop(start, stop, count)
+            mirrored = f.sub(f.sub(f.add(start, stop), count), loop.index)
+            block = self._choose(is_odd, mirrored, loop.index)
+            at = f.element(weights, self.element, f.mul(block, strip))
+            self._row_tiles(one, step, planes, source, at, strip, block, count, most)
+            f.end(loop)
 
     def _row_tiles(
         self,

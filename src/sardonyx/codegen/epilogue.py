@@ -81,7 +81,7 @@ class EpilogueEmitter:
         operand = self.epilogue.operands[number]
         if operand.inner == "unit":
             return self.e.load(self.f.element(pointer, memory_type(operand.type), position), operand.type, mask)
-        return self.e.load_strided(self._strided(pointer, operand.type, stride, position), stride, operand.type, count)
+        return self.e.load_any(self._strided(pointer, operand.type, stride, position), stride, operand.type, mask, count)
 
     def _strided(self, pointer: str, kind: str, stride: str, position: str | int) -> str:
         return self.f.element(pointer, memory_type(kind), self.f.mul(position, stride))

@@ -446,7 +446,7 @@ class _LoopEmitter:
                 else:
                     stride = self.strides[node.param][-1]
                     at = self.f.element(pointers[node.param], memory_type(operand.type), self.f.mul(i, stride))
-                    known[node] = self.e.load_strided(at, stride, operand.type, count)
+                    known[node] = self.e.load_any(at, stride, operand.type, mask, count)
             elif node.op == "index" and self._axis(node) == self.k.axes - 1:
                 known[node] = self.e.iota(i)
 

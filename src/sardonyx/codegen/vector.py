@@ -145,6 +145,28 @@ class VectorEmitter:
             value = self.f.let(f"insertelement {_wide(element, self.lanes)} {value}, {element} {one}, i32 {lane}")
         return self._from_memory(value, kind)
 
+    def load_any(self, pointer: str, stride: str, kind: str, mask: str | None = None, count: str | None = None) -> str:
+        """Elements a stride apart that is only known when the kernel runs: mostly it is 1, or 0 where sizes broadcast.
+
+        The branches go the same way all along a row; a vector is loaded at once unless the elements lie apart.
+        """
+        f = self.f
+        unit, other, zero, apart, after = (f.fresh(name) for name in ("unit", "other", "zero", "apart", "after"))
+        f.branch_if(f.let(f"icmp eq i64 {stride}, 1", "c"), unit, other)
+        f.label(unit)
+        found = [(self.load(pointer, kind, mask), f.block)]
+        f.branch(after)
+        f.label(other)
+        f.branch_if(f.let(f"icmp eq i64 {stride}, 0", "c"), zero, apart)
+        f.label(zero)
+        found.append((self.load_scalar(pointer, kind), f.block))
+        f.branch(after)
+        f.label(apart)
+        found.append((self.load_strided(pointer, stride, kind, count), f.block))
+        f.branch(after)
+        f.label(after)
+        return f.let(f"phi {self.type(kind)} " + ", ".join(f"[ {value}, %{block} ]" for value, block in found))
+
     def _from_memory(self, value: str, kind: str) -> str:
         if kind != "bool":
             return value

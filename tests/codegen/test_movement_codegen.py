@@ -156,31 +156,40 @@ def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool) -> None:
     np.testing.assert_array_equal(target, np.cumsum(source, axis=1) - (source if exclusive else 0))
 
 
-def test_selections_stay_inside() -> None:
-    rows = guarded(np.random.default_rng(0).integers(0, 50, (4, 30)).astype(np.float32))
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize("length", [7, 30, 300])
+def test_selections_stay_inside(lanes: int, length: int) -> None:
+    rows = guarded(np.random.default_rng(0).integers(0, 50, (4, length)).astype(np.float32))
     values, places = guarded(np.zeros((4, 7), np.float32)), guarded(np.zeros((4, 7), np.int64))
-    kernel = TopKKernel(type="f32", largest=True, outer=1, unit=True)
-    arguments = [4, 30, 7, rows, 30, 1, values, 7, 1, places, 7, 1]
+    kernel = TopKKernel(type="f32", largest=True, outer=1)
+    arguments = [4, length, 7, rows, length, 1, values, 7, 1, places, 7, 1]
     assert len(arguments) == kernel.arguments.count
-    run(kernel, arguments, topk.units([4]), 0, pieces=2)
+    run(kernel, arguments, topk.units([4]), lanes, pieces=2)
     order = np.argsort(-rows, axis=1, kind="stable")[:, :7]
     np.testing.assert_array_equal(places, order)
     np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
 
 
-@pytest.mark.parametrize("wanted", [3, 20, 30])
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("lanes", WIDTHS)
+@pytest.mark.parametrize(("length", "wanted"), [(30, 0), (30, 3), (30, 30), (700, 1), (700, 100), (731, 290), (1900, 70)])
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
-def test_sorts_stay_inside(wanted: int, dtype: Any) -> None:
-    rows = guarded(np.random.default_rng(0).integers(0, 50, (20, 30)).astype(dtype))
-    values, places = guarded(np.zeros((20, wanted), dtype)), guarded(np.zeros((20, wanted), np.int64))
-    kernel = SortKernel(type={"f": "f32", "i": "i64", "u": "u8"}[rows.dtype.kind], largest=False, outer=1)
-    scratch = guarded(np.zeros(evaluate(kernel.scratch(30), {}), np.int64))
-    arguments = [20, 30, wanted, rows, 30, 1, values, wanted, 1, places, wanted, 1, scratch, scratch.size]
+@pytest.mark.parametrize("order", ["random", "ascending", "descending"])
+def test_sorts_stay_inside(length: int, wanted: int, dtype: Any, order: str, lanes: int, few: bool) -> None:
+    drawn = np.random.default_rng(0).integers(0, 200, (5, length)).astype(dtype)
+    if order != "random":
+        drawn.sort(axis=1)
+    rows = guarded(drawn[:, ::-1] if order == "descending" else drawn)
+    values, places = guarded(np.zeros((5, wanted), dtype)), guarded(np.zeros((5, wanted), np.int64))
+    kernel = SortKernel(type={"f": "f32", "i": "i64", "u": "u8"}[rows.dtype.kind], largest=False, outer=1, few=few)
+    room = evaluate(sort.room(length, wanted), {})
+    scratch = guarded(np.zeros(evaluate(kernel.scratch(room), {}), np.int64))
+    arguments = [5, length, wanted, room, rows, length, 1, values, wanted, 1, places, wanted, 1, scratch, scratch.size]
     assert len(arguments) == kernel.arguments.count
-    run(kernel, arguments, sort.units([20]), 0, pieces=2)
-    order = np.argsort(rows, axis=1, kind="stable")[:, :wanted]
-    np.testing.assert_array_equal(places, order)
-    np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
+    run(kernel, arguments, sort.units([5]), lanes, pieces=2)
+    expected = np.argsort(rows, axis=1, kind="stable")[:, :wanted]
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(rows, expected, axis=1))
 
 
 @pytest.mark.parametrize("lanes", WIDTHS)

@@ -87,8 +87,8 @@ class Words:
 
     # Passes
 
-    def sorted(self, words: str, spare: str, count: str) -> str:
-        """Sort the first words, with as much spare memory; where the result lies."""
+    def sorted(self, words: str, spare: str, count: str) -> tuple[str, str]:
+        """Sort the first words, with as much spare memory; where the result lies, and which memory is spare then."""
         f = self.f
         some, done = f.fresh("some"), f.fresh("sorted")
         before = f.block
@@ -112,11 +112,12 @@ class Words:
         f.label(following)
         now = f.let(f"phi ptr [ {source}, %{here} ], [ {target}, %{moved} ]")
         other = f.let(f"phi ptr [ {target}, %{here} ], [ {source}, %{moved} ]")
-        result, _ = f.end(byte, [now, other])
+        result, rest = f.end(byte, [now, other])
         last = f.block
         f.branch(done)
         f.label(done)
-        return f.let(f"phi ptr [ {words}, %{before} ], [ {result}, %{last} ]")
+        found = f.let(f"phi ptr [ {words}, %{before} ], [ {result}, %{last} ]")
+        return found, f.let(f"phi ptr [ {spare}, %{before} ], [ {rest}, %{last} ]")
 
     def _digit(self, word: str, shift: str) -> str:
         f = self.f

@@ -1,115 +1,149 @@
 """Sorts of rows -> LLVM.
 
 for row:
-  for i in row:        words[i] = key, i;  count the leading bits of the keys
-  few wanted:          keep the words whose leading bits are not beyond those of the last one wanted
+  words = the first elements, as many as there is room for, each as key and index
+  for the others, a block at a time:
+    append those that beat the last one wanted of the words sorted so far
+    no room for another block:   sort the words;  only those wanted stay
   sort the words
   for i in k:          indices[i] = index in words[i];  values[i] = row[indices[i]]
+
+A row of random elements is looked at once, and a few times k of them are sorted; at worst, in a row whose elements come from the
+last to the first, twice as many words are sorted as there are elements.
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.radix import Words, ordered_key
-from sardonyx.codegen.vector import VectorEmitter, memory_type
+from sardonyx.codegen.rows.topk import RowPointers, RowSelection, for_each_bit, select_by_insertion
+from sardonyx.codegen.vector import VectorEmitter
+from sardonyx.kernel.rows import topk
 from sardonyx.kernel.rows.sort import SortKernel
 from sardonyx.target.target import Target
-
-_LEADING: Final = 11  # bits: of an f32 the sign, the exponent and two more
-_FEW: Final = 4  # that many times k in a row pay for a look at the leading bits
 
 
 def emit_sort_kernel(kernel: SortKernel, name: str, target: Target) -> FunctionBuilder:
     """The function of a sort."""
-    function = FunctionBuilder(name, KERNEL_PARAMETERS)
-    _SortEmitter(kernel, function).emit()
-    return function
+    f = FunctionBuilder(name, KERNEL_PARAMETERS)
+    emitter = _SortEmitter(kernel, f, target)
+    if not kernel.few:
+        emitter.emit()
+        return f
+    insertion, sort, done = f.fresh("insertion"), f.fresh("sort"), f.fresh("selected")
+    f.branch_if(f.let(f"icmp sle i64 {emitter.wanted}, {topk.MOST}", "c"), insertion, sort)
+    f.label(insertion)
+    select_by_insertion(emitter)
+    f.branch(done)
+    f.label(sort)
+    emitter.emit()
+    f.branch(done)
+    f.label(done)
+    return f
 
 
-class _SortEmitter:
-    def __init__(self, kernel: SortKernel, function: FunctionBuilder) -> None:
-        self.k = kernel
-        self.f = f = function
+class _SortEmitter(RowSelection):
+    def __init__(self, kernel: SortKernel, function: FunctionBuilder, target: Target) -> None:
+        super().__init__(kernel, function, target)
         self.key = f"i{kernel.bits}"
-        self.leading = min(_LEADING, kernel.bits)
-        a = Loaded(f, kernel.arguments)
-        self.outer, self.length, self.wanted = a.several("outer"), a["length"], a["wanted"]
-        self.sides: list[tuple[str, list[str], str]] = []
-        for base, (*strides, along) in (a.tensor("rows"), a.tensor("values"), a.tensor("indices")):
-            self.sides.append((base, strides, along))
-        words, (size,) = a.tensor("scratch")
-        self.scratch = f.own_part(words, "i64", size)
-        self.words = Words(f, kernel.bits, 1 << self.leading)
+        self.largest = kernel.largest
+        self.bits = kernel.bits
+        arguments = Loaded(function, kernel.arguments)
+        self.room = arguments["room"]
+        words, (size,) = arguments.tensor("scratch")
+        self.scratch = function.own_part(words, "i64", size)
+        self.words = Words(function, kernel.bits)
 
     def emit(self) -> None:
         f = self.f
         words = self.scratch
-        spare = f.element(words, self.words.type, self.length)
-        row = f.loop("%begin", "%end")
-        source, values, indices = self._row(row.index)
-        self.words.zero(1 << self.leading)
-        self._build(source, words)
-        count = self._kept(words)
-        self._results(source, values, indices, self.words.sorted(words, spare, count))
-        f.end(row)
-
-    def _row(self, row: str) -> list[str]:
-        f, rest = self.f, row
-        offsets = ["0"] * 3
-        for axis in range(self.k.outer - 1, -1, -1):
-            index = rest if axis == 0 else f.let(f"urem i64 {rest}, {self.outer[axis]}", "i")
-            if axis:
-                rest = f.let(f"udiv i64 {rest}, {self.outer[axis]}", "i")
-            offsets = [f.add(offset, f.mul(index, side[1][axis])) for offset, side in zip(offsets, self.sides)]
-        element = memory_type(self.k.type)
-        return [f.element(side[0], kind, offset) for side, kind, offset in zip(self.sides, (element, element, "i64"), offsets)]
-
-    def _build(self, source: str, words: str) -> None:
-        f, element = self.f, memory_type(self.k.type)
-        each = f.loop(0, self.length)
-        pointer = f.element(source, element, f.mul(each.index, self.sides[0][2]))
-        key = ordered_key(f, f.let(f"load {self.key}, ptr {pointer}, align {self.k.bits // 8}"), self.k.type)
-        if self.k.largest:
-            key = f.let(f"xor {self.key} {key}, -1")
-        word = self.words.made(key, each.index)
-        self.words.count(f.let(f"lshr i64 {self.words.key_of(word)}, {self.k.bits - self.leading}"))
-        self.words.store(words, each.index, word)
+        spare = f.element(words, self.words.type, self.room)
+        unit = f.loop("%begin", "%end")
+        row = self.row(unit.index)
+        each = f.loop(0, self.room)
+        self.words.store(words, each.index, self._word(row, each.index))
         f.end(each)
+        words, spare, count = self._candidates(row, words, spare)
+        result, _ = self.words.sorted(words, spare, count)
+        self._results(row, result)
+        f.end(unit)
 
-    def _kept(self, words: str) -> str:
-        """Drop words that cannot be among the wanted ones, if that pays; how many are left."""
+    def _word(self, row: RowPointers, index: str) -> str:
         f = self.f
-        few, after = f.fresh("few"), f.fresh("kept")
+        pointer = f.element(row.elements, self.element, index)
+        key = ordered_key(f, f.let(f"load {self.key}, ptr {pointer}, align {self.bits // 8}"), self.k.type)
+        if self.largest:
+            key = f.let(f"xor {self.key} {key}, -1")
+        return self.words.made(key, index)
+
+    def _candidates(self, row: RowPointers, words: str, spare: str) -> tuple[str, str, str]:
+        """Go through the elements that there was no room for: where words and spare memory lie then, and how many words."""
+        f, one, kind = self.f, VectorEmitter(self.f, 1), self.k.type
+        more, after = f.fresh("more"), f.fresh("chosen")
         before = f.block
-        f.branch_if(f.let(f"icmp sgt i64 {self.length}, {f.mul(self.wanted, _FEW)}", "c"), few, after)
-        f.label(few)
-        # How many entries it takes to hold all that are wanted: `beyond` is the first one after them.
-        each = f.loop(0, 1 << self.leading, 1, [("i64", "0"), ("i64", "0")])
-        short = f.let(f"icmp slt i64 {each.carry[0]}, {self.wanted}", "c")
-        count = f.let(f"load i64, ptr {self.words.counter(each.index)}, align 8")
-        beyond = f.let(f"select i1 {short}, i64 {f.add(each.index, 1)}, i64 {each.carry[1]}")
-        _, limit = f.end(each, [f.add(each.carry[0], count), beyond])
-        walk = f.loop(0, self.length, 1, [("i64", "0")])
-        word = self.words.load(words, walk.index)
-        entry = f.let(f"lshr i64 {self.words.key_of(word)}, {self.k.bits - self.leading}")
-        self.words.store(words, walk.carry[0], word)
-        taken = f.let(f"zext i1 {f.let(f'icmp ult i64 {entry}, {limit}', 'c')} to i64")
-        (left,) = f.end(walk, [f.add(walk.carry[0], taken)])
-        last = f.block
+        some = f.let(f"icmp sgt i64 {self.wanted}, 0", "c")
+        left = f.let(f"icmp sgt i64 {self.length}, {self.room}", "c")
+        f.branch_if(f.let(f"and i1 {some}, {left}", "c"), more, after)
+        f.label(more)
+        whole = f.add(self.room, f.let(f"and i64 {f.sub(self.length, self.room)}, {-self.lanes}", "i"))
+        start = self._only_wanted(row, words, spare, self.room)
+        state = list(zip(("ptr", "ptr", "i64", one.type(kind)), start))
+        block = f.loop(self.room, whole, self.lanes, state)
+        bits = self.which(row, block.index, block.carry[3])
+        (count,) = for_each_bit(
+            f,
+            bits,
+            self.lanes,
+            lambda lane, count: [self._appended(row, block.carry[0], count[0], f.add(block.index, lane))],
+            [("i64", block.carry[2])],
+        )
+        crowded, following = f.fresh("crowded"), f.fresh("following")
+        here = f.block
+        f.branch_if(f.let(f"icmp sgt i64 {count}, {f.sub(self.room, self.lanes)}", "c"), crowded, following)
+        f.label(crowded)
+        fewer = self._only_wanted(row, block.carry[0], block.carry[1], count)
+        end = f.block
+        f.branch(following)
+        f.label(following)
+        same = [block.carry[0], block.carry[1], count, block.carry[3]]
+        joined = [
+            f.let(f"phi {kind} [ {one}, %{here} ], [ {other}, %{end} ]") for (kind, _), one, other in zip(state, same, fewer)
+        ]
+        words_, spare_, count, least = f.end(block, joined)
+        # There is room for as many as a block has.
+        rest = f.loop(whole, self.length, 1, [("i64", count)])
+        value = one.load(f.element(row.elements, self.element, rest.index), kind)
+        self._appended(row, words_, rest.carry[0], rest.index)
+        beats = f.let(f"zext i1 {self.better(one, value, least)} to i64")
+        (count,) = f.end(rest, [f.add(rest.carry[0], beats)])
+        end = f.block
         f.branch(after)
         f.label(after)
-        return f.let(f"phi i64 [ {self.length}, %{before} ], [ {left}, %{last} ]")
+        kinds, initial = ("ptr", "ptr", "i64"), (words, spare, self.room)
+        found = [
+            f.let(f"phi {kind} [ {one}, %{before} ], [ {other}, %{end} ]")
+            for kind, one, other in zip(kinds, initial, (words_, spare_, count))
+        ]
+        return found[0], found[1], found[2]
 
-    def _results(self, source: str, values: str, indices: str, words: str) -> None:
+    def _appended(self, row: RowPointers, words: str, count: str, index: str) -> str:
+        """Write an element behind so many words; how many there are then."""
+        self.words.store(words, count, self._word(row, index))
+        return self.f.add(count, 1)
+
+    def _only_wanted(self, row: RowPointers, words: str, spare: str, count: str) -> list[str]:
+        """Sort: where words and spare memory lie then, how many words are wanted, and the element of the last one."""
+        f, one = self.f, VectorEmitter(self.f, 1)
+        now, other = self.words.sorted(words, spare, count)
+        last = self.words.index_of(self.words.load(now, f.sub(self.wanted, 1)))
+        return [now, other, self.wanted, one.load(f.element(row.elements, self.element, last), self.k.type)]
+
+    def _results(self, row: RowPointers, words: str) -> None:
         f, one, kind = self.f, VectorEmitter(self.f, 1), self.k.type
-        element, axis_strides = memory_type(kind), [side[2] for side in self.sides]
         each = f.loop(0, self.wanted)
         index = self.words.index_of(self.words.load(words, each.index))
-        f.line(f"store i64 {index}, ptr {f.element(indices, 'i64', f.mul(each.index, axis_strides[2]))}, align 8")
-        value = one.load(f.element(source, element, f.mul(index, axis_strides[0])), kind)
-        one.store(f.element(values, element, f.mul(each.index, axis_strides[1])), value, kind)
+        f.line(f"store i64 {index}, ptr {self.index_at(row, each.index)}, align 8")
+        one.store(self.value_at(row, each.index), one.load(f.element(row.elements, self.element, index), kind), kind)
         f.end(each)

@@ -82,7 +82,7 @@ class _SuppressEmitter:
         image = f.let(f"udiv i64 {row.index}, {self.classes}", "i")
         boxes = f.element(self.box, "float", f.mul(f.mul(image, self.boxes), 4))
         count = self._collected(f.element(self.score, "float", f.mul(row.index, self.boxes)), words)
-        ordered = self.words.sorted(words, spare, count)
+        ordered, _ = self.words.sorted(words, spare, count)
         chosen = f.element(self.chosen, "i64", f.mul(row.index, self.room))
         each = f.loop(0, count, 1, [("i64", "0")])
         look, after = f.fresh("look"), f.fresh("looked")

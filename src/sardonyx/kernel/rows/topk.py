@@ -1,8 +1,8 @@
 """The first k elements of rows in sorted order, and where they were.
 
 A row keeps its best elements so far in the result itself, sorted: an element that is better than the last of them is moved up to
-its index. NaN counts as greater than every number; equal elements stay in their order. In rows without gaps (`unit`) a vector of
-elements none of which is better is passed over at once.
+its index. NaN counts as greater than every number; equal elements stay in their order. Rows have no gaps: the elements of some
+vectors that are better are found at once.
 
 The parallel range counts rows.
 """
@@ -15,7 +15,7 @@ from sardonyx.ir.dims import Dim, product
 from sardonyx.kernel.arguments import Arguments, number, numbers, tensor
 from sardonyx.records import dataclass
 
-MOST = 64  # elements asked for; moving up would take longer than sorting with more
+MOST = 24  # elements asked for; with more of them moving up takes longer than sorting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,17 +25,16 @@ class TopKKernel:
     type: str
     largest: bool
     outer: int
-    unit: bool
 
     @property
     def key(self) -> str:
         """Equal for kernels with the same code."""
-        return f"topk|{self.type}|{int(self.largest)}|{self.outer}|{int(self.unit)}"
+        return f"topk|{self.type}|{int(self.largest)}|{self.outer}"
 
     @property
     def arguments(self) -> Arguments:
         """What it is called with."""
-        strides = self.outer + 1  # outer axes, along the row
+        strides = self.outer + 1  # outer axes, along the row (1 for the rows themselves)
         return Arguments(
             numbers("outer", self.outer),
             number("length"),

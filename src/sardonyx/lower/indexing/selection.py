@@ -19,6 +19,7 @@ from sardonyx.lower.indexing.movement import first_input, root_of
 from sardonyx.lower.loop_builder import merge_axes
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template, view
+from sardonyx.lower.views import transposed
 from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import Address, Argument, Kernel, KernelStep, View, element_count, whole
 from sardonyx.target import cost
@@ -49,22 +50,40 @@ def top_k(ctx: LowerContext, group: Group) -> None:
     length, wanted = source.shape[axis], shape[axis]
     ctx.check_equal(dim_min(length, wanted), wanted)
     others = [other for other in range(len(shape)) if other != axis]
-    sides = (source, values, indices)
-    sizes, strides = merge_axes([shape[other] for other in others], [[one.strides[other] for other in others] for one in sides])
-    rows_, values_, indices_ = ((one.address, (*own, one.strides[axis])) for one, own in zip(sides, strides))
+    last = (*others, axis)
+    rows, found, where = (transposed(one, last) for one in (source, values, indices))
+    if rows.strides[-1] == 1:
+        _select(ctx, group, rows, found, where)
+        return
+    # Elements of a row that lie apart are brought together first: every one of them would be in a cache line of its own.
+    rows = ctx.copy(rows, ctx.scratch(rows.buffer.dtype, rows.shape, "rows"), "rows")
+    made = [ctx.scratch(one.buffer.dtype, one.shape, "selected") for one in (found, where)]
+    _select(ctx, group, rows, *made)
+    for one, target in zip(made, (found, where)):
+        ctx.copy(one, target, "selected")
+
+
+def _select(ctx: LowerContext, group: Group, rows: View, values: View, indices: View) -> None:
+    """The first elements of rows, which are the last axis, in sorted order."""
+    node = root_of(group)
+    length, wanted = rows.shape[-1], values.shape[-1]
+    sides = (rows, values, indices)
+    sizes, strides = merge_axes(rows.shape[:-1], [one.strides[:-1] for one in sides])
+    rows_, values_, indices_ = ((one.address, (*own, one.strides[-1])) for one, own in zip(sides, strides))
     shared = {"outer": sizes, "length": length, "wanted": wanted, "rows": rows_, "values": values_, "indices": indices_}
-    largest = node.version < 11 or attrs.get("largest", 1) != 0
-    kind = source.buffer.dtype.name
+    largest = node.version < 11 or attribute_values(node).get("largest", 1) != 0
+    kind = rows.buffer.dtype.name
     if isinstance(wanted, int) and wanted <= topk.MOST:
-        selection = TopKKernel(type=kind, largest=largest, outer=len(sizes), unit=source.strides[axis] == 1)
+        selection = TopKKernel(type=kind, largest=largest, outer=len(sizes))
         units, work = topk.units(sizes), cost.topk(product([*sizes, length]), product([*sizes, wanted, wanted]))
         ctx.step(_row_step(group, node, selection, selection.arguments.entries(**shared), units, work, sides))
         return
     ctx.check_equal(dim_min(length, sort.LONGEST), length)
-    sorting = SortKernel(type=kind, largest=largest, outer=len(sizes))
-    words = ctx.worker_scratch(dtypes.INT64, sorting.scratch(length), "words")
-    work = cost.sort(product([*sizes, length]), sorting.bits)
-    arguments = sorting.arguments.entries(**shared, scratch=(Address(words), (words.size,)))
+    sorting = SortKernel(type=kind, largest=largest, outer=len(sizes), few=not isinstance(wanted, int))
+    room = sort.room(length, wanted)
+    words = ctx.worker_scratch(dtypes.INT64, sorting.scratch(room), "words")
+    work = cost.topk(product([*sizes, length]), 0) + cost.sort(product([*sizes, room]), sorting.bits)
+    arguments = sorting.arguments.entries(**shared, room=room, scratch=(Address(words), (words.size,)))
     step = _row_step(group, node, sorting, arguments, sort.units(sizes), work, (*sides, whole(words, (words.size,))))
     ctx.step(step)
 

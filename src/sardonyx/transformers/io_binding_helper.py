@@ -6,6 +6,7 @@ Types NumPy lacks are those of ml_dtypes here; ONNX Runtime has no NumPy form fo
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
+from sardonyx.options import RunOptions
 
 if TYPE_CHECKING:
     from sardonyx.ir.tensor import Array
@@ -182,3 +184,136 @@ class IOBindingHelper:
             copy = output_buffers[arg.name][: math.prod(shape)].reshape(shape).clone().detach()
             results.append(np.asarray(copy.cpu().numpy()) if return_numpy else copy)
         return results
+
+
+class CudaSession:
+    """A session whose inputs and outputs are torch tensors, bound by address; of this device, though the name is of another."""
+
+    def __init__(self, ort_session: InferenceSession, device: Any, enable_cuda_graph: bool = False) -> None:
+        if enable_cuda_graph:
+            raise ValueError("enable_cuda_graph: there are no CUDA graphs here; leave it False")
+        self.ort_session = ort_session
+        self.device = device
+        self.enable_cuda_graph = enable_cuda_graph
+        self.input_names = [arg.name for arg in ort_session.get_inputs()]
+        self.output_names = [arg.name for arg in ort_session.get_outputs()]
+        self.io_name_to_onnx_type = TypeHelper.get_io_onnx_type_map(ort_session)
+        self.io_name_to_torch_type = TypeHelper.get_io_torch_type_map(ort_session)
+        self.io_binding = ort_session.io_binding()
+        self.input_tensors: OrderedDict[str, Any] = OrderedDict()
+        self.output_tensors: OrderedDict[str, Any] = OrderedDict()
+        self.buffer_sharing: dict[str, str] = {}  # an input to the output in its memory, and back
+
+    def set_buffer_sharing(self, input_name: str, output_name: str) -> None:
+        """Have an output written into the memory of an input."""
+        for kind, name, names in (("input", input_name, self.input_names), ("output", output_name, self.output_names)):
+            if name not in names:
+                raise ValueError(f"{kind} name {name} not found; the model has {', '.join(names)}")
+        self.buffer_sharing[input_name], self.buffer_sharing[output_name] = output_name, input_name
+
+    def bind_input_and_buffer_sharing(self, name: str, tensor: Any) -> None:
+        """Bind a tensor to an input, and to the output that shares its memory."""
+        self._bind(self.io_binding.bind_input, name, tensor)
+        self.input_tensors[name] = tensor  # the binding has the address alone
+        output = self.buffer_sharing.get(name)
+        if output is not None:
+            self._bind(self.io_binding.bind_output, output, tensor)
+            self.output_tensors[output] = tensor
+
+    def allocate_buffers(self, shape_dict: Shapes) -> None:
+        """Make and bind a tensor for each output of a shape that has none of it yet."""
+        for name, shape in shape_dict.items():
+            known = self.output_tensors.get(name)
+            is_there = known is not None and tuple(known.shape) == tuple(shape)
+            if name in self.output_names and name not in self.buffer_sharing and not is_there:
+                tensor = _torch().empty(tuple(shape), dtype=self.io_name_to_torch_type[name], device=self.device)
+                self.output_tensors[name] = tensor
+                self._bind(self.io_binding.bind_output, name, tensor)
+
+    def infer(self, feed_dict: Mapping[str, Any], run_options: RunOptions | None = None, synchronize: bool = True) -> Any:
+        """The output tensors, for tensors by input name; names that the model does not have are left alone."""
+        torch = _torch()
+        for name, tensor in feed_dict.items():
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{name}: expected a tensor of torch, found {type(tensor).__name__}")
+            if not tensor.is_contiguous():
+                raise ValueError(f"{name}: the tensor's memory is not contiguous; feed tensor.contiguous()")
+            if name in self.input_names:
+                self.bind_input_and_buffer_sharing(name, tensor)
+        if synchronize:
+            self.io_binding.synchronize_inputs()
+        self.ort_session.run_with_iobinding(self.io_binding, run_options)
+        if synchronize:
+            self.io_binding.synchronize_outputs()
+        return self.output_tensors
+
+    def _bind(self, bind: Any, name: str, tensor: Any) -> None:
+        shape = list(tensor.shape) or [1]
+        bind(name, tensor.device.type, tensor.device.index or 0, self.io_name_to_onnx_type[name], shape, tensor.data_ptr())
+
+    @staticmethod
+    def get_cuda_provider_options(device_id: int, enable_cuda_graph: bool, stream: int = 0) -> dict[str, Any]:
+        """Options of CUDAExecutionProvider, for programs that choose it where it is there."""
+        options = {"device_id": device_id, "arena_extend_strategy": "kSameAsRequested", "enable_cuda_graph": enable_cuda_graph}
+        return options if stream == 0 else {**options, "user_compute_stream": str(stream)}
+
+
+class GpuBinding(CudaSession):
+    """A session with tensors for outputs of some shapes."""
+
+    def __init__(
+        self,
+        ort_session: InferenceSession,
+        device: Any,
+        shape_dict: Shapes,
+        enable_gpu_graph: bool = False,
+        gpu_graph_id: int = -1,
+        stream: int = 0,
+        buffer_sharing: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(ort_session, device, enable_gpu_graph)
+        for input_name, output_name in (buffer_sharing or {}).items():
+            self.set_buffer_sharing(input_name, output_name)
+        self.allocate_buffers(shape_dict)
+        self.gpu_graph_id, self.stream = gpu_graph_id, stream
+        self.shape_dict: Shapes | None = None  # what a graph was captured for
+        self.last_run_gpu_graph_id: int | None = None
+
+    def get_run_options(self, disable_cuda_graph_in_run: bool = False) -> RunOptions:
+        """Options that name the graph of a run."""
+        options = RunOptions()
+        self.last_run_gpu_graph_id = -1 if disable_cuda_graph_in_run else self.gpu_graph_id
+        options.add_run_config_entry("gpu_graph_id", str(self.last_run_gpu_graph_id))
+        return options
+
+    def infer(  # type: ignore[override]  # as in ONNX Runtime
+        self, feed_dict: Mapping[str, Any], disable_cuda_graph_in_run: bool = False
+    ) -> Any:
+        """The output tensors."""
+        options = self.get_run_options(disable_cuda_graph_in_run)
+        if self.stream:
+            options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        return super().infer(feed_dict, options)
+
+
+class GpuBindingManager:
+    """One binding for all shapes: on this device there are no graphs that hold for one shape only."""
+
+    def __init__(self, ort_session: InferenceSession, device: Any, stream: int = 0, max_cuda_graphs: int = 1) -> None:
+        self.ort_session, self.device, self.stream, self.max_cuda_graphs = ort_session, device, stream, max_cuda_graphs
+        self.graph_bindings: list[GpuBinding] = []
+        self.no_graph_binding: GpuBinding | None = None
+
+    def get_binding(
+        self, shape_dict: Shapes, use_cuda_graph: bool = False, buffer_sharing: Mapping[str, str] | None = None
+    ) -> GpuBinding:
+        """The binding, with tensors for outputs of these shapes."""
+        if use_cuda_graph:
+            raise ValueError("use_cuda_graph: there are no CUDA graphs here; leave it False")
+        if self.no_graph_binding is None:
+            self.no_graph_binding = GpuBinding(
+                self.ort_session, self.device, shape_dict, stream=self.stream, buffer_sharing=buffer_sharing
+            )
+        else:
+            self.no_graph_binding.allocate_buffers(shape_dict)
+        return self.no_graph_binding

@@ -48,6 +48,26 @@ _QUANTIZATION: Final = (  # modules of onnxruntime.quantization
     "static_quantize_runner",
     "tensor_quant_overrides",
 )
+_TRANSFORMERS: Final = (  # modules of onnxruntime.transformers
+    "benchmark_helper",
+    "dynamo_onnx_helper",
+    "float16",
+    "fusion_base",
+    "fusion_options",
+    "fusion_utils",
+    "huggingface_models",
+    "import_utils",
+    "io_binding_helper",
+    "onnx_model",
+    "onnx_model_bert",
+    "onnx_utils",
+    "optimizer",
+    "profile_result_processor",
+    "shape_infer_helper",
+)
+_MODEL_KINDS: Final = (  # modules onnx_model_... of it, with a class each
+    "bart", "bert_keras", "bert_tf", "clip", "conformer", "gpt2", "mmdit", "phi", "sam2", "t5", "tnlr", "unet", "vae",
+)  # fmt: skip
 _ALIASES: Final = {
     "onnxruntime.capi": "sardonyx.capi",
     "onnxruntime.capi._pybind_state": "sardonyx.capi._pybind_state",
@@ -87,19 +107,8 @@ _ALIASES: Final = {
     "onnxruntime.training.onnxblock.optim": "sardonyx.training.onnxblock.optim",
     "onnxruntime.training.optim": "sardonyx.training.optim.adam_modes",
     "onnxruntime.transformers": "sardonyx.transformers",
-    **{
-        f"onnxruntime.transformers.{name}": f"sardonyx.transformers.{name}"
-        for name in (
-            "benchmark_helper",
-            "float16",
-            "fusion_options",
-            "io_binding_helper",
-            "onnx_model",
-            "onnx_model_bert",
-            "optimizer",
-            "shape_infer_helper",
-        )
-    },
+    **{f"onnxruntime.transformers.{name}": f"sardonyx.transformers.{name}" for name in _TRANSFORMERS},
+    **{f"onnxruntime.transformers.onnx_model_{name}": "sardonyx.transformers.model_kinds" for name in _MODEL_KINDS},
 }
 _TRAINING: Final = (  # modules that stand below sardonyx.training by the same names
     "ortmodule",

@@ -6,8 +6,9 @@ import importlib
 from types import ModuleType
 
 _MODULES = (
-    "benchmark_helper", "float16", "fusion_options", "io_binding_helper", "onnx_model", "onnx_model_bert", "optimizer",
-    "shape_infer_helper",
+    "benchmark_helper", "dynamo_onnx_helper", "float16", "fusion_base", "fusion_options", "fusion_utils", "huggingface_models",
+    "import_utils", "io_binding_helper", "model_kinds", "onnx_model", "onnx_model_bert", "onnx_utils", "optimizer",
+    "profile_result_processor", "shape_infer_helper",
 )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def passes_for(options: FusionOptions) -> list[Pass]:
     return [*first, *(each for wanted, each in chosen if wanted), RemoveUnused()]
 
 
-def fuse_model(model: Model, options: FusionOptions) -> None:
+def fuse_model(model: Model, options: FusionOptions, heads: int = 0) -> None:
     """Change a model in place."""
     InlineFunctions().run(model)
     for each in passes_for(options):

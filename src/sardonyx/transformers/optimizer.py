@@ -21,13 +21,39 @@ from sardonyx.options import SessionOptions
 from sardonyx.session.inference_session import InferenceSession
 from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.messages import load_message
+from sardonyx.transformers.model_kinds import (
+    BartOnnxModel,
+    BertOnnxModelKeras,
+    BertOnnxModelTF,
+    ClipOnnxModel,
+    ConformerOnnxModel,
+    Gpt2OnnxModel,
+    MmditOnnxModel,
+    PhiOnnxModel,
+    Sam2OnnxModel,
+    T5OnnxModel,
+    TnlrOnnxModel,
+    UnetOnnxModel,
+    VaeOnnxModel,
+)
 from sardonyx.transformers.onnx_model_bert import BertOnnxModel
 
 _log = logging.getLogger("sardonyx")
 
-# Kinds of models: all are fused by the same passes, which look at the graph, not at the name.
-_KINDS: Final = "bart bert bert_tf bert_keras clip conformer gpt2 gpt2_tf gpt_neox phi qwen3 sam2 swin tnlr t5 unet vae vit mmdit"
-MODEL_TYPES: Final = dict.fromkeys(_KINDS.split(), (BertOnnxModel, "pytorch", 1))
+# Kind of model -> its class, who wrote it, and the level of a session's passes before the fusions. All are fused by the same
+# passes, which look at the graph, not at the name; the level is for who reads it.
+_PYTORCH: Final = {
+    "bart": (BartOnnxModel, 1), "bert": (BertOnnxModel, 1), "clip": (ClipOnnxModel, 1), "conformer": (ConformerOnnxModel, 1),
+    "gpt2": (Gpt2OnnxModel, 1), "gpt_neox": (BertOnnxModel, 0), "phi": (PhiOnnxModel, 0), "qwen3": (Gpt2OnnxModel, 0),
+    "sam2": (Sam2OnnxModel, 1), "swin": (BertOnnxModel, 1), "tnlr": (TnlrOnnxModel, 1), "t5": (T5OnnxModel, 2),
+    "unet": (UnetOnnxModel, 1), "vae": (VaeOnnxModel, 1), "vit": (BertOnnxModel, 1), "mmdit": (MmditOnnxModel, 1),
+}  # fmt: skip
+MODEL_TYPES: Final[dict[str, tuple[type[BertOnnxModel], str, int]]] = {
+    **{name: (kind, "pytorch", level) for name, (kind, level) in _PYTORCH.items()},
+    "bert_tf": (BertOnnxModelTF, "tf2onnx", 0),
+    "bert_keras": (BertOnnxModelKeras, "keras2onnx", 0),
+    "gpt2_tf": (Gpt2OnnxModel, "tf2onnx", 0),
+}
 _LEVELS: Final = {
     0: GraphOptimizationLevel.ORT_DISABLE_ALL,
     1: GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -88,7 +114,7 @@ def optimize_by_fusion(
         model_type = "bert"
     if num_heads and hidden_size % num_heads:
         num_heads = hidden_size = 0  # what the graph says is taken in any case
-    result = BertOnnxModel(model, *((num_heads, hidden_size) if num_heads and hidden_size else (0, 0)))
+    result = MODEL_TYPES[model_type][0](model, *((num_heads, hidden_size) if num_heads and hidden_size else (0, 0)))
     result.optimize(optimization_options or FusionOptions(model_type))
     result.model.producer_name = "sardonyx.transformers"
     return result

@@ -14,7 +14,7 @@ from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.errors import InvalidArgument
 from sardonyx.formats.onnx import load
 from sardonyx.ir.dims import Dim, evaluate, symbols_of
-from sardonyx.ir.graph import walk
+from sardonyx.ir.graph import Value, walk
 from sardonyx.ir.types import TensorType
 
 Size: TypeAlias = Union[int, str]  # one that is not known is its expression
@@ -35,16 +35,23 @@ class SymbolicShapeInferenceHelper:
         loaded = load(bytes(content))
         infer_shapes(loaded)
         self._shapes: dict[str, tuple[Dim, ...] | None] = {}
+        self._types: dict[str, int] = {}
         for value in (*loaded.graph.inputs, *loaded.graph.initializers.values()):
             self._shapes[value.name] = value.shape
+            self._note_type(value)
         for node in walk(loaded.graph):
             for value in node.outputs:
                 if value.name:
                     known = value.shape if isinstance(value.type, TensorType) or value.type is None else ()
                     self._shapes.setdefault(value.name, known)
+                    self._note_type(value)
         self._sizes: dict[str, int] = {}
         self.is_inferred_ = False
         self.all_shapes_inferred_ = all(shape is not None for shape in self._shapes.values())
+
+    def _note_type(self, value: Value) -> None:
+        if isinstance(value.type, TensorType):
+            self._types[value.name] = value.type.dtype.onnx
 
     def infer(self, dynamic_axis_mapping: Mapping[str, int], max_runs: int = 200) -> bool:
         """Give dynamic axes their sizes; whether the shapes of all values are known."""
@@ -56,6 +63,10 @@ class SymbolicShapeInferenceHelper:
         """The shape of a value; None if it is not known."""
         shape = self._shapes.get(edge)
         return None if shape is None else [self._size(dim) for dim in shape]
+
+    def get_edge_dtype(self, edge: str) -> int | None:
+        """The element type of a value, as ONNX numbers them; None if it is not known."""
+        return self._types.get(edge)
 
     def compare_shape(self, edge: str, edge_other: str) -> bool:
         """Whether two values have the same shape."""

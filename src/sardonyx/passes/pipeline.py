@@ -29,6 +29,7 @@ from sardonyx.passes.dequantize_kernels import DequantizeKernels
 from sardonyx.passes.encode_texts import EncodeTexts
 from sardonyx.passes.expand_features import ExpandFeatures
 from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
+from sardonyx.passes.expand_head_norms import ExpandHeadNorms
 from sardonyx.passes.expand_layers import ExpandLayers
 from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
 from sardonyx.passes.expand_linear_models import ExpandLinearModels, ExpandSupportVectors
@@ -81,6 +82,7 @@ _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their pattern
     WidenConvolutions(),  # narrow floats are not taken apart
     ExpandFused(),
     ExpandLayers(),
+    ExpandHeadNorms(),
     ExpandQuantized(),
     ExpandBlocked(),
     ExpandChannelsLast(),

@@ -52,6 +52,7 @@ class _Block:
     v: str
     o: str
     operands: list[str]
+    sink: str  # a vector of the head's, if there are any
 
 
 class _AttentionEmitter(BlockEmitter):
@@ -67,6 +68,7 @@ class _AttentionEmitter(BlockEmitter):
         self.operands = a.tensors("operands")
         self.lengths = a["lengths"] if kernel.lengths else ""
         self.first_positions = a["first_positions"] if kernel.has_first_positions else ""
+        self.sinks = a.tensor("sinks") if kernel.has_sinks else None
         self.scale = self.number(scale)
         self.scores = f.let(f"alloca [{QUERIES * KEYS} x {self.element}], align 64", "scores")
         # For each row: the largest score so far; the one of this part, then what is subtracted; the sum of exponentials so far;
@@ -103,6 +105,7 @@ class _AttentionEmitter(BlockEmitter):
             self.address(self.v, self.element, entry, shared),
             self.address(self.o, self.element, entry, head, first),
             operands,
+            "" if self.sinks is None else self.e.load_scalar(self.address(self.sinks, self.element, head), self.k.type),
         )
         self._attend(own)
         f.end(unit)
@@ -224,7 +227,7 @@ class _AttentionEmitter(BlockEmitter):
         self._largest_of(block, row.index, start, count, whole)
         f.end(row)
         rows = f.loop(0, block.rows, self.lanes)
-        self._bases(rows.index, is_first)
+        self._bases(block, rows.index, is_first)
         f.end(rows)
         row = f.loop(0, block.rows)
         self._exponentials(row.index, count, whole)
@@ -264,11 +267,14 @@ class _AttentionEmitter(BlockEmitter):
         found = f.let(f"extractelement {self.e.type(kind)} {top}, i32 0")
         f.line(f"store {self.element} {found}, ptr {self._row(self.found, row)}, align {self.bytes}")
 
-    def _bases(self, row: str, is_first: str) -> None:
-        """For some rows: the largest score so far, what is subtracted from scores, and the factor of what was summed before."""
+    def _bases(self, block: _Block, row: str, is_first: str) -> None:
+        """For some rows: the largest score so far, what is subtracted from scores, and the factor of what was summed before.
+
+        A sink is there before the first part, as a score whose exponential is summed.
+        """
         f, kind = self.f, self.k.type
         lowest, zero = (constant(kind, value, self.lanes) for value in (float("-inf"), 0.0))
-        old = self.either(is_first, lowest, self.e.load(self._row(self.largest, row), kind))
+        old = self.either(is_first, block.sink or lowest, self.e.load(self._row(self.largest, row), kind))
         largest = self.larger(old, self.e.load(self._row(self.found, row), kind))
         nothing = f.let(f"fcmp oeq {self.e.type(kind)} {largest}, {lowest}")
         base = self.e.choose(nothing, zero, largest, kind)
@@ -307,7 +313,8 @@ class _AttentionEmitter(BlockEmitter):
         """For some rows: the sum so far, and the factor of the result."""
         f, kind, vector = self.f, self.k.type, self.e.type(self.k.type)
         one, zero = (constant(kind, value, self.lanes) for value in (1.0, 0.0))
-        old = self.either(is_first, zero, self.e.load(self._row(self.sums, row), kind))
+        before = zero if self.sinks is None else one
+        old = self.either(is_first, before, self.e.load(self._row(self.sums, row), kind))
         summed = multiply_add(
             self.e, old, self.e.load(self._row(self.old, row), kind), self.e.load(self._row(self.new, row), kind), kind
         )

@@ -16,6 +16,8 @@ queries are the last ones of each, or stand where `first_positions` say (those b
 K comes packed into strips ([strip][depth][lane], see `kernel.pack`), or as it lies, for few queries. Query heads share key heads
 in groups.
 
+Query heads may have sinks: a score each that takes part in the softmax like one more key, whose value is zero.
+
 Q, V and O (and K, if not packed) lie consecutively along depth or columns. The parallel range counts batch * heads * blocks of
 queries.
 """
@@ -65,6 +67,7 @@ class AttentionKernel:
     queries: int | None  # how many, if known
     columns: int | None  # of V, if known
     keys: int | None  # how many take part in every block of queries, if known
+    has_sinks: bool = False
     nan_rows: bool = False  # a row whose scores are all minus infinity gives NaN, as a softmax does
 
     @cached_property
@@ -72,7 +75,7 @@ class AttentionKernel:
         """Equal for kernels with the same code."""
         operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
         keys = (self.banded, self.lengths, self.more, self.has_first_positions, self.keys)
-        fields = (self.type, self.packed, operands, *keys, self.heights, self.columns, self.nan_rows)
+        fields = (self.type, self.packed, operands, *keys, self.heights, self.columns, self.has_sinks, self.nan_rows)
         return f"attention|{'|'.join(map(str, fields))}|{canonical([self.score])}"
 
     @property
@@ -104,6 +107,7 @@ class AttentionKernel:
             tensors("operands", len(self.operands), 4),  # batch entry, head, query, key
             *([address("lengths")] if self.lengths else []),
             *([address("first_positions")] if self.has_first_positions else []),
+            *([tensor("sinks", 1)] if self.has_sinks else []),  # stride: head
         )
 
 

@@ -56,6 +56,7 @@ class Attend:
     lengths: View | None = None
     more: int = 0
     first_positions: View | None = None  # with lengths: where the first query of each batch entry stands (i64)
+    sinks: View | None = None  # [heads], or one for all, of the type that is computed in
     nan_rows: bool = False  # what a query without any key gets (see the kernel)
 
 
@@ -107,6 +108,7 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         queries=queries if isinstance(queries, int) else None,
         columns=v.shape[3] if isinstance(v.shape[3], int) else None,
         keys=keys if isinstance(keys, int) and given.lengths is None and not given.banded else None,
+        has_sinks=given.sinks is not None,
         nan_rows=given.nan_rows,
     )
     extra = {
@@ -130,8 +132,10 @@ def _step(ctx: LowerContext, group: Group, given: Attend, q: View, k: View, v: V
         o=(target.address, target.strides[:3]),
         operands=[(view.address, own) for view, own in zip(given.operands, strides)],
         **{name: view.address for name, view in extra.items()},
+        **({} if given.sinks is None else {"sinks": (given.sinks.address, broadcast_strides(given.sinks, (heads,)))}),
     )
-    reads = [view.buffer for view in (q, k, v, *given.operands, *extra.values())]
+    sinks = [] if given.sinks is None else [given.sinks]
+    reads = [view.buffer for view in (q, k, v, *given.operands, *extra.values(), *sinks)]
     work = cost.attention(product([batch, heads, queries, keys]), size + v.shape[3])
     ctx.step(
         KernelStep(
@@ -157,7 +161,7 @@ def _bits(number: float) -> int:
 def _is_better_transposed(ctx: LowerContext, given: Attend, q: View, kind: str) -> bool:
     """Whether the kernel that reads K as it lies takes less time than packing it: queries must fill most lanes of its vectors."""
     batch, heads, queries, size = q.shape
-    if kind != "f32" or given.banded or given.lengths is not None or not isinstance(queries, int) or not isinstance(size, int):
+    if kind != "f32" or given.banded or given.lengths or given.sinks or not isinstance(queries, int) or not isinstance(size, int):
         return False
     if queries < _FEW or not 0 < size <= MOST_DEPTH or given.k.buffer.dtype.name != kind or given.k.strides[3] != 1:
         return False

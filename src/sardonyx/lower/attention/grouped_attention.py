@@ -12,28 +12,37 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim, dim_min
+from sardonyx.ir.dims import Dim, dim_min, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import const, index, load, select
-from sardonyx.lower.attention.attention import Attend, attend, float_kinds, input_at, softcapped, split_heads, used_outputs
+from sardonyx.lower.attention.attention import (
+    Attend,
+    attend,
+    convert,
+    float_kinds,
+    input_at,
+    softcapped,
+    split_heads,
+    used_outputs,
+)  # fmt: skip
 from sardonyx.lower.attention.cache import append
 from sardonyx.lower.attention.contrib_attention import FLOATS, MICROSOFT
 from sardonyx.lower.attention.rotary import angles_at, rotate
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import index_tensor
 from sardonyx.lower.indexing.indexing import FAR_AWAY, take
-from sardonyx.lower.lowering import LowerContext
+from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.program.steps import Address, View
 
-_LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS = 5, 6, 7, 8, 9, 10
+_LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINKS = 5, 6, 7, 8, 9, 10, 11
 
 
 def _accepts(node: Node) -> str:
     attrs = attribute_values(node)
-    if any(input_at(node, position) is not None for position in range(11, 16)) or attrs.get("smooth_softmax") == 1:
-        return "sinks, quantized caches or normalized heads"
+    if any(input_at(node, position) is not None for position in range(_SINKS + 1, 16)):
+        return "quantized caches or normalized heads"
     if attrs.get("sliding_window_cache") or attrs.get("kv_cache_bit_width") or attrs.get("qk_output"):
         return "a sliding or quantized cache, or the scores as an output"
     window = attrs.get("local_window_size")
@@ -50,9 +59,10 @@ def _accepts(node: Node) -> str:
     for other in (key, value):
         if other is not None and (len(other.shape or ()) != 3 or (other.shape or ())[1] != shape[1]):
             return "keys that are not as many as the queries"
-    if attrs.get("do_rotary") and (input_at(node, _COS) is None or input_at(node, _POSITIONS) is not None):
-        return "a rotation by positions of its own"
-    kinds = float_kinds(node, (0, 1, 2, 3, 4, _COS, _SIN, _BIAS))
+    positions = input_at(node, _POSITIONS)
+    if attrs.get("do_rotary") and (input_at(node, _COS) is None or (positions is not None and len(positions.shape or ()) != 2)):
+        return "a rotation without angles, or by positions of another rank"
+    kinds = float_kinds(node, (0, 1, 2, 3, 4, _COS, _SIN, _BIAS, _SINKS))
     return "" if len(kinds) == 1 else f"no kernel for operands of different types: {', '.join(sorted(kinds))}"
 
 
@@ -101,14 +111,7 @@ class _Grouped:
             ctx.check_equal(self.queries, total[0] if total else self.queries)
         q, k = self.q, self.k
         if self.attrs.get("do_rotary"):
-            positions = index_tensor(
-                ctx,
-                (self.batch, self.queries),
-                [View(first_positions.buffer, (self.batch, 1), (1, 0), first_positions.offset)],
-                load(0, "i64") + index(1),
-                "positions",
-            )
-            angles = angles_at(ctx, self.group, (self._input(_COS), self._input(_SIN)), positions)
+            angles = angles_at(ctx, self.group, (self._input(_COS), self._input(_SIN)), self._positions(first_positions))
             q, k = (self._rotated(view, *angles) for view in (q, k))
         keys = self._cached(input_at(self.node, 3), k, self.outputs[1], first_positions)
         values = self._cached(input_at(self.node, 4), self.v, self.outputs[2], first_positions)
@@ -144,6 +147,41 @@ class _Grouped:
         )
         take(ctx, one, 0, looked_at, nothing, self._fault(), "check")
         return first_positions
+
+    def _positions(self, first_positions: View) -> View:
+        """By which queries and keys are rotated: where they stand, or what the node is given for it.
+
+        Of those given for a prompt only the very first counts, as in ONNX Runtime: all entries begin there.
+        """
+        ctx, shape = self.ctx, (self.batch, self.queries)
+        given = input_at(self.node, _POSITIONS)
+        if given is None:
+            stand = View(first_positions.buffer, (self.batch, 1), (1, 0), first_positions.offset)
+            return index_tensor(ctx, shape, [stand], load(0, "i64") + index(1), "positions")
+        own = ctx.contiguous(given)
+        for size, wanted in zip(own.shape, shape):
+            ctx.check_equal(size, wanted)
+        total, queries = ctx.contiguous(self._input(_TOTAL)), ctx.sizes([self.queries], "queries")
+        views = [own, *(View(view.buffer, (1, 1), (0, 0), view.offset) for view in (own, total, queries))]
+        each, first, whole, count = (load(number, view.buffer.dtype.name).cast("i64") for number, view in enumerate(views))
+        position = select(whole.eq(count), first + index(1), each)
+        return index_tensor(ctx, shape, views, select(position < 0, const(FAR_AWAY, "i64"), position), "positions")
+
+    def _sinks(self) -> View | None:
+        """A score for each head that takes part in the softmax without a value; smooth softmax is one of 0."""
+        given = input_at(self.node, _SINKS)
+        kind = compute_type(self.q.buffer.dtype.name)
+        if given is None:
+            smooth = self.attrs.get("smooth_softmax") == 1
+            return self.ctx.literal(np.zeros(1, dtypes.from_name(kind).numpy)) if smooth else None
+        view = self.ctx.contiguous(given)
+        self.ctx.check_equal(product(list(view.shape)), self.heads)
+        flat = View(view.buffer, (self.heads,), (1,), view.offset)
+        if view.buffer.dtype.name == kind:
+            return flat
+        wide = self.ctx.scratch(dtypes.from_name(kind), (self.heads,), "sinks")
+        convert(self.ctx, self.group, flat, wide)
+        return wide
 
     def _fault(self) -> tuple[Address, int]:
         return self.ctx.fault(self.node, "seqlens_k does not fit the new positions, the past and the room the cache has")
@@ -183,6 +221,7 @@ class _Grouped:
             lengths=self.lengths,
             more=1,
             first_positions=first_positions,
+            sinks=self._sinks(),
         )
         if attrs.get("causal"):
             given.right = 0

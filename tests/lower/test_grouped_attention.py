@@ -1,0 +1,110 @@
+"""Attention of grouped heads behind a cache: sinks, positions of one's own, normalized heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+import sardonyx
+from guarded import guarded
+from native_support import assert_native_agrees
+from sardonyx.ir.tensor import Array
+
+_INPUTS = (
+    "query", "key", "value", "past_key", "past_value", "seqlens_k", "total", "cos", "sin", "position_ids", "attention_bias",
+    "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight",
+)  # fmt: skip
+
+
+def model_of(feeds: dict[str, Array], **attrs: Any) -> bytes:
+    """A model of one GroupQueryAttention with 4 query heads and 2 key heads; `total` is a constant of it."""
+    names = [name if name in feeds else "" for name in _INPUTS]
+    while not names[-1]:
+        names.pop()
+    outputs = ["Y", "present_key", "present_value"]
+    node = helper.make_node(
+        "GroupQueryAttention", names, outputs, domain="com.microsoft", num_heads=4, kv_num_heads=2, name="attention", **attrs
+    )
+    graph = helper.make_graph(
+        [node],
+        "grouped",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in feeds.items()
+            if name != "total"
+        ],
+        [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feeds["query"].dtype), None) for name in outputs],
+        [numpy_helper.from_array(feeds["total"], "total")],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    content: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return content
+
+
+def _feeds(queries: int, room: int, lengths: list[int], total: int, dtype: str = "float32") -> dict[str, Array]:
+    draw = np.random.default_rng(queries + 7 * room)
+
+    def numbers(*shape: int) -> Array:
+        return draw.standard_normal(shape).astype(dtype)
+
+    feeds = {"query": numbers(2, queries, 64), "key": numbers(2, queries, 32), "value": numbers(2, queries, 32)}
+    if room:
+        feeds |= {"past_key": numbers(2, 2, room, 16), "past_value": numbers(2, 2, room, 16)}
+    return feeds | {"seqlens_k": np.array(lengths, np.int32) - 1, "total": np.array([total], np.int32)}
+
+
+_CASES = [(5, 0, [5, 3], 5), (5, 12, [5, 4], 5), (1, 12, [8, 3], 8), (30, 64, [50, 31], 50), (3, 300, [300, 290], 300)]
+_NAMES = ["prompt", "prompt with room", "one more", "many more", "several parts"]
+
+
+def _check(feeds: dict[str, Array], dtype: str = "float32", **attrs: Any) -> None:
+    """Nothing is left to Python, and answers are those of the definition."""
+    tolerance = 2e-5 if dtype == "float32" else 4e-3
+    given_ = {name: guarded(array) for name, array in feeds.items() if name != "total"}
+    assert_native_agrees(model_of(feeds, **attrs), given_, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("queries", "room", "lengths", "total"), _CASES, ids=_NAMES)
+def test_sinks_agree(queries: int, room: int, lengths: list[int], total: int, dtype: str) -> None:
+    feeds = _feeds(queries, room, lengths, total, dtype)
+    _check(feeds, dtype, smooth_softmax=1)
+    _check(feeds | {"head_sink": np.array([0.5, -2, 30, -30], dtype)}, dtype, local_window_size=3)
+
+
+@given(st.lists(st.sampled_from([0.0, 1.5, -3.0, 80.0, -80.0, -np.inf, np.inf]), min_size=4, max_size=4))
+def test_any_sinks_agree(sinks: list[float]) -> None:
+    feeds = _feeds(3, 8, [7, 4], 7)
+    _check(feeds | {"head_sink": np.array(sinks, np.float32)})
+
+
+@pytest.mark.parametrize(("queries", "room", "lengths", "total"), _CASES, ids=_NAMES)
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_rotation_by_given_positions_agrees(queries: int, room: int, lengths: list[int], total: int, interleaved: int) -> None:
+    draw = np.random.default_rng(1)
+    feeds = _feeds(queries, room, lengths, total) | {
+        "cos": draw.standard_normal((400, 8)).astype(np.float32),
+        "sin": draw.standard_normal((400, 8)).astype(np.float32),
+        "position_ids": draw.integers(0, 90, (2, queries)),
+    }
+    _check(feeds, do_rotary=1, rotary_interleaved=interleaved)
+
+
+@pytest.mark.parametrize(("queries", "room", "lengths", "total"), _CASES, ids=_NAMES)
+def test_normalized_heads_agree(queries: int, room: int, lengths: list[int], total: int) -> None:
+    draw = np.random.default_rng(2)
+    feeds = _feeds(queries, room, lengths, total)
+    feeds["q_norm_weight"] = draw.standard_normal(16).astype(np.float32)
+    for attrs in ({}, {"qk_norm_epsilon": 1e-3}):
+        content = model_of(feeds, **attrs)
+        given_ = {name: array for name, array in feeds.items() if name != "total"}
+        compiled = sardonyx.InferenceSession(content)
+        reference = sardonyx.InferenceSession(content, providers=["SardonyxReferenceExecutionProvider"])
+        for actual, expected in zip(compiled.run(None, given_), reference.run(None, given_), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+        feeds["k_norm_weight"] = draw.standard_normal(16).astype(np.float32)

@@ -34,7 +34,7 @@ LAPLACE = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float32)
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of 3 x 3, its residual and activation."""
+    """A convolution, its residual and activation."""
 
     batch: int
     inputs: int
@@ -45,11 +45,13 @@ class Layer:
     after: str  # "", "Relu", "residual" or "Silu"
     named: bool  # sizes are symbols
     dilations: tuple[int, int] = (1, 1)
+    kernel: tuple[int, int] = (3, 3)
 
     def parts(self) -> tuple[ModelProto, dict[str, Array]]:
         """The model and what it is fed."""
         node = helper.make_node
-        constants = {"w": numbers(1, self.outputs, self.inputs, 3, 3) / np.float32(np.sqrt(9 * self.inputs))}
+        taps = self.kernel[0] * self.kernel[1]
+        constants = {"w": numbers(1, self.outputs, self.inputs, *self.kernel) / np.float32(np.sqrt(taps * self.inputs))}
         if self.bias:
             constants["b"] = numbers(2, self.outputs)
         feeds = {"x": numbers(0, self.batch, self.inputs, *self.size)}
@@ -59,8 +61,8 @@ class Layer:
         elif self.after == "residual":
             constants["p"] = numbers(3, self.outputs, self.inputs, 1, 1)
             nodes = [*nodes, node("Pad", ["x", "pads"], ["xp"]), node("Slice", ["xp", "from", "to", "axes"], ["xs"])]
-            before = [self.pads[at] - self.dilations[at] for at in (0, 1)]
-            after = [self.pads[at] - self.dilations[at - 2] for at in (2, 3)]
+            before = [self.pads[at] - self.dilations[at] * ((self.kernel[at] - 1) // 2) for at in (0, 1)]
+            after = [self.pads[at] - self.dilations[at - 2] * (self.kernel[at - 2] // 2) for at in (2, 3)]
             constants["pads"] = np.array([0, 0, *(max(each, 0) for each in before), 0, 0, *(max(each, 0) for each in after)])
             constants["from"] = np.array([max(-each, 0) for each in before])
             constants["to"] = np.array([-max(-each, 0) or np.iinfo(np.int64).max for each in after])
@@ -76,7 +78,8 @@ class Layer:
 def layers(draw: st.DrawFn) -> Layer:
     pads = tuple(draw(st.sampled_from((0, 1, 1, 2, 5))) for _ in range(4))
     down, along = (draw(st.sampled_from((1, 1, 1, 2, 3, 7))) for _ in range(2))
-    reaches = (2 * down + 1, 2 * along + 1)
+    kernel = draw(st.sampled_from(((3, 3), (3, 3), (5, 5), (2, 2), (4, 7), (3, 2))))
+    reaches = ((kernel[0] - 1) * down + 1, (kernel[1] - 1) * along + 1)
     size = tuple(max(draw(st.integers(1, 21)), reaches[axis] - pads[axis] - pads[axis + 2]) for axis in range(2))
     return Layer(
         draw(st.sampled_from((1, 1, 3))),
@@ -88,6 +91,7 @@ def layers(draw: st.DrawFn) -> Layer:
         draw(st.sampled_from(("", "Relu", "residual", "Silu"))),
         draw(st.booleans()),
         (down, along),
+        kernel,
     )
 
 
@@ -108,7 +112,7 @@ def tiles_of(lowered: Lowered) -> list[int]:
 
 
 @pytest.mark.parametrize("tile", POINTS)
-@settings(max_examples=9, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(layer=layers())
 def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None:
     content, feeds = layer.parts()
@@ -122,10 +126,13 @@ def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None
 @pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
 @pytest.mark.parametrize("tile", POINTS)
 @pytest.mark.parametrize("channels", [(40, 24), (16, 8)])
-def test_every_target_agrees(target: Target, tile: int, channels: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 4)])
+def test_every_target_agrees(
+    target: Target, tile: int, channels: tuple[int, int], kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     force(monkeypatch, tile)
     dilations = (1, 1) if channels[0] == 40 else (2, 3)
-    content, feeds = Layer(2, *channels, (9, 14), (1, 0, 2, 1), True, "residual", False, dilations).parts()
+    content, feeds = Layer(2, *channels, (9, 14), (1, 0, 2, 1), True, "residual", False, dilations, kernel).parts()
     lowered = lowered_for(content, target)
     assert tiles_of(lowered) == [tile]
     (wanted,) = run_reference(content.SerializeToString(), feeds)
@@ -135,15 +142,50 @@ def test_every_target_agrees(target: Target, tile: int, channels: tuple[int, int
 
 @pytest.mark.parametrize("tile", POINTS)
 @pytest.mark.parametrize("dilations", [(1, 1), (3, 2)])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize(
+    ("value", "kernel"),
+    [(np.nan, (3, 3)), (np.inf, (3, 3)), (-np.inf, (3, 3)), (3e38, (3, 3)), (np.nan, (4, 2)), (np.inf, (4, 2))],
+)
 def test_what_is_no_number_stays_in_its_windows(
-    tile: int, dilations: tuple[int, int], value: float, monkeypatch: pytest.MonkeyPatch
+    tile: int, dilations: tuple[int, int], value: float, kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     force(monkeypatch, tile)
-    content, feeds = Layer(2, 20, 21, (10, 11), (1, 1, 1, 1), True, "", False, dilations).parts()
+    content, feeds = Layer(2, 20, 21, (10, 11), (1, 1, 1, 1), True, "", False, dilations, kernel).parts()
     for place in ((0, 3, 4, 4), (1, 7, 0, 0), (1, 19, 9, 10)):
         feeds["x"][place] = value
     assert tile in tiles_of(assert_blocked_agrees(content, feeds, guard=True, rtol=1e-4).lowered)
+
+
+@st.composite
+def deep_layers(draw: st.DrawFn) -> tuple[ModelProto, dict[str, Array]]:
+    """A convolution of images with planes."""
+    kernel = draw(st.sampled_from(((3, 3, 3), (1, 3, 3), (2, 5, 3))))
+    strides, dilations = [draw(st.sampled_from((1, 1, 2, 3))), 1, 1], [draw(st.sampled_from((1, 1, 2))) for _ in range(3)]
+    pads = [draw(st.sampled_from((0, 1, 3))) for _ in range(6)]
+    reaches = [(taps - 1) * step + 1 for taps, step in zip(kernel, dilations)]
+    size = [max(draw(st.integers(1, 9)), reach - before - after) for reach, before, after in zip(reaches, pads[:3], pads[3:])]
+    inputs, outputs = draw(st.sampled_from((16, 23))), draw(st.sampled_from((8, 24)))
+    feeds = {"x": numbers(0, draw(st.sampled_from((1, 3))), inputs, *size)}
+    constants = {
+        "w": numbers(1, outputs, inputs, *kernel) / np.float32(np.sqrt(inputs * np.prod(kernel))),
+        "b": numbers(2, outputs),
+    }
+    nodes = [helper.make_node("Conv", ["x", *constants], ["c"], pads=pads, dilations=dilations, strides=strides)]
+    nodes.append(helper.make_node("Relu", ["c"], ["y"]))
+    shape: Sequence[int | str] = ("N", inputs, "D", "H", "W") if draw(st.booleans()) else feeds["x"].shape
+    if draw(st.booleans()):
+        feeds["x"][0, 3, 0, 0, 0] = np.inf
+    return model(nodes, {"x": shape}, constants), feeds
+
+
+@pytest.mark.parametrize("tile", POINTS)
+@settings(max_examples=12, deadline=None)
+@given(layer=deep_layers())
+def test_planes_are_more_taps(tile: int, layer: tuple[ModelProto, dict[str, Array]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        force(patch, tile)
+        program = assert_blocked_agrees(*layer, guard=True, rtol=2e-4, atol=2e-4)
+    assert tile in tiles_of(program.lowered)
 
 
 @pytest.mark.parametrize("dilation", [1, 2, 9])
@@ -189,6 +231,18 @@ def test_slower_machines_wait_less_for_weights() -> None:
     assert _chosen(512, 7, target=NEOVERSE) == [4]
 
 
+def test_large_kernels_and_planes_are_taken_apart() -> None:
+    for kernel, planes in (((5, 5), ()), ((7, 7), ()), ((2, 2), ()), ((3, 3, 3), (8,))):
+        weights = numbers(1, 64, 64, *kernel)
+        content = model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": (1, 64, *planes, 30, 30)}, {"w": weights})
+        assert tiles_of(lowered_for(content, described(16))) == [4], kernel
+
+
+def test_kernels_of_very_many_taps_are_computed_directly() -> None:
+    content = model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": (1, 16, 40, 40)}, {"w": numbers(1, 16, 16, 21, 21)})
+    assert not tiles_of(lowered_for(content, described(16)))
+
+
 def test_strides_and_one_pixel_are_computed_directly() -> None:
     assert _chosen(32, 32) == [4]
     assert not _chosen(32, 32, strides=[2, 2])
@@ -214,9 +268,9 @@ def test_far_reaching_tiles_are_not_chosen_for_images_of_unknown_size(dilation: 
 def test_kernels_that_take_differences_are_computed_directly() -> None:
     """Of a slope, second differences leave nothing but rounding errors."""
     assert not _chosen(32, 32, kernel=LAPLACE)
-    assert relative_error(numbers(1, 32, 32, 1, 1) * LAPLACE, 2) > 1e-4
-    assert relative_error(numbers(1, 32, 32, 3, 3), 4) < 1e-5
-    assert relative_error(numbers(1, 32, 32, 3, 3), 2) < 1e-6
+    assert relative_error(numbers(1, 32, 32, 1, 1, 1) * LAPLACE, 2) > 1e-4
+    assert relative_error(numbers(1, 32, 32, 1, 3, 3), 4) < 1e-5
+    assert relative_error(numbers(1, 32, 32, 1, 3, 3), 2) < 1e-6
 
 
 def test_weights_that_are_no_numbers_are_computed_directly() -> None:
@@ -283,13 +337,28 @@ def test_tiles_fill_rows_and_blocks() -> None:
     assert unknown.tiles % unknown.rows == 0
 
 
-def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:
-    w = numbers(0, 40, 7, 1, 3, 3)
+@pytest.mark.parametrize(("kernel", "groups"), [((1, 3, 3), 1), ((2, 5, 3), 4)])
+def test_weights_are_packed_in_blocks_as_they_are_as_a_whole(kernel: tuple[int, int, int], groups: int) -> None:
+    w = numbers(0, 40, 7, *kernel)
     whole = pack_winograd(w, 4, 16, 8)
-    assert whole.shape == (3, 36 * 7 * 16)
+    assert whole.shape == (3, 36 * groups * 7 * 16)
     parts = np.zeros_like(whole)
     for index, (part,) in pack_winograd.blocks((w,), (4, 16, 8), w.nbytes // 4):
         parts[index] = pack_winograd(part, 4, 16, 8)
     np.testing.assert_array_equal(parts, whole)
     last = whole[2].reshape(-1)
-    assert not last[36 * 7 * 8 :].any()
+    assert not last[36 * groups * 7 * 8 :].any()
+
+
+@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("kernel", [(4, 4), (5, 3)])
+def test_the_phases_of_transposed_convolutions_are_tiled(
+    tile: int, kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(monkeypatch, tile)
+    constants = {"w": numbers(1, 40, 24, *kernel) / np.float32(20), "b": numbers(2, 24)}
+    nodes = [helper.make_node("ConvTranspose", ["r", *constants], ["c"], strides=[2, 1], pads=[1, 0, 1, 1])]
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), *nodes, helper.make_node("Relu", ["c"], ["y"])]
+    content = model(nodes, {"x": ("N", 40, "H", "W")}, constants)
+    lowered = assert_blocked_agrees(content, {"x": numbers(0, 2, 40, 7, 11)}, guard=True, rtol=2e-4, atol=2e-4).lowered
+    assert tiles_of(lowered) == [tile] * 2

@@ -29,6 +29,15 @@ def part_of(view: View) -> Part:
     return Part(view.buffer.constant, numbers([view.offset])[0], numbers(view.shape), numbers(view.strides))
 
 
+def data_of(part: Part) -> Array:
+    """What a part of a constant holds, computed here and now: for decisions that depend on weights."""
+    constant = part.constant
+    if not isinstance(constant, Derived):
+        return part.of(constant.numpy())
+    sources = [None if source is None else data_of(source) for source in constant.sources]
+    return part.of(constant.transform(*sources, *constant.parameters).reshape(constant.shape))
+
+
 def numbers(dims: Sequence[Dim]) -> tuple[int, ...]:
     """Sizes that are known."""
     found = tuple(dim for dim in dims if isinstance(dim, int))

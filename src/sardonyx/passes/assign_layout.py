@@ -198,6 +198,7 @@ def _conv_transpose(region: Region, node: Node) -> None:
         shape,
         domain=DOMAIN,
         block=region.block,
+        exact=1 if region.exact else None,
         **_attrs(node, _TRANSPOSE_ATTRS),
     )
     region.replace(node, [made])

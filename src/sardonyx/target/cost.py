@@ -122,11 +122,14 @@ def conv(flops: Dim, target: Target) -> Dim:
     return flops // target.flops_per_ns
 
 
-def winograd(tiles: Dim, inputs: int, outputs: int, tile: int, target: Target) -> Dim:
-    """Winograd's convolution by tiles of so many results a side: products, and both transforms (see `kernel.conv.winograd`)."""
+def winograd(tiles: Dim, inputs: int, outputs: int, tile: int, tap_groups: int, target: Target) -> Dim:
+    """Winograd's convolution by tiles of so many results a side: products, and both transforms (see `kernel.conv.winograd`).
+
+    Kernels are taken apart into `tap_groups` of 3 x 3.
+    """
     elements = (tile + 2) ** 2
-    products = elements * inputs * outputs
-    transforms = _INPUT_TRANSFORM[tile] * inputs + _OUTPUT_TRANSFORM[tile] * outputs
+    products = elements * tap_groups * inputs * outputs
+    transforms = _INPUT_TRANSFORM[tile] * tap_groups * inputs + _OUTPUT_TRANSFORM[tile] * outputs
     return tiles * (2 * (products + transforms)) // target.flops_per_ns
 
 

@@ -2,7 +2,7 @@
 
     for unit in begin .. end:                         (block of tiles, set of output channels)
       if the block is new to this call:
-        for block of channels, tile:                  v = B^T x B
+        for block of channels, tile, 3 x 3 taps:      v = B^T x B
       for element, group of tiles:                    m = v w         a matrix product in registers
       for tile of the block, vector of the set:       epilogue(A^T m A + bias)
 
@@ -13,6 +13,7 @@ full is filled with the last tile, so that all that is multiplied is defined.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Generic, TypeVar
 
 from sardonyx.codegen.arguments import Loaded
@@ -53,9 +54,9 @@ class ChannelSet:
 
 @dataclass(frozen=True)
 class _Tile:
-    """Where a tile lies: image, first row and column of the result."""
+    """Where a tile lies: plane of all images, first row and column of the result."""
 
-    image: str
+    plane: str
     row: str
     column: str
 
@@ -231,10 +232,22 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         f, a = self.f, self.a
         line = f.let(f"udiv i64 {tile}, {a['tile_columns']}", "i")
         column = f.sub(tile, f.mul(line, a["tile_columns"]))
-        image = f.let(f"udiv i64 {line}, {a['tile_rows']}", "i")
-        row = f.sub(line, f.mul(image, a["tile_rows"]))
+        plane = f.let(f"udiv i64 {line}, {a['tile_rows']}", "i")
+        row = f.sub(line, f.mul(plane, a["tile_rows"]))
         down, along = self.k.dilations
-        return _Tile(image, self._start(row, down), self._start(column, along))
+        return _Tile(plane, self._start(row, down), self._start(column, along))
+
+    def _image(self, tile: _Tile) -> tuple[str, str]:
+        """The image of a tile, and its plane there."""
+        if not self.k.deep:
+            return tile.plane, "0"
+        f, a = self.f, self.a
+        image = f.let(f"udiv i64 {tile.plane}, {a['planes']}", "i")
+        return image, f.sub(tile.plane, f.mul(image, a["planes"]))
+
+    def _first_plane(self, plane: str) -> str:
+        """The first input plane of the windows of a plane of the result."""
+        return self.f.sub(self.f.mul(plane, self.a["plane_stride"]), self.a["front"]) if self.k.deep else "0"
 
     def _start(self, number: str, dilation: int) -> str:
         """The first result of a tile along an axis: as many tiles begin one after the other as the dilation says."""
@@ -256,35 +269,56 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         block = f.loop(0, f.add(a["input_blocks"], int(k.tail > 0)))
         x = f.element(a["x"], "float", f.mul(block.index, a["x_block"]))
         v = f.element(self.v, "float", f.mul(block.index, self.v_block))
-        carried = [("i64", each) for each in (start.image, start.row, start.column)] if start is not None else []
+        carried = [("i64", each) for each in (start.plane, start.row, start.column)] if start is not None else []
         group = f.loop(0, groups, carry=carried)
         row = f.loop(0, k.rows, carry=[("i64", each) for each in group.carry])
         number = f.add(f.mul(group.index, k.rows), row.index)
         tile = _Tile(*row.carry) if counts else self._tile(f.add(first, f.min(number, last)))
         to = f.element(v, "float", f.add(f.mul(group.index, self.v_group), f.mul(row.index, k.block)))
-        top, left = f.sub(tile.row, a["top"]), f.sub(tile.column, a["left"])
-        image = f.element(x, "float", f.mul(tile.image, a["x_batch"]))
-        at = f.element(image, "float", f.add(f.mul(top, a["x_row"]), f.mul(left, k.block)))
-        outer, ready = f.fresh("outer"), f.fresh("ready")
+        image, plane = self._image(tile)
+        source = f.element(x, "float", f.mul(image, a["x_batch"]))
+        self._transform_taps(source, to, self._first_plane(plane), tile)
+        after_row: list[str] = []
+        if counts:
+            following = self._following(tile, f.let(f"icmp slt i64 {number}, {last}", "c"))
+            after_row = [following.plane, following.row, following.column]
+        f.end(group, f.end(row, after_row))
+        f.end(block)
+
+    def _transform_taps(self, source: str, to: str, first_plane: str, tile: _Tile) -> None:
+        """A block of channels of a tile, for every 3 x 3 taps."""
+        f, a, k = self.f, self.a, self.k
         down, along = k.dilations
+        loops = [f.loop(0, count) if count > 1 else None for count in k.groups]
+        deep, high, wide = ("0" if loop is None else loop.index for loop in loops)
+        number = f.add(f.mul(f.add(f.mul(deep, k.groups[1]), high), k.groups[2]), wide)
+        to = f.element(to, "float", f.mul(number, self.v_taps))
+        top = f.add(f.sub(tile.row, a["top"]), f.mul(high, TAPS * down))
+        left = f.add(f.sub(tile.column, a["left"]), f.mul(wide, TAPS * along))
+        here = "true"
+        if k.deep:
+            plane = f.add(first_plane, f.mul(deep, a["plane_dilation"]))
+            here = f.let(f"icmp ult i64 {plane}, {a['depth']}", "c")
+            source = f.element(source, "float", f.mul(plane, a["x_plane"]))
+        at = f.element(source, "float", f.add(f.mul(top, a["x_row"]), f.mul(left, k.block)))
+        outer, ready = f.fresh("outer"), f.fresh("ready")
         within = f.let(f"and i1 {self._inside(top, a['height'], down)}, {self._inside(left, a['width'], along)}", "c")
+        if k.deep:
+            within = f.let(f"and i1 {within}, {here}", "c")
         image_row = f.mul(down, a["x_row"])
         before = f.block
         f.branch_if(within, ready, outer)
         f.label(outer)
-        self._fill_patch(at, top, left)
+        self._fill_patch(at, here, top, left)
         filled = f.block
         f.branch(ready)
         f.label(ready)
         ways = (("ptr", at, self.patch), ("i64", image_row, self.size * k.block), ("i64", along * k.block, k.block))
         chosen = [f.let(f"phi {kind} [ {image}, %{before} ], [ {patch}, %{filled} ]", "p") for kind, image, patch in ways]
         self._transform_input(chosen[0], to, chosen[1], chosen[2] if along > 1 else str(k.block))
-        after_row: list[str] = []
-        if counts:
-            following = self._following(tile, f.let(f"icmp slt i64 {number}, {last}", "c"))
-            after_row = [following.image, following.row, following.column]
-        f.end(group, f.end(row, after_row))
-        f.end(block)
+        for loop in reversed(loops):
+            if loop is not None:
+                f.end(loop)
 
     def _following(self, tile: _Tile, exists: str) -> _Tile:
         """The next tile if there is one, or the same; without dilations."""
@@ -295,7 +329,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         row = f.let(f"select i1 {wraps}, i64 {f.add(tile.row, k.tile)}, i64 {tile.row}", "i")
         ends = f.let(f"icmp sge i64 {row}, {a['rows']}", "c")
         return _Tile(
-            f.let(f"select i1 {ends}, i64 {f.add(tile.image, 1)}, i64 {tile.image}", "i"),
+            f.let(f"select i1 {ends}, i64 {f.add(tile.plane, 1)}, i64 {tile.plane}", "i"),
             f.let(f"select i1 {ends}, i64 0, i64 {row}", "i"),
             f.let(f"select i1 {wraps}, i64 0, i64 {column}", "i"),
         )
@@ -307,13 +341,14 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         ends = f.let(f"icmp slt i64 {f.add(begin, (self.size - 1) * dilation)}, {size}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
-    def _fill_patch(self, at: str, top: str, left: str) -> None:
+    def _fill_patch(self, at: str, exists_plane: str, top: str, left: str) -> None:
         """Copy a block of channels of a tile that reaches past the image, with zeros where there is no pixel."""
         f, a, k = self.f, self.a, self.k
         down, along = k.dilations
         exists = [f.let(f"icmp ult i64 {f.add(left, j * along)}, {a['width']}", "c") for j in range(self.size)]
         row = f.loop(0, self.size)
-        here = f.let(f"icmp ult i64 {f.add(top, f.mul(row.index, down))}, {a['height']}", "c")
+        exists_row = f.let(f"icmp ult i64 {f.add(top, f.mul(row.index, down))}, {a['height']}", "c")
+        here = f.let(f"and i1 {exists_plane}, {exists_row}", "c")
         line = f.element(at, "float", f.mul(f.mul(row.index, down), a["x_row"]))
         to = f.element(self.patch, "float", f.mul(row.index, self.size * k.block))
         for j in range(self.size):
@@ -344,6 +379,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         e = Arithmetic(f, channels.lanes)
         each = f.loop(0, count)
         tile = self._tile(f.add(first, each.index))
+        image, plane = self._image(tile)
         vectors = f.loop(0, channels.vectors if k.dilations == (1, 1) else self._none_outside(tile, channels.vectors))
         block = f.add(f.mul(number, k.vectors), vectors.index)
         at_tile = f.mul(f.add(f.mul(each.index, k.vectors), vectors.index), k.elements * k.block)
@@ -359,10 +395,10 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         usual, unusual, after = f.fresh("usual"), f.fresh("unusual"), f.fresh("after")
         f.branch_if(self.all_finite(e, results), usual, unusual)
         f.label(usual)
-        self._store(channels, tile, block, results)
+        self._store(channels, tile, (image, block, plane), results)
         f.branch(after)
         f.label(unusual)
-        self._define(channels, tile, block, bias)
+        self._define(channels, tile, (image, block, plane), bias)
         f.branch(after)
         f.label(after)
         f.end(vectors)
@@ -375,10 +411,12 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         return f.let(f"select i1 {f.let(f'and i1 {below}, {beside}', 'c')}, i64 {vectors}, i64 0", "i")
 
     def _pixels(
-        self, channels: ChannelSet, image: str, block: str, row: str, column: str, pixels: list[str], count: str | None
+        self, channels: ChannelSet, where: tuple[str, str, str], row: str, column: str, pixels: list[str], count: str | None
     ) -> None:
+        """The epilogue of neighbouring results; `where` are image, block and plane."""
+
         def pointers(v: int) -> list[str]:
-            return self.operands.at(image, block, "0", row, column)
+            return self.operands.at(*where, row, column)
 
         steps = [self.f.mul(each, self.k.dilations[1]) for each in self.operands.columns]
         channels.tiles.store([pixels], pointers, steps, count)
@@ -391,7 +429,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
             left = f.let(f"udiv i64 {f.add(left, dilation - 1)}, {dilation}", "i")
         return f.min(left, self.k.tile)
 
-    def _store(self, channels: ChannelSet, tile: _Tile, block: str, results: list[list[str]]) -> None:
+    def _store(self, channels: ChannelSet, tile: _Tile, where: tuple[str, str, str], results: list[list[str]]) -> None:
         """The epilogue of a tile, as far as it lies inside the result."""
         f, a, k = self.f, self.a, self.k
         down, along = k.dilations
@@ -402,39 +440,50 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
                 exists, after = f.fresh("exists"), f.fresh("after")
                 f.branch_if(f.let(f"icmp slt i64 {row}, {a['rows']}", "c"), exists, after)
                 f.label(exists)
-            self._pixels(channels, tile.image, block, row, tile.column, pixels, columns)
+            self._pixels(channels, where, row, tile.column, pixels, columns)
             if after:
                 f.branch(after)
                 f.label(after)
 
-    def _define(self, channels: ChannelSet, tile: _Tile, block: str, bias: str) -> None:
+    def _define(self, channels: ChannelSet, tile: _Tile, where: tuple[str, str, str], bias: str) -> None:
         """A tile as the definition of a convolution says, pixel by pixel: rare, so it may be slow."""
         f, a, k, vector = self.f, self.a, self.k, channels.vector
         e = VectorEmitter(f, channels.lanes)
+        image, block, plane = where
         first = f.mul(block, k.block)
         lanes = f.min(f.sub(a["outputs"], first), channels.lanes)
-        kernel = f.mul(self.channels, TAPS * TAPS)  # elements of one output channel
+        kernel = f.mul(self.channels, prod(k.taps))  # elements of one output channel
         kernels = f.element(a["kernels"], "float", f.mul(first, kernel))
-        image = f.element(a["x"], "float", f.mul(tile.image, a["x_batch"]))
-        steps = k.dilations
+        x = f.element(a["x"], "float", f.mul(image, a["x_batch"]))
+        steps, (_, tap_rows, tap_columns) = k.dilations, k.taps
         down = f.loop(0, self._existing(tile.row, a["rows"], steps[0]))
         along = f.loop(0, self._existing(tile.column, a["columns"], steps[1]))
         row, column = f.add(tile.row, f.mul(down.index, steps[0])), f.add(tile.column, f.mul(along.index, steps[1]))
-        top, left = f.sub(row, a["top"]), f.sub(column, a["left"])
-        rows, columns = inside(f, top, str(steps[0]), a["height"], TAPS), inside(f, left, str(steps[1]), a["width"], TAPS)
+        front, top, left = self._first_plane(plane), f.sub(row, a["top"]), f.sub(column, a["left"])
+        planes = inside(f, front, a["plane_dilation"], a["depth"], k.taps[0]) if k.deep else ("0", "1")
+        rows, columns = (
+            inside(f, begin, str(step), a[size], taps)
+            for begin, step, size, taps in ((top, steps[0], "height", tap_rows), (left, steps[1], "width", tap_columns))
+        )
         channel = f.loop(0, self.channels, carry=[(vector, bias)])
         within = f.let(f"udiv i64 {channel.index}, {k.block}", "i")
         lane = f.sub(channel.index, f.mul(within, k.block))
-        source = f.element(image, "float", f.add(f.mul(within, a["x_block"]), lane))
-        taps = f.element(kernels, "float", f.mul(channel.index, TAPS * TAPS))
-        high = f.loop(*rows, carry=[(vector, channel.carry[0])])
+        source = f.element(x, "float", f.add(f.mul(within, a["x_block"]), lane))
+        taps = f.element(kernels, "float", f.mul(channel.index, prod(k.taps)))
+        deep = f.loop(*planes, carry=[(vector, channel.carry[0])])
+        high = f.loop(*rows, carry=[(vector, deep.carry[0])])
         wide = f.loop(*columns, carry=[(vector, high.carry[0])])
-        pixel = f.add(top, f.mul(high.index, steps[0])), f.add(left, f.mul(wide.index, steps[1]))
-        at = f.add(f.mul(pixel[0], a["x_row"]), f.mul(pixel[1], k.block))
-        x = e.load_scalar(f.element(source, "float", at), "f32")
-        w = e.load_strided(f.element(taps, "float", f.add(f.mul(high.index, TAPS), wide.index)), kernel, "f32", lanes)
-        total = f.call(vector, f"llvm.fmuladd.v{e.lanes}f32", (vector, x), (vector, w), (vector, wide.carry[0]))
-        (total,) = f.end(channel, f.end(high, f.end(wide, [total])))
-        self._pixels(channels, tile.image, block, row, column, [total], None)
+        at = f.add(
+            f.mul(f.add(top, f.mul(high.index, steps[0])), a["x_row"]),
+            f.mul(f.add(left, f.mul(wide.index, steps[1])), k.block),
+        )
+        if k.deep:
+            at = f.add(at, f.mul(f.add(front, f.mul(deep.index, a["plane_dilation"])), a["x_plane"]))
+        pixel = e.load_scalar(f.element(source, "float", at), "f32")
+        tap = f.add(f.mul(f.add(f.mul(deep.index, tap_rows), high.index), tap_columns), wide.index)
+        w = e.load_strided(f.element(taps, "float", tap), kernel, "f32", lanes)
+        total = f.call(vector, f"llvm.fmuladd.v{e.lanes}f32", (vector, pixel), (vector, w), (vector, wide.carry[0]))
+        (total,) = f.end(channel, f.end(deep, f.end(high, f.end(wide, [total]))))
+        self._pixels(channels, where, row, column, [total], None)
         f.end(along)
         f.end(down)

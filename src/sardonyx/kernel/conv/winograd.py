@@ -1,4 +1,4 @@
-"""Winograd's convolution F(m x m, 3 x 3) over blocked activations: fewer multiplications for kernels of 3 x 3 and stride 1.
+"""Winograd's convolution F(m x m, 3 x 3) over blocked activations: fewer multiplications for kernels with stride 1.
 
 A tile of m x m results depends on n x n inputs, n = m + 2. With three small matrices (`matrices`)
 
@@ -11,9 +11,13 @@ For every one of the n^2 *elements* of transformed tiles the sum over channels i
 of all images are counted through, row by row; `block_tiles` of them are transformed into a worker's memory together, in groups
 of `rows`, which are the rows of a register tile of the product:
 
-    v[group][element][block of input channels][row][lane]       transformed inputs
-    w[set][element][input channel][output channel of the set]   transformed weights
-    m[tile][vector][element][lane]                               sums, of one set of output channels
+    v[group][element][3 x 3 taps][block of input channels][row][lane]       transformed inputs
+    w[set][element][3 x 3 taps][input channel][output channel of the set]   transformed weights
+    m[tile][vector][element][lane]                                           sums, of one set of output channels
+
+Larger kernels are taken apart into kernels of 3 x 3, filled up with zeros at the end of each axis: 5 x 5 into four, 7 x 7 into
+nine. All read other pixels and add to the same sums, as if they were more channels: with m = 4 they take 9 and 20 multiplications
+for a result instead of 25 and 49. The planes of a kernel with three axes are such kernels as well.
 
 Infinities and NaN would spread over whole tiles, and so would values that overflow in the transforms: a tile with results that
 are no numbers is computed again as the definition says, from the kernels as they are.
@@ -42,8 +46,9 @@ TAPS: Final = 3  # of a row or column of the kernels
 POINTS: Final = {2: (0.0, 1.0, -1.0), 4: (0.0, 1.0, -1.0, 0.5, -2.0)}
 
 _NUMBERS: Final = (
-    "tiles", "tile_rows", "tile_columns", "block_tiles", "sets", "outputs", "rows", "columns",
-    "height", "width", "top", "left", "input_blocks", "x_batch", "x_block", "x_row", "w_set",
+    "tiles", "tile_rows", "tile_columns", "block_tiles", "sets", "outputs", "planes", "rows", "columns",
+    "depth", "height", "width", "front", "top", "left", "plane_stride", "plane_dilation",
+    "input_blocks", "x_batch", "x_block", "x_plane", "x_row", "w_set",
 )  # fmt: skip
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
@@ -75,6 +80,12 @@ def matrices(tile: int) -> Matrices:
     weights = tuple(tuple(point**power / scale for power in range(TAPS)) for point, scale in zip(points, scales))
     inputs = tuple((*_product(rest), 0.0) for rest in others)
     return Matrices(outputs, (*weights, (0.0,) * (TAPS - 1) + (1.0,)), (*inputs, _product(list(points))))
+
+
+def tap_groups(taps: tuple[int, ...]) -> tuple[int, int, int]:
+    """How many kernels of 3 x 3 planes, rows and columns of a kernel are taken apart into."""
+    planes, rows, columns = taps
+    return planes, -(-rows // TAPS), -(-columns // TAPS)
 
 
 _ROW_NUMBERS: Final = (
@@ -121,6 +132,8 @@ class WinogradKernel(_TiledKernel):
     numbers = _NUMBERS
     overhangs: bool  # whether tiles may reach past the right or lower end of the result
     dilations: tuple[int, int]  # down and along
+    taps: tuple[int, int, int]  # planes, rows and columns of the kernels
+    deep: bool  # whether images have planes
 
     @property
     def elements(self) -> int:
@@ -128,9 +141,14 @@ class WinogradKernel(_TiledKernel):
         return (self.tile + TAPS - 1) ** 2
 
     @property
+    def groups(self) -> tuple[int, int, int]:
+        """How many kernels of 3 x 3 the taps are, along each axis."""
+        return tap_groups(self.taps)
+
+    @property
     def tap_groups(self) -> int:
-        """How many sums of transformed taps are added up: all taps are transformed together."""
-        return 1
+        """How many sums of transformed taps are added up."""
+        return prod(self.groups)
 
 
 @dataclass(frozen=True, kw_only=True)

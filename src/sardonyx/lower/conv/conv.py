@@ -156,9 +156,14 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
     )
     if not plain:
         task = _column_as_row(task)
-    found = candidates(task, plain=plain, exact=bool(attrs.get("exact")))
+    lower_fastest(task, plain=plain, exact=bool(attrs.get("exact")))
+
+
+def lower_fastest(task: Task, *, plain: bool, exact: bool) -> None:
+    """Write the steps of a convolution by the algorithm that takes the least time."""
+    found = candidates(task, plain=plain, exact=exact)
     alternatives = [Alternative(algorithm, estimate, partial(_lower, task, algorithm)) for algorithm, estimate in found.items()]
-    write_fastest(ctx, alternatives, task.usual)
+    write_fastest(task.ctx, alternatives, task.usual)
 
 
 def _lower(task: Task, algorithm: Algorithm) -> None:

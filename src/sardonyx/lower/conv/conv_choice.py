@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 from typing import Final
 
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Graph
-from sardonyx.ir.tensor import Tensor
-from sardonyx.kernel.conv.winograd import TAPS
+from sardonyx.kernel.conv.winograd import TAPS, tap_groups
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
 from sardonyx.lower.conv.winograd import is_winograd, is_winograd_row, row_tile_count, tile_count
 from sardonyx.lower.conv.winograd_weights import relative_error, relative_row_error
-from sardonyx.lower.derived import is_fixed, part_of
+from sardonyx.lower.derived import data_of, is_fixed, part_of
 from sardonyx.target import cost
 from sardonyx.target.target import Target
 
@@ -90,8 +89,9 @@ def _winograd_time(task: Task, tile: int) -> int:
     weights = task.weights
     tiles = max(_usual_tiles(task, tile), _FEWEST_TILES)
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
-    fetched = (tile + TAPS - 1) ** 2 * weights.inputs * lanes * 4
-    return _time(cost.winograd(tiles, weights.inputs, lanes, tile, task.ctx.target), fetched, task.ctx.target)
+    groups = prod(tap_groups(task.geometry.kernel))
+    fetched = (tile + TAPS - 1) ** 2 * groups * weights.inputs * lanes * 4
+    return _time(cost.winograd(tiles, weights.inputs, lanes, tile, groups, task.ctx.target), fetched, task.ctx.target)
 
 
 def _usual_tiles(task: Task, tile: int) -> int:
@@ -100,7 +100,7 @@ def _usual_tiles(task: Task, tile: int) -> int:
     if all(step == 1 for step in geometry.dilation) or all(isinstance(size, int) for size in geometry.out):
         return task.usual(tile_count(task.x.shape[0], geometry, tile))
     down, along = (ceildiv_int(task.usual(geometry.out[axis]) + tile * geometry.dilation[axis] - 1, tile) for axis in (1, 2))
-    return task.usual(task.x.shape[0]) * down * along
+    return task.usual(product([task.x.shape[0], geometry.out[0]])) * down * along
 
 
 def _winograd_row_time(task: Task) -> int:
@@ -119,14 +119,11 @@ def _time(computing: Dim, fetched: int, target: Target) -> int:
 
 
 def _is_exact_enough(task: Task, algorithm: Algorithm) -> bool:
-    """Whether the weights are known, and all such layers together stay within the error a model may have.
+    """Whether all such layers together stay within the error a model may have.
 
     Errors of layers are independent: they add up as the root of their number.
     """
-    constant = task.weights.kernels.buffer.constant
-    if not isinstance(constant, Tensor):
-        return False
-    kernels = part_of(task.weights.kernels).of(constant.numpy())
+    kernels = data_of(part_of(task.weights.kernels))
     if algorithm == "winograd_rows":
         error = relative_row_error(kernels.reshape(*kernels.shape[:2], 1, 1, -1), ROW_TILE)
     else:
@@ -138,7 +135,8 @@ def _layers(graph: Graph) -> int:
     """How many convolutions of a graph Winograd's tiles are made for."""
     found = 0
     for node in graph.nodes:
-        shape = node.inputs[1].shape if node.op_type == "BlockedConv" and node.inputs[1] is not None else None
-        if shape is not None and max((int(str(dim)) for dim in shape[2:]), default=1) >= TAPS:
-            found += set(attribute_values(node).get("strides") or (1,)) == {1}
+        is_conv = node.op_type in ("BlockedConv", "BlockedConvTranspose")
+        shape = node.inputs[1].shape if is_conv and node.inputs[1] is not None else None
+        if shape is not None and max((int(str(dim)) for dim in shape[2:]), default=1) > 1:
+            found += node.op_type == "BlockedConvTranspose" or set(attribute_values(node).get("strides") or (1,)) == {1}
     return found

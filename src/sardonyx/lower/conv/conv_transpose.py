@@ -17,7 +17,15 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, ceildiv
 from sardonyx.ir.graph import Node
 from sardonyx.lower.conv import conv_weights
-from sardonyx.lower.conv.conv import accepts_conv, as_float, constant_tensor, result_epilogue, result_strides, root_of
+from sardonyx.lower.conv.conv import (
+    accepts_conv,
+    as_float,
+    constant_tensor,
+    lower_fastest,
+    result_epilogue,
+    result_strides,
+    root_of,
+)
 from sardonyx.lower.conv.conv_choice import is_lane_grouped
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, whole_view
@@ -115,7 +123,10 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
             whole_strides=operand_strides,
             weights=weights, x=x,
         )  # fmt: skip
-        task.lower("lanes" if is_lane_grouped(weights, block) else "direct")
+        if 0 in geometry.kernel:  # no tap meets this phase
+            task.lower("lanes" if is_lane_grouped(weights, block) else "direct")
+        else:
+            lower_fastest(task, plain=False, exact=bool(attrs.get("exact")))
 
 
 def _phase_of_computed(full: View, groups: int, taps: Sequence[tuple[int, ...]]) -> View:

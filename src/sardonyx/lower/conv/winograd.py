@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, product
-from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel
+from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, tap_groups
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, named, zeros
 from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, most_pixels
@@ -19,17 +20,13 @@ from sardonyx.target import cost
 from sardonyx.target.target import Target
 
 _FEW_TILES: Final = 28  # from so many tiles of a block on, fetching the weights again for every block takes no time
+_MOST_TAPS: Final = 27  # kernels of 3 x 3 that a kernel is taken apart into, at most: a worker's memory holds tiles for each
 _AHEAD: Final = 4096  # floats from the weights that are multiplied to those that are fetched from far away meanwhile
 
 
 def is_winograd(geometry: Geometry) -> bool:
-    """Whether windows are those that tiles are made for: 3 x 3 of an image, at every pixel, dilated or not."""
-    return (
-        geometry.kernel == (1, TAPS, TAPS)
-        and geometry.stride == (1, 1, 1)
-        and geometry.size[0] == geometry.out[0] == 1
-        and geometry.pads_begin[0] == 0
-    )
+    """Whether windows are those that tiles are made for: several rows and columns, at every pixel of a plane, dilated or not."""
+    return min(geometry.kernel[1:]) > 1 and geometry.stride[1:] == (1, 1) and prod(tap_groups(geometry.kernel)) <= _MOST_TAPS
 
 
 def is_winograd_row(geometry: Geometry) -> bool:
@@ -60,7 +57,7 @@ def _tiles(geometry: Geometry, tile: int, along: int) -> Dim:
 
 def tile_count(batch: Dim, geometry: Geometry, tile: int) -> Dim:
     """How many tiles cover the results."""
-    return product([batch, _tiles(geometry, tile, 1), _tiles(geometry, tile, 2)])
+    return product([batch, geometry.out[0], _tiles(geometry, tile, 1), _tiles(geometry, tile, 2)])
 
 
 @dataclass(frozen=True)
@@ -173,22 +170,26 @@ def lower_winograd(task: Task, tile: int) -> None:
     task = replace(task, x=task.blocked_input())
     weights, geometry, x = task.weights, task.geometry, task.x
     out, dilations = geometry.out[1:], geometry.dilation[1:]
-    tiles = tile_count(x.shape[0], geometry, tile)
-    layer = _Layer(task, tile, tiles, (tile + TAPS - 1) ** 2)
+    tiles, groups = tile_count(x.shape[0], geometry, tile), prod(tap_groups(geometry.kernel))
+    layer = _Layer(task, tile, tiles, (tile + TAPS - 1) ** 2 * groups)
+    planes, rows, columns = geometry.kernel
     kernel = WinogradKernel(
         overhangs=any(not isinstance(each, int) or each % (tile * step) != 0 for each, step in zip(out, dilations)),
         dilations=(dilations[0], dilations[1]),
+        taps=(planes, rows, columns),
+        deep=(planes, geometry.size[0], geometry.out[0], geometry.pads_begin[0]) != (1, 1, 1, 0),
         **layer.fields,
     )
     layer.write(
         kernel,
         pack_winograd,
-        cost.winograd(tiles, weights.inputs, weights.outputs, tile, task.ctx.target),
+        cost.winograd(tiles, weights.inputs, weights.outputs, tile, groups, task.ctx.target),
         **named("tile_rows tile_columns", [_tiles(geometry, tile, axis) for axis in (1, 2)]),
-        **named("rows columns", out),
-        **named("height width", geometry.size[1:]),
-        **named("top left", geometry.pads_begin[1:]),
-        x_row=x.strides[3],
+        **named("planes rows columns", geometry.out),
+        **named("depth height width", geometry.size),
+        **named("front top left", geometry.pads_begin),
+        **named("plane_stride plane_dilation", (geometry.stride[0], geometry.dilation[0])),
+        **named("x_plane x_row", x.strides[2:4]),
     )
 
 

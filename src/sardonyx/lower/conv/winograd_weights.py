@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.conv.winograd import TAPS, matrices
+from sardonyx.kernel.conv.winograd import TAPS, matrices, tap_groups
 from sardonyx.program.constants import Cut, transform
 
 _SAMPLED_CHANNELS: Final = 16  # of the output
@@ -27,35 +27,25 @@ def _cuts(w: Array, tile: int, width: int, last: int) -> tuple[Cut, ...]:
     return (Cut(0, 0, width),)
 
 
-@transform("pack_conv_winograd", 1, _cuts, is_numbers=True)
+@transform("pack_conv_winograd", 2, _cuts, is_numbers=True)
 def pack_winograd(w: Array, tile: int, width: int, last: int) -> Array:
-    """[O, I, 1, 3, 3] as [set of output channels][element][input channel][output channel of the set], computed in float64.
+    """[O, I, P, R, C] as [set of output channels][element][3 x 3 taps][input channel][output channel of the set].
 
     Sets have `width` channels; one that is not full has `last`, and lies at the start of its row.
     """
-    outputs, inputs = w.shape[:2]
-    sets = -(-outputs // width)
-    values = _transformed(w, tile)
-    elements = values.shape[-1]
-    padded = np.zeros((sets * width, inputs, elements), np.float32)
-    padded[:outputs] = values
-    packed = np.zeros((sets, elements * inputs * width), np.float32)
-    whole = sets if outputs % width == 0 else sets - 1
-    for first, end, own in ((0, whole, width), (whole, sets, last)):
-        count = end - first
-        lanes = padded[first * width : end * width].reshape(count, width, inputs, elements)[:, :own]
-        packed[first:end, : elements * inputs * own] = lanes.transpose(0, 3, 2, 1).reshape(count, elements * inputs * own)
-    return packed
+    return _packed(_transformed(w, tile), width, last)
 
 
 @transform("pack_conv_winograd_rows", 1, _cuts, is_numbers=True)
 def pack_winograd_rows(w: Array, tile: int, width: int, last: int) -> Array:
     """[O, I, 1, 1, K] as [set of output channels][element][three taps][input channel][output channel of the set]."""
-    outputs, inputs = w.shape[:2]
-    sets = -(-outputs // width)
-    values = _transformed_rows(w, tile)  # [O, I, three taps, element]
-    groups, elements = values.shape[2:]
-    depth = elements * groups * inputs
+    return _packed(_transformed_rows(w, tile), width, last)
+
+
+def _packed(values: Array, width: int, last: int) -> Array:
+    """[O, I, taps, element], in float64, by sets."""
+    outputs, inputs, groups, elements = values.shape
+    sets, depth = -(-outputs // width), elements * groups * inputs
     padded = np.zeros((sets * width, inputs, groups, elements), np.float32)
     padded[:outputs] = values
     packed = np.zeros((sets, depth * width), np.float32)
@@ -77,9 +67,13 @@ def _transformed_rows(w: Array, tile: int) -> Array:
 
 
 def _transformed(w: Array, tile: int) -> Array:
-    """[O, I, ...3, 3] as [O, I, element], in float64."""
+    """[O, I, P, R, C] as [O, I, 3 x 3 taps, element], in float64."""
+    planes, high, wide = tap_groups(w.shape[2:])
+    filled = np.zeros((*w.shape[:2], planes, TAPS * high, TAPS * wide))
+    filled[..., : w.shape[3], : w.shape[4]] = w
+    parts = filled.reshape(*w.shape[:2], planes, high, TAPS, wide, TAPS).transpose(0, 1, 2, 3, 5, 4, 6)
     along = np.array(matrices(tile).weights)
-    found: Array = w.reshape(*w.shape[:2], TAPS * TAPS).astype(np.float64) @ np.kron(along, along).T
+    found: Array = parts.reshape(*w.shape[:2], -1, TAPS * TAPS) @ np.kron(along, along).T
     return found
 
 
@@ -87,26 +81,30 @@ class _Sample(NamedTuple):
     """Tiles of a made-up image, as each way of computing reads them."""
 
     windows: Array  # [tile and pixel, inputs and taps], in float64
-    transformed: Array  # [element, tile, inputs]
+    transformed: Array  # [element, tile, inputs and taps]
     by_channel: bool  # errors are relative to the largest result of an output channel, not of all
 
 
 @lru_cache(maxsize=_KEPT_SAMPLES)
-def _samples(inputs: int, tile: int) -> tuple[_Sample, ...]:
+def _samples(inputs: int, taps: tuple[int, ...], tile: int) -> tuple[_Sample, ...]:
     """Noise and a slope. Layers of one model often have the same number of channels."""
-    size = tile + TAPS - 1
-    along = np.array(matrices(tile).inputs, np.float32)
+    planes, high, wide = tap_groups(taps)
+    rows, columns = (tile + TAPS * count - 1 for count in (high, wide))
+    along, size = np.array(matrices(tile).inputs, np.float32), tile + TAPS - 1
     random = np.random.default_rng(0)
-    noise = np.maximum(random.standard_normal((_SAMPLED_TILES, inputs, size, size)), 0)
-    slopes = random.uniform(-_SLOPE, _SLOPE, (2, 2, inputs, 1, 1))
-    ramp = 1 + slopes[0] * np.arange(size) + slopes[1] * np.arange(size)[:, None]
+    noise = np.maximum(random.standard_normal((_SAMPLED_TILES, inputs, planes, rows, columns)), 0)
+    slopes = random.uniform(-_SLOPE, _SLOPE, (2, 2, inputs, 1, 1, 1))
+    ramp = 1 + slopes[0] * np.arange(columns) + slopes[1] * np.arange(rows)[:, None]
     found = []
-    for images, by_channel in ((noise, True), (ramp, False)):
+    for images, by_channel in ((noise, True), (np.repeat(ramp, planes, axis=2), False)):
         x = images.astype(np.float32)
-        windows = np.lib.stride_tricks.sliding_window_view(x, (TAPS, TAPS), axis=(2, 3))  # [tile, I, m, m, 3, 3]
-        rows = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(x) * tile * tile, -1).astype(np.float64)
-        v = (along @ x @ along.T).reshape(len(x), inputs, size * size)
-        found.append(_Sample(rows, v.transpose(2, 0, 1), by_channel))
+        windows = np.lib.stride_tricks.sliding_window_view(x, taps, axis=(2, 3, 4))[
+            :, :, 0, :tile, :tile
+        ]  # [tile, I, m, m, taps]
+        plain = windows.transpose(0, 2, 3, 1, 4, 5, 6).reshape(len(x) * tile * tile, -1).astype(np.float64)
+        parts = np.lib.stride_tricks.sliding_window_view(x, (size, size), axis=(3, 4))[:, :, :, ::TAPS, ::TAPS]
+        v = (along @ parts @ along.T).reshape(len(x), -1, size * size)  # channels and taps in the middle
+        found.append(_Sample(plain, v.transpose(2, 0, 1), by_channel))
     return tuple(found)
 
 
@@ -119,9 +117,10 @@ def relative_error(w: Array, tile: int) -> float:
     if not np.isfinite(chosen).all():
         return float("nan")
     plain = chosen.reshape(len(chosen), -1).astype(np.float64).T
-    tiled = _transformed(chosen, tile).astype(np.float32).transpose(2, 1, 0)
+    transformed = _transformed(chosen, tile).astype(np.float32)
+    tiled = transformed.reshape(len(chosen), -1, transformed.shape[-1]).transpose(2, 1, 0)
     error = 0.0
-    for sample in _samples(w.shape[1], tile):
+    for sample in _samples(w.shape[1], w.shape[2:], tile):
         exact = (sample.windows @ plain).reshape(-1, tile, tile, len(chosen)).transpose(0, 3, 1, 2)
         error = max(error, _largest_difference(_by_tiles(sample.transformed @ tiled, tile), exact, sample.by_channel))
     return error

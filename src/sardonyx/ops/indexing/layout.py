@@ -155,7 +155,7 @@ BLOCKED_CONV = op(
 )
 
 
-def _blocked_conv_transpose(x: Array, w: Array, b: Array | None = None, *, block: int, **attrs: Any) -> Array:
+def _blocked_conv_transpose(x: Array, w: Array, b: Array | None = None, *, block: int, exact: int, **attrs: Any) -> Array:
     return to_blocked(CONV_TRANSPOSE.eval(from_blocked(x, w.shape[0]), w, b, **attrs), block)
 
 
@@ -174,7 +174,7 @@ BLOCKED_CONV_TRANSPOSE = op(
     domain=DOMAIN,
     eval=_blocked_conv_transpose,
     infer=_infer_blocked_conv_transpose,
-    keywords=(*CONV_TRANSPOSE.attr_names, "block"),
+    keywords=(*CONV_TRANSPOSE.attr_names, "block", "exact"),
 )
 
 POOLS: Final[dict[str, Callable[..., Array]]] = {"max": max_of_windows, "average": mean_of_windows}

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from guarded import guarded
 from native_support import assert_native_agrees, compile_native, host_nodes
 from sardonyx.ir.tensor import Array
+from targets import names_here
 
 
 def check(nodes: list[Any], feeds: dict[str, Array], result: str, constants: dict[str, Array] | None = None, **how: Any) -> None:
@@ -40,6 +41,24 @@ def test_quantized_numbers_are_rounded_and_saturated(target: str, numbers: list[
     node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
     feeds: dict[str, Array] = {"x": np.array(numbers, np.float32), "s": np.array(scale, np.float32), "z": np.array(zero, target)}
     check([node], feeds, target)
+
+
+@pytest.mark.parametrize("machine", names_here())
+@pytest.mark.parametrize("target", ["int8", "uint8", "int16", "uint16"])
+@settings(max_examples=10, deadline=None)
+@given(
+    st.lists(FLOATS | st.integers(-600, 600), min_size=1, max_size=40),
+    st.floats(2.0**-70, 2.0**70, width=32) | st.integers(1, 300).map(lambda number: number / 1000),
+    st.integers(0, 127),
+)
+def test_known_scales_divide_exactly(machine: str, target: str, numbers: list[float], scale: float, zero: int) -> None:
+    """Numbers on, beside and far from the middle of two steps, by a scale that the program knows."""
+    step = np.float32(scale)
+    with np.errstate(over="ignore"):
+        halves = np.array(numbers, np.float32) * np.float32(0.5) * step
+    x = np.concatenate([halves, np.nextafter(halves, np.float32(np.inf)), np.array(numbers, np.float32)])
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
+    check([node], {"x": x}, target, {"s": np.array(step), "z": np.array(zero, target)}, target=machine)
 
 
 @pytest.mark.parametrize("source", ["int8", "uint8", "int16", "uint16", "int32"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.vector import VectorEmitter, memory_type
@@ -23,12 +24,21 @@ class EpilogueEmitter:
         self.f = function
         self.e = VectorEmitter(function, lanes, target)
 
-    def uniform(self, pointers: Sequence[str]) -> dict[Expr, str]:
-        """What is the same along the whole row: load it once, then pass it to `vector` for each piece of the row."""
+    def numbers(self, pointers: Sequence[str]) -> dict[Expr, str]:
+        """What is the same in all rows and along each: load it once, then pass it to `uniform` for each row."""
         known: dict[Expr, str] = {}
         for number in self.epilogue.read:
             operand = self.epilogue.operands[number]
-            if operand.inner == "zero":
+            if operand.inner == "zero" and operand.same_rows:
+                known[load(number, operand.type)] = self.e.load_scalar(pointers[number], operand.type)
+        return known
+
+    def uniform(self, pointers: Sequence[str], numbers: Mapping[Expr, str] = MappingProxyType({})) -> dict[Expr, str]:
+        """What is the same along the whole row: load it once, then pass it to `vector` for each piece of the row."""
+        known = dict(numbers)
+        for number in self.epilogue.read:
+            operand = self.epilogue.operands[number]
+            if operand.inner == "zero" and load(number, operand.type) not in known:
                 known[load(number, operand.type)] = self.e.load_scalar(pointers[number], operand.type)
         return known
 

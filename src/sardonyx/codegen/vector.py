@@ -13,6 +13,7 @@ from typing import Final
 
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
+from sardonyx.kernel.intervals import is_within, limits
 from sardonyx.target.target import Target
 
 _TABLE_PART: Final = 64  # entries of a table that a register holds
@@ -98,15 +99,23 @@ class VectorEmitter:
             stack.pop()
             if node not in first:
                 for known in positions:
-                    known[node] = self._node(node, [known[arg] for arg in node.args])
+                    known[node] = self._node(node, known)
         return [[known[root] for root in roots] for known in positions]
 
-    def _node(self, node: Expr, args: list[str]) -> str:
+    def _node(self, node: Expr, known: dict[Expr, str]) -> str:
         if node.op == "const":
             return constant(node.type, node.param, self.lanes)
         if node.op in ("load", "index", "reduced"):
             raise KeyError(f"{node} must be known before its expression is written")
-        return _EMIT[node.op](self, node, args)
+        if self._converts_to_nearest(node):
+            return _rounded_integers(self, known[node.args[0].args[0]], node.args[0].type, node.type)
+        return _EMIT[node.op](self, node, [known[arg] for arg in node.args])
+
+    def _converts_to_nearest(self, node: Expr) -> bool:
+        """Whether one instruction rounds a float and makes an integer of it."""
+        if node.op != "cast" or node.args[0].op != "round" or node.type not in (*_SHORT, "i32"):
+            return False
+        return self.target is not None and self.target.converts_to_nearest and is_within(node.args[0], node.type)
 
     def load(self, pointer: str, kind: str, mask: str | None = None) -> str:
         """Elements from consecutive addresses; with a mask, only from those it names (0 elsewhere)."""
@@ -374,6 +383,25 @@ def _fma(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     return e.f.call(kind, f"llvm.fmuladd.{intrinsic_suffix(node.type, e.lanes)}", *((kind, arg) for arg in args))
 
 
+def _quotient(e: VectorEmitter, node: Expr, args: list[str]) -> str:
+    """By the inverse of the divisor, which is the same for many, and the remainder: as exact as a division, and much faster."""
+    x, scale, least, most = args
+    f, kinds = e.f, e.type(node.type)
+    name = f"llvm.fma.{intrinsic_suffix(node.type, e.lanes)}"
+    by_inverse = e.target is not None and e.target.has_fma
+    bounds = [f.let(f"fmul {kinds} {bound}, {scale}") for bound in (least, most)] if by_inverse else (least, most)
+    value = x if by_inverse else f.let(f"fdiv {kinds} {x}, {scale}")
+    for comparison, bound in zip(("ogt", "olt"), bounds):
+        inside = f.let(f"fcmp {comparison} {kinds} {value}, {bound}")
+        value = e.choose(inside, value, bound, node.type)
+    if not by_inverse:
+        return value
+    inverse = f.let(f"fdiv {kinds} {constant(node.type, 1.0, e.lanes)}, {scale}")
+    near = f.let(f"fmul {kinds} {value}, {inverse}")
+    left = f.call(kinds, name, (kinds, f.let(f"fneg {kinds} {near}")), (kinds, scale), (kinds, value))
+    return f.call(kinds, name, (kinds, left), (kinds, inverse), (kinds, near))
+
+
 def _scaled(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     """By the machine's instruction, or by one power of two, or by two whose product is too small or too large for one."""
     value, exponent, bits = args
@@ -403,7 +431,7 @@ def _bitcast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
 
 def _cast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     source = node.args[0]
-    if source.type in ("f32", "f64") and node.type in _SHORT and _is_within(source, node.type):
+    if source.type in ("f32", "f64") and node.type in (*_SHORT, "i32") and is_within(source, node.type):
         return _truncated(e, args[0], source.type, node.type)
     return convert(e, args[0], source.type, node.type)
 
@@ -411,29 +439,22 @@ def _cast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
 _SHORT: Final = ("i8", "u8", "i16", "u16")  # integers that all floats and i32 hold
 
 
-def _limits(kind: str) -> tuple[int, int]:
-    return (-(1 << (BITS[kind] - 1)), (1 << (BITS[kind] - 1)) - 1) if kind in SIGNED else (0, (1 << BITS[kind]) - 1)
-
-
-def _is_within(x: Expr, kind: str) -> bool:
-    """Whether a float is known to lie within the bounds of an integer type, NaN excluded: minr(maxr(..., low), high)."""
-    low, high = _limits(kind)
-    for operation in ("minr", "maxr"):
-        if x.op != operation or x.args[1].op != "const" or not low <= x.args[1].param <= high:
-            return False
-        x = x.args[0]
-    return True
-
-
 def _truncated(e: VectorEmitter, value: str, source: str, target: str) -> str:
-    """A float within the bounds of a short integer type as one."""
+    """A float within the bounds of an integer type as one."""
     wide = e.f.let(f"fptosi {e.type(source)} {value} to {e.type('i32')}")
+    return convert(e, wide, "i32", target)
+
+
+def _rounded_integers(e: VectorEmitter, value: str, source: str, target: str) -> str:
+    """A float that lies, rounded to the nearest even, within the bounds of an integer type as that."""
+    name = f"llvm.lrint.{intrinsic_suffix('i32', e.lanes)}.{intrinsic_suffix(source, e.lanes)}"
+    wide = e.f.call(e.type("i32"), name, (e.type(source), value))
     return convert(e, wide, "i32", target)
 
 
 def _saturated(e: VectorEmitter, value: str, source: str, target: str) -> str:
     """A float as a short integer, by vector operations: LLVM's own way takes one lane after the other."""
-    kind, (low, high) = e.type(source), _limits(target)
+    kind, (low, high) = e.type(source), limits(target)
     for comparison, limit in (("ogt", low), ("olt", high)):
         bound = constant(source, float(limit), e.lanes)
         inside = e.f.let(f"fcmp {comparison} {kind} {value}, {bound}")
@@ -447,7 +468,7 @@ def _saturated(e: VectorEmitter, value: str, source: str, target: str) -> str:
 
 def _saturated_wide(e: VectorEmitter, value: str, source: str, target: str) -> str:
     """The same for integers of which not every float type holds the limits: the powers of two beyond them are floats."""
-    kind, (low, high) = e.type(source), _limits(target)
+    kind, (low, high) = e.type(source), limits(target)
     above = e.f.let(f"fcmp oge {kind} {value}, {constant(source, float(high + 1), e.lanes)}")
     below = e.f.let(f"fcmp olt {kind} {value}, {constant(source, float(low), e.lanes)}")
     masks = e.type("bool")
@@ -598,6 +619,7 @@ _EMIT: Final[dict[str, _Emit]] = {
     "ge": _compare("oge", "sge", "uge"),
     "select": _select,
     "fma": _fma,
+    "quotient": _quotient,
     "scaled": _scaled,
     "cast": _cast,
     "bitcast": _bitcast,

@@ -33,13 +33,18 @@ class Epilogue:
     @cached_property
     def key(self) -> str:
         """Equal for epilogues with the same code."""
-        operands = ",".join(f"{operand.type}:{operand.inner}" for operand in self.operands)
+        operands = ",".join(f"{operand.type}:{operand.inner}{':same' * operand.same_rows}" for operand in self.operands)
         return f"{operands}|{[to for to, _ in self.stores]}|{canonical([value for _, value in self.stores])}"
 
     @property
     def operations(self) -> int:
-        """How many operations one element takes."""
-        return sum(1 for node in walk([value for _, value in self.stores]) if node.args)
+        """How many operations one element takes; what is the same in a whole row is computed once for it."""
+        varies: set[Expr] = set()
+        for node in walk([value for _, value in self.stores]):
+            moves = node.op == "load" and self.operands[node.param].inner != "zero"
+            if node.op == "acc" or moves or any(arg in varies for arg in node.args):
+                varies.add(node)
+        return sum(1 for node in varies if node.args)
 
     @property
     def constants(self) -> int:

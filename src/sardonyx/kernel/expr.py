@@ -239,7 +239,7 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
         return Expr(op, "bool", (a, b))
     if op not in BINARY:
         raise ValueError(f"{op!r} is not a binary operation")
-    if op == "mul" and b.op == "const" and b.param == 1:
+    if op in ("mul", "div") and b.op == "const" and b.param == 1:
         return a
     if op == "mul" and a.op == "const" and a.param == 1:
         return b
@@ -262,6 +262,14 @@ def select(condition: Expr, yes: Expr | Number, no: Expr | Number) -> Expr:
 def fma(a: Expr, b: Expr | Number, c: Expr | Number) -> Expr:
     """a * b + c, rounded once where the machine can."""
     return Expr("fma", a.type, (a, lift(b, a.type), lift(c, a.type)))
+
+
+def quotient(x: Expr, scale: Expr, least: Expr, most: Expr) -> Expr:
+    """x / scale within bounds, NaN being the lower one: for bounds that are whole numbers, and a scale from 2**-64 to 2**64.
+
+    It is the quotient, correctly rounded, but at the bounds: there it may be a last bit away from them.
+    """
+    return Expr("quotient", x.type, (x, scale, least, most))
 
 
 def scaled(value: Expr, exponent: Expr, bits: Expr, *, normal: bool = False) -> Expr:

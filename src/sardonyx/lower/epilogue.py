@@ -43,16 +43,17 @@ class GroupEpilogue:
         """How every operand moves over the shape of the result."""
         return [broadcast_strides(view, shape) for view in self.views]
 
-    def for_kernel(self, inner: Sequence[Dim]) -> Epilogue:
-        """The epilogue of a kernel, given the operands' strides along its vector axis."""
-        operands = tuple(Operand(view.buffer.dtype.name, _inner(stride)) for view, stride in zip(self.views, inner))
+    def for_kernel(self, inner: Sequence[Dim], rows: Sequence[Dim] | None = None) -> Epilogue:
+        """The epilogue of a kernel, given the operands' strides along its vector axis and, if it asks, from row to row."""
         written = set(self.written)
-        # A result of one column moves by 0 as well as by 1; only 1 can be stored to.
-        fixed = tuple(
-            Operand(operand.type, "unit") if number in written and operand.inner == "zero" else operand
-            for number, operand in enumerate(operands)
-        )
-        return Epilogue(fixed, self.stores)
+        operands = []
+        for number, (view, stride) in enumerate(zip(self.views, inner)):
+            kind = view.buffer.dtype.name
+            if number in written:  # a result of one column moves by 0 as well as by 1; only 1 can be stored to
+                operands.append(Operand(kind, "any" if _inner(stride) == "any" else "unit"))
+            else:
+                operands.append(Operand(kind, _inner(stride), rows is not None and rows[number] == 0))
+        return Epilogue(tuple(operands), self.stores)
 
     def in_place(self, strides: Sequence[Sequence[Dim]], elsewhere: Sequence[Buffer]) -> tuple[tuple[Buffer, Buffer], ...]:
         """Operands that may be overwritten by a result: those read exactly where it is stored, and by nobody `elsewhere`."""
@@ -82,13 +83,16 @@ OperandNumber: TypeAlias = Callable[[Union[Value, View]], int]  # of a value, or
 def group_epilogue(ctx: LowerContext, group: Group, root: Callable[[OperandNumber], dict[Value, Expr]]) -> GroupEpilogue:
     """The epilogue of a group. `root` gives the expressions of the root node's outputs; it may ask for operands itself."""
     views: list[View] = []
-    numbers: dict[Value | View, int] = {}
+    numbers: dict[View, int] = {}
 
     def operand(value: Value | View) -> int:
-        if value not in numbers:
-            numbers[value] = len(views)
-            views.append(value if isinstance(value, View) else ctx.view(value))
-        return numbers[value]
+        view = value if isinstance(value, View) else ctx.view(value)
+        if set(view.shape) <= {1}:  # a number is one operand, whoever reads it
+            view = View(view.buffer, (), (), view.offset)
+        if view not in numbers:
+            numbers[view] = len(views)
+            views.append(view)
+        return numbers[view]
 
     made = ctx.expressions(group, root(operand), operand, shared=True)
     stores = []

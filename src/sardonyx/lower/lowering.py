@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -49,6 +49,8 @@ from sardonyx.program.steps import (
 from sardonyx.target.target import Target
 
 _Fact = TypeVar("_Fact")
+_TINY: Final = 2.0**-64  # below it, quotients and remainders of floats may be no normal numbers
+_COMMON_BYTES: Final = (-128, 0, 128, 255)  # zero points and bounds that many layers have
 
 
 def compute_type(dtype: str) -> str:
@@ -433,7 +435,8 @@ class LowerContext:
         """The expression of every value of a group's elementwise nodes.
 
         `known` holds the expressions of the root's outputs; `operand` gives the operand number of a value from outside. With
-        `shared`, layers that differ in numbers they have learned share a kernel: such a number is an operand, too.
+        `shared`, layers that differ in numbers they have learned share a kernel: such a number is an operand, too. A rule that
+        asks for `ordinary` is told which inputs are constants of positive float32 between 2**-64 and 2**64.
         """
         made = dict(known)
 
@@ -456,17 +459,29 @@ class LowerContext:
             wanted = {name: attrs.get(name) for name in registry.keyword_names(rule)}
             if "out" in wanted:
                 wanted["out"] = self.dtype(node.outputs[0]).name
+            if "ordinary" in wanted:
+                wanted["ordinary"] = tuple(self._is_ordinary(value) for value in given)
             inputs = [None if value is None else expression(value) for value in given]
             result = rule(*inputs, **wanted)
             made[node.outputs[0]] = result.cast(compute_type(self.dtype(node.outputs[0]).name))
         return made
 
     def _is_learned(self, value: Value) -> bool:
-        """Whether a constant is a number with many digits, not one that somebody has written, as 0.5 or 6."""
+        """Whether a constant is a number with many digits, or a byte, not one that somebody has written, as 0.5 or 6."""
         data = self.constant_data(value)
-        if data is None or data.size != 1 or self.dtype(value) is not dtypes.FLOAT32:
+        if data is None or data.size != 1:
             return False
-        return bool(data.numpy().reshape(-1).view(np.uint32)[0] & 0xFFFF)
+        if self.dtype(value) in (dtypes.UINT8, dtypes.INT8):
+            return int(data.numpy().reshape(-1)[0]) not in _COMMON_BYTES
+        return self.dtype(value) is dtypes.FLOAT32 and bool(data.numpy().reshape(-1).view(np.uint32)[0] & 0xFFFF)
+
+    def _is_ordinary(self, value: Value | None) -> bool:
+        """Whether a value is a constant of positive float32 that are neither tiny nor huge."""
+        data = self.constant_data(value)
+        if value is None or data is None or not data.size or self.dtype(value) is not dtypes.FLOAT32:
+            return False
+        numbers = data.numpy()
+        return bool((numbers >= _TINY).all() and (numbers <= 1 / _TINY).all())
 
     def _scalar(self, value: Value) -> Expr | None:
         """A constant of one element as a number in the code."""

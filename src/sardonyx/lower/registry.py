@@ -5,7 +5,8 @@
         return x * clamp(x * (1 / 6) + 0.5, 0.0, 1.0)
 
 An elementwise rule gets one expression per input (no more than it takes) and the node's attributes as keywords (those it
-names), and returns the expression of the output; half-precision floats arrive as f32 and the result is rounded on store. A
+names; `out` is the element type of the result, `ordinary` see `LowerContext.expressions`), and returns the expression of the
+output; half-precision floats arrive as f32 and the result is rounded on store. A
 template rule (`@template`) gets the lowering context and the group and writes steps. What has neither is computed by the host.
 
 Every rule is a kernel as all providers have them (`matching.kernels`): `since` is the first version of the operator it holds

@@ -355,8 +355,9 @@ class MatMulEmitter:
         """The epilogue of a whole tile, in registers."""
         vectors = self.k.vectors
         moving = list(pointers)
+        numbers = self.epilogue.numbers(pointers)
         for row in range(height):
-            known = self.epilogue.uniform(moving)
+            known = self.epilogue.uniform(moving, numbers)
             for number in range(vectors):
                 self.epilogue.vector(
                     sums[row * vectors + number], self.k.type, moving, self.column_strides, number * self.lanes, known=known
@@ -399,9 +400,10 @@ class MatMulEmitter:
         limit = f.min("%count", self.strip)
         whole = f.let(f"and i64 {limit}, {-self.lanes}", "i")
         rest = f.sub(limit, whole)
+        numbers = epilogue.numbers(pointers)
         row = f.loop(0, "%height", 1, [("ptr", pointer) for pointer in ["%tile", *pointers]])
         tile, moving = row.carry[0], row.carry[1:]
-        known = epilogue.uniform(moving)
+        known = epilogue.uniform(moving, numbers)
         position = f.loop(0, whole, self.lanes)
         sums = e.load(f.element(tile, self.element, position.index), self.k.type)
         epilogue.vector(sums, self.k.type, moving, strides, position.index, known=known)

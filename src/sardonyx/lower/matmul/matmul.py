@@ -341,7 +341,7 @@ class Product:
             for own in operand_strides:
                 own.insert(len(own) - 1, 0)
         *batch, rows, columns = sizes
-        epilogue = self.epilogue.for_kernel([own[-1] for own in operand_strides[2:]])
+        epilogue = self.epilogue.for_kernel([own[-1] for own in operand_strides[2:]], [own[-2] for own in operand_strides[2:]])
         whole = isinstance(columns, int) and columns % (b.vectors * vector_lanes(self.kind, ctx.target)) == 0
         kernel = self.tile_kernel(b, a, len(batch), rows, whole, epilogue)
         group = dim_max(floordiv(ctx.target.caches.l2 // 2, dim_max(self.depth, 1) * self.bytes(kernel.rows)), 1)

@@ -14,7 +14,8 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
-from sardonyx.kernel.expr import BITS, INTEGERS, SIGNED, Expr, binary, const, load, reduced, select, unary
+from sardonyx.kernel.expr import BITS, INTEGERS, Expr, binary, const, load, quotient, reduced, select, unary
+from sardonyx.kernel.intervals import limits
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
@@ -26,33 +27,84 @@ from sardonyx.program.steps import View, element_count
 MICROSOFT: Final = "com.microsoft"
 
 
-def quantized(x: Expr, scale: Expr, zero_point: Expr | None, out: str) -> Expr:
-    """x / scale, rounded, from the zero point on, within the bounds of the type; NaN becomes the least number."""
+def quantized(x: Expr, scale: Expr, zero_point: Expr | None, out: str, *, ordinary: bool = False) -> Expr:
+    """x / scale, rounded, from the zero point on, within the bounds of the type; NaN becomes the least number.
+
+    `ordinary`: the scale is known, and as `LowerContext.expressions` says. Then nothing is divided.
+    """
     wide = "f64" if "f64" in (x.type, scale.type) or scale.type in INTEGERS else "f32"
-    return saturated(x.cast(wide) / scale.cast(wide), None if zero_point is None else zero_point.cast(wide), out)
+    if ordinary and wide == "f32" and BITS[out] <= 16:
+        return _counted(quotient(x.cast(wide), scale.cast(wide), *_bounds(zero_point, out, wide)), zero_point, out)
+    return saturated(x.cast(wide) / scale.cast(wide), zero_point, out)
 
 
 def saturated(value: Expr, zero_point: Expr | None, out: str) -> Expr:
     """A quotient, rounded, from the zero point on, within the bounds of the type; NaN becomes the least number."""
+    if BITS[out] <= 16:
+        return _counted(_within(value, *_bounds(zero_point, out, value.type)), zero_point, out)
     value = unary("round", value)
     if zero_point is not None:
-        value = value + zero_point
-    if out == "i32":
-        value = value.cast("f64")  # f32 has no 2**31 - 1
-    low, high = (-(2 ** (BITS[out] - 1)), 2 ** (BITS[out] - 1) - 1) if out in SIGNED else (0, 2 ** BITS[out] - 1)
-    bounded = binary("minr", binary("maxr", value, const(low, value.type)), const(high, value.type))
-    return bounded.cast(out)
+        value = value + zero_point.cast(value.type)
+    low, high = limits(out)
+    return _within(value.cast("f64"), const(low, "f64"), const(high, "f64")).cast(out)  # f32 has no 2**31 - 1
+
+
+def _within(value: Expr, least: Expr, most: Expr) -> Expr:
+    return binary("minr", binary("maxr", value, least), most)
+
+
+def _bounds(zero_point: Expr | None, out: str, wide: str) -> tuple[Expr, Expr]:
+    """The bounds of a type, seen from a zero point: a quotient within them is rounded and converted in one instruction."""
+    low, high = (const(limit, wide) for limit in limits(out))
+    origin = _unless_zero(zero_point)
+    return (low, high) if origin is None else (low - origin.cast(wide), high - origin.cast(wide))
+
+
+def _unless_zero(zero_point: Expr | None) -> Expr | None:
+    return None if zero_point is None or (zero_point.op == "const" and zero_point.param == 0) else zero_point
+
+
+def _counted(steps: Expr, zero_point: Expr | None, out: str) -> Expr:
+    """So many steps, a number within `_bounds`, from a zero point on."""
+    whole, origin = unary("round", steps).cast("i32"), _unless_zero(zero_point)
+    return (whole if origin is None else whole + origin.cast("i32")).cast(out)
+
+
+def distance(x: Expr, zero_point: Expr | None, wide: str = "f32") -> Expr:
+    """How far a short integer is from a zero point, as a float; one that was just quantized is known to be a float already."""
+    origin = _unless_zero(zero_point)
+    found = _steps(x, origin)
+    if found is not None:
+        return found.cast(wide)
+    whole = x.cast("i32")
+    return (whole if origin is None else whole - origin.cast("i32")).cast(wide)
+
+
+def _steps(x: Expr, zero_point: Expr | None) -> Expr | None:
+    """The rounded quotient of an integer that was counted from a zero point on."""
+    whole = x.args[0] if x.op == "cast" else x
+    if zero_point is not None and whole.op == "add":
+        whole = whole.args[0]
+    steps = whole.args[0] if whole.op == "cast" else whole
+    if steps.op != "round" or _counted(steps.args[0], zero_point, x.type) is not x:
+        return None
+    bounded = steps.args[0]
+    least, most = _bounds(zero_point, x.type, steps.type)
+    if bounded.op == "quotient":
+        return steps if bounded.args[2:] == (least, most) else None
+    is_within = bounded.op == "minr" and bounded.args[1] is most and bounded.args[0].op == "maxr"
+    return steps if is_within and bounded.args[0].args[1] is least else None
 
 
 def dequantized(x: Expr, scale: Expr, zero_point: Expr | None, out: str) -> Expr:
     """The distance to the zero point times the scale."""
     wide = "f64" if scale.type == "f64" else "f32"
-    if zero_point is None:
+    if BITS[x.type] <= 16:
+        centred = distance(x, zero_point, wide)
+    elif zero_point is None:
         centred = x.cast(wide)
-    elif x.type == "i32":  # f32 does not hold every i32
+    else:  # f32 does not hold every i32
         centred = (x.cast("i64") - zero_point.cast("i64")).cast(wide)
-    else:
-        centred = x.cast(wide) - zero_point.cast(wide)
     return (centred * scale.cast(wide)).cast(compute_type(out))
 
 
@@ -82,8 +134,8 @@ def _has_one_scale(node: Node) -> bool:
 
 @elementwise("QuantizeLinear", domain=MICROSOFT, where=_has_one_scale)
 @elementwise("QuantizeLinear", since=10, where=_has_one_scale)
-def quantize_linear(x: Expr, scale: Expr, zero_point: Expr | None = None, *, out: str) -> Expr:
-    return quantized(x, scale, zero_point, out)
+def quantize_linear(x: Expr, scale: Expr, zero_point: Expr | None = None, *, out: str, ordinary: tuple[bool, ...]) -> Expr:
+    return quantized(x, scale, zero_point, out, ordinary=ordinary[1])
 
 
 @elementwise("DequantizeLinear", domain=MICROSOFT, where=_has_one_scale)

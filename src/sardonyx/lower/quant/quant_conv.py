@@ -35,7 +35,7 @@ from sardonyx.lower.matmul.matmul import Columns
 from sardonyx.lower.quant.conv_weights import depthwise_distances, pack_kernel_quads, sums_of_kernels
 from sardonyx.lower.quant.integer_product import Int8Product, Quantized, RowLayout, Terms, packed_at_run_time
 from sardonyx.lower.quant.quant import saturated
-from sardonyx.lower.quant.quant_matmul import BYTES, factor, number
+from sardonyx.lower.quant.quant_matmul import BYTES, factor, zero_point
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import transposed
 from sardonyx.program.steps import View, element_count
@@ -98,7 +98,7 @@ def _quantized_conv(ctx: LowerContext, group: Group) -> None:
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         value = total.cast("f32") * factor(ctx, operand, given(node, 1), given(node, 4), given(node, 6))
-        return {output: saturated(value, number(ctx, operand, given(node, 7)), ctx.dtype(output).name)}
+        return {output: saturated(value, zero_point(ctx, operand, given(node, 7)), ctx.dtype(output).name)}
 
     conv.lower(rule)
 

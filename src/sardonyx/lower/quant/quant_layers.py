@@ -19,7 +19,7 @@ from sardonyx.lower.indexing.indexing import given
 from sardonyx.lower.indexing.movement import root_of
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.lower.quant.quant import quantized
+from sardonyx.lower.quant.quant import distance, quantized
 from sardonyx.lower.registry import elementwise, template
 from sardonyx.ops.conv.windows import extent
 from sardonyx.ops.infer import normalize_axis
@@ -39,12 +39,7 @@ def _are_single(*positions: int) -> Callable[[Node], bool]:
 
 
 def _real(x: Expr, scale: Expr, zero_point: Expr | None) -> Expr:
-    wide = x.cast("i32")
-    return (wide if zero_point is None else wide - zero_point.cast("i32")).cast("f32") * scale
-
-
-def _zero(zero_point: Expr | None, out: str) -> Expr:
-    return const(0, out) if zero_point is None else zero_point
+    return distance(x, zero_point) * scale
 
 
 def _combined(name: str, combine: Callable[[Expr, Expr], Expr]) -> None:
@@ -60,8 +55,10 @@ def _combined(name: str, combine: Callable[[Expr, Expr], Expr]) -> None:
         c_zero: Expr | None = None,
         *,
         out: str,
+        ordinary: tuple[bool, ...],
     ) -> Expr:
-        return quantized(combine(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero)), c_scale, _zero(c_zero, out), out)
+        value = combine(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero))
+        return quantized(value, c_scale, c_zero, out, ordinary=ordinary[6])
 
 
 _combined("QLinearAdd", operator.add)
@@ -70,7 +67,7 @@ _combined("QLinearMul", operator.mul)
 
 @elementwise("QLinearSigmoid", domain=MICROSOFT, types=_BYTES, where=_are_single(1, 2, 3, 4))
 def qlinear_sigmoid(x: Expr, x_scale: Expr, x_zero: Expr | None, y_scale: Expr, y_zero: Expr | None = None, *, out: str) -> Expr:
-    return quantized(sigmoid(_real(x, x_scale, x_zero)), y_scale, _zero(y_zero, out), out)
+    return quantized(sigmoid(_real(x, x_scale, x_zero)), y_scale, y_zero, out)
 
 
 @elementwise("QLinearLeakyRelu", domain=MICROSOFT, types=_BYTES, where=_are_single(1, 2, 3, 4))
@@ -78,7 +75,7 @@ def qlinear_leaky_relu(
     x: Expr, x_scale: Expr, x_zero: Expr | None, y_scale: Expr, y_zero: Expr | None = None, *, alpha: float, out: str
 ) -> Expr:
     value = _real(x, x_scale, x_zero)
-    return quantized(select(value < 0.0, value * const(alpha, "f32"), value), y_scale, _zero(y_zero, out), out)
+    return quantized(select(value < 0.0, value * const(alpha, "f32"), value), y_scale, y_zero, out)
 
 
 def _is_whole_table(node: Node) -> bool:

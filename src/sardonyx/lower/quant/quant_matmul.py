@@ -81,7 +81,7 @@ def qlinear_matmul(ctx: LowerContext, group: Group) -> None:
 
     def rule(operand: OperandNumber, total: Expr) -> dict[Value, Expr]:
         value = total.cast("f32") * factor(ctx, operand, given(node, 1), given(node, 4), given(node, 6))
-        return {output: saturated(value, number(ctx, operand, given(node, 7)), ctx.dtype(output).name)}
+        return {output: saturated(value, zero_point(ctx, operand, given(node, 7)), ctx.dtype(output).name)}
 
     integer_product(ctx, group, a, b, rule)
 
@@ -120,7 +120,7 @@ def qgemm(ctx: LowerContext, group: Group) -> None:
             total = total + load(operand(c), "i32")
         value = total.cast("f32") * factor(ctx, operand, a_scale, b_scale, y_scale, alpha)
         if y_zero is not None:
-            value = saturated(value, number(ctx, operand, y_zero), ctx.dtype(output).name)
+            value = saturated(value, zero_point(ctx, operand, y_zero), ctx.dtype(output).name)
         return {output: value}
 
     integer_product(ctx, group, left, right, rule)
@@ -208,6 +208,15 @@ def product_of_scales(first: Array, second: Array, divisor: Array | None, alpha:
     made = np.float32(alpha) * first.reshape(-1).astype(np.float32) * second.reshape(-1).astype(np.float32)
     with np.errstate(all="ignore"):
         return made if divisor is None else made / divisor.reshape(-1).astype(np.float32)
+
+
+def zero_point(ctx: LowerContext, operand: OperandNumber, value: Value) -> Expr | None:
+    """The zero point of a tensor; None if it is known to be 0."""
+    data = ctx.constant_data(value)
+    if data is not None and data.size and not data.numpy().any():
+        return None
+    view = ctx.view(value)
+    return load(operand(View(view.buffer, (), (), view.offset)), view.buffer.dtype.name)
 
 
 def number(ctx: LowerContext, operand: OperandNumber, value: Value | View) -> Expr:

@@ -37,7 +37,7 @@ from sardonyx.lower.epilogue import GroupEpilogue, OperandNumber, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.loop_builder import loop_step, merge_axes
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.lower.matmul.matmul import Columns, Product, as_matrices, is_unit
+from sardonyx.lower.matmul.product import Columns, Product, as_matrices, is_unit
 from sardonyx.lower.views import with_axes
 from sardonyx.program.constants import Cut, transform
 from sardonyx.program.steps import KernelStep, View

@@ -31,7 +31,7 @@ from sardonyx.lower.indexing.indexing import given
 from sardonyx.lower.indexing.movement import root_of
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.lower.matmul.matmul import Columns
+from sardonyx.lower.matmul.product import Columns
 from sardonyx.lower.quant.conv_weights import depthwise_distances, pack_kernel_quads, sums_of_kernels
 from sardonyx.lower.quant.integer_product import Int8Product, Quantized, RowLayout, Terms, packed_at_run_time
 from sardonyx.lower.quant.quant import saturated

@@ -16,7 +16,7 @@ from sardonyx.lower.derived import is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
-from sardonyx.lower.matmul.matmul import as_matrices
+from sardonyx.lower.matmul.product import as_matrices
 from sardonyx.lower.quant.integer_product import Int8Product, MatrixTerms, Quantized
 from sardonyx.lower.quant.quant import dynamic_steps
 from sardonyx.lower.registry import template

@@ -41,8 +41,8 @@ class Epilogue:
         """How many operations one element takes; what is the same in a whole row is computed once for it."""
         varies: set[Expr] = set()
         for node in walk([value for _, value in self.stores]):
-            moves = node.op == "load" and self.operands[node.param].inner != "zero"
-            if node.op == "acc" or moves or any(arg in varies for arg in node.args):
+            varying = node.op == "load" and self.operands[node.param].inner != "zero"
+            if node.op == "acc" or varying or any(arg in varies for arg in node.args):
                 varies.add(node)
         return sum(1 for node in varies if node.args)
 

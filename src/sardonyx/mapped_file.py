@@ -30,6 +30,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 _PAGE: Final = 4096  # bytes that have a sum of their own
+_SAMPLES: Final = 16  # pages of a file that are looked at to see whether it is still the same
 _MOST_AT_ONCE: Final = 512  # pieces
 _AT_ONCE: Final = 1 << 22  # bytes of a mapped file that are walked through before they leave memory; whole pages
 
@@ -56,6 +57,24 @@ def passing_checksum(content: memoryview) -> int:
     return zlib.crc32(content[whole:], found)
 
 
+def weight_checksum(content: memoryview, *, is_used_soon: bool = False) -> int:
+    """Of weights, which people change in place: by the sums of pages, and of what stands at the same place in all of them.
+
+    So rows that change places show as well. If they lie in a mapped file and are not used soon, their pages leave memory.
+    """
+    whole = len(content) // _PAGE * _PAGE
+    found = 0
+    for part in _parts(content[:whole]) if is_used_soon else walk(content[:whole]):
+        pages = np.frombuffer(part, "<u8").reshape(-1, _PAGE // 8)
+        for axis in (1, 0):
+            found = zlib.crc32(pages.sum(axis=axis, dtype=np.uint64).astype("<u8", copy=False).data, found)
+    return zlib.crc32(content[whole:], found)
+
+
+_CLOCK_TICK: Final = 20_000_000  # nanoseconds: two changes of a file closer to each other may leave it with the same times
+_FINE_STEP: Final = 100_000_000  # what is certainly longer, also on a server whose clock is another
+_COARSE_STEP: Final = 2_000_000_000  # the same where times have no parts of a second
+
 FileIdentity = tuple[int, int, int, int, int]  # device, inode, size, times of the last change of content and of the file
 
 
@@ -70,6 +89,15 @@ def identity_at(path: str) -> FileIdentity | None:
         return identity_of(os.stat(path))
     except (OSError, ValueError):
         return None
+
+
+def is_settled(*moments: int) -> bool:
+    """Whether a file with these times of change was changed so long ago that one more change would give it others.
+
+    Times have steps: of the system's clock, and coarse ones on file systems that keep full seconds (FAT: every second one).
+    """
+    now = time.time_ns()
+    return all(abs(now - moment) > (_FINE_STEP if moment % _CLOCK_TICK else _COARSE_STEP) for moment in moments)
 
 
 class Mapping:
@@ -108,7 +136,6 @@ class Mapping:
 # Arrays that all of the process may use, by a key that tells what is in them (see `runtime.weight_store`).
 shared_arrays: Final[weakref.WeakValueDictionary[str, np.ndarray[Any, Any]]] = weakref.WeakValueDictionary()
 _mappings: weakref.WeakValueDictionary[tuple[FileIdentity, int], Mapping] = weakref.WeakValueDictionary()
-_CLOCK_TICK: Final = 20_000_000  # nanoseconds: two changes of a file closer to each other may leave it with the same times
 
 
 def _lasting_identity(descriptor: int) -> FileIdentity | None:
@@ -155,6 +182,16 @@ def mapped_range(array: np.ndarray[Any, Any]) -> tuple[Mapping, int, int] | None
     return owner, owner.offset_of(array.ctypes.data) + low, high - low
 
 
+def sample(mapping: Mapping) -> int:
+    """A checksum of some blocks of a mapped file."""
+    content = np.asarray(mapping)
+    found, size = 0, content.size
+    for block in range(_SAMPLES):
+        start = block * max(size - _PAGE, 0) // (_SAMPLES - 1)
+        found = zlib.crc32(content[start : start + _PAGE].data, found)
+    return found
+
+
 def release_range(array: np.ndarray[Any, Any]) -> None:
     """Tell the system that the part of a mapped file behind an array is not needed in memory now; it is read again on use."""
     location = mapped_range(array)
@@ -162,10 +199,14 @@ def release_range(array: np.ndarray[Any, Any]) -> None:
         location[0].release_pages(*location[1:])
 
 
+def _parts(content: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(content), _AT_ONCE):
+        yield content[start : start + _AT_ONCE]
+
+
 def walk(content: memoryview) -> Iterator[memoryview]:
     """Bytes in parts, one after the other; the pages of a mapped file leave memory behind whoever walks."""
-    for start in range(0, len(content), _AT_ONCE):
-        part = content[start : start + _AT_ONCE]
+    for part in _parts(content):
         yield part
         release_range(np.frombuffer(part, np.uint8))
 

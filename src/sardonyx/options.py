@@ -35,6 +35,9 @@ EXTERNAL_FOLDER_KEY: Final = "session.model_external_initializers_file_folder_pa
 LOAD_FORMAT_KEY: Final = "session.load_model_format"
 DIRECT_BYTES_KEY: Final = "session.use_ort_model_bytes_directly"
 RECORDING_KEY: Final = "optimization.minimal_build_optimizations"
+EXTERNAL_FILE_KEY: Final = "session.optimized_model_external_initializers_file_name"
+EXTERNAL_MIN_KEY: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
+SAVE_FORMAT_KEY: Final = "session.save_model_format"
 SAVE_PACKINGS_KEY: Final = "session.save_external_prepacked_constant_initializers"
 DISABLE_PACKING_KEY: Final = "session.disable_prepacking"
 SHARE_PACKING_KEY: Final = "session.share_prepacked_weights"
@@ -289,6 +292,14 @@ class SessionOptions(_Settings):
         return made
 
     __copy__ = copy
+
+    def without_saving(self) -> SessionOptions:
+        """The same options, but for all that says how to save the optimised model."""
+        made = self.copy()
+        made._values.pop("optimized_model_filepath", None)
+        for key in (SAVE_PACKINGS_KEY, EXTERNAL_FILE_KEY, EXTERNAL_MIN_KEY, SAVE_FORMAT_KEY):
+            made._config.pop(key, None)
+        return made
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a configuration entry; an entry of the same key is replaced."""

@@ -115,7 +115,7 @@ def test_a_file_that_was_just_written_is_read_again(tmp_path: Path, monkeypatch:
 
 
 def test_a_file_that_changed_long_ago_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(origins, "_JUST_NOW", -1)
+    monkeypatch.setattr(origins, "is_settled", lambda *moments: True)
     path = tmp_path / "file"
     content = bytearray(1 << 20)
     path.write_bytes(content)

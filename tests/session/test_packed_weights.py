@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
-from sardonyx.mapped_file import checksum, mapped_range
+from sardonyx.mapped_file import mapped_range, weight_checksum
 from sardonyx.program.constants import Transform
 from sardonyx.runtime import saved as saved_programs
 from sardonyx.runtime.weight_store import WeightStore, content_store, shared_store
@@ -151,7 +151,7 @@ def test_packed_weights_are_written_in_onnxruntimes_form_with_a_real_checksum(tm
         assert tag.startswith("sardonyx.")
         assert len(digest) == 40
         assert offset % 64 == 0
-        assert f"{checksum(memoryview(content)[offset : offset + length]):08x}" == value
+        assert f"{weight_checksum(memoryview(content)[offset : offset + length]):08x}" == value
     by_name = {tensor.name: {entry.key: entry.value for entry in tensor.external_data} for tensor in tensors_of(path)}
     inside = by_name["w_then"]
     assert int(inside["offset"]) + int(inside["length"]) <= int(inside["prepacked_0"].split("|")[1].split(";")[0])

@@ -16,6 +16,7 @@ from sardonyx.cache_folder import why_not_used
 from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary, OnProgress
 from sardonyx.codegen.object_cache import ObjectCache
+from sardonyx.compile.kernel_order import kernel_order
 from sardonyx.compile.step_choice import StepChooser, machine_of
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.dims import Expectation
@@ -118,6 +119,7 @@ class NativeSettings:
     weights: WeightStore = field(default_factory=shared_store, compare=False)  # who packs them, and for whom
     target: str = ""  # name of the target; "": that of the environment
     bodies: BodyCount = field(default_factory=BodyCount, compare=False)  # those of one model
+    by_kernels: bool = False  # whether the order of nodes is to be that of kernels, too (see `kernel_order`)
     orders: tuple[Order, ...] = ()  # others to try: the one whose plan needs the least memory is taken
     kernels: KernelLibrary | None = field(default=None, compare=False)  # who compiles them; None: the library of the target
     times_candidates: bool = False  # those that estimates find close (see `step_choice`)
@@ -155,14 +157,17 @@ def compile_graph(
     fed = graph.inputs if inputs is None else inputs
     unique = list(dict.fromkeys(outputs))
     failed: set[Node] = set()
+    by_kernels = settings.by_kernels
     if settings.orders and not has_yield(graph):
-        others = [_ordered(each, graph, nodes) for each in settings.orders]
-        nodes = _least_memory(graph, unique, [nodes, *others], fed, order, kernels)
+        others = [(_ordered(each, graph, nodes), False) for each in settings.orders]
+        nodes, by_kernels = _least_memory(graph, unique, [(nodes, by_kernels), *others], fed, order, kernels)
     cores = usable_cores()
     workers = min(settings.workers or cores, cores)
     while True:
         with kernels.driver_ahead(workers):
-            grouping, lowered, plan = plan_graph(graph, unique, nodes, fed, order, kernels, failed, chooser)
+            grouping, lowered, plan = plan_graph(
+                graph, unique, nodes, fed, order, kernels, failed, chooser, by_kernels=by_kernels
+            )
         constants = _Constants(partial(_load_constants, plan, settings.weights))
         wanted = (step.kernel for step in lowered.steps if isinstance(step, KernelStep))
         kernels.prepare(wanted, workers, settings.on_progress, constants.load_early if settings.eager else None)
@@ -194,14 +199,24 @@ def plan_graph(
     kernels: KernelLibrary,
     failed: set[Node],
     chooser: Chooser | None = None,
+    *,
+    by_kernels: bool = False,
 ) -> tuple[Grouping, Lowered, NativePlan]:
-    """Group, lower and plan nodes in their order; those in `failed`, to which it adds, are left to the host."""
+    """Group, lower and plan nodes in their order; those in `failed`, to which it adds, are left to the host.
+
+    With `by_kernels` they are ordered anew once it is known which of them share a kernel (see `kernel_order`).
+    """
     whole: set[Node] = set()  # Ifs that are not taken apart
     while True:
         flat = flatten(nodes, order, whole | failed)
         known = KnownValues(fed, flat.nodes)
         kept, left = _kept_nodes(flat.nodes, outputs, known)
         grouping = form_groups(kept, fed, frozenset(failed), flat.regions, flat.merges, known)
+        if by_kernels and not flat.merges:
+            by_kernels, ordered = False, kernel_order(graph, flat.nodes, grouping)
+            if ordered != flat.nodes:
+                nodes = ordered
+                continue
         whole_ifs = {flat.regions[node][0][0] for node in left if node in flat.regions} | grouping.whole_ifs
         if whole_ifs:
             whole |= whole_ifs
@@ -228,13 +243,21 @@ def _ordered(order: Order, graph: Graph, nodes: Sequence[Node]) -> list[Node]:
 def _least_memory(
     graph: Graph,
     outputs: Sequence[Value],
-    candidates: Sequence[Sequence[Node]],
+    candidates: Sequence[tuple[Sequence[Node], bool]],
     fed: Sequence[Value],
     order: Order,
     kernels: KernelLibrary,
-) -> Sequence[Node]:
-    """Of several orders of the same nodes the one whose plan needs the least memory; the first of those that need the same."""
-    return min(candidates, key=lambda nodes: planned_bytes(plan_graph(graph, outputs, nodes, fed, order, kernels, set())[2]))
+) -> tuple[Sequence[Node], bool]:
+    """Of several orders of the same nodes the one whose plan needs the least memory; the first of those that need the same.
+
+    With each goes whether kernels are to be ordered anew.
+    """
+
+    def peak(candidate: tuple[Sequence[Node], bool]) -> int:
+        nodes, by_kernels = candidate
+        return planned_bytes(plan_graph(graph, outputs, nodes, fed, order, kernels, set(), by_kernels=by_kernels)[2])
+
+    return min(candidates, key=peak)
 
 
 class _Constants:

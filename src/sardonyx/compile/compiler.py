@@ -130,7 +130,8 @@ def plans_by_order(model: Model, options: CompileOptions) -> dict[str, NativePla
 
     def plan(order: Order) -> NativePlan:
         nodes = needed_nodes(order(graph), graph.outputs)
-        return plan_graph(graph, list(dict.fromkeys(graph.outputs)), nodes, graph.inputs, order, kernels, set())[2]
+        unique, by_kernels = list(dict.fromkeys(graph.outputs)), order is execution_order
+        return plan_graph(graph, unique, nodes, graph.inputs, order, kernels, set(), by_kernels=by_kernels)[2]
 
     plans = {name: plan(order) for name, order in orders.items()}
     plans.setdefault("MEMORY_EFFICIENT", min(plans.values(), key=planned_bytes))
@@ -147,6 +148,7 @@ def native_settings(options: CompileOptions) -> NativeSettings:
         eager=options.optimization_level > GraphOptimizationLevel.ORT_DISABLE_ALL,
         target=environment().target,
         weights=options.weights or shared_store(),
+        by_kernels=options.execution_order != ExecutionOrder.PRIORITY_BASED,
         orders=_OTHER_ORDERS if options.execution_order == ExecutionOrder.MEMORY_EFFICIENT else (),
         kernels=options.kernels,
         on_progress=options.on_progress,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sardonyx import dtypes
 from sardonyx.dtypes import DType
-from sardonyx.mapped_file import mapped_range, mapping_of, passing_checksum, walk
+from sardonyx.mapped_file import mapped_range, mapping_of, walk, weight_checksum
 from sardonyx.records import dataclass
 
 Array = NDArray[Any]
@@ -123,7 +123,7 @@ class Tensor:
     def checksum(self) -> int:
         """Of the bytes, found at the speed of memory: tells whether they were changed since, not what they are."""
         if self._checksum is None:
-            self._checksum = passing_checksum(self.raw())
+            self._checksum = weight_checksum(self.raw())
         return self._checksum
 
     def __repr__(self) -> str:

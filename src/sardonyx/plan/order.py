@@ -78,28 +78,32 @@ class Edges:
                 children.setdefault(parents.pop(), []).append(index)
         return children
 
-    def post_order(self, roots: Iterable[int], key: Callable[[int], Any]) -> list[int]:
-        """All that the roots depend on and they themselves, each after what it needs; of several the greatest key goes first."""
-        order: list[int] = []
-        visited: set[int] = set()
-        stack = [(root, False) for root in roots]
-        while stack:
-            index, leaving = stack.pop()
-            if leaving:
-                order.append(index)
-            elif index not in visited:
-                visited.add(index)
-                stack.append((index, True))
-                producers = sorted((source for source, _ in self.sources[index]), key=key)
-                stack.extend((source, False) for source in producers if source not in visited)
-        return order
+    def producers(self) -> list[list[int]]:
+        """For each node, those that make its inputs."""
+        return [[source for source, _ in found] for found in self.sources]
+
+
+def post_order(producers: Sequence[Sequence[int]], roots: Iterable[int], key: Callable[[int], Any]) -> list[int]:
+    """All that the roots depend on and they themselves, each after what it needs; of several the greatest key goes first."""
+    order: list[int] = []
+    visited: set[int] = set()
+    stack = [(root, False) for root in roots]
+    while stack:
+        index, leaving = stack.pop()
+        if leaving:
+            order.append(index)
+        elif index not in visited:
+            visited.add(index)
+            stack.append((index, True))
+            stack.extend((source, False) for source in sorted(producers[index], key=key) if source not in visited)
+    return order
 
 
 def _default(edges: Edges) -> list[int]:
     leaves = [index for index, consumers in enumerate(edges.consumers) if not consumers]
     children = edges.measuring()
     order: dict[int, None] = {}
-    for index in edges.post_order(leaves, lambda index: index):
+    for index in post_order(edges.producers(), leaves, lambda index: index):
         if index not in order:
             order[index] = None
             order.update(dict.fromkeys(children.get(index, ())))
@@ -143,7 +147,8 @@ def _forward_part(edges: Edges, yield_op: int) -> list[int]:
             waiting[consumer] -= 1
             if not waiting[consumer]:
                 queue.append(consumer)
-    order = edges.post_order((source for source, _ in edges.sources[yield_op]), lambda index: (distance[index], index))
+    producers = edges.producers()
+    order = post_order(producers, producers[yield_op], lambda index: (distance[index], index))
     forward = set(order)
     followers: dict[int, list[int]] = {}
     for parent, children in sorted(edges.measuring().items()):

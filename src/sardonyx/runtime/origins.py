@@ -4,7 +4,7 @@ A program belongs to the content of its model, not to the file's name or times: 
 model of 400 MB to digest it takes longer than opening its program, so the digest is remembered beside what the file system says
 of the file (device, inode, size, times of change). A file whose identity is the remembered one is taken to have that digest if
 
-- it was not changed within two seconds of being read: times have steps, and a second change may fall into the same one; and
+- it was not changed just before it was read: times have steps, and a second change may fall into the same one; and
 - a sample of its content has the remembered checksum: all of a file up to 64 KB, 16 blocks of a larger one. That is for file
   systems whose times cannot be relied on.
 
@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 import zlib
 from collections.abc import Mapping
 from typing import Final
 
 from sardonyx.cache_folder import CacheFolder
 from sardonyx.formats.program.container import COUNT, Container, FormatError, Schema, Texts, pack
-from sardonyx.mapped_file import FileIdentity, identity_of
+from sardonyx.mapped_file import FileIdentity, identity_of, is_settled
 from sardonyx.options import environment
 
 _VERSION: Final = 1
@@ -38,7 +37,6 @@ _SMALL: Final = 1 << 16  # bytes of a file that is sampled whole
 _BLOCK: Final = 1 << 12
 _BLOCKS: Final = 16
 _CHUNK: Final = 1 << 20
-_JUST_NOW: Final = 2_000_000_000  # nanoseconds; the coarsest times of change (FAT) have steps of two seconds
 LARGEST: Final = 16 << 30  # bytes of a file that is digested; programs of larger ones are not saved
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -111,6 +109,7 @@ def examine(path: str, known: Stamp | None) -> Stamp | None:
         unchanged = known is not None and known.identity == identity and known.sample == sample
         if known is not None and unchanged and (known.settled or size <= _SMALL):
             return known
+        settled = is_settled(status.st_mtime_ns, status.st_ctime_ns)  # before it is read: a change while it is must show
         digest = _file_digest(descriptor, size)
         after = os.fstat(descriptor)
     except OSError:
@@ -119,8 +118,6 @@ def examine(path: str, known: Stamp | None) -> Stamp | None:
         os.close(descriptor)
     if _text(identity_of(after)) != identity:
         return None  # somebody is writing to it
-    now = time.time_ns()
-    settled = all(abs(now - moment) > _JUST_NOW for moment in (status.st_mtime_ns, status.st_ctime_ns))
     return Stamp(identity, settled, sample, digest)
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
 from math import prod
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -24,8 +25,8 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.formats.onnx.packings import PREFIX, Packed
 from sardonyx.ir.tensor import ExternalLocation, Tensor
-from sardonyx.mapped_file import checksum
 from sardonyx.program.constants import Constant, Derived, key_of
+from sardonyx.runtime.known_checksums import KnownChecksums
 
 Array = np.ndarray[Any, Any]
 
@@ -55,13 +56,17 @@ def _is_numbers(constant: Constant) -> bool:
     return constant.transform.is_numbers and all(_is_numbers(each) for each in parts)
 
 
-def packing_key(constant: Derived, location_of: Callable[[Tensor], ExternalLocation | None]) -> str:
+def packing_key(
+    constant: Derived,
+    location_of: Callable[[Tensor], ExternalLocation | None],
+    checksum_of: Callable[[Tensor], int] = attrgetter("checksum"),
+) -> str:
     """What a packed constant is known by in the file of its model, given where the model's data lies there."""
 
     def identity(tensor: Tensor) -> str:
         location = location_of(tensor)
         if location is not None:
-            return f"{location.offset}+{location.length}+{tensor.checksum:08x}"
+            return f"{location.offset}+{location.length}+{checksum_of(tensor):08x}"
         if tensor.dtype is dtypes.STRING or tensor.nbytes > _SMALL:
             raise _Unsaved
         return tensor.digest
@@ -75,13 +80,13 @@ def _size(constant: Derived) -> int:
     return prod(constant.shape) * constant.dtype.numpy.itemsize
 
 
-def saved_packing(constant: Derived) -> Array | None:
+def saved_packing(constant: Derived, checksums: KnownChecksums) -> Array | None:
     """A packed constant in the file that has the data it is made of; None if there is none that can be used."""
     known = [packing for tensor in _tensors(constant) for packing in tensor.packings]
     if not known or not _is_numbers(constant):
         return None
     try:
-        key = packing_key(constant, lambda tensor: tensor.external)
+        key = packing_key(constant, lambda tensor: tensor.external, checksums.of_tensor)
     except _Unsaved:
         return None
     for packing in known:
@@ -93,7 +98,7 @@ def saved_packing(constant: Derived) -> Array | None:
             _log.warning(text, key, packing.length, need)
             continue
         content = packing.file()[packing.offset : packing.offset + packing.length]
-        if f"{checksum(content):08x}" != packing.checksum:
+        if f"{checksums.of(content):08x}" != packing.checksum:
             _log.warning("packed weights %r are damaged (wrong checksum): they are packed again", key)
             continue
         found = np.frombuffer(content, constant.dtype.numpy).reshape(constant.shape)

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sardonyx.forks import ForkSafeLock
+from sardonyx.forks import ForkSafeLock, cached_property
 from sardonyx.mapped_file import release_range, shared_arrays
 from sardonyx.runtime.large_pages import WeightMemory
 
 if TYPE_CHECKING:
     from sardonyx.program.constants import Constant, Derived
+    from sardonyx.runtime.known_checksums import KnownChecksums
 
 Array = np.ndarray[Any, Any]
 
@@ -57,7 +58,7 @@ class WeightStore:
         """The arrays of numbered constants, without gaps and read-only."""
         packing = _Packing()
         loaded = {number: self._array(constant, packing) for number, constant in constants}
-        packing.release()
+        packing.end()
         return loaded
 
     def array(self, constant: Constant) -> Array:
@@ -90,7 +91,7 @@ class WeightStore:
             if found is None:
                 found = self._arrays.get(lasting)  # packed from equal bytes that lie elsewhere
             if found is None:
-                found = saved_packing(constant)
+                found = saved_packing(constant, packing.checksums)
                 is_made = found is None
                 if found is None:
                     found = packing.make(constant, self)
@@ -161,6 +162,19 @@ class _Packing:
         self._read_bytes += source.nbytes
         if self._read_bytes >= _RELEASED:
             self.release()
+
+    @cached_property
+    def checksums(self) -> KnownChecksums:
+        """What is known of the files that weights lie packed in."""
+        from sardonyx.runtime.known_checksums import KnownChecksums  # lazy: few models have packed weights
+
+        return KnownChecksums()
+
+    def end(self) -> None:
+        """Let go of all pages, and remember the checksums that were computed."""
+        self.release()
+        if "checksums" in self.__dict__:
+            self.checksums.keep()
 
     def release(self) -> None:
         """Let the pages that were read so far leave memory."""

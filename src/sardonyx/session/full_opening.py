@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -41,17 +42,18 @@ from sardonyx.runtime.ports import ModelDescription, ModelMetadata, to_plain
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.specialisations import SpecialisationKey
 from sardonyx.runtime.weight_store import WeightStore, content_store, shared_store
-from sardonyx.session.opening import Opened, ProviderSettings
+from sardonyx.session.opening import Opened, Opening, ProviderSettings
 from sardonyx.session.progress import progress_line
 
 if TYPE_CHECKING:
     from sardonyx.codegen.library import OnProgress
     from sardonyx.formats.program.description import Description
-    from sardonyx.session.opening import CompiledModel, Opening
+    from sardonyx.session.opening import CompiledModel
     from sardonyx.session.saving import PackingSaver
 
 _REPLAY: Final = "session.enable_saved_runtime_optimizations"
 _DENOTATION: Final = "onnx.denotation."
+_TO_SETTLE: Final = 0.12  # seconds; see `mapped_file.is_settled`
 _LONG_TO_WRITE: Final = 256 << 20  # bytes of constants that nobody is kept waiting for; fewer would disturb the first runs more
 
 
@@ -118,6 +120,7 @@ def open_fully(
         program = compile_model(read.model, dataclasses.replace(read.compile_options, on_progress=on_progress), save_if_asked)
         if packings is not None:
             packings.save(program.packed_constants() if isinstance(program, NativeModel) else {})
+            _leave_program(opening, options, providers)
     opening.stop_if_cancelled()
     description = read.description(program)
     if entry is not None:
@@ -126,6 +129,13 @@ def open_fully(
     if profiler is not None:
         weakref.finalize(opened, profiler.finish)  # a trace nobody ends is written all the same
     return opened
+
+
+def _leave_program(opening: Opening, options: SessionOptions, providers: ProviderSettings) -> None:
+    """Have the program of the model that was saved with packed weights in the cache: whoever opens it next finds it there."""
+    path, plain = options.optimized_model_filepath, options.without_saving()
+    time.sleep(_TO_SETTLE)  # nothing is remembered of files that were changed just now
+    Opening(path, plain, opening.disabled_optimizers, opening.reads_config_from_model).leave_program(providers)
 
 
 def _in_background(options: SessionOptions, providers: ProviderSettings) -> bool:

@@ -152,6 +152,13 @@ class Opening:
 
             return open_fully(self, options, providers, entry, is_saved=is_saved)
 
+    def leave_program(self, providers: ProviderSettings) -> None:
+        """Save the program of this model for sessions to come, unless it is there already or programs are not saved."""
+        options = self.options.copy()
+        entry = self._saved_entry(options, providers)
+        if entry is not None and saved.read(entry) is None:
+            self._open_fully(options, providers, entry, is_saved=False)
+
     def _open_bundle(self, options: SessionOptions, providers: ProviderSettings) -> Opened:
         """Open a compiled model. What its program cannot do is left to the model inside, if there is one."""
         with importing:

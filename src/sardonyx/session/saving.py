@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from sardonyx import dtypes, errors
 from sardonyx.enums import GraphOptimizationLevel
@@ -15,17 +14,21 @@ from sardonyx.ir.clone import Cloner
 from sardonyx.ir.graph import Model
 from sardonyx.ir.tensor import Array
 from sardonyx.matching.signatures import TableFacts
-from sardonyx.options import DISABLE_PACKING_KEY, RECORDING_KEY, SAVE_PACKINGS_KEY, SessionOptions
+from sardonyx.options import (
+    DISABLE_PACKING_KEY,
+    EXTERNAL_FILE_KEY,
+    EXTERNAL_MIN_KEY,
+    RECORDING_KEY,
+    SAVE_FORMAT_KEY,
+    SAVE_PACKINGS_KEY,
+    SessionOptions,
+)
 from sardonyx.passes.expand_functions import ExpandFunctions
 from sardonyx.passes.runtime_optimisations import find_optimisations, replay_optimisations
 from sardonyx.passes.widen_half import WidenHalf
 from sardonyx.program.constants import Derived
 from sardonyx.runtime.logs import WARNING, log
 from sardonyx.runtime.packed_weights import packings_of
-
-_EXTERNAL_FILE: Final = "session.optimized_model_external_initializers_file_name"
-_EXTERNAL_MIN: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
-_SAVE_FORMAT: Final = "session.save_model_format"
 
 
 def write_ort(model: Model, path: str, recording: str = "") -> None:
@@ -47,9 +50,9 @@ def write_ort(model: Model, path: str, recording: str = "") -> None:
 def save_format(options: SessionOptions) -> str:
     """What `optimized_model_filepath` is written as: "ONNX" or "ORT"."""
     path = options.optimized_model_filepath
-    chosen = options.config_entries.get(_SAVE_FORMAT) or ("ORT" if path.lower().endswith(".ort") else "ONNX")
+    chosen = options.config_entries.get(SAVE_FORMAT_KEY) or ("ORT" if path.lower().endswith(".ort") else "ONNX")
     if chosen not in ("ORT", "ONNX"):
-        raise errors.InvalidArgument(f"{_SAVE_FORMAT} is {chosen!r}, expected 'ORT' or 'ONNX'")
+        raise errors.InvalidArgument(f"{SAVE_FORMAT_KEY} is {chosen!r}, expected 'ORT' or 'ONNX'")
     return chosen
 
 
@@ -63,8 +66,8 @@ def saves_packings(options: SessionOptions) -> bool:
         if not options.optimized_model_filepath
         else "models in the ORT format hold none"
         if save_format(options) == "ORT"
-        else f"there is no file for them ({_EXTERNAL_FILE})"
-        if not entries.get(_EXTERNAL_FILE)
+        else f"there is no file for them ({EXTERNAL_FILE_KEY})"
+        if not entries.get(EXTERNAL_FILE_KEY)
         else "nothing is packed (session.disable_prepacking)"
         if entries.get(DISABLE_PACKING_KEY, "0") == "1"
         else ""
@@ -99,7 +102,7 @@ class PackingSaver:
 
 def external_threshold(options: SessionOptions) -> int:
     """From how many bytes on the data of an initializer is written to a file of its own."""
-    return int(options.config_entries.get(_EXTERNAL_MIN, "1024"))
+    return int(options.config_entries.get(EXTERNAL_MIN_KEY, "1024"))
 
 
 def save_optimized(model: Model, options: SessionOptions, packings: Mapping[int, Sequence[Packed]] | None = None) -> None:
@@ -112,5 +115,5 @@ def save_optimized(model: Model, options: SessionOptions, packings: Mapping[int,
         is_extended = options.graph_optimization_level > GraphOptimizationLevel.ORT_ENABLE_BASIC
         write_ort(model, path, recording if is_extended else "")
         return
-    external = options.config_entries.get(_EXTERNAL_FILE) or None
+    external = options.config_entries.get(EXTERNAL_FILE_KEY) or None
     save(model, path, external_data=external, external_threshold=external_threshold(options), packings=packings)

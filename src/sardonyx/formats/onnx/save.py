@@ -21,7 +21,7 @@ from sardonyx.formats.onnx.write import Externalise, Listed, keep_inside, list_n
 from sardonyx.formats.shared.replacing import replacing
 from sardonyx.ir.graph import Graph, Model, walk
 from sardonyx.ir.tensor import ExternalLocation, Tensor
-from sardonyx.mapped_file import checksum
+from sardonyx.mapped_file import weight_checksum
 
 _PROTOBUF_LIMIT: Final = (1 << 31) - 1  # bytes; readers built on protobuf refuse more
 
@@ -99,7 +99,7 @@ def _write_data(file: BinaryIO, placed: _Placed, packings: Mapping[int, Sequence
             content = np.ascontiguousarray(packed.content()).reshape(-1).view(np.uint8).data
             file.write(bytes(start - file.tell()))
             file.write(content)
-            said.append(entry_of(packed.key(locations), start, len(content), checksum(content)))
+            said.append(entry_of(packed.key(locations), start, len(content), weight_checksum(content)))
         if said:
             entries[key] = tuple(said)
     return entries

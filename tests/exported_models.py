@@ -133,7 +133,6 @@ def _benchmark_networks() -> dict[str, Callable[[], Network]]:
 def _language_models() -> dict[str, Callable[[], Network]]:
     """Small models of the transformers library."""
     import torch
-
     import transformers
 
     class First(torch.nn.Module):  # type: ignore[misc]

@@ -42,7 +42,6 @@ def _llama(vocabulary: int) -> Any:
 @pytest.mark.parametrize("make", [_gpt2, _llama])
 def test_an_exported_model_generates_what_transformers_does(make: Any, tmp_path: Path) -> None:
     from optimum.exporters.onnx import main_export
-
     from transformers import AutoModelForCausalLM
 
     source, target = tmp_path / "source", tmp_path / "onnx"
@@ -104,7 +103,6 @@ def _marian(vocabulary: int) -> Any:
 @pytest.mark.parametrize("make", [_t5, _bart, _marian])
 def test_an_exported_encoder_and_decoder_generate_what_transformers_does(make: Any, tmp_path: Path) -> None:
     from optimum.exporters.onnx import main_export
-
     from transformers import AutoModelForSeq2SeqLM
 
     source, target = tmp_path / "source", tmp_path / "onnx"
@@ -146,7 +144,6 @@ def _whisper(vocabulary: int) -> Any:
 
 def test_speech_is_heard_and_written_as_transformers_does(tmp_path: Path) -> None:
     from optimum.exporters.onnx import main_export
-
     from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
     source, target = tmp_path / "source", tmp_path / "onnx"

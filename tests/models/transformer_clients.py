@@ -22,7 +22,6 @@ _ENDS = {"bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
 def tokenizer() -> Any:
     """Words as tokens, with BERT's special ones."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
     from transformers import PreTrainedTokenizerFast
 
     vocabulary = {word: index for index, word in enumerate([*SPECIAL, *WORDS])}
@@ -96,7 +95,6 @@ def optimum_feature_extraction() -> Any:
 def optimum_sequence_classification() -> Any:
     """A class for each sentence, by transformers' pipeline."""
     from optimum.onnxruntime import ORTModelForSequenceClassification
-
     from transformers import pipeline
 
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +107,6 @@ def optimum_sequence_classification() -> Any:
 def optimum_token_classification() -> Any:
     """A class for each word."""
     from optimum.onnxruntime import ORTModelForTokenClassification
-
     from transformers import pipeline
 
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +120,6 @@ def optimum_token_classification() -> Any:
 def optimum_fill_mask() -> Any:
     """The likeliest words in a gap."""
     from optimum.onnxruntime import ORTModelForMaskedLM
-
     from transformers import pipeline
 
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +145,6 @@ def optimum_question_answering() -> Any:
 def optimum_gpt2_generation() -> Any:
     """Texts continued by the likeliest words and by beams, with and without a cache of keys and values, and with binding."""
     from optimum.onnxruntime import ORTModelForCausalLM
-
     from transformers import GPT2Config, GPT2LMHeadModel
 
     def make(vocabulary: int) -> Any:
@@ -170,7 +165,6 @@ def optimum_gpt2_generation() -> Any:
 def optimum_t5_generation() -> Any:
     """Texts rewritten by an encoder and a decoder, with and without a cache of keys and values, and with binding."""
     from optimum.onnxruntime import ORTModelForSeq2SeqLM
-
     from transformers import T5Config, T5ForConditionalGeneration
 
     def make(vocabulary: int) -> Any:
@@ -191,7 +185,6 @@ def optimum_t5_generation() -> Any:
 def optimum_llama_generation() -> Any:
     """Texts continued by a decoder whose heads share keys and values, with and without a cache of them."""
     from optimum.onnxruntime import ORTModelForCausalLM
-
     from transformers import LlamaConfig, LlamaForCausalLM
 
     def make(vocabulary: int) -> Any:
@@ -235,7 +228,6 @@ def optimum_image_classification() -> Any:
     """Scores of pictures by a transformer and by a convolution net."""
     import torch
     from optimum.onnxruntime import ORTModelForImageClassification
-
     from transformers import ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification
 
     torch.manual_seed(0)
@@ -257,7 +249,6 @@ def optimum_speech_recognition() -> Any:
     """Tokens of a spectrogram by Whisper's encoder and decoder, with and without a cache of keys and values."""
     import torch
     from optimum.onnxruntime import ORTModelForSpeechSeq2Seq
-
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     layers = {f"{part}_{name}": size for part in ("encoder", "decoder") for name, size in _WHISPER.items()}

@@ -80,14 +80,16 @@ def attend(
     *,
     scale: float,
     bias: Array | None = None,
+    allowed: Array | None = None,
     softcap: float = 0.0,
     precision: np.dtype[Any] | None = None,
     capture: int | None = None,
 ) -> tuple[Array, Array | None]:
     """softmax(q @ k.T * scale + bias) @ v over [batch, heads, time, size], all in one computing type.
 
-    `bias` has four axes that broadcast. `capture` asks for the scores as well: 0 raw, 1 after the soft cap, 2 with bias, 3 the
-    probabilities. `precision` is the type of the softmax, if it is another.
+    `bias` and `allowed` have four axes that broadcast. A key that a query is not allowed to see takes no part, whatever its score
+    is; an infinite score to which a bias of minus infinity is added is NaN. `capture` asks for the scores as well: 0 raw, 1 after
+    the soft cap, 2 with bias, 3 the probabilities. `precision` is the type of the softmax, if it is another.
     """
     batch, heads, queries, size = q.shape
     key_heads, keys = k.shape[1], k.shape[2]
@@ -116,13 +118,17 @@ def attend(
         if captured is not None and capture == 1:
             captured[whole] = scores
         local = None if bias is None else _part(bias, block, group)
+        seen = None if allowed is None else _part(allowed, block, group)
         if local is not None:
             scores += local
+        if seen is not None:
+            np.copyto(scores, -np.inf, where=~seen)
         if captured is not None and capture == 2:
             captured[whole] = scores
         shares = _softmax_in(scores, precision)
         if local is not None:  # a query that may see no key has no answer, whatever its scores were
-            unseen = np.isneginf(local.max(axis=-1, keepdims=True, initial=-np.inf))
+            visible = ~np.isneginf(local) if seen is None else ~np.isneginf(local) & seen
+            unseen = ~visible.any(axis=-1, keepdims=True)
             if unseen.any():
                 shares = np.where(unseen, shares.dtype.type(0), shares)
         if captured is not None and capture == 3:
@@ -156,21 +162,24 @@ def _visible(queries: int, keys: int, offset: Array, *, causal: bool, left: int,
     return allowed
 
 
-def _attention_bias(mask: Array | None, allowed: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
-    """A mask (bool or additive, possibly with too few keys) and the allowed positions, as one bias with four axes."""
-    bias: Array | None = None
-    lowest = dtype.type(-np.inf)
-    if mask is not None:
-        additive = np.where(mask, dtype.type(0), lowest) if mask.dtype == np.bool_ else widen(mask).astype(dtype, copy=False)
-        missing = shape[-1] - additive.shape[-1]
-        if missing > 0:
-            additive = np.pad(additive, [(0, 0)] * (additive.ndim - 1) + [(0, missing)], constant_values=lowest)
-        bias = additive.reshape((1,) * (4 - additive.ndim) + additive.shape)
-        if any(size not in (1, full) for size, full in zip(bias.shape, shape, strict=True)):
-            raise ValueError(f"attn_mask of shape {mask.shape} does not broadcast to (batch, heads, queries, keys) {shape}")
-    if allowed is None:
-        return bias
-    return np.where(allowed, dtype.type(0) if bias is None else bias, lowest)
+def _attention_bias(
+    mask: Array | None, allowed: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> tuple[Array | None, Array | None]:
+    """An additive mask as a bias, a mask of truth values among the allowed positions, either possibly with too few keys."""
+    if mask is None:
+        return None, allowed
+    decides = mask.dtype == np.bool_
+    wide = mask if decides else widen(mask).astype(dtype, copy=False)
+    missing = shape[-1] - wide.shape[-1]
+    if missing > 0:
+        edge = False if decides else dtype.type(-np.inf)
+        wide = np.pad(wide, [(0, 0)] * (wide.ndim - 1) + [(0, missing)], constant_values=edge)
+    whole = wide.reshape((1,) * (4 - wide.ndim) + wide.shape)
+    if any(size not in (1, full) for size, full in zip(whole.shape, shape, strict=True)):
+        raise ValueError(f"attn_mask of shape {mask.shape} does not broadcast to (batch, heads, queries, keys) {shape}")
+    if not decides:
+        return whole, allowed
+    return None, whole if allowed is None else allowed & whole
 
 
 def _attention(
@@ -221,13 +230,15 @@ def _attention(
         filled = np.arange(total) < nonpad_kv_seqlen.reshape(-1, 1, 1, 1)
         allowed = filled if allowed is None else allowed & filled
     wants_scores = len(ctx.outputs) > 3 and ctx.outputs[3]
+    bias, allowed = _attention_bias(attn_mask, allowed, (batch, heads, length, total), wide_q.dtype)
     with np.errstate(all="ignore"):
         result, scores = attend(
             wide_q,
             wide_k,
             wide_v.astype(wide_q.dtype, copy=False),
             scale=1 / sqrt(max(size, 1)) if scale is None else scale,
-            bias=_attention_bias(attn_mask, allowed, (batch, heads, length, total), wide_q.dtype),
+            bias=bias,
+            allowed=allowed,
             softcap=softcap or 0.0,
             precision=None if softmax_precision is None else dtypes.from_onnx(softmax_precision).numpy,
             capture=qk_matmul_output_mode if wants_scores else None,

@@ -359,6 +359,22 @@ def _lstm(
     return y.reshape(*x.shape[:2], directions, hidden).transpose(1, 2)
 
 
+def _peeping(
+    x: torch.Tensor, w: torch.Tensor, r: torch.Tensor, bias: torch.Tensor, p: torch.Tensor, *, clip: float = torch.inf
+) -> torch.Tensor:
+    """Y of an LSTM with peepholes, with its final states added to each step."""
+    hidden, cell = (torch.zeros(x.shape[1], r.shape[2], dtype=x.dtype) for _ in range(2))
+    to_enter, to_leave, to_keep = p[0].chunk(3)
+    lines = []
+    for each in x:
+        enter, leave, keep, new = (each @ w[0].T + hidden @ r[0].T + sum(bias[0].chunk(2))).chunk(4, 1)
+        enter, keep = ((g + to * cell).clamp(-clip, clip).sigmoid() for g, to in ((enter, to_enter), (keep, to_keep)))
+        cell = keep * cell + enter * new.clamp(-clip, clip).tanh()
+        hidden = (leave + to_leave * cell).clamp(-clip, clip).sigmoid() * cell.tanh()
+        lines.append(hidden)
+    return torch.stack(lines)[:, None] + (hidden + cell)[None]
+
+
 _ENDS = "r = ReduceSum <keepdims=0> (h)"
 _LENGTHS = np.array([4, 2, 3], np.int32)
 RECURRENT = (
@@ -367,6 +383,14 @@ RECURRENT = (
            ((4, 2, 5), (2, 12, 5), (2, 12, 3), (2, 24)), lambda *all: _lstm(*all, both=True), _small),
     Record("LSTM states", "v, h, e = LSTM <hidden_size=3> (a, b, c, d, , f, f) p = Add(h, e) y = Add(v, p)",
            ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24)), None, _small, integers={"f": np.full((1, 2, 3), 0.3)}),
+    Record("LSTM with peepholes", "v, h, s = LSTM <hidden_size=3> (a, b, c, d, , , , e) t = Add(h, s) y = Add(v, t)",
+           ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24), (1, 9)), _peeping, _small),
+    Record("LSTM with peepholes, both", 'y = LSTM <hidden_size=3, direction="bidirectional"> (a, b, c, d, , , , e)',
+           ((4, 2, 5), (2, 12, 5), (2, 12, 3), (2, 24), (2, 9)), None, _small),
+    Record("LSTM with peepholes that ends early", "v, h, s = LSTM <hidden_size=3> (a, b, c, d, n, , , e) " + _ENDS + " y = Add(v, r)",
+           ((4, 3, 5), (1, 12, 5), (1, 12, 3), (1, 24), (1, 9)), None, _small, integers={"n": _LENGTHS}, native=False),
+    Record("LSTM that clips", "v, h, s = LSTM <hidden_size=3, clip=0.4> (a, b, c, d, , , , e) t = Add(h, s) y = Add(v, t)",
+           ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24), (1, 9)), lambda *all: _peeping(*all, clip=0.4), _small),
     Record("GRU", "y = GRU <hidden_size=3, linear_before_reset=1> (a, b, c, d)",
            ((4, 2, 5), (1, 9, 5), (1, 9, 3), (1, 18)), lambda *all: _lstm(*all, kind="GRU"), _small),
     Record("GRU reset first", "y = GRU <hidden_size=3> (a, b, c, d)", ((4, 2, 5), (1, 9, 5), (1, 9, 3), (1, 18)), None, _small),

@@ -98,3 +98,33 @@ def test_a_sum_of_thousands_of_inputs_is_no_kernel() -> None:
     found = grouping(nodes, ["y"])
     assert found.groups[-1].kind == "host"
     assert found.refusals[found.groups[-1].nodes[0]] == f"{count} inputs are more than a kernel takes"
+
+
+def test_what_computes_another_input_of_a_node_joins_its_kernel_too() -> None:
+    """exp(x) is read by nobody but the kernel of tanh(z): both are one kernel."""
+    feeds = {"x": X, "z": X}
+    nodes = [
+        helper.make_node("Exp", ["x"], ["a"]),
+        helper.make_node("Neg", ["a"], ["b"]),
+        helper.make_node("Tanh", ["z"], ["c"]),
+        helper.make_node("Mul", ["b", "c"], ["y"]),
+    ]
+    assert labels(nodes, ["y"], feeds) == ["Exp+Neg+Tanh+Mul"]
+    assert labels(nodes, ["y", "b"], feeds) == ["Exp+Neg+Tanh+Mul"]
+
+
+def test_a_kernel_that_another_one_in_between_reads_stays_before_both() -> None:
+    feeds = {"x": X, "z": X}
+    nodes = [
+        helper.make_node("Exp", ["x"], ["a"]),
+        helper.make_node("ReduceSum", ["a", "axes"], ["s"], keepdims=1),
+        helper.make_node("Sqrt", ["s"], ["r"]),
+        helper.make_node("Expand", ["r", "sizes"], ["wide"]),
+        helper.make_node("Tanh", ["z"], ["c"]),
+        helper.make_node("Mul", ["wide", "c"], ["d"]),
+        helper.make_node("Add", ["d", "a"], ["y"]),
+    ]
+    made: Any = model(nodes, feeds, {"y": np.float32}, constants={**AXES, "sizes": np.array([4, 6], np.int64)})
+    run, compiled = compile_native(made.SerializeToString())
+    groups = [group.label for group in compiled.grouping.groups]
+    assert not any("Exp" in label.split("+") and "Tanh" in label for label in groups), groups

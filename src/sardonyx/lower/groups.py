@@ -5,9 +5,9 @@
     u = Relu(z)
 
 Nodes are taken in order. An elementwise node joins the group that produces the latest of its inputs, if that group works on the
-same shape and is not too long: all other inputs then exist before the group runs. A reduction takes the elementwise group that
-computes its input into its own, if no group in between uses a value of it. Values of a group that are used outside it are
-stored as well.
+same shape and is not too long: all other inputs then exist before the group runs. Elementwise groups of the same shape that
+compute those are taken into it, if no group in between uses a value of them; so a reduction takes the group that computes its
+input into its own. Values of a group that are used outside it are stored as well.
 Nodes with a low priority (`Node.priority` above 0) that depend on none without share no kernel with others, and the others share
 theirs as if those values were inputs: a value that is computed again, instead of being kept, changes no bit of what is computed
 from it. Kernels then run by priority, the lowest number that is ready first, and of the same priority in the graph's order.
@@ -155,6 +155,9 @@ def form_groups(
             if group is not None:
                 group.nodes.append(node)
                 group_of[node] = group
+                for value in node.inputs:
+                    if value is not None and value.producer in group_of:
+                        _gather(group_of[value.producer], group, groups, group_of, waiting)
                 continue
             refusals[node] = why
             new_group(node, "loop" if registry.view_rule(node) is None else "view", shape)
@@ -243,6 +246,32 @@ def _by_priority(groups: Sequence[Group], group_of: Mapping[Node, Group]) -> lis
     return order
 
 
+def _gather(before: Group, group: Group, groups: list[Group], group_of: dict[Node, Group], waiting: frozenset[Node]) -> None:
+    """Take an earlier group of loops into a later one that reads from it, if nothing in between does."""
+    if before is group or before.kind != "loop" or group.kind != "loop" or before.shape != group.shape:
+        return
+    if before.region != group.region or (before.nodes[0] in waiting) != (group.nodes[0] in waiting):
+        return
+    if len(before.nodes) + len(group.nodes) > MOST_NODES or not _is_read_only_by({*before.nodes, *group.nodes}, before, group_of):
+        return
+    _merge(before, group, groups, group_of)
+
+
+def _is_read_only_by(own: Collection[Node], before: Group, group_of: Mapping[Node, Group]) -> bool:
+    """Whether no other node that stands in a group already, and so may run in between, reads what a group makes."""
+    among = before.nodes[0]
+    users = (_outermost(consumer, among) for value in before.produced for consumer, _ in value.uses)
+    return not any(user in group_of and user not in own for user in users)
+
+
+def _merge(before: Group, group: Group, groups: list[Group], group_of: dict[Node, Group]) -> None:
+    """Put the nodes of an earlier group in front of a later one's."""
+    group.nodes[:0] = before.nodes
+    for node in before.nodes:
+        group_of[node] = group
+    del groups[next(index for index in range(len(groups) - 1, -1, -1) if groups[index] is before)]  # one of the last
+
+
 def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group], waiting: frozenset[Node]) -> None:
     """Take the elementwise nodes that compute the root's first input into its group, if nothing in between needs them."""
     assert group.root is not None
@@ -252,16 +281,8 @@ def _absorb(group: Group, groups: list[Group], group_of: dict[Node, Group], wait
         return
     if before.region != group.region or (before.nodes[0] in waiting) != (group.root in waiting):
         return
-    own = {*before.nodes, group.root}
-    for value in before.produced:
-        for consumer, _ in value.uses:
-            user = _outermost(consumer, group.root)
-            if user in group_of and user not in own:  # another group has to run between them
-                return
-    group.nodes[:0] = before.nodes
-    for node in before.nodes:
-        group_of[node] = group
-    del groups[next(index for index in range(len(groups) - 1, -1, -1) if groups[index] is before)]  # one of the last
+    if _is_read_only_by({*before.nodes, group.root}, before, group_of):
+        _merge(before, group, groups, group_of)
 
 
 def _outermost(node: Node, among: Node) -> Node:

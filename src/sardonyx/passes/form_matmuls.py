@@ -128,6 +128,8 @@ class FormFusedMatMul(Rule[_Product]):
             maker = value.producer
             if maker is None or not g.is_private(value) or not is_standard(maker):
                 return
+            if maker.graph is not found.end.graph:  # done once there; in here perhaps in every iteration of a loop
+                return
             perm = permutation(maker)
             source = maker.inputs[0]
             if perm is not None and source is not None:

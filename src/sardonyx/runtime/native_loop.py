@@ -148,7 +148,7 @@ class NativeLoop:
             if not self._prepare(context, call, sizes):
                 return None
             block = context.loop
-            stacks = self._stacks(block, call.trips)
+            stacks = self._stacks(block, call.trips, control)
             if stacks is None:
                 return None
             pairs = {}
@@ -181,7 +181,7 @@ class NativeLoop:
         for array, slices in zip(inputs[count:], self.signature.sliced):
             if not isinstance(array, np.ndarray) or not -array.ndim <= slices.axis < array.ndim:
                 return None
-            leading.append(np.moveaxis(array, slices.axis, 0))
+            leading.append(np.moveaxis(array, slices.axis, 0) if slices.axis else array)
         trips = {len(array) for array in leading}
         arrays = self._checked([*inputs[:count], *leading, *captured])
         if arrays is None or len(trips) != 1:
@@ -237,7 +237,7 @@ class NativeLoop:
                 return False
         return all(outputs[given - len(shapes)] == (shapes[taken], self._types[taken][1]) for taken, given in self._carried)
 
-    def _stacks(self, block: LoopBlock, trips: int) -> dict[int, _Stack] | None:
+    def _stacks(self, block: LoopBlock, trips: int, control: RunControl) -> dict[int, _Stack] | None:
         """Memory for the stacked results; None if one has no such axis."""
         stacks: dict[int, _Stack] = {}
         for slices in self.signature.stacked:
@@ -252,7 +252,8 @@ class NativeLoop:
             size = max(prod(shape) * dtype.itemsize, 1)
             whole = self.signature.condition < 0 and trips < _ENDLESS
             capacity = trips if whole or trips * size <= _AT_ONCE else min(trips, max(_FIRST // size, 1))
-            stacks[number] = _Stack(_memory((capacity, *shape), dtype), capacity, slices.backwards)
+            made = control.new_array((id(self), number), (capacity, *shape), dtype)
+            stacks[number] = _Stack(made, capacity, slices.backwards)
         return stacks
 
     def _place(self, context: RunContext, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:

@@ -6,16 +6,18 @@ Feeds and constants enter as read-only arrays. Whatever leaves a program and is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from sardonyx import errors
+from sardonyx.runtime.native_core import new_array
 
 if TYPE_CHECKING:
     from sardonyx.runtime.node_timing import NodeTiming
+    from sardonyx.runtime.reused_memory import ReusedMemory
 
 NOTHING_SHARED: Final[Mapping[int, str]] = MappingProxyType({})
 
@@ -28,7 +30,7 @@ def never() -> bool:
 class RunControl:
     """How a run can be watched and stopped from outside."""
 
-    __slots__ = ("on_node", "shared", "targets", "terminate")
+    __slots__ = ("memory", "on_node", "shared", "targets", "terminate")
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class RunControl:
         on_node: Callable[[NodeTiming], None] | None = None,
         targets: Sequence[np.ndarray[Any, Any] | None] = (),
         shared: Mapping[int, str] = NOTHING_SHARED,
+        memory: ReusedMemory | None = None,
     ) -> None:
         self.terminate = terminate  # asked before each node
         self.on_node = on_node  # told after each node of the top-level graph and of bodies
@@ -43,6 +46,11 @@ class RunControl:
         self.targets = targets
         # Targets, by position, that are the memory of the feed of that name: for programs that say they append to it in place.
         self.shared = shared
+        self.memory = memory  # where large results come from; None: from the C library, each time
+
+    def new_array(self, purpose: Hashable, shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+        """Memory for a result; `purpose` names it among all that runs with this control make."""
+        return new_array(shape, dtype) if self.memory is None else self.memory.array(purpose, shape, dtype)
 
     def stop_if_asked(self, before: str = "") -> None:
         """Raise Fail if somebody wants the run to end; `before` names the node that would come next."""
@@ -65,15 +73,16 @@ def borrowed(value: Any) -> Any:
 def owned(results: list[Any]) -> list[Any]:
     """Results that share no memory with feeds, weights or each other."""
     seen: list[np.ndarray[Any, Any]] = []
+    return [_own(value, seen) for value in results]
 
-    def own(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            if not value.flags.writeable or any(np.may_share_memory(value, other) for other in seen):
-                value = value.copy()
-            seen.append(value)
-            return value
-        if isinstance(value, list):
-            return [own(item) for item in value]
+
+def _own(value: Any, seen: list[np.ndarray[Any, Any]]) -> Any:
+    # No function inside `owned`: one that calls itself is a cycle, which would keep all arrays until garbage is collected.
+    if isinstance(value, np.ndarray):
+        if not value.flags.writeable or any(np.may_share_memory(value, other) for other in seen):
+            value = value.copy()
+        seen.append(value)
         return value
-
-    return [own(value) for value in results]
+    if isinstance(value, list):
+        return [_own(item, seen) for item in value]
+    return value

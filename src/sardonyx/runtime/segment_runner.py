@@ -38,7 +38,7 @@ from sardonyx.program.segments import (
 from sardonyx.program.sizes import SYMBOL
 from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.feed_start import FeedStart
-from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of, new_array
+from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of
 from sardonyx.runtime.runs import RunControl, borrowed, never, owned
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class SegmentRunner:
         for given, array in zip(bound.inputs, arrays):
             bases[given.buffer] = address_of(array)
         outputs: dict[int, Array] = {}
-        self._allocate_outputs(context, bases, outputs)
+        self._allocate_outputs(context, bases, outputs, control)
         stage = 0
         for segment in bound.segments:
             if type(segment) is BoundNative:
@@ -323,7 +323,7 @@ class SegmentRunner:
             for axes, shape in shapes:
                 self._check(context, axes, shape)
             if context.known_symbols != before:
-                self._allocate_outputs(context, bases, outputs)
+                self._allocate_outputs(context, bases, outputs, control)
         return outputs
 
     def _refuse(self, context: RunContext, needs: int) -> None:
@@ -388,12 +388,12 @@ class SegmentRunner:
         """How messages call a size."""
         return self.core.image.dim_texts.get(dim, "the expected size")
 
-    def _allocate_outputs(self, context: RunContext, bases: memoryview, outputs: dict[int, Array]) -> None:
+    def _allocate_outputs(self, context: RunContext, bases: memoryview, outputs: dict[int, Array], control: RunControl) -> None:
         """Make arrays for the outputs whose sizes are known by now."""
         sizes = context.sizes
         for output in self.bound.outputs:
             if not output.needs & ~context.known_symbols and output.value not in outputs:
-                array = new_array([sizes[dim] for dim in output.dims], output.dtype)
+                array = control.new_array((id(self), output.value), [sizes[dim] for dim in output.dims], output.dtype)
                 outputs[output.value] = array
                 bases[output.buffer] = address_of(array)
 

@@ -35,6 +35,7 @@ from sardonyx.program.steps import HostNodeStep
 from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.node_timing import NodeTiming
+from sardonyx.runtime.reused_memory import ReusedMemory
 from sardonyx.runtime.runs import RunControl
 from sardonyx.training.differentiate import LEAST_VERSION, differentiate
 from sardonyx.training.expand import expand_training_operators
@@ -288,6 +289,8 @@ class _Half:
         )
         self._names = [value.name for value in graph.inputs]
         self._results = [value.name for value in graph.outputs]
+        # What one step leaves is as a rule gone in the next.
+        self._control = RunControl(memory=ReusedMemory())
 
     @property
     def executable(self) -> Executable | None:
@@ -308,8 +311,8 @@ class _Half:
         feeds: Mapping[str, Array] = dict(zip(self._names, arrays))
         if on_node is not None:
             return self.model.run(feeds, self._results, RunControl(on_node=on_node))
-        found = self.model.run_fast(feeds)
-        return found if found is not None else self.model.run(feeds, self._results)
+        found = self.model.run_fast(feeds) if self.executable is not None else None
+        return found if found is not None else self.model.run(feeds, self._results, self._control)
 
 
 def _prepared(model: Model, options: CompileOptions) -> Model:

@@ -44,6 +44,7 @@ class _Direction:
     r: Value  # [gates * H, H]
     across: Value  # R transposed
     bias: tuple[Value, Value] | None  # of the inputs, of the recurrence: [gates * H]
+    peepholes: tuple[Value, ...]  # of an LSTM that has any: from the cell to the input, output and forget gate, [H]
     states: tuple[Value, ...]  # initial, [B, H]
 
 
@@ -64,6 +65,7 @@ class _Found:
     of_recurrence: Value
     states: tuple[Value, ...]
     of_r: Value | None = None  # if it is not the recurrence's times the hidden states
+    of_peepholes: Value | None = None  # [3 * H]
 
 
 class _Layer:
@@ -82,8 +84,11 @@ class _Layer:
         self.is_relu = kind == "RNN" and bool(names) and set(names) == {"relu"}
         if names and names[: len(usual)] != usual and not self.is_relu:
             b.refuse(f"its activations are {', '.join(names)}")
-        if b.attr("clip") or b.attr("layout") or b.attr("input_forget") or b.has(7):
-            b.refuse("it clips, has the batch first, peepholes or coupled gates")
+        if b.attr("layout") or b.attr("input_forget"):
+            b.refuse("it has the batch first, or coupled gates")
+        self.clip = float(b.attr("clip") or 0.0)
+        if self.clip and kind != "LSTM":
+            b.refuse(f"it clips at {self.clip:g}")
         hidden = b.shape(b.x(2))[2]
         if not isinstance(hidden, int):
             b.refuse("its hidden size is not known", "declare the shape of R")
@@ -125,7 +130,7 @@ class _Layer:
         ran = [run(part) for part in parts]
         self._replace(ran)
         of_x: Value | None = None
-        of_w, of_r, of_b, states = [], [], [], []
+        of_w, of_r, of_b, of_p, states = [], [], [], [], []
         for number, (part, own, is_reverse) in enumerate(zip(parts, ran, self.backwards)):
             dy, ends = self._gradients(number, is_reverse, own)
             found = back(part, own, dy, ends)
@@ -138,9 +143,10 @@ class _Layer:
             sums = [b.ReduceSum(value, b.ints(0, 1), keepdims=0) for value in (found.of_inputs, found.of_recurrence)]
             of_b.append(b.Concat(*sums, axis=0))
             states.append(found.states)
+            of_p += [] if found.of_peepholes is None else [found.of_peepholes]
         of_states = [_together(b, [own[index] for own in states]) for index in range(self.count)]
         of_bias = _together(b, of_b) if b.has(3) else None
-        return [of_x, _together(b, of_w), _together(b, of_r), of_bias, None, *of_states]
+        return [of_x, _together(b, of_w), _together(b, of_r), of_bias, None, *of_states, *([_together(b, of_p)] if of_p else [])]
 
     def _direction(self, number: int) -> _Direction:
         f, is_reverse = self.f, self.backwards[number]
@@ -154,8 +160,13 @@ class _Layer:
         states = tuple(
             _only(f, f.x(5 + index), number) if f.has(5 + index) else self._zeros(f, batch, hidden) for index in range(self.count)
         )
+        peepholes: tuple[Value, ...] = ()
+        if self.count == 2 and f.has(7):
+            sizes = f.ints(*(self.hidden,) * 3)
+            peepholes = tuple(f.g.node("Split", [_only(f, f.x(7), number), sizes], 3, attrs={"axis": 0}))
         x = self.within(f, x)
-        return _Direction(self.reversed_time(f, x) if is_reverse else x, w, r, f.Transpose(r, perm=[1, 0]), bias, states)
+        across = f.Transpose(r, perm=[1, 0])
+        return _Direction(self.reversed_time(f, x) if is_reverse else x, w, r, across, bias, peepholes, states)
 
     def _replace(self, ran: Sequence[_Ran]) -> None:
         """The outputs of the node are what its steps gave."""
@@ -262,44 +273,76 @@ def _together(b: Backward, values: Sequence[Value], axis: int = 0) -> Value:
     return wide[0] if len(wide) == 1 else b.Concat(*wide, axis=axis)
 
 
-@gradient("LSTM", stops=(4, 7))
+@gradient("LSTM", stops=(4,))
 def _lstm(b: Backward) -> Results:
     layer = _Layer(b)
 
+    def bounded(g: GraphBuilder, value: Value) -> Value:
+        limit = np.array(layer.clip, layer.dtype.numpy)
+        return g.Min(g.Max(value, -limit), limit) if layer.clip else value
+
     def run(part: _Direction) -> _Ran:
         def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+            old = states[1]
             enter, leave, keep, new = layer.split(g, g.Add(inputs[0], g.MatMul(states[0], part.across)))
-            enter, leave, keep, new = g.Sigmoid(enter), g.Sigmoid(leave), g.Sigmoid(keep), g.Tanh(new)
-            cell = g.Add(g.Mul(keep, states[1]), g.Mul(enter, new))
+            if part.peepholes:
+                to_enter, to_leave, to_keep = part.peepholes
+                enter, keep = g.Add(enter, g.Mul(old, to_enter)), g.Add(keep, g.Mul(old, to_keep))
+            sums = [enter, leave, keep, new]
+            enter, keep, new = g.Sigmoid(bounded(g, enter)), g.Sigmoid(bounded(g, keep)), g.Tanh(bounded(g, new))
+            cell = g.Add(g.Mul(keep, old), g.Mul(enter, new))
+            if part.peepholes:
+                sums[1] = leave = g.Add(leave, g.Mul(cell, to_leave))
+            leave = g.Sigmoid(bounded(g, leave))
             hidden = g.Mul(leave, g.Tanh(cell))
-            return [hidden, cell], [g.Identity(value) for value in (hidden, cell, enter, leave, keep, new)]
+            kept = [hidden, cell, enter, leave, keep, new, *(sums if layer.clip else [])]
+            return [hidden, cell], [g.Identity(value) for value in kept]
 
         given = [(layer.projected(part, both=True), 4)]
         ends, (hidden, *kept) = layer.scan(layer.f, part.states, given, step, backwards=False)
         return _Ran(tuple(ends), hidden, tuple(kept))
 
     def back(part: _Direction, ran: _Ran, dy: Value, ends: tuple[Value, ...]) -> _Found:
-        cells, enter, leave, keep, new = map(layer.t, ran.kept)
-        squashed, old = cells.apply("Tanh"), layer.t(layer.before(part.states[1], cells.value))
-        # The gradients of the gates are multiples of that of the cell, or of the hidden state: factors are known ahead.
-        to_cell = leave * (1 - squashed * squashed)
-        factors = [
-            new * enter * (1 - enter),
-            squashed * leave * (1 - leave),  # of the hidden state's, the others of the cell's
-            old * keep * (1 - keep),
-            enter * (1 - new * new),
-        ]
+        one, zero = np.ones((), layer.dtype.numpy), np.zeros((), layer.dtype.numpy)
+        limit = np.array(layer.clip, layer.dtype.numpy)
+        cells = ran.kept[0]
+        old_cells = layer.before(part.states[1], cells)
+
+        def sigmoid_slope(g: GraphBuilder, gate: Value) -> Value:
+            return g.Mul(gate, g.Sub(one, gate))
+
+        def tanh_slope(g: GraphBuilder, value: Value) -> Value:
+            return g.Sub(one, g.Mul(value, value))
 
         def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:
-            dy, slope, kept, *own = inputs
-            dh = g.Add(states[0], dy)
-            dc = g.Add(states[1], g.Mul(dh, slope))
-            gates = g.Concat(*(g.Mul(dh if number == 1 else dc, factor) for number, factor in enumerate(own)), axis=-1)
-            return [g.MatMul(gates, part.r), g.Mul(dc, kept)], [g.Identity(gates)]
+            dy, old, cell, enter, leave, keep, new, *sums = inputs
 
-        inputs = [(value, 1) for value in (dy, to_cell.value, keep.value, *(factor.value for factor in factors))]
+            def unbounded(gradient: Value, number: int) -> Value:
+                """Nothing flows through a sum that was clipped."""
+                return g.Where(g.LessOrEqual(g.Abs(sums[number]), limit), gradient, zero) if sums else gradient
+
+            dh, squashed = g.Add(states[0], dy), g.Tanh(cell)
+            of_leave = unbounded(g.Mul(g.Mul(dh, squashed), sigmoid_slope(g, leave)), 1)
+            dc = g.Add(states[1], g.Mul(g.Mul(dh, leave), tanh_slope(g, squashed)))
+            if part.peepholes:
+                dc = g.Add(dc, g.Mul(of_leave, part.peepholes[1]))
+            of_enter = unbounded(g.Mul(g.Mul(dc, new), sigmoid_slope(g, enter)), 0)
+            of_keep = unbounded(g.Mul(g.Mul(dc, old), sigmoid_slope(g, keep)), 2)
+            of_new = unbounded(g.Mul(g.Mul(dc, enter), tanh_slope(g, new)), 3)
+            before = g.Mul(dc, keep)
+            if part.peepholes:
+                before = g.Add(before, g.Add(g.Mul(of_enter, part.peepholes[0]), g.Mul(of_keep, part.peepholes[2])))
+            gates = g.Concat(of_enter, of_leave, of_keep, of_new, axis=-1)
+            return [g.MatMul(gates, part.r), before], [g.Identity(gates)]
+
+        inputs = [(value, 1) for value in (dy, old_cells, *ran.kept)]
         states, (gates,) = layer.scan(b, ends, inputs, step, backwards=True)
-        return _Found(gates, gates, tuple(states))
+        of_peepholes = None
+        if part.peepholes and b.wants(7):
+            parts = b.g.node("Split", [gates, b.ints(*(layer.hidden,) * 4)], 4, attrs={"axis": -1})
+            seen = zip(parts[:3], (old_cells, cells, old_cells))
+            of_peepholes = b.Concat(*(b.ReduceSum(b.Mul(*pair), b.ints(0, 1), keepdims=0) for pair in seen), axis=0)
+        return _Found(gates, gates, tuple(states), of_peepholes=of_peepholes)
 
     return layer.results(run, back)
 

@@ -387,7 +387,8 @@ RECURRENT = (
            ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24), (1, 9)), _peeping, _small),
     Record("LSTM with peepholes, both", 'y = LSTM <hidden_size=3, direction="bidirectional"> (a, b, c, d, , , , e)',
            ((4, 2, 5), (2, 12, 5), (2, 12, 3), (2, 24), (2, 9)), None, _small),
-    Record("LSTM with peepholes that ends early", "v, h, s = LSTM <hidden_size=3> (a, b, c, d, n, , , e) " + _ENDS + " y = Add(v, r)",
+    Record("LSTM with peepholes that ends early",
+           "v, h, s = LSTM <hidden_size=3> (a, b, c, d, n, , , e) " + _ENDS + " y = Add(v, r)",
            ((4, 3, 5), (1, 12, 5), (1, 12, 3), (1, 24), (1, 9)), None, _small, integers={"n": _LENGTHS}, native=False),
     Record("LSTM that clips", "v, h, s = LSTM <hidden_size=3, clip=0.4> (a, b, c, d, , , , e) t = Add(h, s) y = Add(v, t)",
            ((4, 2, 5), (1, 12, 5), (1, 12, 3), (1, 24), (1, 9)), lambda *all: _peeping(*all, clip=0.4), _small),
@@ -421,6 +422,16 @@ def _heads(x: torch.Tensor, count: int) -> torch.Tensor:
 
 def _joined(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(1, 2).flatten(2)
+
+
+def causal_with_past(
+    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, past: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Causal attention of two heads over a past, and what is handed on."""
+    q, k, v = (_heads(part, 2) for part in (x @ w + bias).chunk(3, 2))
+    present = torch.cat((past, torch.stack((k, v))), 3)
+    seen = torch.ones(q.shape[2], present.shape[3]).tril(past.shape[3]).bool()
+    return _joined(_attend(q, *present, seen)), present
 
 
 def _spread(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -504,5 +515,51 @@ ATTENTION = (
            opset=23, symbolic=False),
     Record("Attention infinite bias", "y = Attention(a, b, c, m)", ((1, 1, 3, 5), (1, 1, 4, 5), (1, 1, 4, 2)), _attend,
            integers={"m": np.where(_SEEN, 0.5, -np.inf)}, opset=23, symbolic=False),
+    Record("Attention with a past", "y = Attention <is_causal=1> (a, b, c, , d, e)",
+           ((2, 4, 3, 5), (2, 2, 3, 5), (2, 2, 3, 2), (2, 2, 4, 5), (2, 2, 4, 2)),
+           lambda a, b, c, d, e: _attend(a, torch.cat((d, b), 2), torch.cat((e, c), 2), torch.ones(3, 7).tril(4).bool(),
+                                         enable_gqa=True),
+           opset=23, symbolic=False),
+    Record("Attention with a past that is handed on", "z, k, v = Attention(a, b, c, m, d, e) r = ReduceSum <keepdims=0> (k) "
+           "s = ReduceSumSquare <keepdims=0> (v) t = Add(r, s) y = Add(z, t)",
+           ((2, 2, 3, 5), (2, 2, 1, 5), (2, 2, 1, 2), (2, 2, 4, 5), (2, 2, 4, 2)), None, integers={"m": _SEEN},
+           opset=23, symbolic=False),
+    Record("MultiHeadAttention", "y = com.microsoft.MultiHeadAttention <num_heads=2> (a, b, c, d)",
+           ((2, 3, 8), (2, 5, 8), (2, 5, 6), (22,)),
+           lambda a, b, c, d: _joined(_attend(_heads(a + d[:8], 2), _heads(b + d[8:16], 2), _heads(c + d[16:], 2))),
+           symbolic=False),
+    Record("MultiHeadAttention masked", "y = com.microsoft.MultiHeadAttention <num_heads=2, scale=0.3> (a, b, c, , m, d)",
+           ((2, 3, 4), (2, 5, 4), (2, 5, 4), (1, 2, 3, 5)),
+           lambda a, b, c, d, m: _joined(_attend(_heads(a, 2), _heads(b, 2), _heads(c, 2),
+                                                 d + torch.where(m > 0, 0.0, -10000.0)[:, None, None], scale=0.3)),
+           integers={"m": np.array([[1, 1, 0, 1, 0], [1, 0, 0, 0, 0]], np.int32)}, symbolic=False),
+    Record("MultiHeadAttention lengths",
+           "y = com.microsoft.MultiHeadAttention <num_heads=2, mask_filter_value=-2.0> (a, b, c, , m)",
+           ((2, 3, 4), (2, 5, 4), (2, 5, 4)), None, integers={"m": np.array([2, 5], np.int32)}, symbolic=False),
+    Record("MultiHeadAttention mask of queries", "y = com.microsoft.MultiHeadAttention <num_heads=2> (a, b, c, , m)",
+           ((2, 3, 4), (2, 4, 4), (2, 4, 4)), None, integers={"m": np.stack((_SEEN, _SEEN[::-1])).astype(np.int32)},
+           symbolic=False),
+    Record("MultiHeadAttention causal with a past",
+           "y = com.microsoft.MultiHeadAttention <num_heads=2, unidirectional=1> (a, b, c, , , , d, e)",
+           ((2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 2, 2, 2), (2, 2, 2, 2)),
+           lambda a, b, c, d, e: _joined(_attend(_heads(a, 2), torch.cat((d, _heads(b, 2)), 2), torch.cat((e, _heads(c, 2)), 2),
+                                                 torch.ones(3, 5).tril(2).bool())), symbolic=False),
+    Record("MultiHeadAttention packed", "y = com.microsoft.MultiHeadAttention <num_heads=2> (a, , , b)", ((2, 3, 2, 3, 4), (24,)),
+           lambda a, b: _joined(_attend(*(a[:, :, :, i].transpose(1, 2) + b.reshape(3, 2, 1, 4)[i] for i in range(3)))),
+           symbolic=False),
+    Record("MultiHeadAttention keys packed", "y = com.microsoft.MultiHeadAttention <num_heads=2> (a, b)",
+           ((2, 3, 8), (2, 5, 2, 2, 4)),
+           lambda a, b: _joined(_attend(_heads(a, 2), *(b[:, :, :, i].transpose(1, 2) for i in range(2)))), symbolic=False),
+    Record("MultiHeadAttention across", "y = com.microsoft.MultiHeadAttention <num_heads=2> (a, b, c, d)",
+           ((2, 3, 8), (2, 2, 5, 4), (2, 2, 5, 4), (24,)),
+           lambda a, b, c, d: _joined(_attend(_heads(a + d[:8], 2), b, c)), symbolic=False),
+    Record("com.microsoft Attention", "y = com.microsoft.Attention <num_heads=2> (a, b, c)", ((2, 3, 5), (5, 24), (24,)),
+           lambda a, b, c: _joined(_attend(*(_heads(part, 2) for part in (a @ b + c).chunk(3, 2)))), symbolic=False),
+    Record("com.microsoft Attention of other sizes",
+           "y = com.microsoft.Attention <num_heads=2, qkv_hidden_sizes=[4, 4, 6], unidirectional=1, scale=0.4> (a, b, , m, , c)",
+           ((2, 3, 5), (5, 14), (2, 1, 3, 3)), None, integers={"m": np.array([[1, 1, 0], [1, 0, 1]], np.int32)}, symbolic=False),
+    Record("com.microsoft Attention with a past", "y = com.microsoft.Attention <num_heads=2, unidirectional=1> (a, b, c, , d)",
+           ((2, 3, 5), (5, 24), (24,), (2, 2, 2, 3, 4)),
+           lambda a, b, c, d: causal_with_past(a, b, c, d)[0], symbolic=False),
 )  # fmt: skip
 RECORDS = (*UNARY, *BINARY, *PRODUCTS, *REDUCTIONS, *LOSSES, *NORMS, *MOVEMENT, *WINDOWS, *RECURRENT, *ATTENTION, *SIGNALS)

@@ -125,6 +125,6 @@ def test_a_kernel_that_another_one_in_between_reads_stays_before_both() -> None:
         helper.make_node("Add", ["d", "a"], ["y"]),
     ]
     made: Any = model(nodes, feeds, {"y": np.float32}, constants={**AXES, "sizes": np.array([4, 6], np.int64)})
-    run, compiled = compile_native(made.SerializeToString())
+    _, compiled = compile_native(made.SerializeToString())
     groups = [group.label for group in compiled.grouping.groups]
     assert not any("Exp" in label.split("+") and "Tanh" in label for label in groups), groups

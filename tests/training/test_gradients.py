@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradient_records import RECORDS, Record
+from gradient_records import RECORDS, Record, causal_with_past
 from gradient_support import (
     NAMES,
     arrays_of,
@@ -114,6 +114,48 @@ def test_a_rotation_is_turned_back(rotates: str) -> None:
     assert of_sine is None
     assert gradient is not None
     np.testing.assert_allclose(gradient, feeds["a"], rtol=1e-4, atol=1e-5)
+
+
+def _packed_in_numbers(*all: torch.Tensor) -> torch.Tensor:
+    y, present = causal_with_past(*all)
+    return y + (present * present).sum()
+
+
+def _many_heads(*all: torch.Tensor) -> torch.Tensor:
+    q, k, v = (part.unflatten(2, (2, -1)).transpose(1, 2) for part in all[:3])
+    keys, values = torch.cat((all[3], k), 2), torch.cat((all[4], v), 2)
+    y = torch.nn.functional.scaled_dot_product_attention(q, keys, values).transpose(1, 2).flatten(2)
+    return y + (keys * keys).sum() + values.sum()
+
+
+_HANDED_ON = "r = ReduceSumSquare <keepdims=0> (k) s = ReduceSum <keepdims=0> (v) t = Add(r, s) y = Add(z, t)"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record("Attention", "z, k = com.microsoft.Attention <num_heads=2, unidirectional=1> (a, b, c, , d) "
+               "r = ReduceSumSquare <keepdims=0> (k) y = Add(z, r)", ((2, 3, 5), (5, 24), (24,), (2, 2, 2, 3, 4)),
+               _packed_in_numbers, symbolic=False),
+        Record("MultiHeadAttention",
+               "z, k, v = com.microsoft.MultiHeadAttention <num_heads=2> (a, b, c, , , , d, e) " + _HANDED_ON,
+               ((2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 2, 2, 2), (2, 2, 2, 2)), _many_heads, symbolic=False),
+    ],
+    ids=lambda record: record.name,
+)  # fmt: skip
+def test_keys_and_values_that_are_handed_on_have_gradients(record: Record) -> None:
+    """In float32 against PyTorch in float64: types of these outputs are not known for numbers that the operators do not take."""
+    feeds = {name: array.astype(np.float32).astype(np.float64) for name, array in arrays_of(record).items()}
+    program = compiled(record, symbolic=False)
+    (y,), saved = program.forward([narrowed(array) for array in feeds.values()])
+    dy = np.asarray(np.random.default_rng(1).standard_normal(y.shape), np.float32)
+    expected_y, expected = torch_gradients(record, feeds, dy.astype(np.float64))
+    np.testing.assert_allclose(y, expected_y, rtol=1e-4, atol=1e-5)
+    for name, gradient in zip(program.request.inputs, program.backward(saved, [dy])):
+        wanted = expected[name]
+        assert gradient is not None
+        assert wanted is not None
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=2e-5 * float(np.abs(wanted).max()), err_msg=name)
 
 
 def test_every_rule_has_a_record() -> None:

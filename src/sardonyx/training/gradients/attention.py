@@ -10,7 +10,7 @@ sum of their gradients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Final
 
@@ -19,6 +19,7 @@ import numpy as np
 from sardonyx.dtypes import BOOL
 from sardonyx.ir.graph import Value
 from sardonyx.ir.types import Shape, TensorType
+from sardonyx.records import dataclass
 from sardonyx.training.gradients.rules import Backward, Term, dtype_of, gradient
 
 Results = Sequence[Value | None]
@@ -26,40 +27,113 @@ Results = Sequence[Value | None]
 _LOWEST: Final = -1e30  # a score that no softmax shows; finite, so that a row of them is no NaN
 
 
-@gradient("Attention", stops=(4, 5, 6))
+@gradient("Attention", stops=(6,))
 def _attention(b: Backward) -> Results:
-    if b.has(4) or b.has(5) or b.has(6):
-        b.refuse("it has a past or nonpad_kv_seqlen", "train on whole sequences, with a mask")
-    if any(each is not None for each in b.gradients[1:]):
-        b.refuse("its keys, values or scores are read as outputs", "compute them outside of the Attention node")
+    if b.has(6):
+        b.refuse("it has nonpad_kv_seqlen", "train on whole sequences, with a mask")
+    if len(b.gradients) > 3 and b.gradients[3] is not None:
+        b.refuse("its scores are read as an output", "compute them outside of the Attention node")
     if b.attr("softmax_precision") is not None:
         b.refuse("it has a softmax_precision")
     layer = _Heads(b)
-    q, k, v, dy = layer.queries(b.x(0)), layer.keys(b.x(1)), layer.keys(b.x(2)), layer.queries(b.dy())
-    size = b.shape(q)[3]
+    q = layer.queries(b.x(0))
+    parts = [layer.split_keys(b.x(index)) for index in (1, 2)]
+    past = [b.x(index) for index in (4, 5)] if b.has(4) and b.has(5) else []
+    k, v = (layer.repeated(each) for each in (joined(b, past, parts) if past else parts))
     scale = b.attr("scale")
-    if scale is None:
-        if not isinstance(size, int):
-            b.refuse("the size of its heads is not known", "declare the shape of Q, or give a scale")
-        scale = 1 / sqrt(max(size, 1))
-    scores = layer.t(b.MatMul(q, b.Transpose(k, perm=[0, 1, 3, 2]))) * scale
     cap = float(b.attr("softcap") or 0.0)
-    flat = (scores / cap).apply("Tanh") if cap else None
-    capped = scores if flat is None else flat * cap
-    shares = layer.shares(capped)
-    of_shares = layer.t(b.MatMul(dy, b.Transpose(v, perm=[0, 1, 3, 2])))
-    of_scores = shares * (of_shares - (of_shares * shares).apply("ReduceSum", b.ints(3), keepdims=1))
-    results: list[Value | None] = [None, None, None, None]
+    found = flow(layer.t, b, (q, k, v), _dy(b, layer), scale_of(b, scale, q), cap, lambda scores: layer.shares(scores, past))
+    results: list[Value | None] = [None] * 7
     if b.has(3) and b.wants(3) and dtype_of(b.x(3)) is not BOOL:
-        results[3] = layer.of_mask(of_scores.value, b.shape(q), b.shape(k))
-    through = (of_scores if flat is None else of_scores * (1 - flat * flat)) * scale
-    if b.wants(0):
-        results[0] = layer.merged(b.MatMul(through.value, k), b.x(0))
-    if b.wants(1):
-        results[1] = layer.merged(layer.ungrouped(b.MatMul(b.Transpose(through.value, perm=[0, 1, 3, 2]), q)), b.x(1))
-    if b.wants(2):
-        results[2] = layer.merged(layer.ungrouped(b.MatMul(b.Transpose(shares.value, perm=[0, 1, 3, 2]), dy)), b.x(2))
+        results[3] = layer.of_mask(found.of_scores.value, b.shape(q), b.shape(k))
+    results[0] = None if found.q is None else layer.merged(found.q, b.x(0))
+    present = [*b.gradients, None, None][1:3]
+    for number, (own, of_present) in enumerate(zip((found.k, found.v), present)):
+        old, new = parted(b, total(b, None if own is None else layer.ungrouped(own), of_present), past[number] if past else None)
+        results[1 + number] = None if new is None else layer.merged(new, b.x(1 + number))
+        results[4 + number] = old
     return results
+
+
+@dataclass(frozen=True)
+class AttentionGradients:
+    """Gradients by head: of the scores after masks, of queries, keys and values. None where nothing comes from the result."""
+
+    of_scores: Term
+    q: Value | None
+    k: Value | None
+    v: Value | None
+
+
+def flow(
+    t: Callable[[Value], Term],
+    b: Backward,
+    given: tuple[Value, Value, Value],
+    dy: Value,
+    scale: float,
+    cap: float,
+    shares_of: Callable[[Term], Term],
+) -> AttentionGradients:
+    """The way back through softmax(scale * Q K^T) V; `shares_of` makes probabilities of the scores."""
+    q, k, v = given
+    scores = t(b.MatMul(q, _swapped(b, k))) * scale
+    flat = (scores / cap).apply("Tanh") if cap else None
+    shares = shares_of(scores if flat is None else flat * cap)
+    of_shares = t(b.MatMul(dy, _swapped(b, v)))
+    of_scores = shares * (of_shares - (of_shares * shares).apply("ReduceSum", b.ints(3), keepdims=1))
+    through = (of_scores if flat is None else of_scores * (1 - flat * flat)) * scale
+    return AttentionGradients(
+        of_scores,
+        b.MatMul(through.value, k),
+        b.MatMul(_swapped(b, through.value), q),
+        b.MatMul(_swapped(b, shares.value), dy),
+    )
+
+
+def _swapped(b: Backward, value: Value) -> Value:
+    return b.Transpose(value, perm=[0, 1, 3, 2])
+
+
+def scale_of(b: Backward, given: float | None, q: Value) -> float:
+    """What scores are multiplied by, if the node does not say it."""
+    size = b.shape(q)[3]
+    if given is not None:
+        return given
+    if not isinstance(size, int):
+        b.refuse("the size of its heads is not known", "declare the shape of Q, or give a scale")
+    return 1 / sqrt(max(size, 1))
+
+
+def _dy(b: Backward, layer: _Heads) -> Value:
+    """The gradient of the result by head; zeros if only other outputs have one."""
+    given = b.gradients[0]
+    return layer.queries(given if given is not None else b.zeros_like(b.y()))
+
+
+def joined(b: Backward, past: Sequence[Value], new: Sequence[Value]) -> list[Value]:
+    """Keys and values of the past with those behind it, along time."""
+    found = []
+    for old, own in zip(past, new):
+        made = b.Concat(old, own, axis=2)
+        (batch, heads, time, size), before = b.shape(own), b.shape(old)[2]
+        made.type = TensorType(dtype_of(old), (batch, heads, time + before, size))
+        found.append(made)
+    return found
+
+
+def parted(b: Backward, gradient: Value | None, past: Value | None) -> tuple[Value | None, Value | None]:
+    """A gradient along time: of the past, if there is any, and of what is behind it."""
+    if gradient is None or past is None:
+        return None, gradient
+    end = b.sizes(past, 2)
+    last = b.ints(np.iinfo(np.int64).max)
+    return b.Slice(gradient, b.ints(0), end, b.ints(2)), b.Slice(gradient, end, last, b.ints(2))
+
+
+def total(b: Backward, *gradients: Value | None) -> Value | None:
+    """The sum of the gradients that there are."""
+    found = [each for each in gradients if each is not None]
+    return None if not found else found[0] if len(found) == 1 else b.Add(*found)
 
 
 class _Heads:
@@ -101,14 +175,17 @@ class _Heads:
             x.type = self.b.y().type
         return self._split(x, self.heads)
 
-    def keys(self, x: Value) -> Value:
-        """An input that has the key heads, each repeated for the queries that share it."""
+    def split_keys(self, x: Value) -> Value:
+        """An input that has the key heads."""
+        return self._split(x, self.key_heads)
+
+    def repeated(self, split: Value) -> Value:
+        """Key heads, each repeated for the queries that share it."""
         b = self.b
-        split = self._split(x, self.key_heads)
         if self.group == 1:
             return split
         repeated = b.Tile(b.Unsqueeze(split, b.ints(2)), b.ints(1, 1, self.group, 1, 1))
-        sizes = b.Concat(b.sizes(x, 0), b.ints(self.heads), b.sizes(split, 2, 3), axis=0)
+        sizes = b.Concat(b.sizes(split, 0), b.ints(self.heads), b.sizes(split, 2, 3), axis=0)
         made = b.Reshape(repeated, sizes)
         made.type = TensorType(self.dtype, (b.shape(split)[0], self.heads, *b.shape(split)[2:]))
         return made
@@ -128,29 +205,27 @@ class _Heads:
             return gradient
         return b.Reshape(b.Transpose(gradient, perm=[0, 2, 1, 3]), b.Shape(like))
 
-    def shares(self, scores: Term) -> Term:
+    def shares(self, scores: Term, past: Sequence[Value]) -> Term:
         """The softmax of the scores, zero where a query may not look."""
         b = self.b
         allowed: list[Value] = []
         if b.has(3):
             mask = b.x(3)
             if dtype_of(mask) is BOOL:
-                allowed.append(self._all_keys(mask))
+                allowed.append(self._all_keys(mask, scores.value, past))
             else:
-                wide = self.t(self._all_keys(mask, _LOWEST))
+                wide = self.t(self._all_keys(mask, scores.value, past, _LOWEST))
                 allowed.append(wide.compare("Greater", _LOWEST))
                 scores = scores + wide
         left, right = (b.attr(name) for name in ("left_window_size", "right_window_size"))
         if b.attr("is_causal") or (left is not None and left >= 0) or (right is not None and right >= 0):
-            query = b.Range(np.array(0), b.Squeeze(b.sizes(scores.value, 2), b.ints(0)), np.array(1))
-            key = b.Range(np.array(0), b.Squeeze(b.sizes(scores.value, 3), b.ints(0)), np.array(1))
-            distance = b.Sub(key, b.Unsqueeze(query, b.ints(1)))  # of a key, behind the query
+            behind = distance(b, scores.value, b.sizes(past[0], 2) if past else None)
             if b.attr("is_causal"):
-                allowed.append(b.LessOrEqual(distance, np.array(0)))
+                allowed.append(b.LessOrEqual(behind, np.array(0)))
             if right is not None and right >= 0:
-                allowed.append(b.LessOrEqual(distance, np.array(right)))
+                allowed.append(b.LessOrEqual(behind, np.array(right)))
             if left is not None and left >= 0:
-                allowed.append(b.GreaterOrEqual(distance, np.array(-left)))
+                allowed.append(b.GreaterOrEqual(behind, np.array(-left)))
         if not allowed:
             return scores.apply("Softmax", axis=-1)
         seen = allowed[0]
@@ -167,19 +242,25 @@ class _Heads:
             of_scores = b.Slice(of_scores, b.ints(0), b.sizes(mask, b.rank(mask) - 1), b.ints(3))
         return b.sum_to(of_scores, (*queries[:3], count), mask)
 
-    def _all_keys(self, mask: Value, fill: float | None = None) -> Value:
+    def _all_keys(self, mask: Value, scores: Value, past: Sequence[Value], fill: float | None = None) -> Value:
         """A mask that may have too few keys, which nobody sees behind them."""
         b = self.b
-        keys = b.x(1)
-        axis = b.rank(keys) - 2
-        if b.shape(mask)[-1] == b.shape(keys)[axis]:
+        if not past and b.shape(mask)[-1] == b.shape(b.x(1))[b.rank(b.x(1)) - 2]:
             return mask
-        missing = b.Sub(b.sizes(keys, axis), b.sizes(mask, b.rank(mask) - 1))
+        missing = b.Sub(b.sizes(scores, 3), b.sizes(mask, b.rank(mask) - 1))
         zeros = b.ints(*(0,) * (2 * b.rank(mask) - 1))
         if fill is not None:
             return b.Pad(mask, b.Concat(zeros, missing, axis=0), b.number(fill, mask))
         padded = b.Pad(b.Cast(mask, to=1), b.Concat(zeros, missing, axis=0))
         return b.Greater(padded, np.array(0, np.float32))
+
+
+def distance(b: Backward, scores: Value, past: Value | None) -> Value:
+    """How far behind each query, [queries, 1], each key stands; queries come behind the past."""
+    query, key = (b.Range(np.array(0), b.Squeeze(b.sizes(scores, axis), b.ints(0)), np.array(1)) for axis in (2, 3))
+    if past is not None:
+        query = b.Add(query, past)
+    return b.Sub(key, b.Unsqueeze(query, b.ints(1)))
 
 
 @gradient("RotaryEmbedding", stops=(1, 2, 3))

@@ -32,7 +32,8 @@ from sardonyx.records import dataclass
 STOP_GRADIENT: Final = "sardonyx.stop_gradient"  # metadata of a node through which no gradient flows
 DOMAIN: Final = "sardonyx"  # of operators that ONNX does not have
 FAMILIES: Final = (
-    "attention", "conv", "elementwise", "indexing", "losses", "matmul", "norms", "pool", "rnn", "rows", "sampling", "signal",
+    "attention", "contrib_attention", "conv", "elementwise", "indexing", "losses", "matmul", "norms", "pool", "rnn", "rows",
+    "sampling", "signal",
 )  # fmt: skip
 
 

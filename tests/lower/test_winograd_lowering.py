@@ -188,6 +188,28 @@ def test_planes_are_more_taps(tile: int, layer: tuple[ModelProto, dict[str, Arra
     assert tile in tiles_of(program.lowered)
 
 
+@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
+@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("channels", [(1, 1), (2, 3)])  # of a group, in blocks
+@pytest.mark.parametrize("value", [0.5, np.nan])
+def test_groups_are_convolutions_of_their_own(
+    target: Target, tile: int, channels: tuple[int, int], value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    force(monkeypatch, tile)
+    inputs, outputs = (each * target.lanes for each in channels)
+    constants = {"w": numbers(1, 3 * outputs, inputs, 3, 3) / np.float32(9), "b": numbers(2, 3 * outputs)}
+    nodes = [helper.make_node("Conv", ["x", *constants], ["c"], pads=[1] * 4, group=3), helper.make_node("Relu", ["c"], ["y"])]
+    content = model(nodes, {"x": ("N", 3 * inputs, "H", "W")}, constants)
+    lowered = lowered_for(content, target)
+    assert tiles_of(lowered) == [tile]
+    for shape in ((2, 9, 14), (1, 30, 31), (0, 4, 4)):
+        feeds = {"x": numbers(0, shape[0], 3 * inputs, *shape[1:])}
+        feeds["x"][:, inputs + 1, 3, 3] = value  # of the second group
+        (wanted,) = run_reference(content.SerializeToString(), feeds)
+        (actual,) = run_guarded(lowered, feeds, library_for(target))
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dilation", [1, 2, 9])
 def test_a_change_of_sizes_and_empty_batches_need_no_other_program(dilation: int, monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, 4)

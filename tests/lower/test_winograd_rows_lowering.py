@@ -170,3 +170,20 @@ def test_weights_are_packed_in_blocks_as_they_are_as_a_whole() -> None:
     for index, (part,) in pack_winograd_rows.blocks((w,), (4, 16, 8), w.nbytes // 4):
         parts[index] = pack_winograd_rows(part, 4, 16, 8)
     np.testing.assert_array_equal(parts, whole)
+
+
+@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
+@pytest.mark.parametrize("value", [0.5, np.inf])
+def test_groups_are_convolutions_of_their_own(target: Target, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    force(monkeypatch)
+    inputs, outputs = 2 * target.lanes, target.lanes
+    constants = {"w": numbers(1, 3 * outputs, inputs, 5) / np.float32(9), "b": numbers(2, 3 * outputs)}
+    nodes = [helper.make_node("Conv", ["x", *constants], ["c"], pads=[2, 2], group=3), helper.make_node("Relu", ["c"], ["y"])]
+    content = model(nodes, {"x": ("N", 3 * inputs, "S")}, constants)
+    feeds = {"x": numbers(0, 2, 3 * inputs, 61)}
+    feeds["x"][:, inputs + 1, 30] = value  # of the second group
+    lowered = lowered_for(content, target)
+    assert count(lowered) == 1
+    (wanted,) = run_reference(content.SerializeToString(), feeds)
+    (actual,) = run_guarded(lowered, feeds, library_for(target))
+    np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)

@@ -1,6 +1,6 @@
 """Winograd's convolution -> LLVM (see `kernel.conv.winograd`).
 
-    for unit in begin .. end:                         (block of tiles, set of output channels)
+    for unit in begin .. end:                         (group of channels, block of tiles, set of output channels)
       if the block is new to this call:
         for block of channels, tile, 3 x 3 taps:      v = B^T x B
       for element, group of tiles:                    m = v w         a matrix product in registers
@@ -92,8 +92,8 @@ class WinogradEmitter(Generic[K]):
 
     def emit(self) -> None:
         f, a = self.f, self.a
-        units = Counter(f, [a["sets"]])
-        number, block = units.indices
+        units = Counter(f, [a["sets"], a["tile_blocks"]])
+        number, block, self.group = units.indices
         first = f.mul(block, a["block_tiles"])
         count = f.min(f.sub(a["tiles"], first), a["block_tiles"])
         fresh, known = f.fresh("fresh"), f.fresh("known")
@@ -101,7 +101,7 @@ class WinogradEmitter(Generic[K]):
         is_first_unit = f.let(f"icmp eq i64 {units.index}, %begin", "c")
         f.branch_if(f.let(f"or i1 {is_first_set}, {is_first_unit}", "c"), fresh, known)
         f.label(fresh)
-        self.transform_inputs(first, count)
+        self.transform_inputs(f.element(a["x"], "float", f.mul(self.group, a["x_group"])), first, count)
         f.branch(known)
         f.label(known)
         if self.last is self.whole:
@@ -120,8 +120,13 @@ class WinogradEmitter(Generic[K]):
         self._multiply(channels, number, count)
         self.transform_outputs(channels, number, first, count)
 
-    def transform_inputs(self, first: str, count: str) -> None:
-        """Fill v with the tiles of a block."""
+    def block_of(self, number: str, vector: str) -> str:
+        """The block of output channels that a vector of a set of the unit's group is."""
+        f = self.f
+        return f.add(f.mul(self.group, self.a["blocks"]), f.add(f.mul(number, self.k.vectors), vector))
+
+    def transform_inputs(self, x: str, first: str, count: str) -> None:
+        """Fill v with the tiles of a block; x are the channels of the group."""
         raise NotImplementedError
 
     def transform_outputs(self, channels: ChannelSet, number: str, first: str, count: str) -> None:
@@ -133,7 +138,8 @@ class WinogradEmitter(Generic[K]):
     def _multiply(self, channels: ChannelSet, number: str, count: str) -> None:
         """m = v w for every element and group."""
         f, a, k = self.f, self.a, self.k
-        weights = f.element(a["w"], "float", f.mul(number, a["w_set"]))
+        every_set = f.add(f.mul(self.group, a["sets"]), number)
+        weights = f.element(a["w"], "float", f.mul(every_set, a["w_set"]))
         full = f.let(f"udiv i64 {count}, {k.rows}", "i")
         left = f.sub(count, f.mul(full, k.rows))
         element = f.loop(0, k.elements)
@@ -259,7 +265,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
 
     # Inputs
 
-    def transform_inputs(self, first: str, count: str) -> None:
+    def transform_inputs(self, x: str, first: str, count: str) -> None:
         """All tiles of a block, channels outside: neighbours read pixels that were just read, and write to ends of lines."""
         f, a, k = self.f, self.a, self.k
         groups = f.let(f"udiv i64 {f.add(count, k.rows - 1)}, {k.rows}", "i")
@@ -267,7 +273,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         counts = k.dilations == (1, 1)  # without dilations the next tile is found by additions
         start = self._tile(first) if counts else None
         block = f.loop(0, f.add(a["input_blocks"], int(k.tail > 0)))
-        x = f.element(a["x"], "float", f.mul(block.index, a["x_block"]))
+        x = f.element(x, "float", f.mul(block.index, a["x_block"]))
         v = f.element(self.v, "float", f.mul(block.index, self.v_block))
         carried = [("i64", each) for each in (start.plane, start.row, start.column)] if start is not None else []
         group = f.loop(0, groups, carry=carried)
@@ -381,7 +387,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         tile = self._tile(f.add(first, each.index))
         image, plane = self._image(tile)
         vectors = f.loop(0, channels.vectors if k.dilations == (1, 1) else self._none_outside(tile, channels.vectors))
-        block = f.add(f.mul(number, k.vectors), vectors.index)
+        block = self.block_of(number, vectors.index)
         at_tile = f.mul(f.add(f.mul(each.index, k.vectors), vectors.index), k.elements * k.block)
         source = f.element(self.m, "float", at_tile)
         bias = f.let(f"load {e.vector}, ptr {f.element(a['bias'], 'float', f.mul(block, k.block))}, align 4", "b")
@@ -454,7 +460,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         lanes = f.min(f.sub(a["outputs"], first), channels.lanes)
         kernel = f.mul(self.channels, prod(k.taps))  # elements of one output channel
         kernels = f.element(a["kernels"], "float", f.mul(first, kernel))
-        x = f.element(a["x"], "float", f.mul(image, a["x_batch"]))
+        x = f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(self.group, a["x_group"])))
         steps, (_, tap_rows, tap_columns) = k.dilations, k.taps
         down = f.loop(0, self._existing(tile.row, a["rows"], steps[0]))
         along = f.loop(0, self._existing(tile.column, a["columns"], steps[1]))

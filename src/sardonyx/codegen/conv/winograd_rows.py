@@ -71,14 +71,14 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
 
     # Inputs
 
-    def transform_inputs(self, first: str, count: str) -> None:
+    def transform_inputs(self, x: str, first: str, count: str) -> None:
         """All tiles of a block, channels outside."""
         f, a, k = self.f, self.a, self.k
         groups = f.let(f"udiv i64 {f.add(count, k.rows - 1)}, {k.rows}", "i")
         last = f.sub(count, 1)
         start = self._tile(first)
         block = f.loop(0, f.add(a["input_blocks"], int(k.tail > 0)))
-        x = f.element(a["x"], "float", f.mul(block.index, a["x_block"]))
+        x = f.element(x, "float", f.mul(block.index, a["x_block"]))
         v = f.element(self.v, "float", f.mul(block.index, self.v_block))
         group = f.loop(0, groups, carry=[("i64", each) for each in (start.image, start.line, start.base, start.residue)])
         row = f.loop(0, k.rows, carry=[("i64", each) for each in group.carry])
@@ -136,7 +136,7 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         exist = f.let(f"sdiv i64 {f.sub(f.add(left, a['dilation']), 1)}, {a['dilation']}", "i")
         pixels = maximum(f, f.min(exist, k.tile), 0)
         vectors = f.loop(0, f.let(f"select i1 {f.let(f'icmp sgt i64 {pixels}, 0', 'c')}, i64 {channels.vectors}, i64 0", "i"))
-        block = f.add(f.mul(number, k.vectors), vectors.index)
+        block = self.block_of(number, vectors.index)
         at_tile = f.mul(f.add(f.mul(each.index, k.vectors), vectors.index), k.elements * k.block)
         source = f.element(self.m, "float", at_tile)
         bias = f.let(f"load {e.vector}, ptr {f.element(a['bias'], 'float', f.mul(block, k.block))}, align 4", "b")
@@ -179,7 +179,8 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         channel = f.loop(0, self.channels, carry=[(vector, bias)])
         within = f.let(f"udiv i64 {channel.index}, {k.block}", "i")
         lane = f.sub(channel.index, f.mul(within, k.block))
-        source = f.element(a["x"], "float", f.add(line, f.add(f.mul(within, a["x_block"]), lane)))
+        own = f.element(a["x"], "float", f.mul(self.group, a["x_group"]))
+        source = f.element(own, "float", f.add(line, f.add(f.mul(within, a["x_block"]), lane)))
         taps = f.element(kernels, "float", f.mul(channel.index, k.taps))
         wide = f.loop(*inside(f, left, a["dilation"], a["width"], k.taps), carry=[(vector, channel.carry[0])])
         pixel = f.add(left, f.mul(wide.index, a["dilation"]))

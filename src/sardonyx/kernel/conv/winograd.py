@@ -25,7 +25,8 @@ are no numbers is computed again as the definition says, from the kernels as the
 With dilations, the inputs of a tile and its results are that far apart; tiles with neighbouring starts fill the gaps.
 
 A unit is a set of output channels for a block of tiles. Units of a block follow each other, so that a worker transforms inputs
-once.
+once. The groups of a convolution, if it has any, are convolutions of their own, one after the other: `blocks` of output channels
+each, `x_group` apart in the input; `outputs` counts the channels of all of them.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ TAPS: Final = 3  # of a row or column of the kernels
 POINTS: Final = {2: (0.0, 1.0, -1.0), 4: (0.0, 1.0, -1.0, 0.5, -2.0)}
 
 _NUMBERS: Final = (
-    "tiles", "tile_rows", "tile_columns", "block_tiles", "sets", "outputs", "planes", "rows", "columns",
+    "tiles", "tile_rows", "tile_columns", "block_tiles", "tile_blocks", "sets", "outputs", "blocks", "planes", "rows", "columns",
     "depth", "height", "width", "front", "top", "left", "plane_stride", "plane_dilation",
-    "input_blocks", "x_batch", "x_block", "x_plane", "x_row", "w_set",
+    "input_blocks", "x_batch", "x_group", "x_block", "x_plane", "x_row", "w_set",
 )  # fmt: skip
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]
@@ -89,8 +90,8 @@ def tap_groups(taps: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 _ROW_NUMBERS: Final = (
-    "tiles", "lines", "line_tiles", "block_tiles", "sets", "outputs", "columns",
-    "width", "left", "dilation", "input_blocks", "x_batch", "x_block", "x_line", "x_step", "w_set",
+    "tiles", "lines", "line_tiles", "block_tiles", "tile_blocks", "sets", "outputs", "blocks", "columns",
+    "width", "left", "dilation", "input_blocks", "x_batch", "x_group", "x_block", "x_line", "x_step", "w_set",
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def candidates(task: Task, *, plain: bool, exact: bool) -> dict[Algorithm, int]:
         return {"direct": 0}
     if weights.groups == 1 and geometry.kernel[2] <= _LONGEST_NARROW_ROW and _is_narrow(weights, geometry, block):
         return {"narrow": 0}
-    if exact or weights.groups > 1:
+    if exact:
         return {"direct": 0}
     times = estimates(task)
     found: dict[Algorithm, int] = {}
@@ -79,19 +79,19 @@ def _is_narrow(weights: Weights, geometry: Geometry, block: int) -> bool:
 def _direct_time(task: Task) -> int:
     weights = task.weights
     pixels = task.usual(product([task.x.shape[0], *task.geometry.out]))
-    lanes = ceildiv_int(weights.outputs, task.block) * task.block
+    lanes = weights.groups * ceildiv_int(weights.outputs, task.block) * task.block
     products = pixels * weights.inputs * lanes * task.geometry.taps
     fetched = weights.inputs * lanes * task.geometry.taps * 4
     return _time(cost.conv(2 * products, task.ctx.target), fetched, task.ctx.target)
 
 
 def _winograd_time(task: Task, tile: int) -> int:
-    weights = task.weights
+    weights, target = task.weights, task.ctx.target
     tiles = max(_usual_tiles(task, tile), _FEWEST_TILES)
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
-    groups = prod(tap_groups(task.geometry.kernel))
-    fetched = (tile + TAPS - 1) ** 2 * groups * weights.inputs * lanes * 4
-    return _time(cost.winograd(tiles, weights.inputs, lanes, tile, groups, task.ctx.target), fetched, task.ctx.target)
+    taps = prod(tap_groups(task.geometry.kernel))
+    fetched = (tile + TAPS - 1) ** 2 * taps * weights.groups * weights.inputs * lanes * 4
+    return _time(weights.groups * cost.winograd(tiles, weights.inputs, lanes, tile, taps, target), fetched, target)
 
 
 def _usual_tiles(task: Task, tile: int) -> int:
@@ -107,9 +107,9 @@ def _winograd_row_time(task: Task) -> int:
     weights, target = task.weights, task.ctx.target
     tiles = max(task.usual(row_tile_count(task.x.shape[0], task.geometry, ROW_TILE)), _FEWEST_TILES)
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
-    groups = ceildiv_int(task.geometry.taps, TAPS)
-    fetched = (ROW_TILE + TAPS - 1) * groups * weights.inputs * lanes * 4
-    return _time(cost.winograd_rows(tiles, weights.inputs, lanes, ROW_TILE, groups, target), fetched, target)
+    taps = ceildiv_int(task.geometry.taps, TAPS)
+    fetched = (ROW_TILE + TAPS - 1) * taps * weights.groups * weights.inputs * lanes * 4
+    return _time(weights.groups * cost.winograd_rows(tiles, weights.inputs, lanes, ROW_TILE, taps, target), fetched, target)
 
 
 def _time(computing: Dim, fetched: int, target: Target) -> int:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Final
 
 from sardonyx import dtypes
-from sardonyx.ir.dims import Dim, ceildiv, product
+from sardonyx.ir.dims import Dim, ceildiv, dim_max, product
 from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, tap_groups
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, named, zeros
@@ -77,8 +77,9 @@ def tile_blocks(tiles: Dim, elements: int, weights: Weights, target: Target) -> 
     """
     most = max(target.caches.l2 // 4 // (elements * weights.inputs * 4), _FEW_TILES)
     each = ceildiv_int(tiles, ceildiv_int(tiles, most) or 1) if isinstance(tiles, int) else tiles
-    # Wide tiles wait for weights, which are many.
-    vectors = 1 if target.has_broadcast_operands or weights.outputs <= target.lanes else 2
+    # Wide tiles wait for weights, which are many. The sets of groups follow each other: none may be left half empty.
+    one = target.has_broadcast_operands or weights.outputs <= target.lanes
+    vectors = 1 if one or (weights.groups > 1 and weights.outputs % (2 * target.lanes)) else 2
     tallest = most_pixels(target, vectors)
     if not isinstance(tiles, int) or not isinstance(each, int):
         rows = min(ANY_WIDTH_PIXELS, tallest)
@@ -123,12 +124,13 @@ class _Layer:
         """Write the step; `arguments` are those that only this kernel has."""
         task, sets, divided = self.task, self.sets, self.divided
         ctx, weights, block, x = task.ctx, task.weights, task.block, task.x
-        shape = (sets.count, self.size)
+        shape = (weights.groups * sets.count, self.size)
         packed = ctx.packed(transform, (weights.kernels,), self.tile, sets.width, sets.last, dtype=dtypes.FLOAT32, shape=shape)
-        bias, nothing = task.bias(1, weights.outputs), zeros(ctx, block)
+        bias, nothing = task.bias(weights.groups, weights.outputs), zeros(ctx, block)
         lanes = ceildiv_int(weights.inputs, block) * block
         v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * self.depth * lanes, "transformed tiles")
         m = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * kernel.elements * divided.vectors * block, "sums of tiles")
+        tile_blocks = ceildiv(self.tiles, divided.tiles)
         entries = kernel.arguments.entries(
             x=Address(x.buffer, x.offset * 4),
             w=Address(packed.buffer),
@@ -137,10 +139,13 @@ class _Layer:
             kernels=weights.kernels.address,
             tiles=self.tiles,
             block_tiles=divided.tiles,
+            tile_blocks=dim_max(tile_blocks, 1),
             sets=sets.count,
-            outputs=weights.outputs,
+            outputs=weights.groups * weights.outputs,
+            blocks=ceildiv_int(weights.outputs, block),
             input_blocks=weights.inputs // block,
             **named("x_batch x_block", x.strides[:2]),
+            x_group=x.strides[1] * ceildiv_int(weights.inputs, block),
             w_set=self.size,
             v=(Address(v), (v.size,)),
             m=(Address(m), (m.size,)),
@@ -148,19 +153,19 @@ class _Layer:
             **arguments,
         )
         reads = (x.buffer, packed.buffer, weights.kernels.buffer, bias.buffer, nothing.buffer)
-        outputs = ceildiv_int(weights.outputs, block) * block
+        products = weights.groups * ceildiv_int(weights.outputs, block) * block * weights.inputs * task.geometry.taps
         ctx.step(
             KernelStep(
                 kernel,
                 entries,
-                ceildiv(self.tiles, divided.tiles) * sets.count,
-                work,
+                tile_blocks * (weights.groups * sets.count),
+                work * weights.groups,
                 (*reads, *task.epilogue.reads),
                 (*task.epilogue.writes, v, m),
                 task.group.label,
                 tuple(node.label for node in task.group.nodes),
                 task.in_place(x),
-                flops=product([x.shape[0], *task.geometry.out]) * (2 * outputs * weights.inputs * task.geometry.taps),
+                flops=product([x.shape[0], *task.geometry.out]) * (2 * products),
             )
         )
 

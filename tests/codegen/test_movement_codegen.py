@@ -144,12 +144,13 @@ def test_single_elements_are_checked_together_and_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("lanes", WIDTHS)
-@pytest.mark.parametrize("inner", [1, 5, 16, 33])
+@pytest.mark.parametrize("inner", [1, 5, 16, 33, 150])
 @pytest.mark.parametrize("exclusive", [False, True])
-def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool) -> None:
+@pytest.mark.parametrize("vectors", [1, 4])
+def test_scans_stay_inside(lanes: int, inner: int, exclusive: bool, vectors: int) -> None:
     source = guarded(np.random.default_rng(0).integers(-9, 9, (2, 6, inner)).astype(np.float32))
     target = guarded(np.zeros_like(source))
-    kernel = ScanKernel(type="f32", compute="f32", operation="add", exclusive=exclusive, outer=1, vector=True)
+    kernel = ScanKernel(type="f32", compute="f32", operation="add", exclusive=exclusive, outer=1, vectors=vectors)
     arguments = [2, 6, inner, source, 6 * inner, inner, 1, target, 6 * inner, inner, 1]
     assert len(arguments) == kernel.arguments.count
     run(kernel, arguments, scan.units(kernel, [2], inner, library(lanes).target), lanes)

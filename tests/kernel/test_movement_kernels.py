@@ -36,7 +36,7 @@ KERNELS = [
         inner=("unit",),
         unit_strides=(True,),
     ),
-    ScanKernel(type="f32", compute="f32", operation="add", exclusive=False, outer=1, vector=True),
+    ScanKernel(type="f32", compute="f32", operation="add", exclusive=False, outer=1, vectors=1),
     TopKKernel(type="f32", largest=True, outer=1),
     SortKernel(type="f32", largest=True, outer=1, few=False),
     CountKernel(type="f32"),

@@ -101,7 +101,8 @@ def test_affine_grids_agree(corners: int, kind: str, sizes: tuple[int, ...]) -> 
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.integers(1, 4),
+    st.sampled_from([0, 0, 1, 2, 4, 9]),
+    st.sampled_from(["avg", "max"]),
     st.sampled_from(["half_pixel", "output_half_pixel"]),
     st.sampled_from([1.0, 0.25]),
     st.tuples(st.integers(1, 7), st.integers(1, 7)),
@@ -110,14 +111,14 @@ def test_affine_grids_agree(corners: int, kind: str, sizes: tuple[int, ...]) -> 
     st.sampled_from(["C", "3", "19", "70"]),
 )
 def test_regions_agree(
-    ratio: int, coordinates: str, scale: float, bins: tuple[int, int], regions: int, special: bool, channels: str
+    ratio: int, mode: str, coordinates: str, scale: float, bins: tuple[int, int], regions: int, special: bool, channels: str
 ) -> None:
     rng = np.random.default_rng(regions)
     x = rng.standard_normal((2, 5 if channels == "C" else int(channels), 8, 7)).astype(np.float32)
     rois = (rng.uniform(-3, 12, (regions, 4)) / scale).astype(np.float32)
     if special and regions > 2:
         rois[0, 0], rois[1, 2], rois[2, 1] = np.nan, np.inf, -np.inf
-    attributes = f'coordinate_transformation_mode="{coordinates}", sampling_ratio={ratio}, spatial_scale={scale}'
+    attributes = f'mode="{mode}", coordinate_transformation_mode="{coordinates}", sampling_ratio={ratio}, spatial_scale={scale}'
     graph = f"""(float[N,{channels},H,W] x, float[R,4] r, int64[R] b) => (float[a] y) {{
         y = RoiAlign<{attributes}, output_height={bins[0]}, output_width={bins[1]}>(x, r, b)
     }}"""
@@ -136,8 +137,11 @@ def test_a_region_of_an_image_that_is_not_there_is_an_error_that_names_the_node(
         run_native(graph, compiled, feeds)
 
 
-@pytest.mark.parametrize("attributes", ["sampling_ratio=0", 'sampling_ratio=2, mode="max"', "sampling_ratio=9"])
-def test_regions_the_host_computes(attributes: str) -> None:
-    text = f"(float[N,C,H,W] x, float[R,4] r, int64[R] b) => (float[a] y) {{ y = RoiAlign<{attributes}>(x, r, b) }}"
-    _, compiled = compile_native(model(text))
-    assert host_nodes(compiled) == ["RoiAlign"]
+def test_a_region_that_asks_for_too_many_samples_is_an_error_that_names_the_node() -> None:
+    text = "(float[N,C,H,W] x, float[R,4] r, int64[R] b) => (float[a] y) { y = RoiAlign(x, r, b) }"
+    graph, compiled = compile_native(model(text))
+    assert not host_nodes(compiled)
+    regions = np.array([[0, 0, 3, 3], [0, 0, 1e6, 2]], np.float32)
+    feeds = {"x": np.zeros((1, 2, 4, 4), np.float32), "r": regions, "b": np.zeros(2, np.int64)}
+    with pytest.raises(errors.InvalidArgument, match=r"RoiAlign.*more than 16384 samples of a bin: set sampling_ratio"):
+        run_native(graph, compiled, feeds)

@@ -23,6 +23,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "sampling.resample.ResampleKernel": "sampling.resample.emit_resample_kernel",
     "sampling.sample.SampleKernel": "sampling.sample.emit_sample_kernel",
     "sampling.sample.SampleRowsKernel": "sampling.sample.emit_sample_rows_kernel",
+    "sampling.regions.RegionsKernel": "sampling.regions.emit_regions",
     "rows.topk.TopKKernel": "rows.topk.emit_topk_kernel",
     "rows.sort.SortKernel": "rows.sort.emit_sort_kernel",
     "ml.coupling.CouplingKernel": "ml.coupling.emit_coupling",

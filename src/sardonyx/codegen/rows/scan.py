@@ -27,7 +27,7 @@ def emit_scan_kernel(kernel: ScanKernel, name: str, target: Target) -> FunctionB
     unit = f.loop("%begin", "%end")
     first = f.mul(f.let(f"urem i64 {unit.index}, {runs}", "i"), lanes)
     rest = f.let(f"udiv i64 {unit.index}, {runs}", "i")
-    offsets = [f.mul(first, "1" if kernel.vector else side[3]) for side in sides]
+    offsets = [f.mul(first, "1" if kernel.vectors else side[3]) for side in sides]
     for axis in range(kernel.outer - 1, -1, -1):
         index = rest if axis == 0 else f.let(f"urem i64 {rest}, {outer[axis]}", "i")
         if axis:

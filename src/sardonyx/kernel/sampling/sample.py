@@ -1,4 +1,4 @@
-"""Weighted sums of elements at any indices of images: the second half of a GridSample or RoiAlign.
+"""Weighted sums of elements at any indices of images: the second half of a GridSample.
 
     target[n, c, p]  :=  sum over t of weights[n, t, p] * source[n * image_stride + c, indices[n, t, p]]
 

@@ -125,12 +125,12 @@ def cumulative(ctx: LowerContext, node: Node) -> bool:
         operation=_RUNNING[node.op_type],
         exclusive=bool(attrs.get("exclusive")),
         outer=len(sizes),
-        vector=all(own == 1 for own in inner_strides),
+        vectors=scan.vectors_of(inner, compute_type(kind), ctx.target) if all(own == 1 for own in inner_strides) else 0,
     )
     read, written = ((one.address, (*own, one.strides[axis], last)) for one, own, last in zip(sides, strides, inner_strides))
     arguments = kernel.arguments.entries(outer=sizes, steps=steps, inner=inner, source=read, target=written)
     elements = product([*sizes, steps, inner])
-    units, work = scan.units(kernel, sizes, inner, ctx.target), cost.scan(elements, vector=kernel.vector)
+    units, work = scan.units(kernel, sizes, inner, ctx.target), cost.scan(elements, vector=kernel.vectors > 0)
     reads, writes = (source.buffer,), (target.buffer,)
     ctx.step(KernelStep(kernel, arguments, units, work, reads, writes, node.op_type, (node.label,)))
     return True

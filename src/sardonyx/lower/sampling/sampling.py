@@ -1,4 +1,4 @@
-"""GridSample, AffineGrid and RoiAlign; they mean what `ops/sampling/sampling.py` and `ops/sampling/vision.py` say.
+"""GridSample and AffineGrid; they mean what `ops/sampling/sampling.py` says.
 
 A GridSample first writes, for every point of the grid, the positions of the elements it is made of and their weights; they are
 the same for all channels. The expressions are those of the definition, operation by operation.
@@ -6,8 +6,8 @@ the same for all channels. The expressions are those of the definition, operatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, dim_max
 from sardonyx.ir.graph import Node
 from sardonyx.ir.types import TensorType
-from sardonyx.kernel.expr import FLOATS, Expr, clamp, const, index, load, maximum, minimum, select, unary
+from sardonyx.kernel.expr import FLOATS, Expr, clamp, const, index, load, minimum, select, unary
 from sardonyx.kernel.sampling import sample
 from sardonyx.kernel.sampling.sample import SampleKernel, SampleRowsKernel
 from sardonyx.lower.copying import OF_WIDTH
 from sardonyx.lower.groups import Group
-from sardonyx.lower.indexing.index_loops import index_tensor, indexed_loop
-from sardonyx.lower.indexing.indexing import FAR_AWAY, given, take
+from sardonyx.lower.indexing.index_loops import indexed_loop
+from sardonyx.lower.indexing.indexing import given
 from sardonyx.lower.indexing.movement import root_of
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
@@ -259,61 +259,6 @@ def _normalized(axis: int, length: Expr, corners: bool) -> Expr:
     return (step + 1.0) / length.cast("f64") - 1.0
 
 
-_MOST_SAMPLES: Final = 4  # of a bin along an axis: all samples of a bin are in the code
-
-
-def _accepts_regions(node: Node) -> str:
-    attrs = attribute_values(node)
-    shapes = [(value.shape if value is not None else None) or () for value in node.inputs[:3]]
-    if [len(shape) for shape in shapes] != [4, 2, 1] or shapes[1][1] != 4:
-        return "images, regions and indices do not fit"
-    if attrs.get("mode") != "avg":
-        return "the largest share of a bin"
-    ratio = attrs.get("sampling_ratio") or 0
-    return "" if 1 <= ratio <= _MOST_SAMPLES else "how many samples a bin has depends on the regions"
-
-
-@template("RoiAlign", types={"T1": ("f32",)}, accepts=_accepts_regions)
-def roi_align(ctx: LowerContext, group: Group) -> None:
-    """The mean of a few points of every bin of a region, each between four elements: a weighted sum for every bin."""
-    node = root_of(group)
-    attrs = attribute_values(node)
-    image, regions = ctx.contiguous(given(node, 0)), ctx.view(given(node, 1))
-    images, channels, *spatial = image.shape
-    count, bins, ratio = regions.shape[0], (attrs["output_height"], attrs["output_width"]), attrs["sampling_ratio"]
-    ctx.check_equal(count, ctx.shape(given(node, 2))[0])
-    for size in (images, *spatial):
-        ctx.check_equal(dim_max(size, 1), size)
-    sizes = ctx.sizes([images, channels, *spatial], "image")
-    numbers = _image_numbers(ctx, group, node, images)
-    row, column = regions.strides
-    # Loads: left, top, right, bottom of a region; its image; images, channels, height, width.
-    views = [View(regions.buffer, (count, 1, 1, 1), (row, 0, 0, 0), regions.offset + column * position) for position in range(4)]
-    views.append(View(numbers.buffer, (count, 1, 1, 1), (1, 0, 0, 0)))
-    views += [View(sizes.buffer, (), (), position) for position in range(4)]
-    taps = 4 * ratio * ratio
-    axes = [_RegionAxis(axis, bins[axis], ratio, attrs) for axis in (0, 1)]
-    length = [load(7 + axis, "i64") for axis in (0, 1)]
-    together = not isinstance(channels, int) or channels >= ctx.target.lanes
-    first = clamp(load(4, "i64"), 0, load(5, "i64") - 1)
-    if not together:
-        first = first * load(6, "i64")  # the channels of the images before
-    position = (first * length[0] + axes[0].position()) * length[1] + axes[1].position()
-    weight = axes[0].weight() * axes[1].weight() * (1.0 / (ratio * ratio))
-    tables = []
-    for kind, value in ((dtypes.INT64, position), (dtypes.FLOAT32, weight)):
-        table = ctx.scratch(kind, (count, taps, *bins), "indices" if kind is dtypes.INT64 else "weights")
-        indexed_loop(ctx, table.shape, views, table, value, group.label)
-        flat = reshaped(table, (count, taps, bins[0] * bins[1]))
-        assert flat is not None
-        tables.append(flat)
-    target = ctx.output(node.outputs[0])
-    if together:
-        _sampled_rows(ctx, group, image, tables, target)
-    else:
-        _sampled(ctx, group, image, tables, target, 0)
-
-
 def _sampled_rows(ctx: LowerContext, group: Group, image: View, tables: Sequence[View], target: View) -> None:
     """Sums of whole rows of channels: the image is transposed, so that they lie together, and the result back.
 
@@ -357,67 +302,3 @@ def _sampled_rows(ctx: LowerContext, group: Group, image: View, tables: Sequence
         again = reshaped(flat, target.shape)
         assert again is not None
         ctx.copy(again, target, group.label)
-
-
-def _image_numbers(ctx: LowerContext, group: Group, node: Node, images: Dim) -> View:
-    """The image of each region, checked."""
-    given_numbers = ctx.view(given(node, 2))
-    wanted = load(0, given_numbers.buffer.dtype.name).cast("i64")
-    checked = index_tensor(ctx, given_numbers.shape, [given_numbers], select(wanted < 0, FAR_AWAY, wanted), group.label)
-    all_images = index_tensor(ctx, (images,), [], index(0), group.label)
-    target = ctx.scratch(dtypes.INT64, given_numbers.shape, "images")
-    fault = ctx.fault(node, "batch_indices names an image that is not there: X has {limit} images")
-    take(ctx, all_images, 0, checked, target, fault, group.label)
-    return target
-
-
-@dataclass(frozen=True)
-class _RegionAxis:
-    """One side of the regions: rows (axis 0) or columns (1).
-
-    Taps count the samples of a bin, row by row, and the four elements around each.
-    """
-
-    axis: int
-    bins: int
-    ratio: int
-    attrs: Mapping[str, Any]
-
-    @property
-    def _upper(self) -> Expr:
-        """Whether we are at the element behind a point."""
-        return ((index(1) >> (1 - self.axis)) & 1).ne(0)
-
-    @property
-    def _sample(self) -> Expr:
-        samples = index(1) >> 2
-        number: Expr = const(0, "i64")
-        for step in range(1, self.ratio):  # samples // ratio or samples % ratio, for a handful of them
-            number = select(samples >= step * self.ratio, step, number)
-        return number if self.axis == 0 else samples - number * self.ratio
-
-    def _point(self) -> tuple[Expr, Expr]:
-        """Where a sample lies, limited to the image; whether it was inside."""
-        half = self.attrs.get("coordinate_transformation_mode") == "half_pixel"
-        scale, shift = self.attrs["spatial_scale"], 0.5 if half else 0.0
-        start, end = (load(position, "f32") * scale - shift for position in (1 - self.axis, 3 - self.axis))
-        length = end - start
-        if not half:
-            length = maximum(length, 1.0)
-        width = length / float(self.bins)
-        inner = (self._sample.cast("f64") + 0.5) * (width / float(self.ratio)).cast("f64")
-        point = (start.cast("f64") + index(2 + self.axis).cast("f64") * width.cast("f64") + inner).cast("f32")
-        size = load(7 + self.axis, "i64").cast("f32")
-        inside = (point >= -1.0) & (point <= size)
-        return clamp(select(inside, point, 0.0), 0.0, size - 1.0), inside
-
-    def position(self) -> Expr:
-        """The element before or behind a point."""
-        low = self._point()[0].cast("i64")
-        return select(self._upper, minimum(low + 1, load(7 + self.axis, "i64") - 1), low)
-
-    def weight(self) -> Expr:
-        """How much of it a point has."""
-        point, inside = self._point()
-        share = point - unary("floor", point)
-        return select(inside, select(self._upper, share, 1.0 - share), 0.0)

@@ -108,3 +108,19 @@ def test_a_constant_of_any_shape_and_type(shape: tuple[int, ...], dtype: np.dtyp
     value = numpy_helper.from_array(any_bits(dtype, (1,), seed))
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("ConstantOfShape", ["s"], ["y"], value=value)]
     assert_guarded_agrees(model(nodes, feeds, {"y": dtype}, symbolic=symbolic), feeds)
+
+
+@given(st.sampled_from((F32, F64, I64, np.dtype(np.int32))), st.data())
+@settings(max_examples=60, deadline=None)
+def test_ranges_whose_ends_are_fed(dtype: np.dtype[Any], data: st.DataObject) -> None:
+    if dtype.kind == "f":
+        numbers = st.floats(-30, 30, width=16, allow_nan=False)
+        steps = st.floats(0.125, 3, width=16).flatmap(lambda step: st.sampled_from((step, -step)))
+    else:
+        numbers = st.integers(-60, 60)
+        steps = st.integers(1, 9).flatmap(lambda step: st.sampled_from((step, -step)))
+    feeds = {name: np.array(data.draw(drawn), dtype) for name, drawn in (("s", numbers), ("e", numbers), ("d", steps))}
+    fed = {name: value for name, value in feeds.items() if name == "e" or data.draw(st.booleans())}
+    constants = {name: value for name, value in feeds.items() if name not in fed}
+    node = helper.make_node("Range", ["s", "e", "d"], ["y"])
+    assert_guarded_agrees(model([node], fed, {"y": dtype}, constants=constants), fed)

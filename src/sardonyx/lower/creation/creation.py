@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import product
+from sardonyx.ir.dims import DimExpr, product
 from sardonyx.ir.graph import Node
-from sardonyx.kernel.expr import Expr, const, index, load, select
+from sardonyx.kernel.expr import FLOATS, Expr, clamp, const, index, load, select, unary
 from sardonyx.lower.groups import Group
 from sardonyx.lower.indexing.index_loops import indexed_loop
 from sardonyx.lower.indexing.movement import first_input, root_of
@@ -39,16 +40,41 @@ def scalar_input(ctx: LowerContext, node: Node, position: int) -> View:
     return found
 
 
-@template("Range", writes_anywhere=True)
+@template("Range", writes_anywhere=True, data_dependent_sizes=True)
 def range_(ctx: LowerContext, group: Group) -> None:
     """start + position * delta, rounded once."""
     node = root_of(group)
     output = node.outputs[0]
     name = ctx.dtype(output).name
     kind = compute_type(name)
-    views = [scalar_input(ctx, node, 0), scalar_input(ctx, node, 2)]
+    views = [scalar_input(ctx, node, position) for position in range(3)]
+    start, limit, delta = (load(number, name).cast(kind) for number in range(3))
+    (length,) = ctx.shape(output)
+    if isinstance(length, DimExpr) and length.is_symbol and any(ctx.elements(value) is None for value in node.inputs):
+        counted = ctx.scratch(dtypes.INT64, (1,), "length")
+        indexed_loop(ctx, (1,), views, counted, _range_length(start, limit, delta), group.label)
+        ctx.bind_sizes(counted, (length,), node)
+    views = [views[0], views[2]]
     start, delta = (load(number, name).cast(kind) for number in (0, 1))
-    indexed_loop(ctx, ctx.shape(output), views, ctx.output(output), start + index(0).cast(kind) * delta, group.label)
+    indexed_loop(ctx, (length,), views, ctx.output(output), start + index(0).cast(kind) * delta, group.label)
+
+
+def _range_length(start: Expr, limit: Expr, delta: Expr) -> Expr:
+    """How many numbers a range has; -1, which is no size, if it does not end: the definition says what is wrong with it."""
+    if start.type in FLOATS:
+        first, last, step = (value.cast("f64") for value in (start, limit, delta))
+        exact = unary("ceil", (last - first) / step)
+        ends = step.ne(0.0)
+        for value in (first, last, step):
+            ends = ends & (unary("abs", value) < float("inf"))
+        return select(ends, clamp(exact, 0.0, 2.0**62).cast("i64"), -1)
+    first, last, step = (value.cast("i64") for value in (start, limit, delta))
+    up = step > 0
+    distance, stride = select(up, last - first, first - last), select(step.eq(0), 1, unary("abs", step))
+    # The distance of two far ends does not fit: what is left is then negative although the ends are in order.
+    fits = (distance > 0).eq(select(up, last > first, first > last))
+    length = select(distance > 0, (distance - 1) / stride + 1, 0)
+    return select(step.ne(0) & fits, length, -1)
 
 
 def _is_matrix(node: Node) -> str:

@@ -33,6 +33,7 @@ from sardonyx.passes.expand_head_norms import ExpandHeadNorms
 from sardonyx.passes.expand_layers import ExpandLayers
 from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
 from sardonyx.passes.expand_linear_models import ExpandLinearModels, ExpandSupportVectors
+from sardonyx.passes.expand_older import ExpandOlder
 from sardonyx.passes.expand_quantized import ExpandQuantized
 from sardonyx.passes.expand_short_argmax import ExpandShortArgMax
 from sardonyx.passes.expand_short_softmax import ExpandShortSoftmax
@@ -83,6 +84,7 @@ _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their pattern
     ExpandFused(),
     ExpandLayers(),
     ExpandHeadNorms(),
+    ExpandOlder(),
     ExpandQuantized(),
     ExpandBlocked(),
     ExpandChannelsLast(),

@@ -27,6 +27,7 @@ from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.count_tokens import CountTokens
 from sardonyx.passes.dequantize_kernels import DequantizeKernels
 from sardonyx.passes.encode_texts import EncodeTexts
+from sardonyx.passes.expand_deformed import ExpandDeformed
 from sardonyx.passes.expand_features import ExpandFeatures
 from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
 from sardonyx.passes.expand_head_norms import ExpandHeadNorms
@@ -85,6 +86,7 @@ _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their pattern
     ExpandLayers(),
     ExpandHeadNorms(),
     ExpandOlder(),
+    ExpandDeformed(),
     ExpandQuantized(),
     ExpandBlocked(),
     ExpandChannelsLast(),

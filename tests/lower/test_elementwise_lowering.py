@@ -78,6 +78,16 @@ def test_arithmetic(name: str, dtype: np.dtype[Any]) -> None:
     check_one(name, samples(dtype, (2, 1, 20)), samples(dtype, (5, 1), 1), symbolic=True)
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(kind) for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")])
+def test_quotients_next_to_whole_numbers_are_exact(dtype: np.dtype[Any]) -> None:
+    limits, rng = np.iinfo(dtype), np.random.default_rng(0)
+    special = np.array([1, 2, 3, limits.max, limits.max - 1], dtype)
+    divisors = np.concatenate((special, rng.integers(1, limits.max, 60, dtype, endpoint=True)))
+    quotients = np.array([limits.max // divisor for divisor in divisors.tolist()], dtype)
+    multiples = quotients * divisors
+    check_one("Div", np.stack((multiples, multiples - 1, np.full_like(multiples, limits.max))), divisors)
+
+
 @pytest.mark.parametrize("dtype", SIGNED + UNSIGNED, ids=str)
 def test_remainders_of_integers(dtype: np.dtype[Any]) -> None:
     a, b = samples(dtype, (4, 60)), samples(dtype, (4, 60), 1)

@@ -345,18 +345,31 @@ def _divide(operation: str) -> _Emit:
         kind, kinds = node.type, e.type(node.type)
         if kind in FLOATS:
             return e.f.let(f"f{operation} {kinds} {args[0]}, {args[1]}")
+        divided = _divided_as_floats if e.lanes > 1 and BITS[kind] <= 32 and node.args[1].op != "const" else _divided
         zero, one = constant(kind, 0, e.lanes), constant(kind, 1, e.lanes)
         by_zero = e.f.let(f"icmp eq {kinds} {args[1]}, {zero}")
         if kind not in SIGNED:
-            safe = e.choose(by_zero, one, args[1], kind)
-            return e.choose(by_zero, zero, e.f.let(f"u{operation} {kinds} {args[0]}, {safe}"), kind)
+            return e.choose(by_zero, zero, divided(e, operation, kind, args[0], e.choose(by_zero, one, args[1], kind)), kind)
         by_minus_one = e.f.let(f"icmp eq {kinds} {args[1]}, {constant(kind, -1, e.lanes)}")
         special = e.f.let(f"or {e.type('bool')} {by_zero}, {by_minus_one}")
-        result = e.f.let(f"s{operation} {kinds} {args[0]}, {e.choose(special, one, args[1], kind)}")
+        result = divided(e, operation, kind, args[0], e.choose(special, one, args[1], kind))
         negated = e.f.let(f"sub {kinds} {zero}, {args[0]}") if operation == "div" else zero
         return e.choose(by_zero, zero, e.choose(by_minus_one, negated, result, kind), kind)
 
     return emit
+
+
+def _divided(e: VectorEmitter, operation: str, kind: str, a: str, b: str) -> str:
+    return e.f.let(f"{'s' if kind in SIGNED else 'u'}{operation} {e.type(kind)} {a}, {b}")
+
+
+def _divided_as_floats(e: VectorEmitter, operation: str, kind: str, a: str, b: str) -> str:
+    """Machines divide no vectors of integers. A float with more than twice the bits rounds no quotient up to a whole number."""
+    f, kinds, sign = e.f, e.type(kind), "s" if kind in SIGNED else "u"
+    wide = e.type("f64" if BITS[kind] > 8 else "f32")
+    first, second = (f.let(f"{sign}itofp {kinds} {value} to {wide}") for value in (a, b))
+    quotient = f.let(f"fpto{sign}i {wide} {f.let(f'fdiv {wide} {first}, {second}')} to {kinds}")
+    return quotient if operation == "div" else f.let(f"sub {kinds} {a}, {f.let(f'mul {kinds} {quotient}, {b}')}")
 
 
 def _shift(left: bool) -> _Emit:

@@ -107,9 +107,9 @@ def _deformed(g: Rewriter, node: Node, found: Deformation) -> Value:
         start, step = scalars
         outer = g.op("Cast", g.op("Range", start, g.op("Squeeze", length), step), to=dtype.onnx)
         outer = g.op("Mul", reshaped(outer, *((length, 1) if axis == 0 else (1, length))), number(found.strides[axis]))
-        place = g.op("Add", moved, g.op("Add", outer, g.constant(inner.astype(dtype.numpy), "taps")))
+        position = g.op("Add", moved, g.op("Add", outer, g.constant(inner.astype(dtype.numpy), "taps")))
         extent = g.op("Cast", size(x, 2 + axis), to=dtype.onnx)
-        scaled = g.op("Div", g.op("Add", g.op("Mul", place, number(2)), number(1)), extent)
+        scaled = g.op("Div", g.op("Add", g.op("Mul", position, number(2)), number(1)), extent)
         where.append(reshaped(g.op("Sub", scaled, number(1)), images, taps, positions, 1))
     mode = "linear" if g.version >= _SHORT_MODES else "bilinear"
     grid = g.op("Concat", where[1], where[0], axis=3)

@@ -66,9 +66,9 @@ class _RegionsEmitter:
         bins = self.k.bins[0] * self.k.bins[1]
         unit = f.loop("%begin", "%end")
         region = f.let(f"udiv i64 {unit.index}, {bins}", "i")
-        place = f.sub(unit.index, f.mul(region, bins))
-        row = f.let(f"udiv i64 {place}, {self.k.bins[1]}", "i")
-        column = f.sub(place, f.mul(row, self.k.bins[1]))
+        position = f.sub(unit.index, f.mul(region, bins))
+        row = f.let(f"udiv i64 {position}, {self.k.bins[1]}", "i")
+        column = f.sub(position, f.mul(row, self.k.bins[1]))
         axes = [self._axis(0, region, row, a["height"]), self._axis(1, region, column, a["width"])]
         number = f.let(f"load i64, ptr {f.element(a['numbers'], 'i64', region)}, align 8")
         elements = f.mul(f.mul(a["height"], a["width"]), a["channels"])
@@ -84,7 +84,7 @@ class _RegionsEmitter:
             f.end(channel)
         f.end(unit)
 
-    def _axis(self, axis: int, region: str, place: str, size: str) -> _Axis:
+    def _axis(self, axis: int, region: str, position: str, size: str) -> _Axis:
         f = self.f
         base, strides = self.a.tensor("regions")
         ends = [
@@ -103,7 +103,7 @@ class _RegionsEmitter:
             limited = clamp(unary("ceil", width), -1.0, 2.0 * MOST_SAMPLES)
             samples = select(finite, limited, -1.0).cast("i64")
         made = self.one.emit([start, width, samples], known)
-        return _Axis(place, made[0], made[1], self._checked(made[2], region), size)
+        return _Axis(position, made[0], made[1], self._checked(made[2], region), size)
 
     def _checked(self, samples: str, region: str) -> str:
         """How many points there are; none if there are too many, which is reported."""
@@ -156,9 +156,9 @@ class _RegionsEmitter:
     def _around(self, axis: _Axis, sample: str) -> _Around:
         """The elements around a point."""
         start, width = load(0, "f32"), load(1, "f32")
-        place, number, samples, size = (load(position, "i64") for position in (2, 3, 4, 5))
+        position, number, samples, size = (load(entry, "i64") for entry in (2, 3, 4, 5))
         inner = (number.cast("f64") + 0.5) * (width / samples.cast("f32")).cast("f64")
-        point = (start.cast("f64") + place.cast("f64") * width.cast("f64") + inner).cast("f32")
+        point = (start.cast("f64") + position.cast("f64") * width.cast("f64") + inner).cast("f32")
         length = size.cast("f32")
         inside = (point >= -1.0) & (point <= length)
         limited = clamp(select(inside, point, 0.0), 0.0, length - 1.0)
@@ -166,7 +166,7 @@ class _RegionsEmitter:
         share = limited - low.cast("f32")
         made = self.one.emit(
             [low, minimum(low + 1, size - 1), select(inside, 1.0 - share, 0.0), select(inside, share, 0.0)],
-            {start: axis.start, width: axis.width, place: axis.bin, number: sample, samples: axis.samples, size: axis.size},
+            {start: axis.start, width: axis.width, position: axis.bin, number: sample, samples: axis.samples, size: axis.size},
         )
         return _Around(*made)
 

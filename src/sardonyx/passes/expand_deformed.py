@@ -50,12 +50,12 @@ def _check(g: Rewriter, node: Node) -> Any:
     shapes = [None if value is None else value.shape for value in (x, w, offset)]
     if any(shape is None or len(shape) != 4 for shape in shapes):
         return Reject("the images have not two axes, or it is not known how many")
-    image, weights, offsets = (shape or () for shape in shapes)
-    channels = image[1]
-    if not isinstance(channels, int) or not all(isinstance(size, int) for size in weights):
+    image, kernels, offsets = (shape or () for shape in shapes)
+    channels, weights = image[1], [size for size in kernels if isinstance(size, int)]
+    if not isinstance(channels, int) or len(weights) != len(kernels):
         return Reject("the number of channels, or the kernel, is not known")
     attrs = attribute_values(node)
-    kernel, pads = tuple(weights[2:]), attrs.get("pads") or (0,) * 4
+    kernel, pads = (weights[2], weights[3]), attrs.get("pads") or (0,) * 4
     strides, dilations = attrs.get("strides") or (1, 1), attrs.get("dilations") or (1, 1)
     group, parts = attrs["group"], attrs["offset_group"]
     if min(group, parts, *strides, *dilations) < 1 or channels % group or channels % parts or weights[0] % group:

@@ -28,6 +28,7 @@ from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 _DOTS = "dots"
+_LINE = 64  # bytes of a line of the caches
 
 _Body: TypeAlias = Callable[[str, list[str], "str | None"], list[str]]  # position, carried values, lanes that exist
 
@@ -156,7 +157,7 @@ class _AttentionEmitter(BlockEmitter):
         f = self.f
         keys = f.element(block.k, self.element, f.mul(start, self.depth))
         done = f.let(f"and i64 {count}, {-self.strip}", "i")
-        self._strips(block, keys, "0", done, self.vectors)
+        self._strips(block, keys, start, ("0", done), self.vectors)
         width = 1
         while width <= self.vectors:  # of the last strip only the vectors that are needed
             if self._may_be_left(width):
@@ -166,7 +167,7 @@ class _AttentionEmitter(BlockEmitter):
                 more = f.let(f"icmp sgt i64 {left}, {width // 2 * self.lanes}", "c")
                 f.branch_if(f.let(f"and i1 {enough}, {more}", "c"), some, after)
                 f.label(some)
-                self._strips(block, keys, done, f.add(done, 1), width)
+                self._strips(block, keys, start, (done, f.add(done, 1)), width)
                 f.branch(after)
                 f.label(after)
             width *= 2
@@ -177,10 +178,10 @@ class _AttentionEmitter(BlockEmitter):
             return True
         return width // 2 * self.lanes < self.k.keys % self.strip <= width * self.lanes
 
-    def _strips(self, block: _Block, keys: str, start: str, stop: str, width: int) -> None:
-        """The scores of strips of keys, or of the first vectors of them."""
+    def _strips(self, block: _Block, keys: str, first: str, inside: tuple[str, str], width: int) -> None:
+        """The scores of strips of keys, or of the first vectors of them; `first` is the first key of the part they are in."""
         f = self.f
-        strip = f.loop(start, stop, self.strip)
+        strip = f.loop(*inside, self.strip)
         b = f.element(keys, self.element, f.mul(strip.index, self.depth))
         parts, least, larger = self.parts(block.rows, TILE_ROWS)
         tile = f.loop(0, parts)
@@ -194,9 +195,24 @@ class _AttentionEmitter(BlockEmitter):
             self.depth,
         )
         shape = MatmulTile(self.k.type, self.lanes, 1, width, 1, self.strip)
+        self._fetch_operands(block, row, height, f.add(first, strip.index), width)
         self.tiles.call_any(shape, height, self.k.heights, tile_arguments)
         f.end(tile)
         f.end(strip)
+
+    def _fetch_operands(self, block: _Block, row: str, height: str, first: str, width: int) -> None:
+        """Have what is added to a tile's scores brought near while they are computed: rows of a mask lie far apart."""
+        f = self.f
+        for position, (moving, operand) in enumerate(zip(self.operands, self.k.operands)):
+            if operand.inner != "unit":
+                continue
+            kind, size = memory_type(operand.type), BITS[operand.type] // 8
+            each = f.loop(0, height)
+            at = f.add(f.mul(f.add(row, each.index), moving.strides[2]), first)
+            pointer = f.element(block.operands[position], kind, at)
+            for line in range(-(-width * self.lanes * size // _LINE)):
+                f.fetch_ahead(f.element(pointer, "i8", line * _LINE))
+            f.end(each)
 
     def _row_scores(self, block: _Block, start: str, count: str) -> None:
         f = self.f

@@ -205,6 +205,14 @@ class Node:
         if value is not None:
             value.uses[(self, index)] = None
 
+    def replace_inputs(self, values: Sequence[Value | None]) -> None:
+        """Read these values, and no others, from now on."""
+        for index in range(len(self._inputs)):
+            self.set_input(index, None)
+        self._inputs.clear()
+        for value in values:
+            self.append_input(value)
+
     def subgraphs(self) -> list[Graph]:
         """All graphs in the attributes."""
         found: list[Graph] = []

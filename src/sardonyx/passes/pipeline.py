@@ -52,6 +52,7 @@ from sardonyx.passes.form_integer_convs import FormQLinearConv, FormQLinearLayer
 from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
 from sardonyx.passes.form_quantized_transposed import FormQuantizedTransposed
+from sardonyx.passes.form_scan_outputs import FormScanOutputs
 from sardonyx.passes.form_tree_scores import FormTreeScores
 from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
 from sardonyx.passes.fuse_attention import FuseAttention
@@ -102,6 +103,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     CaptureInvariants(),  # constants that loops carry are literal operands, too
     FoldConstants(),  # literal operands for everything below
     FoldSequences(),  # literal indices lead to elements
+    FormScanOutputs(),  # literal numbers of iterations
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),
     RemoveCastBeforeShape(),

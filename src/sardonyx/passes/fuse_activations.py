@@ -58,7 +58,9 @@ class FuseGelu(_Formula):
     name: ClassVar[str] = "FuseGelu"
     ort_names: ClassVar[tuple[str, ...]] = ("GeluFusion", "GeluFusionL1", "GeluFusionL2")
     roots: ClassVar[frozenset[str]] = frozenset(("Mul", "Div"))
-    formula: ClassVar[Pattern] = product(_X, op("Add", op("Erf", product(_X, scale=sqrt(0.5))), number(1.0)), scale=0.5)
+    formula: ClassVar[Pattern] = one_of(  # the root of 2, or, as in Megatron, six digits of it
+        *(product(_X, op("Add", op("Erf", product(_X, scale=s)), number(1.0)), scale=0.5) for s in (sqrt(0.5), 1 / 1.41421))
+    )
 
     def fused(self, g: Rewriter, x: Value, m: Match) -> Value:
         return g.op("Gelu", x) if g.version >= _GELU else g.op("Gelu", x, domain=MICROSOFT)

@@ -23,7 +23,13 @@ def to_ir(model: Any) -> Model:
     """Our form of a message or of the model in a file."""
     if isinstance(model, (str, os.PathLike)):
         return load(os.fspath(model))
-    return load(model.SerializeToString())
+    if any(opset.domain in ("", "ai.onnx") for opset in model.opset_import):
+        return load(model.SerializeToString())
+    onnx = package()  # a model that names no version of ONNX's operators is taken for one of the newest, as by onnxruntime
+    complete = onnx.ModelProto()
+    complete.CopyFrom(model)
+    complete.opset_import.append(onnx.helper.make_opsetid("", onnx.defs.onnx_opset_version()))
+    return load(complete.SerializeToString())
 
 
 def to_message(model: Model) -> Any:

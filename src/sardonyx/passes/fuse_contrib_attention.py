@@ -5,8 +5,8 @@
     ... of three products of one x, each with a bias                     =>   Attention(x, packed weights, packed bias, mask)
 
 What exporters put around it goes, too: scales of queries and keys, biases behind the division into heads, Casts of the scores,
-zeros in place of weights that are not numbers. Refuses: parts that serve something else, shapes that are not known, weights that
-are no constants.
+zeros in place of weights that are not numbers. A mask that is made of ones and zeros for each token is given as those.
+Refuses: parts that serve something else, shapes that are not known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.ir.graph import ONNX_DOMAIN, Node, Value
+from sardonyx.ir.tensor import Array
 from sardonyx.passes.fuse_transformers import bias_of, maker
 from sardonyx.passes.protocol import Reject, Rule
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, attr_ints, dtype_of
@@ -24,17 +26,32 @@ from sardonyx.records import dataclass
 _HEADS_FIRST: Final = (0, 2, 1, 3)
 _KEYS_ACROSS: Final = (0, 2, 3, 1)
 _SWAPPED: Final = (0, 1, 3, 2)
+_MASKED: Final = -10000.0  # what the operators add to the scores of tokens that a mask hides, if nothing else is said
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """Query, key or value: what is divided into heads, [B, S, N * H], and keys or values of the past."""
+    """Query, key or value: what is divided into heads, [B, S, N * H], and keys or values of the past.
 
-    flat: Value
+    Where it is nothing that was divided it is given as `heads_first`, [B, N, S, H], or with the last axes swapped.
+    """
+
+    flat: Value | None
     heads: int
+    size: int  # of a head
     factor: float = 1.0
+    bias: Array | None = None  # to be added to `flat`
     past: Value | None = None
     present: Value | None = None
+    heads_first: Value | None = None
+    is_swapped: bool = False
+
+
+@dataclass(frozen=True)
+class _Mask:
+    added: Value  # to the scores
+    tokens: Value | None = None  # ones and zeros that it is made of, [B, T]
+    hidden: float = _MASKED  # what is added for zeros
 
 
 @dataclass(frozen=True)
@@ -44,7 +61,7 @@ class _Attention:
     k: _Operand
     v: _Operand
     scale: float
-    mask: Value | None
+    mask: _Mask | None
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,7 @@ class FuseContribAttention(Rule[_Attention]):
     packs: bool = True
 
     def match(self, g: Rewriter, node: Node) -> _Attention | Reject | None:
-        scores = node.inputs[0]
+        scores = _uncast(node.inputs[0])
         if node.attr("axis", -1) not in (-1, 3) or scores is None or len(scores.shape or ()) != 4:
             return None
         mask: Value | None = None
@@ -67,25 +84,30 @@ class FuseContribAttention(Rule[_Attention]):
                 return None
             mask = next((each for each in add.inputs if each is not sides[0]), None)
             scores = sides[0]
+            if mask is not None and (mask.shape == () or (mask.shape or (0,))[-1] == 1):
+                mask = None  # the same for all keys of a query: the softmax takes it out
         product = _product_of(g, scores)
-        weights = node.outputs[0]
-        reader = next(iter(weights.uses))[0] if g.is_private(weights) else None
-        if product is None or reader is None or reader.op_type != "MatMul" or reader.inputs[0] is not weights:
+        reader = _reader_of_weights(g, node, mask)
+        if product is None or reader is None:
             return None
         matmul, scale = product
         end = _joined_heads(g, reader.outputs[0])
-        q = _divided(g, matmul.inputs[0], (_HEADS_FIRST,))
-        k = _divided(g, matmul.inputs[1], (_KEYS_ACROSS, _SWAPPED))
-        v = _divided(g, reader.inputs[1], (_HEADS_FIRST,))
+        q = _divided(g, matmul.inputs[0], (_HEADS_FIRST,)) or _heads_first(matmul.inputs[0], is_swapped=False)
+        k = _divided(g, matmul.inputs[1], (_KEYS_ACROSS, _SWAPPED)) or _heads_first(matmul.inputs[1], is_swapped=True)
+        v = _divided(g, reader.inputs[1], (_HEADS_FIRST,)) or _heads_first(_uncast(reader.inputs[1]), is_swapped=False)
         if end is None or q is None or k is None or v is None:
             return None
-        return _Attention(end, q, k, v, scale * q.factor * k.factor, mask)
+        return _Attention(end, q, k, v, scale * q.factor * k.factor, None if mask is None else _mask_of(g, mask))
 
     def check(self, g: Rewriter, found: _Attention) -> Any:
         q, k, v = found.q, found.k, found.v
-        if not q.heads == k.heads == v.heads or q.past is not None or (k.past is None) != (v.past is None) or v.factor != 1:
-            return Reject("query, key and value have different heads or pasts")
-        if found.mask is not None and len(found.mask.shape or ()) not in (2, 3, 4):
+        if not q.heads == k.heads == v.heads or q.size != k.size or v.factor != 1:
+            return Reject("query, key and value have different heads")
+        if q.past is not None or (k.past is None) != (v.past is None):
+            return Reject("only one of key and value has a past, or the query has one")
+        if len({dtype_of(operand.flat or operand.heads_first) for operand in (q, k, v)}) != 1:
+            return Reject("query, key and value have different types")
+        if found.mask is not None and len(found.mask.added.shape or ()) not in (2, 3, 4):
             return Reject("the mask has an unknown shape")
         return None
 
@@ -93,18 +115,22 @@ class FuseContribAttention(Rule[_Attention]):
         g.at(found.end.producer or g.anchor)
         q, k, v = found.q, found.k, found.v
         attrs: dict[str, Any] = {"num_heads": q.heads, "scale": found.scale}
-        packed = _packed_weights(g, (q.flat, k.flat, v.flat)) if self.packs and k.past is None else None
-        mask = self._mask(g, found.mask, q.flat if packed is None else packed[0])
+        packed = _packed_weights(g, (q, k, v)) if self.packs and k.past is None else None
+        flats = [packed[0]] if packed is not None else [_flat(g, operand) for operand in (q, k, v)]
+        tokens = bias = None
+        if found.mask is not None and found.mask.tokens is not None:
+            tokens = _as_int32(g, found.mask.tokens)
+            if found.mask.hidden != _MASKED:
+                attrs["mask_filter_value"] = found.mask.hidden
+        elif found.mask is not None:
+            bias = self._bias(g, found.mask.added, flats[0])
         if packed is not None:
-            x, weights, bias = packed
-            given = [x, weights, bias, None, None, mask]
-            while given[-1] is None:
-                given.pop()
-            result = g.node("Attention", given, 1, domain=MICROSOFT, **attrs)[0]
+            x, weights, biases = packed
+            if v.size != q.size:
+                attrs["qkv_hidden_sizes"] = [operand.heads * operand.size for operand in (q, k, v)]
+            result = g.node("Attention", _trimmed([x, weights, biases, tokens, None, bias]), 1, domain=MICROSOFT, **attrs)[0]
         else:
-            given = [q.flat, k.flat, v.flat, None, None, mask, k.past, v.past]
-            while given[-1] is None:
-                given.pop()
+            given = _trimmed([*flats, None, tokens, bias, k.past, v.past])
             made = g.node("MultiHeadAttention", given, 3 if k.past is not None else 1, domain=MICROSOFT, **attrs)
             result = made[0]
             for operand, present in zip((k, v), made[1:]):
@@ -112,15 +138,19 @@ class FuseContribAttention(Rule[_Attention]):
                     g.replace(operand.present, present)
                     if operand.present.producer is not None:
                         g.discard(operand.present.producer)
+        wanted = dtype_of(found.end)
+        if wanted is not None and wanted is not dtype_of(flats[0]):
+            result = g.op("Cast", result, to=wanted.onnx)
         g.replace(found.end, result)
         if found.end.producer is not None:
             g.discard(found.end.producer)
 
     @staticmethod
-    def _mask(g: Rewriter, mask: Value | None, x: Value) -> Value | None:
+    def _bias(g: Rewriter, mask: Value, x: Value) -> Value:
         """The mask with all four axes; what is broadcast along the queries of x is repeated, as the operator wants it."""
-        if mask is None or mask.shape is None:
-            return None
+        if dtype_of(mask) is not dtype_of(x):
+            mask = g.op("Cast", mask, to=(dtype_of(x) or dtypes.FLOAT32).onnx)
+        assert mask.shape is not None
         missing = 4 - len(mask.shape)
         if missing:
             mask = g.op("Unsqueeze", mask, g.constant(np.arange(missing, dtype=np.int64), "axes"))
@@ -134,6 +164,110 @@ class FuseContribAttention(Rule[_Attention]):
         return mask
 
 
+def _trimmed(inputs: list[Value | None]) -> list[Value | None]:
+    while inputs[-1] is None:
+        inputs.pop()
+    return inputs
+
+
+def _uncast(value: Value | None) -> Value | None:
+    """What a Cast between floats is of."""
+    cast = maker(value, "Cast")
+    while cast is not None:
+        kinds = [dtype_of(each) for each in (value, cast.inputs[0])]
+        if not all(kind is not None and kind.is_float for kind in kinds):
+            break
+        value = cast.inputs[0]
+        cast = maker(value, "Cast")
+    return value
+
+
+def _reader_of_weights(g: Rewriter, softmax: Node, mask: Value | None) -> Node | None:
+    """The product of the weights and the values; Casts, and zeros in place of what is no number, may stand before it.
+
+    Weights are no numbers where a mask hides all keys with minus infinity: with one that cannot, there are none.
+    """
+    weights = softmax.outputs[0]
+    if len(weights.uses) == 2 and not g.is_output(weights):
+        readers = {reader.op_type: reader for reader, _ in weights.uses}
+        test, where = readers.get("IsNaN"), readers.get("Where")
+        if test is None or where is None or where.inputs[0] is not test.outputs[0] or not g.is_private(test.outputs[0]):
+            return None
+        choice = maker(mask, "Where")
+        ends = [] if choice is None else [g.number(each) for each in choice.inputs[1:]]
+        if g.number(where.inputs[1]) != 0 or (mask is not None and not (ends and all(_is_finite(end) for end in ends))):
+            return None
+        weights = where.outputs[0]
+    while g.is_private(weights):
+        reader = next(iter(weights.uses))[0]
+        if reader.op_type == "Cast" and reader.domain == ONNX_DOMAIN and (dtype_of(reader.outputs[0]) or dtypes.BOOL).is_float:
+            weights = reader.outputs[0]
+            continue
+        return reader if reader.op_type == "MatMul" and reader.inputs[0] is weights else None
+    return None
+
+
+def _is_finite(number: float | None) -> bool:
+    return number is not None and bool(np.isfinite(number))
+
+
+def _mask_of(g: Rewriter, mask: Value) -> _Mask:
+    """A mask, and what it is made of if that is `(1 - tokens) * number`, the tokens at the last axis."""
+    product, choice = maker(mask, "Mul"), maker(mask, "Where")
+    difference: Value | None = None
+    hidden: float | None = None
+    if product is not None:
+        step = _scaled(g, product)
+        difference, hidden = step if step is not None else (None, None)
+    elif choice is not None:
+        cast = maker(choice.inputs[0], "Cast")
+        difference, hidden = choice.inputs[2], g.number(choice.inputs[1])
+        if cast is None or cast.inputs[0] is not difference or (dtype_of(choice.inputs[0]) is not dtypes.BOOL):
+            difference = None
+    sub = maker(difference, "Sub")
+    if sub is None or hidden is None or g.number(sub.inputs[0]) != 1:
+        return _Mask(mask)
+    tokens = sub.inputs[1]
+    node = maker(tokens, "Cast", "Unsqueeze", "Reshape")
+    while node is not None and (node.op_type == "Cast" or _is_spread(node)):
+        tokens = node.inputs[0]
+        node = maker(tokens, "Cast", "Unsqueeze", "Reshape")
+    kind = dtype_of(tokens)
+    if tokens is None or kind not in (dtypes.BOOL, dtypes.INT32, dtypes.INT64) or len(tokens.shape or ()) != 2:
+        return _Mask(mask)
+    first, last = tokens.shape or ()
+    return _Mask(mask, tokens, hidden) if mask.shape == (first, 1, 1, last) else _Mask(mask)
+
+
+def _is_spread(node: Node) -> bool:
+    """Whether a node puts axes of size 1 between the first and the last axis, and does nothing else."""
+    before = () if node.inputs[0] is None else node.inputs[0].shape or ()
+    after = node.outputs[0].shape or ()
+    return 2 <= len(before) <= len(after) and after == (before[0], *[1] * (len(after) - len(before)), *before[1:])
+
+
+def _as_int32(g: Rewriter, tokens: Value) -> Value:
+    """A mask as int32: the Cast that stands at the head of the graph already, or a new one."""
+    if dtype_of(tokens) is dtypes.INT32:
+        return tokens
+    for reader, _ in tokens.uses:
+        if reader.op_type == "Cast" and dtype_of(reader.outputs[0]) is dtypes.INT32 and reader.graph is g.graph:
+            for node in g.graph.nodes:
+                if node is reader:
+                    return reader.outputs[0]
+                if node is g.anchor:
+                    break
+    behind = g.anchor
+    if tokens.producer is None:
+        g.at(next(iter(g.graph.nodes)))
+    cast = g.op("Cast", tokens, to=dtypes.INT32.onnx)
+    cast.name = g.fresh_name(f"{tokens.name}_int32")
+    assert cast.producer is not None
+    cast.producer.name = ""  # it takes nobody's place
+    g.at(behind)
+    return cast
+
+
 def _product_of(g: Rewriter, value: Value | None) -> tuple[Node, float] | None:
     """A MatMul and the number its result is multiplied by."""
     factor = 1.0
@@ -141,7 +275,10 @@ def _product_of(g: Rewriter, value: Value | None) -> tuple[Node, float] | None:
         node = maker(value, "Mul", "Div")
         if node is None:
             matmul = maker(value, "MatMul")
-            return None if matmul is None else (matmul, factor)
+            if matmul is not None or _uncast(value) is value:
+                return None if matmul is None else (matmul, factor)
+            value = _uncast(value)
+            continue
         step = _scaled(g, node)
         if step is None:
             return None
@@ -171,6 +308,9 @@ def _divided(g: Rewriter, value: Value | None, orders: tuple[tuple[int, ...], ..
         if step is not None:
             value, factor = step[0], factor * step[1]
             continue
+        if maker(value, "Cast") is not None and _uncast(value) is not value and past is None:
+            value = _uncast(value)
+            continue
         concat = maker(value, "Concat")
         if concat is not None and past is None and concat.attr("axis") in (2, -2) and len(concat.inputs) == 2:
             if swaps != len(orders) - 1:
@@ -178,28 +318,78 @@ def _divided(g: Rewriter, value: Value | None, orders: tuple[tuple[int, ...], ..
             past, present, value = concat.inputs[0], value, concat.inputs[1]
             orders = (_HEADS_FIRST,)
             continue
+        source = _swapped_in_three(value)
         transpose = maker(value, "Transpose")
-        perm = None if transpose is None else attr_ints(transpose, "perm")
-        if transpose is None or perm is None:
+        perm = _SWAPPED if source is not None else None if transpose is None else attr_ints(transpose, "perm")
+        if source is None and transpose is not None:
+            source = transpose.inputs[0]
+        if source is None or perm is None:
             return None
-        value = transpose.inputs[0]
+        value = source
         if perm == _SWAPPED and _SWAPPED in orders:
             orders, swaps = (_HEADS_FIRST,), 1
             continue
-        if perm not in orders or perm == _SWAPPED:
-            return None
-        reshape = maker(value, "Reshape")
-        shape = None if value is None else value.shape
-        if reshape is None or shape is None or len(shape) != 4:
-            return None
-        flat = reshape.inputs[0]
-        heads, size = shape[2], shape[3]
-        if flat is None or not isinstance(heads, int) or not isinstance(size, int) or len(flat.shape or ()) != 3:
-            return None
-        if (flat.shape or ())[2] != heads * size:
-            return None
-        return _Operand(flat, heads, factor, past, present)
+        return None if perm not in orders or perm == _SWAPPED else _reshaped(g, value, factor, past, present)
     return None
+
+
+def _reshaped(g: Rewriter, value: Value, factor: float, past: Value | None, present: Value | None) -> _Operand | None:
+    """A value [B, S, N, H] that is a reshaped one [B, S, N * H], maybe with a bias."""
+    shape = value.shape or ()
+    if len(shape) != 4 or not isinstance(shape[2], int) or not isinstance(shape[3], int):
+        return None
+    heads, size = shape[2], shape[3]
+    bias: Array | None = None
+    add = maker(value, "Add")
+    for x, other in (add.inputs, add.inputs[::-1]) if add is not None else ():
+        held = g.array(other)
+        is_bias = held is not None and held.shape[-2:] == (heads, size) and held.size == heads * size
+        if x is not None and held is not None and is_bias and x.shape == shape:
+            value, bias = x, held.reshape(-1)
+            break
+    reshape = maker(value, "Reshape")
+    flat = None if reshape is None else reshape.inputs[0]
+    if flat is None or len(flat.shape or ()) != 3 or (flat.shape or ())[2] != heads * size:
+        return None
+    return _Operand(flat, heads, size, factor, bias, past, present)
+
+
+def _swapped_in_three(value: Value) -> Value | None:
+    """What a value [B, N, H, S] is of whose last axes were swapped while the first two were one."""
+    outer = maker(value, "Reshape")
+    transpose = maker(None if outer is None else outer.inputs[0], "Transpose")
+    inner = maker(None if transpose is None else transpose.inputs[0], "Reshape")
+    source = None if inner is None else inner.inputs[0]
+    if transpose is None or inner is None or source is None or attr_ints(transpose, "perm") != (0, 2, 1):
+        return None
+    whole, three = source.shape or (), inner.outputs[0].shape or ()
+    if len(whole) != 4 or three != (whole[0] * whole[1], *whole[2:]):
+        return None
+    return source if value.shape == (whole[0], whole[1], whole[3], whole[2]) else None
+
+
+def _heads_first(value: Value | None, is_swapped: bool) -> _Operand | None:
+    """A value [B, N, S, H], or [B, N, H, S], that is nothing else."""
+    shape = () if value is None else value.shape or ()
+    size = shape[2 if is_swapped else 3] if len(shape) == 4 else None
+    if not isinstance(size, int) or not isinstance(shape[1], int):
+        return None
+    return _Operand(None, shape[1], size, heads_first=value, is_swapped=is_swapped)
+
+
+def _flat(g: Rewriter, operand: _Operand) -> Value:
+    """An operand as [B, S, N * H]."""
+    value = operand.flat
+    if value is None:
+        assert operand.heads_first is not None
+        value = operand.heads_first
+        if operand.is_swapped:
+            value = g.op("Transpose", value, perm=_SWAPPED)
+        value = g.op("Transpose", value, perm=_HEADS_FIRST)
+        value = g.op("Reshape", value, g.constant(np.array([0, 0, operand.heads * operand.size], np.int64), "shape"))
+    if operand.bias is not None:
+        value = g.op("Add", value, g.constant(operand.bias, "bias"))
+    return value
 
 
 def _joined_heads(g: Rewriter, value: Value) -> Value | None:
@@ -216,22 +406,28 @@ def _joined_heads(g: Rewriter, value: Value) -> Value | None:
     return value if len(value.shape or ()) == 3 else None
 
 
-def _packed_weights(g: Rewriter, flats: tuple[Value, ...]) -> tuple[Value, Value, Value] | None:
-    """The one input of three products, their weights side by side, and their biases."""
+def _packed_weights(g: Rewriter, operands: tuple[_Operand, ...]) -> tuple[Value, Value, Value] | None:
+    """The one input of three products with biases, their weights side by side, and their biases."""
     x: Value | None = None
     weights, biases = [], []
-    for flat in flats:
-        found = bias_of(g, flat)
-        product = maker(found[0] if found is not None else flat, "MatMul")
-        if product is None or not g.is_private(flat) or (x is not None and product.inputs[0] is not x):
+    for operand in operands:
+        flat, bias = operand.flat, operand.bias
+        if flat is None or not g.is_private(flat):
+            return None
+        if bias is None:
+            found = bias_of(g, flat)
+            if found is None:
+                return None
+            flat, bias = found[0], g.array(found[1])
+        product = maker(flat, "MatMul")
+        if product is None or (x is not None and product.inputs[0] is not x):
             return None
         x = product.inputs[0]
         weight = g.array(product.inputs[1])
-        bias = g.array(found[1]) if found is not None else None
-        if weight is None or weight.ndim != 2 or (found is not None and bias is None):
+        if weight is None or weight.ndim != 2 or bias is None:
             return None
         weights.append(weight)
-        biases.append(bias if bias is not None else np.zeros(weight.shape[1], weight.dtype))
-    if x is None or len({weight.shape for weight in weights}) != 1:
+        biases.append(bias)
+    if x is None or len({weight.shape for weight in weights[:2]}) != 1:
         return None
     return x, g.constant(np.concatenate(weights, axis=1), "qkv_weight"), g.constant(np.concatenate(biases), "qkv_bias")

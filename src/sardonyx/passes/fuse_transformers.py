@@ -19,7 +19,7 @@ from sardonyx import dtypes
 from sardonyx.ir.graph import ONNX_DOMAIN, Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.passes.protocol import Reject, Rule
-from sardonyx.passes.rewriter import MICROSOFT, Rewriter, attr_ints, dtype_of
+from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
 
 _NORMS: Final = frozenset(("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization"))

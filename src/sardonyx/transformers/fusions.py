@@ -6,8 +6,8 @@ from sardonyx.ir.graph import Model
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
 from sardonyx.passes.fuse_activations import FuseGelu, FuseQuickGelu, FuseTanhGelu
-from sardonyx.passes.fuse_norms import FuseLayerNorm, FuseRmsNorm
 from sardonyx.passes.fuse_contrib_attention import FuseContribAttention
+from sardonyx.passes.fuse_norms import FuseLayerNorm, FuseRmsNorm
 from sardonyx.passes.fuse_transformers import ApproximateGelu, FuseBiasGelu, FuseEmbedding, FuseSkipNorm
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.merge_reshapes import MergeReshapes

@@ -1,9 +1,10 @@
-"""Weights of convolutions and recurrent layers in floats, where the layer is computed in floats.
+"""Constants in floats, where what reads them is computed in floats.
 
     y = ConvTranspose(x, DequantizeLinear(w, scale, zero))     =>   y = ConvTranspose(x, const w)
 
 Runs after all passes that compute with integers: what they have left is a layer of floats, whose weights are packed when the
-program is made. The constant says how it is made and is never kept. Refuses weights that others read, too.
+program is made. The constant says how it is made and is never kept. Constants of a few elements (factors of a norm, bounds), and of
+integers of which two or more share a byte, become floats whoever reads them; large ones only if none but layers and products do.
 """
 
 from __future__ import annotations
@@ -18,29 +19,31 @@ from sardonyx.ir.graph import Node
 from sardonyx.ir.tensor import Derivation, Tensor, origin_of, release_pages
 from sardonyx.ops.quant.quant import dequantize
 from sardonyx.passes.protocol import Reject, Rule, is_standard
-from sardonyx.passes.rewriter import Rewriter, dtype_of
+from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
 
-_LAYERS: Final = frozenset(("Conv", "ConvTranspose", "RNN", "GRU", "LSTM"))
+_LAYERS: Final = frozenset(("Conv", "ConvTranspose", "RNN", "GRU", "LSTM", "MatMul", "Gemm"))
+_FEW: Final = 1 << 14  # elements
 
 
 @dataclass(frozen=True)
 class DequantizeKernels(Rule[tuple[Tensor, ...]]):
-    """Ensures: no convolution or recurrent layer with dequantized constants."""
+    """Ensures: no convolution, recurrent layer or product with dequantized constants."""
 
     name: ClassVar[str] = "DequantizeKernels"
     ort_names: ClassVar[tuple[str, ...]] = ()
     roots: ClassVar[frozenset[str]] = frozenset(("DequantizeLinear",))
+    domains: ClassVar[frozenset[str]] = frozenset(("", MICROSOFT))
 
     def match(self, g: Rewriter, node: Node) -> tuple[Tensor, ...] | Reject | None:
         made = node.outputs[0]
-        users = [user for user, _ in made.uses]
-        if not users or any(user.op_type not in _LAYERS or not is_standard(user) for user in users):
-            return None
-        held = [g.constant_of(value) for value in node.inputs]
+        held = [g.constant_of(value) for value in node.inputs if value is not None]
         if any(each is None for each in held) or g.is_output(made) or dtype_of(made) is not dtypes.FLOAT32:
             return None
-        return tuple(each for each in held if each is not None)
+        found = tuple(each for each in held if each is not None)
+        is_read_by_layers = all(user.op_type in _LAYERS and is_standard(user) for user, _ in made.uses)
+        is_small = found[0].size <= _FEW or found[0].dtype.bits < 8
+        return found if made.uses and (is_read_by_layers or is_small) else None
 
     def check(self, g: Rewriter, found: tuple[Tensor, ...]) -> Any:
         shape = g.anchor.outputs[0].shape or ()

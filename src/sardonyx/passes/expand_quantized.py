@@ -2,8 +2,9 @@
 
     y = QLinearSoftmax(x, sx, zx, sy, zy)     =>   y = QuantizeLinear(Softmax(DequantizeLinear(x, sx, zx)), sy, zy)
 
-That is what they mean; a loop over the elements does all three steps. Refuses: scales that are not known to be single numbers,
-and axes that the opset of the model has no operator for.
+That is what they mean; a loop over the elements does all three steps. QuantizeLinear and DequantizeLinear of com.microsoft become
+those of ONNX, which the passes after this one know, where the opset of the model has their types. Refuses: scales that are not known
+to be single numbers, and axes that the opset of the model has no operator for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
 from sardonyx.passes.expand_fused import ExpandingRule, Expansion, inputs_of
 from sardonyx.passes.expand_layouts import transposed
@@ -21,6 +23,8 @@ from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
 
 _QUANTIZES: Final = 10  # the opset versions since which there is QuantizeLinear,
+_BYTES: Final = 13  # it has an axis,
+_SHORT: Final = 21  # it takes integers of 16 and of 4 bits,
 _SOFTMAX: Final = 13  # Softmax along one axis,
 _AXES: Final = 18  # and the axes of a ReduceMean are an input
 _POOL: Final = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
@@ -110,7 +114,23 @@ def _where(g: Rewriter, node: Node, facts: None) -> Value:
     return g.op("Where", condition, first, second)
 
 
+def _check_pair(g: Rewriter, node: Node) -> Any:
+    integers = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+    dtype, scale = dtype_of(integers), dtype_of(node.inputs[1])
+    floats = dtype_of(node.inputs[0] if node.op_type == "QuantizeLinear" else node.outputs[0])
+    since = _BYTES if dtype in (dtypes.UINT8, dtypes.INT8, dtypes.INT32) else _SHORT
+    if dtype is None or not dtype.is_integer or scale is not dtypes.FLOAT32 or floats is not dtypes.FLOAT32:
+        return Reject("integers or scales of another type")
+    return None if g.version >= since else Reject(f"opset {g.version} does not quantize {dtype.name}")
+
+
+def _pair(g: Rewriter, node: Node, facts: None) -> Value:
+    return g.op(node.op_type, *node.inputs, axis=node.attr("axis"))
+
+
 _OPERATORS: Final[Mapping[str, Expansion]] = {
+    "QuantizeLinear": Expansion(_pair, _check_pair),
+    "DequantizeLinear": Expansion(_pair, _check_pair),
     "QLinearAveragePool": Expansion(_average_pool, _check_average_pool),
     "QLinearReduceMean": Expansion(_reduce_mean, _check_reduce_mean),
     "QLinearSoftmax": Expansion(_softmax, _check_softmax),

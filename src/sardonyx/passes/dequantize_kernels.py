@@ -3,8 +3,8 @@
     y = ConvTranspose(x, DequantizeLinear(w, scale, zero))     =>   y = ConvTranspose(x, const w)
 
 Runs after all passes that compute with integers: what they have left is a layer of floats, whose weights are packed when the
-program is made. The constant says how it is made and is never kept. Constants of a few elements (factors of a norm, bounds), and of
-integers of which two or more share a byte, become floats whoever reads them; large ones only if none but layers and products do.
+program is made. The constant says how it is made and is never kept. Constants of a few elements (factors of a norm, bounds), and
+those of which two or more share a byte, become floats whoever reads them; large ones only if none but layers and products do.
 """
 
 from __future__ import annotations

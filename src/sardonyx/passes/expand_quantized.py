@@ -3,8 +3,8 @@
     y = QLinearSoftmax(x, sx, zx, sy, zy)     =>   y = QuantizeLinear(Softmax(DequantizeLinear(x, sx, zx)), sy, zy)
 
 That is what they mean; a loop over the elements does all three steps. QuantizeLinear and DequantizeLinear of com.microsoft become
-those of ONNX, which the passes after this one know, where the opset of the model has their types. Refuses: scales that are not known
-to be single numbers, and axes that the opset of the model has no operator for.
+those of ONNX, which the passes after this one know, where the opset of the model has their types. Refuses: scales that are not
+known to be single numbers, and axes that the opset of the model has no operator for.
 """
 
 from __future__ import annotations

@@ -151,3 +151,42 @@ def test_lengths_that_do_not_fit_write_nothing() -> None:
     caches = {f"past_{name}": guarded(np.zeros((1, 2, 4, 8), np.float32)) for name in ("key", "value")}
     with pytest.raises(errors.SardonyxError, match=r"GroupQueryAttention.*seqlens_k"):
         session.run(None, {**feeds, **caches})
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    batch=st.integers(1, 3),
+    heads=st.integers(1, 3),
+    queries=st.integers(1, 6),
+    before=st.integers(0, 20),
+    size=st.sampled_from([4, 8, 17]),
+    value_size=st.sampled_from([4, 16]),
+    masks=st.sets(st.sampled_from(["mask", "bias"])),
+    causal=st.booleans(),
+    kind=st.sampled_from([np.float32, np.float16]),
+)
+def test_the_last_queries_see_all_keys(
+    batch: int, heads: int, queries: int, before: int, size: int, value_size: int, masks: set[str], causal: bool, kind: Any
+) -> None:
+    """CachedAttention of keys and values that already have those of the queries."""
+    random = np.random.default_rng(queries)
+    total = before + queries
+    shapes = {"q": (batch, queries, heads * size), "k": (batch, heads, total, size), "v": (batch, heads, total, value_size)}
+    feeds = {name: random.standard_normal(shape).astype(kind) for name, shape in shapes.items()}
+    if "mask" in masks:
+        feeds["mask"] = (random.random((batch, total)) < 0.8).astype(np.int32)
+        feeds["mask"][:, 0] = 1  # every query sees something
+    if "bias" in masks:
+        feeds["bias"] = random.standard_normal((1, heads, queries, total)).astype(kind)
+    names = ["q", "k", "v", *(name if name in masks else "" for name in ("mask", "bias"))]
+    attrs = {"num_heads": heads, "unidirectional": int(causal)}
+    node = helper.make_node("CachedAttention", names, ["y"], domain="sardonyx", **attrs)
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds.items()
+    ]
+    output = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), None)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("sardonyx", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", inputs, [output]), opset_imports=opsets, ir_version=10)
+    tolerance = 1e-4 if kind is np.float32 else 4e-3
+    assert_native_agrees(model, {name: guarded(array) for name, array in feeds.items()}, rtol=tolerance, atol=tolerance)

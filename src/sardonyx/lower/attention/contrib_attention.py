@@ -106,6 +106,29 @@ def multi_head_attention(ctx: LowerContext, group: Group) -> None:
     attend(ctx, group, given)
 
 
+def _accepts_cached(node: Node) -> str:
+    query = node.inputs[0]
+    shape = (query.shape if query is not None else None) or ()
+    if len(shape) != 3 or not isinstance(shape[2], int):
+        return "a hidden size that is known only at run time"
+    return one_type(node) or _mask_fits(input_at(node, 3), shape[0])
+
+
+@template("CachedAttention", domain="sardonyx", types={"T": FLOATS}, accepts=_accepts_cached)
+def cached_attention(ctx: LowerContext, group: Group) -> None:
+    """Attention of the last queries to all keys."""
+    node = group.root
+    assert node is not None
+    attrs = attribute_values(node)
+    heads = int(attrs["num_heads"])
+    query, keys, values = (ctx.view(value) for value in node.inputs[:3] if value is not None)
+    given = _plain(split_heads(query, heads), keys, values, split_heads(ctx.output(node.outputs[0]), heads), attrs)
+    given.offset = keys.shape[2] - query.shape[1]
+    given.banded, given.right = (True, 0) if attrs.get("unidirectional") else (False, given.right)
+    add_masks(ctx, given, input_at(node, 3), input_at(node, 4), attrs)
+    attend(ctx, group, given)
+
+
 def _plain(q: View, k: View, v: View, result: View, attrs: dict[str, Any]) -> Attend:
     size = q.shape[3]
     assert isinstance(size, int)

@@ -340,3 +340,12 @@ def test_a_quantized_model_optimized_by_onnxruntime_gives_the_same_result(tmp_pa
     found = {entry.op_type for entry in model.graph.node}
     assert {"QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearConcat", "QGemm"} <= found
     np.testing.assert_allclose(run_model(model, {"x": data})[0], expected, atol=0.041)  # two steps of the last scale
+
+
+@pytest.mark.parametrize("block", [-32, 0, 8, 24])
+def test_blocks_are_powers_of_two(block: int) -> None:
+    matrix, weights, scales = np.zeros((2, 64), np.float32), np.zeros((48, 2, 16), np.uint8), np.zeros((48, 2), np.float32)
+    with pytest.raises(ValueError, match=f"block_size is {block}; expected a power of two, 16 or more"):
+        infer("MatMulNBits", [matrix, weights, scales], K=64, N=48, bits=4, block_size=block)
+    with pytest.raises(ValueError, match=f"block_size is {block}; expected a power of two, 16 or more"):
+        infer("GatherBlockQuantized", [np.zeros((10, 16), np.uint8), np.zeros(3, np.int64), scales], bits=4, block_size=block)

@@ -10,7 +10,7 @@ import pytest
 
 from quantization.small_models import Feeds, convolutional, feeds_for, products
 from sardonyx.errors import InvalidArgument
-from sardonyx.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
+from sardonyx.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from sardonyx.quantization.calibrate import create_calibrator
 from sardonyx.quantization.matmul_nbits_quantizer import HQQWeightOnlyQuantConfig, MatMulNBitsQuantizer, RTNWeightOnlyQuantConfig
 
@@ -51,6 +51,14 @@ FEEDS: list[tuple[Any, str]] = [
 def test_calibration_data_that_does_not_match(tmp_path: Path, feed: Any, text: str) -> None:
     with pytest.raises(InvalidArgument, match=f"(?s){text}"):
         quantize_static(convolutional(), tmp_path / "out.onnx", Feeds([feed]))
+
+
+@pytest.mark.parametrize("method", [CalibrationMethod.Entropy, CalibrationMethod.Percentile])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_histograms_want_finite_numbers(tmp_path: Path, method: CalibrationMethod, value: float) -> None:
+    feed = {"x": np.full((2, 3, 8, 8), value, np.float32)}
+    with pytest.raises(InvalidArgument, match=r"calibration data: the values of tensor '[^']+' are from"):
+        quantize_static(convolutional(), tmp_path / "out.onnx", Feeds([feed]), calibrate_method=method)
 
 
 def test_no_calibration_data(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sardonyx import errors
 from sardonyx.quantization.tensors_data import TensorData
 
 Array = NDArray[Any]
@@ -94,7 +95,7 @@ class HistogramCollector:
             self._add(name, np.asarray(given).reshape(-1))
 
     def _add_magnitudes(self, name: str, data: Array) -> None:
-        low, high = _limits(data)
+        low, high = _limits(name, data)
         magnitudes = np.absolute(data)
         if name not in self.histogram_dict:
             counts, edges = np.histogram(magnitudes, bins=self.num_bins)
@@ -110,7 +111,7 @@ class HistogramCollector:
         self.histogram_dict[name] = (counts, edges.astype(data.dtype), min(old_low, low), max(old_high, high))
 
     def _add(self, name: str, data: Array) -> None:
-        low, high = _limits(data)
+        low, high = _limits(name, data)
         reach = np.array(max(abs(low), abs(high)), data.dtype)
         if name in self.histogram_dict:
             self.histogram_dict[name] = self.merge_histogram(self.histogram_dict[name], data, low, high, reach)
@@ -211,10 +212,16 @@ class HistogramCollector:
         return _within(*chosen, low, high)
 
 
-def _limits(data: Array) -> tuple[Any, Any]:
+def _limits(name: str, data: Array) -> tuple[Any, Any]:
     if not data.size:
         return np.array(0, data.dtype), np.array(0, data.dtype)
-    return np.nanmin(data), np.nanmax(data)
+    low, high = np.fmin.reduce(data), np.fmax.reduce(data)  # NaN, if nothing else is there
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise errors.InvalidArgument(
+            f"calibration data: the values of tensor {name!r} are from {low} to {high}, which is no range for a histogram",
+            hint="look at the samples, or calibrate with CalibrationMethod.MinMax, which leaves such tensors as they are",
+        )
+    return low, high
 
 
 def _within(least: Any, greatest: Any, low: Any, high: Any) -> tuple[Any, Any]:

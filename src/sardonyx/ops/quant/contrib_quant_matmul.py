@@ -25,6 +25,7 @@ from sardonyx.ops.precision import narrow, widen
 from sardonyx.ops.quant.quant import dynamic_parameters, matmul_integer, quantize, saturate_to
 from sardonyx.records import dataclass
 
+_LEAST_BLOCK: Final = 16
 UNPACKED_BYTES: Final = 8 << 20  # of weights held as float32 at once
 
 
@@ -33,6 +34,11 @@ def _per_byte(bits: int) -> int:
     if bits not in (2, 4, 8):
         raise ValueError(f"bits is {bits}; expected 2, 4 or 8")
     return 8 // bits
+
+
+def _check_block(size: int) -> None:
+    if size < _LEAST_BLOCK or size & (size - 1):
+        raise ValueError(f"block_size is {size}; expected a power of two, {_LEAST_BLOCK} or more")
 
 
 def unpack_bits(packed: Array, bits: int, dtype: Any = np.uint8) -> Array:
@@ -140,6 +146,8 @@ def _packed_product_shape(shape: Shape | None, inner: int, outer: int) -> Shape 
 
 
 def _infer_matmul_nbits(ctx: InferContext) -> InferResult:
+    _per_byte(int(ctx.attr("bits")))
+    _check_block(int(ctx.attr("block_size")))
     return _packed_product_shape(ctx.shape(0), int(ctx.attr("K")), int(ctx.attr("N")))
 
 
@@ -238,6 +246,9 @@ def _gather_block_quantized(
 
 
 def _infer_gather_block_quantized(ctx: InferContext) -> InferResult:
+    dtype = ctx.dtype(0)
+    if dtype is not None and dtype.is_integer:  # floats of 8 and 4 bits may have one scale for all of it
+        _check_block(int(ctx.attr("block_size")))
     data, indices = ctx.shape(0), ctx.shape(1)
     if data is None or indices is None:
         return None

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from benchmarks import orders
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -31,6 +32,8 @@ def grouped(graph: Graph, nodes: list[Node]) -> Grouping:
 def typed(source: Any) -> Graph:
     read = load(source)
     infer_shapes(read)
+    for position, node in enumerate(read.graph.nodes):
+        node.position = position
     return read.graph
 
 
@@ -128,25 +131,48 @@ def residual_blocks(path: Path, seed: int, blocks: int = 4) -> tuple[Path, list[
     return path, results
 
 
+def profiled(path: Path, folder: Path, feeds: dict[str, Any]) -> list[str]:
+    """The kernels that onnxruntime runs, in order, by the names of nodes that they were made of."""
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    session = onnxruntime.InferenceSession(path, options)
+    session.run(None, feeds)
+    events = json.loads(Path(session.end_profiling()).read_text())
+    kernels = [each["name"] for each in events if each["cat"] == "Node" and each["name"].endswith("_kernel_time")]
+    return [name.removesuffix("_kernel_time").removesuffix("_nchwc").split("/")[0] for name in kernels]
+
+
+def kernels_here(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The kernels of a session, in order: the names of nodes that each computes."""
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", "")
+    groups = sardonyx.InferenceSession(path)._opened.program.main.grouping.groups  # type: ignore[attr-defined]
+    return [[node.name for node in group.nodes] for group in groups if group.label not in ("ToBlocked", "FromBlocked")]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_convolutions_with_shortcuts_run_as_onnxruntime_runs_them(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, names = residual_blocks(tmp_path / "m.onnx", seed)
-    options = onnxruntime.SessionOptions()
-    options.enable_profiling = True
-    options.profile_file_prefix = str(tmp_path / "profile")
-    session = onnxruntime.InferenceSession(path, options)
-    session.run(None, {"x": np.zeros((1, 32, 8, 8), np.float32)})
-    events = json.loads(Path(session.end_profiling()).read_text())
-    kernels = [each["name"].removesuffix("_kernel_time").removesuffix("_nchwc") for each in events if each["cat"] == "Node"]
-    theirs = [name for name in kernels if name in names]
+    theirs = [name for name in profiled(path, tmp_path, {"x": np.zeros((1, 32, 8, 8), np.float32)}) if name in names]
     if len(theirs) != len(names):
         pytest.skip("onnxruntime does not fuse convolutions into blocks on this machine")
-    monkeypatch.setenv("SARDONYX_CACHE_DIR", "")
-    groups = sardonyx.InferenceSession(path)._opened.program.main.grouping.groups  # type: ignore[attr-defined]
-    ours = [node.name for group in groups for node in group.nodes if node.outputs[0].name.endswith("blocked")]
-    assert [name for name in ours if name in names] == theirs
+    ours = [name for kernel in kernels_here(path, monkeypatch) for name in kernel if name in names]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("layers", [2, 3, 5])
+def test_gradients_of_weights_are_computed_when_onnxruntime_computes_them(
+    tmp_path: Path, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products with a transposed matrix are new nodes, there and here: each runs as soon as it can."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(orders.chain_training(32, 64, layers))
+    theirs = profiled(path, tmp_path, {"x": np.zeros((32, 64), np.float32)})
+    ours = [kernel[0] for kernel in kernels_here(path, monkeypatch) if kernel[0] in theirs]
+    assert len(ours) >= 8 * layers
+    assert ours == [name for name in theirs if name in ours]
 
 
 def test_the_shortcut_of_a_block_does_not_wait_for_it(tmp_path: Path) -> None:

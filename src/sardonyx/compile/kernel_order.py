@@ -4,8 +4,9 @@
     a = Relu(Conv(x))   b = Relu(Conv(a))       kernels:  a, b, shortcut, c: x dies with the shortcut, which dies at once
     c = Add(Conv(b), shortcut)
 
-ONNX Runtime orders a graph anew when its nodes are fused, and a fused node is added at the end: it stands behind all that were
-not fused, and fused nodes stand as their nodes did. Where nothing is fused, the order of kernels is that of nodes.
+ONNX Runtime orders a graph anew when its nodes were rewritten, and a node that was made of others is added at the end: it stands
+behind all that are as the model has them, and new nodes stand as those did that they were made of. Where nothing is rewritten or
+fused, the order of kernels is that of nodes.
 """
 
 from __future__ import annotations
@@ -24,15 +25,14 @@ def kernel_order(graph: Graph, nodes: Sequence[Node], grouping: Grouping) -> lis
     if has_yield(graph) or any(node.priority for node in nodes):
         return list(nodes)
     groups = grouping.groups
-    position = {id(group): index for index, group in enumerate(groups)}
-    producers = [_producers(group, grouping, position) for group in groups]
+    positions = {id(group): index for index, group in enumerate(groups)}
+    producers = [_producers(group, grouping, positions) for group in groups]
     read = {index for found in producers for index in found}
-    standing = {node: index for index, node in enumerate(graph.nodes)}
-    behind = len(standing)
+    behind = max((node.position for node in nodes), default=0) + 1
 
     def number(index: int) -> int:
-        first = groups[index].nodes[0]
-        return behind + index if len(groups[index].nodes) > 1 else standing.get(first, behind + index)
+        first, *others = groups[index].nodes
+        return first.position if first.position >= 0 and not others else behind + index
 
     leaves = sorted((index for index in range(len(groups)) if index not in read), key=number)
     measuring: dict[int, list[int]] = {}  # Shape and Size run right after what they measure
@@ -64,12 +64,12 @@ def _with_others(kept: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
     return list(order)
 
 
-def _producers(group: Group, grouping: Grouping, position: dict[int, int]) -> list[int]:
+def _producers(group: Group, grouping: Grouping, positions: dict[int, int]) -> list[int]:
     """The groups that make what a group reads, each once."""
     found: dict[int, None] = {}
     for node in group.nodes:
         for value in used_values(node):
             producer = None if value.producer is None else grouping.group_of.get(value.producer)
             if producer is not None and producer is not group:
-                found[position[id(producer)]] = None
+                found[positions[id(producer)]] = None
     return list(found)

@@ -55,7 +55,7 @@ class Cloner:
         )
         new.doc = old.doc
         new.metadata = dict(old.metadata)
-        new.priority, new.part_of = old.priority, old.part_of
+        new.priority, new.part_of, new.position = old.priority, old.part_of, old.position
         new.is_kept = old.is_kept
         for graph in new.subgraphs():
             graph.parent_node = new

@@ -129,7 +129,7 @@ class Node:
 
     __slots__ = (
         "_given", "_inputs", "_next", "_prev", "attrs", "doc", "domain", "graph", "is_kept", "metadata", "name", "op_type",
-        "outputs", "overload", "part_of", "priority", "version",
+        "outputs", "overload", "part_of", "position", "priority", "version",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +152,7 @@ class Node:
         self.doc = ""
         self.metadata: dict[str, str] = {}
         self.priority = 0
+        self.position = -1  # where it stood in its graph before any pass; -1: a pass has made it
         self.part_of = ""  # the operator that the model has here, if a pass took it apart
         self.is_kept = False  # runs although nobody reads its data: it may refuse what it is given
         self.attrs = {attr.name: attr for attr in attrs}

@@ -317,6 +317,9 @@ def run_passes(
     first = FoldShapeValues(inferred)
     stages = tuple(replace(stage, passes=tuple(first if each == first else each for each in stage.passes)) for stage in stages)
     reports: list[PassReport] = []
+    for graph in all_graphs(model):
+        for position, node in enumerate(graph.nodes):
+            node.position = position
 
     def run(portable: bool) -> None:
         for stage in stages:

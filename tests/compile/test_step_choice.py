@@ -107,7 +107,7 @@ def test_sizes_that_are_not_known_are_the_usual_ones(tmp_path: Path, times: Fake
 def test_an_algorithm_that_is_not_exact_enough_is_no_candidate(
     tmp_path: Path, times: FakeTimes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conv_choice, "relative_error", lambda kernels, tile: 1.0 if tile == 4 else 1e-7)
+    monkeypatch.setattr(conv_choice, "relative_error", lambda kernels, tile, strides: 1.0 if tile == 4 else 1e-7)
     times.winner = "WinogradKernel4"
     assert kind_of(layer()[0], timed(tmp_path)) == "WinogradKernel2"
 

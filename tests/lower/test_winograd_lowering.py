@@ -46,6 +46,7 @@ class Layer:
     named: bool  # sizes are symbols
     dilations: tuple[int, int] = (1, 1)
     kernel: tuple[int, int] = (3, 3)
+    strides: tuple[int, int] = (1, 1)
 
     def parts(self) -> tuple[ModelProto, dict[str, Array]]:
         """The model and what it is fed."""
@@ -55,7 +56,7 @@ class Layer:
         if self.bias:
             constants["b"] = numbers(2, self.outputs)
         feeds = {"x": numbers(0, self.batch, self.inputs, *self.size)}
-        nodes = [node("Conv", ["x", *constants], ["c"], pads=self.pads, dilations=self.dilations)]
+        nodes = [node("Conv", ["x", *constants], ["c"], pads=self.pads, dilations=self.dilations, strides=self.strides)]
         if self.after == "Silu":
             nodes += [node("Sigmoid", ["c"], ["s"]), node("Mul", ["c", "s"], ["y"])]
         elif self.after == "residual":
@@ -67,7 +68,11 @@ class Layer:
             constants["from"] = np.array([max(-each, 0) for each in before])
             constants["to"] = np.array([-max(-each, 0) or np.iinfo(np.int64).max for each in after])
             constants["axes"] = np.array([2, 3])
-            nodes += [node("Conv", ["xs", "p"], ["r"]), node("Add", ["c", "r"], ["a"]), node("Relu", ["a"], ["y"])]
+            nodes += [
+                node("Conv", ["xs", "p"], ["r"], strides=self.strides),
+                node("Add", ["c", "r"], ["a"]),
+                node("Relu", ["a"], ["y"]),
+            ]
         else:
             nodes.append(node(self.after or "Neg", ["c"], ["y"]))
         shape: Sequence[int | str] = ("N", self.inputs, "H", "W") if self.named else feeds["x"].shape
@@ -77,7 +82,8 @@ class Layer:
 @st.composite
 def layers(draw: st.DrawFn) -> Layer:
     pads = tuple(draw(st.sampled_from((0, 1, 1, 2, 5))) for _ in range(4))
-    down, along = (draw(st.sampled_from((1, 1, 1, 2, 3, 7))) for _ in range(2))
+    strides = draw(st.sampled_from(((1, 1), (1, 1), (2, 2), (3, 1))))
+    down, along = (1 if stride > 1 else draw(st.sampled_from((1, 1, 1, 2, 3, 7))) for stride in strides)
     kernel = draw(st.sampled_from(((3, 3), (3, 3), (5, 5), (2, 2), (4, 7), (3, 2))))
     reaches = ((kernel[0] - 1) * down + 1, (kernel[1] - 1) * along + 1)
     size = tuple(max(draw(st.integers(1, 21)), reaches[axis] - pads[axis] - pads[axis + 2]) for axis in range(2))
@@ -92,6 +98,7 @@ def layers(draw: st.DrawFn) -> Layer:
         draw(st.booleans()),
         (down, along),
         kernel,
+        strides,
     )
 
 
@@ -112,7 +119,7 @@ def tiles_of(lowered: Lowered) -> list[int]:
 
 
 @pytest.mark.parametrize("tile", POINTS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(layer=layers())
 def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None:
     content, feeds = layer.parts()
@@ -126,13 +133,18 @@ def test_any_layer_gives_what_it_gives_in_numpy(tile: int, layer: Layer) -> None
 @pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
 @pytest.mark.parametrize("tile", POINTS)
 @pytest.mark.parametrize("channels", [(40, 24), (16, 8)])
-@pytest.mark.parametrize("kernel", [(3, 3), (5, 4)])
+@pytest.mark.parametrize(("kernel", "strides"), [((3, 3), (1, 1)), ((5, 4), (2, 1))])
 def test_every_target_agrees(
-    target: Target, tile: int, channels: tuple[int, int], kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    target: Target,
+    tile: int,
+    channels: tuple[int, int],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     force(monkeypatch, tile)
-    dilations = (1, 1) if channels[0] == 40 else (2, 3)
-    content, feeds = Layer(2, *channels, (9, 14), (1, 0, 2, 1), True, "residual", False, dilations, kernel).parts()
+    dilations = (1, 1) if channels[0] == 40 else (2 if strides[0] == 1 else 1, 3)
+    content, feeds = Layer(2, *channels, (9, 14), (1, 0, 2, 1), True, "residual", False, dilations, kernel, strides).parts()
     lowered = lowered_for(content, target)
     assert tiles_of(lowered) == [tile]
     (wanted,) = run_reference(content.SerializeToString(), feeds)
@@ -254,10 +266,17 @@ def test_slower_machines_wait_less_for_weights() -> None:
 
 
 def test_large_kernels_and_planes_are_taken_apart() -> None:
-    for kernel, planes in (((5, 5), ()), ((7, 7), ()), ((2, 2), ()), ((3, 3, 3), (8,))):
-        weights = numbers(1, 64, 64, *kernel)
-        content = model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": (1, 64, *planes, 30, 30)}, {"w": weights})
+    for kernel, planes, stride in (((5, 5), (), 1), ((7, 7), (), 1), ((2, 2), (), 1), ((3, 3, 3), (8,), 1), ((5, 5), (), 2)):
+        node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[stride] * len(kernel))
+        content = model([node], {"x": (1, 64, *planes, 60, 60)}, {"w": numbers(1, 64, 64, *kernel)})
         assert tiles_of(lowered_for(content, described(16))) == [4], kernel
+
+
+def test_kernels_that_are_taken_apart_for_a_small_gain_are_computed_directly() -> None:
+    for size, stride in ((7, 2), (3, 2), (4, 4)):
+        node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[stride] * 2)
+        content = model([node], {"x": (1, 64, 60, 60)}, {"w": numbers(1, 64, 64, size, size)})
+        assert not tiles_of(lowered_for(content, described(16))), size
 
 
 def test_kernels_of_very_many_taps_are_computed_directly() -> None:
@@ -300,7 +319,7 @@ def test_weights_that_are_no_numbers_are_computed_directly() -> None:
 
 
 def test_layers_share_the_error_a_model_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conv_choice, "relative_error", lambda w, tile: 6e-5)
+    monkeypatch.setattr(conv_choice, "relative_error", lambda w, tile, strides: 6e-5)
     node = helper.make_node
     constants = {f"w{number}": numbers(number, 32, 32, 3, 3) for number in range(4)}
     for count in (1, 2, 4):
@@ -362,11 +381,11 @@ def test_tiles_fill_rows_and_blocks() -> None:
 @pytest.mark.parametrize(("kernel", "groups"), [((1, 3, 3), 1), ((2, 5, 3), 4)])
 def test_weights_are_packed_in_blocks_as_they_are_as_a_whole(kernel: tuple[int, int, int], groups: int) -> None:
     w = numbers(0, 40, 7, *kernel)
-    whole = pack_winograd(w, 4, 16, 8)
+    whole = pack_winograd(w, 4, 16, 8, (1, 1))
     assert whole.shape == (3, 36 * groups * 7 * 16)
     parts = np.zeros_like(whole)
-    for index, (part,) in pack_winograd.blocks((w,), (4, 16, 8), w.nbytes // 4):
-        parts[index] = pack_winograd(part, 4, 16, 8)
+    for index, (part,) in pack_winograd.blocks((w,), (4, 16, 8, (1, 1)), w.nbytes // 4):
+        parts[index] = pack_winograd(part, 4, 16, 8, (1, 1))
     np.testing.assert_array_equal(parts, whole)
     last = whole[2].reshape(-1)
     assert not last[36 * groups * 7 * 8 :].any()

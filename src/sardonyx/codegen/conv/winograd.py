@@ -23,7 +23,7 @@ from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter
-from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel
+from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKernel, axis_taps
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
@@ -294,13 +294,13 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
     def _transform_taps(self, source: str, to: str, first_plane: str, tile: _Tile) -> None:
         """A block of channels of a tile, for every 3 x 3 taps."""
         f, a, k = self.f, self.a, self.k
-        down, along = k.dilations
+        down, along = k.spacing
         loops = [f.loop(0, count) if count > 1 else None for count in k.groups]
         deep, high, wide = ("0" if loop is None else loop.index for loop in loops)
         number = f.add(f.mul(f.add(f.mul(deep, k.groups[1]), high), k.groups[2]), wide)
         to = f.element(to, "float", f.mul(number, self.v_taps))
-        top = f.add(f.sub(tile.row, a["top"]), f.mul(high, TAPS * down))
-        left = f.add(f.sub(tile.column, a["left"]), f.mul(wide, TAPS * along))
+        top = f.add(f.sub(f.mul(tile.row, k.strides[0]), a["top"]), self._first_tap(high, 0))
+        left = f.add(f.sub(f.mul(tile.column, k.strides[1]), a["left"]), self._first_tap(wide, 1))
         here = "true"
         if k.deep:
             plane = f.add(first_plane, f.mul(deep, a["plane_dilation"]))
@@ -326,6 +326,17 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
             if loop is not None:
                 f.end(loop)
 
+    def _first_tap(self, number: str, axis: int) -> str:
+        """How far the first of three taps of an axis, rows or columns, lies from the first of all."""
+        f, spacing = self.f, self.k.spacing[axis]
+        parts = axis_taps(self.k.taps[1 + axis], self.k.strides[axis])
+        if parts.phases == 1:
+            return f.mul(number, TAPS * spacing)
+        if parts.threes == 1:
+            return number
+        phase = f.let(f"udiv i64 {number}, {parts.threes}", "i")
+        return f.add(phase, f.mul(f.sub(number, f.mul(phase, parts.threes)), TAPS * spacing))
+
     def _following(self, tile: _Tile, exists: str) -> _Tile:
         """The next tile if there is one, or the same; without dilations."""
         f, a, k = self.f, self.a, self.k
@@ -340,17 +351,17 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
             f.let(f"select i1 {wraps}, i64 0, i64 {column}", "i"),
         )
 
-    def _inside(self, begin: str, size: str, dilation: int) -> str:
+    def _inside(self, begin: str, size: str, spacing: int) -> str:
         """Whether a tile's inputs along one axis are all there."""
         f = self.f
         starts = f.let(f"icmp sge i64 {begin}, 0", "c")
-        ends = f.let(f"icmp slt i64 {f.add(begin, (self.size - 1) * dilation)}, {size}", "c")
+        ends = f.let(f"icmp slt i64 {f.add(begin, (self.size - 1) * spacing)}, {size}", "c")
         return f.let(f"and i1 {starts}, {ends}", "c")
 
     def _fill_patch(self, at: str, exists_plane: str, top: str, left: str) -> None:
         """Copy a block of channels of a tile that reaches past the image, with zeros where there is no pixel."""
         f, a, k = self.f, self.a, self.k
-        down, along = k.dilations
+        down, along = k.spacing
         exists = [f.let(f"icmp ult i64 {f.add(left, j * along)}, {a['width']}", "c") for j in range(self.size)]
         row = f.loop(0, self.size)
         exists_row = f.let(f"icmp ult i64 {f.add(top, f.mul(row.index, down))}, {a['height']}", "c")
@@ -465,7 +476,8 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         down = f.loop(0, self._existing(tile.row, a["rows"], steps[0]))
         along = f.loop(0, self._existing(tile.column, a["columns"], steps[1]))
         row, column = f.add(tile.row, f.mul(down.index, steps[0])), f.add(tile.column, f.mul(along.index, steps[1]))
-        front, top, left = self._first_plane(plane), f.sub(row, a["top"]), f.sub(column, a["left"])
+        top, left = f.sub(f.mul(row, k.strides[0]), a["top"]), f.sub(f.mul(column, k.strides[1]), a["left"])
+        front = self._first_plane(plane)
         planes = inside(f, front, a["plane_dilation"], a["depth"], k.taps[0]) if k.deep else ("0", "1")
         rows, columns = (
             inside(f, begin, str(step), a[size], taps)

@@ -17,7 +17,8 @@ of `rows`, which are the rows of a register tile of the product:
 
 Larger kernels are taken apart into kernels of 3 x 3, filled up with zeros at the end of each axis: 5 x 5 into four, 7 x 7 into
 nine. All read other pixels and add to the same sums, as if they were more channels: with m = 4 they take 9 and 20 multiplications
-for a result instead of 25 and 49. The planes of a kernel with three axes are such kernels as well.
+for a result instead of 25 and 49. The planes of a kernel with three axes are such kernels as well. With a stride of 2, so are the
+taps that meet even rows and columns, and odd ones: they read every other pixel, as if the stride were 1 (5 x 5: 9, not 25).
 
 Infinities and NaN would spread over whole tiles, and so would values that overflow in the transforms: a tile with results that
 are no numbers is computed again as the definition says, from the kernels as they are.
@@ -83,10 +84,27 @@ def matrices(tile: int) -> Matrices:
     return Matrices(outputs, (*weights, (0.0,) * (TAPS - 1) + (1.0,)), (*inputs, _product(list(points))))
 
 
-def tap_groups(taps: tuple[int, ...]) -> tuple[int, int, int]:
-    """How many kernels of 3 x 3 planes, rows and columns of a kernel are taken apart into."""
+class AxisTaps(NamedTuple):
+    """How the taps of an axis are taken apart: those of every phase of the stride, and these by threes."""
+
+    phases: int
+    threes: int  # of a phase
+
+    @property
+    def groups(self) -> int:
+        """Of three taps, in all."""
+        return self.phases * self.threes
+
+
+def axis_taps(taps: int, stride: int) -> AxisTaps:
+    """How many groups of three taps an axis has; a tap belongs to phase tap % stride."""
+    return AxisTaps(min(taps, stride), -(-taps // (TAPS * stride)))
+
+
+def tap_groups(taps: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int]:
+    """How many kernels of 3 x 3 planes, rows and columns of a kernel are taken apart into, with strides down and along."""
     planes, rows, columns = taps
-    return planes, -(-rows // TAPS), -(-columns // TAPS)
+    return planes, axis_taps(rows, strides[0]).groups, axis_taps(columns, strides[1]).groups
 
 
 _ROW_NUMBERS: Final = (
@@ -132,7 +150,8 @@ class WinogradKernel(_TiledKernel):
     kind = "winograd"
     numbers = _NUMBERS
     overhangs: bool  # whether tiles may reach past the right or lower end of the result
-    dilations: tuple[int, int]  # down and along
+    strides: tuple[int, int]  # down and along
+    dilations: tuple[int, int]  # 1 where the stride is not
     taps: tuple[int, int, int]  # planes, rows and columns of the kernels
     deep: bool  # whether images have planes
 
@@ -144,7 +163,12 @@ class WinogradKernel(_TiledKernel):
     @property
     def groups(self) -> tuple[int, int, int]:
         """How many kernels of 3 x 3 the taps are, along each axis."""
-        return tap_groups(self.taps)
+        return tap_groups(self.taps, self.strides)
+
+    @property
+    def spacing(self) -> tuple[int, int]:
+        """How far the pixels that a transform reads are apart, down and along."""
+        return self.strides[0] * self.dilations[0], self.strides[1] * self.dilations[1]
 
     @property
     def tap_groups(self) -> int:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from math import inf, sqrt
 from typing import Final
 
-from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Graph
-from sardonyx.kernel.conv.winograd import TAPS, tap_groups
+from sardonyx.kernel.conv.winograd import TAPS
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int
-from sardonyx.lower.conv.winograd import is_winograd, is_winograd_row, row_tile_count, tile_count
+from sardonyx.lower.conv.winograd import is_winograd, is_winograd_row, row_tile_count, tap_group_count, tile_count
 from sardonyx.lower.conv.winograd_weights import relative_error, relative_row_error
 from sardonyx.lower.derived import data_of, is_fixed, part_of
 from sardonyx.target import cost
@@ -23,6 +22,7 @@ _LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the c
 _LARGEST_ERROR: Final = 1e-4  # of a model, relative, that may come from Winograd's sums
 TILES: Final[dict[Algorithm, int]] = {"winograd2": 2, "winograd4": 4}  # results of a side
 ROW_TILE: Final = 4  # results of a tile along one axis
+_TAKEN_APART: Final = 0.75  # of the time of direct sums that kernels may take which are taken apart
 _FEWEST_TILES: Final = 4  # fewer take as long: sums wait for each other
 
 
@@ -56,7 +56,10 @@ def estimates(task: Task) -> dict[Algorithm, int]:
     """The algorithms for a dense convolution, and how many nanoseconds they are thought to take on one core."""
     times: dict[Algorithm, int] = {"direct": _direct_time(task)}
     if is_winograd(task.geometry):
-        times.update({algorithm: _winograd_time(task, tile) for algorithm, tile in TILES.items()})
+        # Weights that are taken apart grow, up to twelvefold: for little that is not worth it.
+        most = times["direct"] * _TAKEN_APART if tap_group_count(task.geometry) > 1 else inf
+        tiled = {algorithm: _winograd_time(task, tile) for algorithm, tile in TILES.items()}
+        times.update({algorithm: time for algorithm, time in tiled.items() if time <= most})
     if is_winograd_row(task.geometry):
         times["winograd_rows"] = _winograd_row_time(task)
     return times
@@ -89,7 +92,7 @@ def _winograd_time(task: Task, tile: int) -> int:
     weights, target = task.weights, task.ctx.target
     tiles = max(_usual_tiles(task, tile), _FEWEST_TILES)
     lanes = ceildiv_int(weights.outputs, task.block) * task.block
-    taps = prod(tap_groups(task.geometry.kernel))
+    taps = tap_group_count(task.geometry)
     fetched = (tile + TAPS - 1) ** 2 * taps * weights.groups * weights.inputs * lanes * 4
     return _time(weights.groups * cost.winograd(tiles, weights.inputs, lanes, tile, taps, target), fetched, target)
 
@@ -127,7 +130,7 @@ def _is_exact_enough(task: Task, algorithm: Algorithm) -> bool:
     if algorithm == "winograd_rows":
         error = relative_row_error(kernels.reshape(*kernels.shape[:2], 1, 1, -1), ROW_TILE)
     else:
-        error = relative_error(kernels, TILES[algorithm])
+        error = relative_error(kernels, TILES[algorithm], task.geometry.stride[1:])
     return error <= _LARGEST_ERROR / sqrt(max(task.ctx.of_graph(_layers), 1))
 
 
@@ -138,5 +141,5 @@ def _layers(graph: Graph) -> int:
         is_conv = node.op_type in ("BlockedConv", "BlockedConvTranspose")
         shape = node.inputs[1].shape if is_conv and node.inputs[1] is not None else None
         if shape is not None and max((int(str(dim)) for dim in shape[2:]), default=1) > 1:
-            found += node.op_type == "BlockedConvTranspose" or set(attribute_values(node).get("strides") or (1,)) == {1}
+            found += 1
     return found

@@ -25,8 +25,14 @@ _AHEAD: Final = 4096  # floats from the weights that are multiplied to those tha
 
 
 def is_winograd(geometry: Geometry) -> bool:
-    """Whether windows are those that tiles are made for: several rows and columns, at every pixel of a plane, dilated or not."""
-    return min(geometry.kernel[1:]) > 1 and geometry.stride[1:] == (1, 1) and prod(tap_groups(geometry.kernel)) <= _MOST_TAPS
+    """Whether windows are those that tiles are made for: several rows and columns, at every pixel, or with strides undilated."""
+    along_axes = zip(geometry.stride[1:], geometry.dilation[1:])
+    return min(geometry.kernel[1:]) > 1 and all(1 in axis for axis in along_axes) and tap_group_count(geometry) <= _MOST_TAPS
+
+
+def tap_group_count(geometry: Geometry) -> int:
+    """How many kernels of 3 x 3 a kernel is taken apart into."""
+    return prod(tap_groups(geometry.kernel, geometry.stride[1:]))
 
 
 def is_winograd_row(geometry: Geometry) -> bool:
@@ -120,12 +126,20 @@ class _Layer:
             "epilogue": task.epilogue.for_kernel([own[-1] for own in task.operand_strides]),
         }
 
-    def write(self, kernel: WinogradKernel | WinogradRowKernel, transform: Transform, work: Dim, **arguments: Dim) -> None:
-        """Write the step; `arguments` are those that only this kernel has."""
+    def write(
+        self,
+        kernel: WinogradKernel | WinogradRowKernel,
+        transform: Transform,
+        parameters: tuple[Any, ...],
+        work: Dim,
+        **arguments: Dim,
+    ) -> None:
+        """Write the step; `arguments` are those that only this kernel has, `parameters` those of its weights' transform."""
         task, sets, divided = self.task, self.sets, self.divided
         ctx, weights, block, x = task.ctx, task.weights, task.block, task.x
         shape = (weights.groups * sets.count, self.size)
-        packed = ctx.packed(transform, (weights.kernels,), self.tile, sets.width, sets.last, dtype=dtypes.FLOAT32, shape=shape)
+        parameters = (self.tile, sets.width, sets.last, *parameters)
+        packed = ctx.packed(transform, (weights.kernels,), *parameters, dtype=dtypes.FLOAT32, shape=shape)
         bias, nothing = task.bias(weights.groups, weights.outputs), zeros(ctx, block)
         lanes = ceildiv_int(weights.inputs, block) * block
         v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * self.depth * lanes, "transformed tiles")
@@ -175,11 +189,12 @@ def lower_winograd(task: Task, tile: int) -> None:
     task = replace(task, x=task.blocked_input())
     weights, geometry, x = task.weights, task.geometry, task.x
     out, dilations = geometry.out[1:], geometry.dilation[1:]
-    tiles, groups = tile_count(x.shape[0], geometry, tile), prod(tap_groups(geometry.kernel))
+    tiles, groups = tile_count(x.shape[0], geometry, tile), tap_group_count(geometry)
     layer = _Layer(task, tile, tiles, (tile + TAPS - 1) ** 2 * groups)
     planes, rows, columns = geometry.kernel
     kernel = WinogradKernel(
         overhangs=any(not isinstance(each, int) or each % (tile * step) != 0 for each, step in zip(out, dilations)),
+        strides=(geometry.stride[1], geometry.stride[2]),
         dilations=(dilations[0], dilations[1]),
         taps=(planes, rows, columns),
         deep=(planes, geometry.size[0], geometry.out[0], geometry.pads_begin[0]) != (1, 1, 1, 0),
@@ -188,6 +203,7 @@ def lower_winograd(task: Task, tile: int) -> None:
     layer.write(
         kernel,
         pack_winograd,
+        (kernel.strides,),
         cost.winograd(tiles, weights.inputs, weights.outputs, tile, groups, task.ctx.target),
         **named("tile_rows tile_columns", [_tiles(geometry, tile, axis) for axis in (1, 2)]),
         **named("planes rows columns", geometry.out),
@@ -211,6 +227,7 @@ def lower_winograd_rows(task: Task, tile: int) -> None:
     layer.write(
         kernel,
         pack_winograd_rows,
+        (),
         cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, kernel.tap_groups, task.ctx.target),
         lines=geometry.out[1],
         line_tiles=line_tiles,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from sardonyx.ir.tensor import Array
-from sardonyx.kernel.conv.winograd import TAPS, matrices, tap_groups
+from sardonyx.kernel.conv.winograd import TAPS, axis_taps, matrices
 from sardonyx.program.constants import Cut, transform
 
 _SAMPLED_CHANNELS: Final = 16  # of the output
@@ -23,17 +23,17 @@ _KEPT_SAMPLES: Final = 4  # of some MB each
 _SLOPE: Final = 0.1  # from pixel to pixel, beside a brightness of 1
 
 
-def _cuts(w: Array, tile: int, width: int, last: int) -> tuple[Cut, ...]:
+def _cuts(w: Array, tile: int, width: int, last: int, *strides: tuple[int, int]) -> tuple[Cut, ...]:
     return (Cut(0, 0, width),)
 
 
 @transform("pack_conv_winograd", 2, _cuts, is_numbers=True)
-def pack_winograd(w: Array, tile: int, width: int, last: int) -> Array:
+def pack_winograd(w: Array, tile: int, width: int, last: int, strides: tuple[int, int]) -> Array:
     """[O, I, P, R, C] as [set of output channels][element][3 x 3 taps][input channel][output channel of the set].
 
     Sets have `width` channels; one that is not full has `last`, and lies at the start of its row.
     """
-    return _packed(_transformed(w, tile), width, last)
+    return _packed(_transformed(w, tile, strides), width, last)
 
 
 @transform("pack_conv_winograd_rows", 1, _cuts, is_numbers=True)
@@ -66,14 +66,25 @@ def _transformed_rows(w: Array, tile: int) -> Array:
     return found
 
 
-def _transformed(w: Array, tile: int) -> Array:
+def _transformed(w: Array, tile: int, strides: tuple[int, ...]) -> Array:
     """[O, I, P, R, C] as [O, I, 3 x 3 taps, element], in float64."""
-    planes, high, wide = tap_groups(w.shape[2:])
-    filled = np.zeros((*w.shape[:2], planes, TAPS * high, TAPS * wide))
-    filled[..., : w.shape[3], : w.shape[4]] = w
-    parts = filled.reshape(*w.shape[:2], planes, high, TAPS, wide, TAPS).transpose(0, 1, 2, 3, 5, 4, 6)
+    parts = w.astype(np.float64)
+    for axis, stride in ((3, strides[0]), (4, strides[1])):
+        parts = _by_threes(parts, axis, stride)
     along = np.array(matrices(tile).weights)
-    found: Array = parts.reshape(*w.shape[:2], -1, TAPS * TAPS) @ np.kron(along, along).T
+    found: Array = parts.reshape(*w.shape[:2], -1, TAPS, parts.shape[-1] // TAPS, TAPS).swapaxes(-3, -2)
+    return found.reshape(*w.shape[:2], -1, TAPS * TAPS) @ np.kron(along, along).T
+
+
+def _by_threes(w: Array, axis: int, stride: int) -> Array:
+    """The taps of an axis by phases of the stride, each filled up with zeros to a multiple of three."""
+    taps = w.shape[axis]
+    phases, threes = axis_taps(taps, stride)
+    filled = np.zeros((*w.shape[:axis], TAPS * threes * stride, *w.shape[axis + 1 :]))
+    filled[(slice(None),) * axis + (slice(taps),)] = w
+    phased = filled.reshape(*w.shape[:axis], TAPS * threes, stride, *w.shape[axis + 1 :]).swapaxes(axis, axis + 1)
+    kept = phased[(slice(None),) * axis + (slice(phases),)]
+    found: Array = kept.reshape(*w.shape[:axis], phases * TAPS * threes, *w.shape[axis + 1 :])
     return found
 
 
@@ -85,30 +96,35 @@ class _Sample(NamedTuple):
     by_channel: bool  # errors are relative to the largest result of an output channel, not of all
 
 
+def _offsets(taps: int, stride: int) -> list[int]:
+    """Where each three taps of an axis begin."""
+    phases, threes = axis_taps(taps, stride)
+    return [phase + TAPS * stride * number for phase in range(phases) for number in range(threes)]
+
+
 @lru_cache(maxsize=_KEPT_SAMPLES)
-def _samples(inputs: int, taps: tuple[int, ...], tile: int) -> tuple[_Sample, ...]:
+def _samples(inputs: int, taps: tuple[int, ...], tile: int, strides: tuple[int, ...]) -> tuple[_Sample, ...]:
     """Noise and a slope. Layers of one model often have the same number of channels."""
-    planes, high, wide = tap_groups(taps)
-    rows, columns = (tile + TAPS * count - 1 for count in (high, wide))
-    along, size = np.array(matrices(tile).inputs, np.float32), tile + TAPS - 1
+    size, (down, along) = tile + TAPS - 1, strides
+    high, wide = _offsets(taps[1], down), _offsets(taps[2], along)
+    rows, columns = (max(offsets) + (size - 1) * stride + 1 for offsets, stride in ((high, down), (wide, along)))
+    matrix = np.array(matrices(tile).inputs, np.float32)
     random = np.random.default_rng(0)
-    noise = np.maximum(random.standard_normal((_SAMPLED_TILES, inputs, planes, rows, columns)), 0)
+    noise = np.maximum(random.standard_normal((_SAMPLED_TILES, inputs, taps[0], rows, columns)), 0)
     slopes = random.uniform(-_SLOPE, _SLOPE, (2, 2, inputs, 1, 1, 1))
     ramp = 1 + slopes[0] * np.arange(columns) + slopes[1] * np.arange(rows)[:, None]
     found = []
-    for images, by_channel in ((noise, True), (np.repeat(ramp, planes, axis=2), False)):
+    for images, by_channel in ((noise, True), (np.repeat(ramp, taps[0], axis=2), False)):
         x = images.astype(np.float32)
-        windows = np.lib.stride_tricks.sliding_window_view(x, taps, axis=(2, 3, 4))[
-            :, :, 0, :tile, :tile
-        ]  # [tile, I, m, m, taps]
+        windows = np.lib.stride_tricks.sliding_window_view(x, taps, axis=(2, 3, 4))[:, :, 0, ::down, ::along][:, :, :tile, :tile]
         plain = windows.transpose(0, 2, 3, 1, 4, 5, 6).reshape(len(x) * tile * tile, -1).astype(np.float64)
-        parts = np.lib.stride_tricks.sliding_window_view(x, (size, size), axis=(3, 4))[:, :, :, ::TAPS, ::TAPS]
-        v = (along @ parts @ along.T).reshape(len(x), -1, size * size)  # channels and taps in the middle
-        found.append(_Sample(plain, v.transpose(2, 0, 1), by_channel))
+        parts = [x[..., i : i + size * down : down, j : j + size * along : along] for i in high for j in wide]
+        v = matrix @ np.stack(parts, axis=3) @ matrix.T  # [tile, I, planes, rows and columns of taps, n, n]
+        found.append(_Sample(plain, v.reshape(len(x), -1, size * size).transpose(2, 0, 1), by_channel))
     return tuple(found)
 
 
-def relative_error(w: Array, tile: int) -> float:
+def relative_error(w: Array, tile: int, strides: tuple[int, ...] = (1, 1)) -> float:
     """The largest error of results in tiles of so many a side, relative to the largest result: about, from samples.
 
     For noise the largest result is that of the same output channel, for a slope that of all. NaN if weights are not finite.
@@ -117,10 +133,10 @@ def relative_error(w: Array, tile: int) -> float:
     if not np.isfinite(chosen).all():
         return float("nan")
     plain = chosen.reshape(len(chosen), -1).astype(np.float64).T
-    transformed = _transformed(chosen, tile).astype(np.float32)
+    transformed = _transformed(chosen, tile, strides).astype(np.float32)
     tiled = transformed.reshape(len(chosen), -1, transformed.shape[-1]).transpose(2, 1, 0)
     error = 0.0
-    for sample in _samples(w.shape[1], w.shape[2:], tile):
+    for sample in _samples(w.shape[1], w.shape[2:], tile, strides):
         exact = (sample.windows @ plain).reshape(-1, tile, tile, len(chosen)).transpose(0, 3, 1, 2)
         error = max(error, _largest_difference(_by_tiles(sample.transformed @ tiled, tile), exact, sample.by_channel))
     return error

@@ -70,6 +70,7 @@ from sardonyx.passes.remove_unused import RemoveUnused
 from sardonyx.passes.rewriter import all_graphs
 from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
+from sardonyx.passes.sink_into_branches import SinkIntoBranches
 from sardonyx.passes.size_contract import SizeContract
 from sardonyx.passes.trim_kernels import TrimKernels
 from sardonyx.passes.widen_half import WidenConvolutions
@@ -92,6 +93,7 @@ _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their pattern
     ExpandBlocked(),
     ExpandChannelsLast(),
     ExpandUpdates(),
+    SinkIntoBranches(),  # what is behind Ifs of several ranks gets one
 )
 _PREPARE: Final[tuple[Optimization, ...]] = (
     FoldShapeValues(),  # sets the types all others rely on; they keep them up to date

@@ -1,0 +1,96 @@
+"""What is behind an If of several ranks is computed on its sides: the same numbers, natively; everything else stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+
+import sardonyx
+from sardonyx.analysis.shapes import infer_shapes
+from sardonyx.formats.onnx import load
+from sardonyx.ir.graph import Model
+from sardonyx.ir.verify import verify
+from sardonyx.passes.sink_into_branches import SinkIntoBranches
+
+SEVERAL_RANKS = """g (bool c, float[N,3] x) => (float[N] y, float[N,3] z) {
+  s, t = If(c) <
+    then_branch = a () => (float[N,3,1] p, float[N,3] q) {
+      ax = Constant<value = int64[1] {2}>() p = Unsqueeze(x, ax) q = Neg(x)
+    },
+    else_branch = b () => (float[N,3] u, float[N,3] v) { u = Identity(x) v = Abs(x) }
+  >
+  flat = Constant<value = int64[2] {0, -1}>()
+  r = Reshape(s, flat)
+  e = Exp(r)
+  last = Constant<value = int64[1] {1}>()
+  y = ReduceSum<keepdims=0>(e, last)
+  z = Add(t, x)
+}"""
+ONE_RANK = """g (bool c, float[N,3] x) => (float[N,3] y) {
+  s = If(c) <then_branch = a () => (float[N,3] p) { p = Neg(x) }, else_branch = b () => (float[N,3] q) { q = Abs(x) }>
+  y = Exp(s)
+}"""
+BODY_BEHIND = """g (bool c, float[N,3] x) => (float[M] y) {
+  s = If(c) <
+    then_branch = a () => (float[N,3,1] p) { ax = Constant<value = int64[1] {2}>() p = Unsqueeze(x, ax) },
+    else_branch = b () => (float[N,3] u) { u = Identity(x) }
+  >
+  y = If(c) <
+    then_branch = d () => (float[M] i) { m = Constant<value = int64[1] {-1}>() i = Reshape(s, m) },
+    else_branch = e () => (float[M] j) { m2 = Constant<value = int64[1] {-1}>() j = Reshape(s, m2) }
+  >
+}"""
+
+
+def loaded(text: str) -> tuple[bytes, Model]:
+    content = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 19]> {text}').SerializeToString()
+    model = load(content)
+    infer_shapes(model)
+    return content, model
+
+
+def assert_same(content: bytes, feeds: dict[str, Any]) -> None:
+    reference = sardonyx.InferenceSession(content, providers=["SardonyxReferenceExecutionProvider"])
+    session = sardonyx.InferenceSession(content)
+    for condition in (True, False, True):
+        given = {"c": np.array(condition), **feeds}
+        for actual, expected in zip(session.run(None, given), reference.run(None, given), strict=True):
+            assert actual.shape == expected.shape
+            np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def test_the_tail_is_on_both_sides() -> None:
+    content, model = loaded(SEVERAL_RANKS)
+    assert SinkIntoBranches().run(model).changes == 1
+    verify(model)
+    assert [node.op_type for node in model.graph.nodes if node.op_type != "Constant"] == ["If"]
+    assert [value.name for value in model.graph.outputs] == ["y", "z"]
+    assert [len(value.shape or ()) for value in model.graph.outputs] == [1, 2]
+    assert not SinkIntoBranches().run(model).modified
+    assert_same(content, {"x": np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)})
+
+
+def test_sides_of_one_rank_stay() -> None:
+    content, model = loaded(ONE_RANK)
+    assert not SinkIntoBranches().run(model).modified
+    assert_same(content, {"x": np.ones((2, 3), np.float32)})
+
+
+def test_a_tail_with_a_body_stays_and_says_why() -> None:
+    content, model = loaded(BODY_BEHIND)
+    result = SinkIntoBranches().run(model)
+    assert not result.modified
+    assert len(result.reasons) == 1
+    assert "which has a body, needs a result" in result.reasons[0]
+    assert_same(content, {"x": np.ones((2, 3), np.float32)})
+
+
+def test_a_long_tail_stays_and_says_why() -> None:
+    links = "\n".join(f"  e{number + 1} = Neg(e{number})" for number in range(101))
+    text = SEVERAL_RANKS.replace("  e = Exp(r)\n", f"  e0 = Exp(r)\n{links}\n  e = Neg(e101)\n")
+    _, model = loaded(text)
+    result = SinkIntoBranches().run(model)
+    assert result.reasons == ("If '-> s': 106 nodes behind it would be there twice",)
+    assert not result.modified

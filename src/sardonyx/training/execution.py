@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from sardonyx.codegen.resident_code import release_compiler_code
 from sardonyx.compile_options import CompileOptions
 from sardonyx.errors import SardonyxError
 from sardonyx.ir.graph import Model
@@ -88,6 +89,7 @@ class ExecutionManager:
         if program is None:
             program = info.program = self._compile(info)
             give_back_freed_memory()
+            release_compiler_code()
         self._execution_agent = program
         values = info.tensors(leaves)
         if info.needs_gradients:

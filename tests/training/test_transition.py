@@ -73,7 +73,7 @@ def change(manager: GraphTransitionManager, kind: Change) -> tuple[Any, ...]:
     if kind is Change.GRADIENTS:
         manager._module.linear.weight.requires_grad_(not manager._module.linear.weight.requires_grad)
     elif kind is Change.INPUTS:
-        return (X.double(),) if manager._call is None or manager._call.leaves else (X, X[:, :2])
+        return (X.double(),) if manager._current is None or manager._current.call.leaves else (X, X[:, :2])
     elif kind is Change.FLAGS:
         manager._module.train(not manager._module.training)
     elif kind is Change.MODULE:
@@ -152,7 +152,7 @@ def test_the_table_stands_in_the_documentation() -> None:
 def test_what_kind_of_change_an_input_is(args: tuple[Any, ...], kwargs: dict[str, Any], kind: Change) -> None:
     manager = GraphTransitionManager(Net(), is_training=True)
     manager.get_post_processed_model((X,), {})
-    assert manager._change(manager._look(args, kwargs)) is kind
+    assert manager._change(manager._look(args, kwargs, manager._current), manager._current) is kind
 
 
 def test_what_kind_of_change_the_module_is() -> None:
@@ -160,7 +160,7 @@ def test_what_kind_of_change_the_module_is() -> None:
     module = manager._module
 
     def look() -> Change:
-        return manager._change(manager._look((X,), {}))
+        return manager._change(manager._look((X,), {}, manager._current), manager._current)
 
     manager.get_post_processed_model((X,), {})
     with torch.no_grad():

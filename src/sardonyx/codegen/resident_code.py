@@ -1,7 +1,7 @@
 """Gives the memory of LLVM's own code back when nothing is compiled for a while.
 
 A library's pages stay in a process's memory once they were touched: 70 MB of LLVM after the first compilation, as long as the
-process lives. Pages that nobody has written are in the file, too; the system reads them again, from its cache, if they are needed.
+process lives. Pages that nobody has written are in the file, too: if they are needed, the system reads them again from its cache.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import torch
 from sardonyx.codegen.resident_code import release_compiler_code
 from sardonyx.compile_options import CompileOptions
 from sardonyx.errors import SardonyxError
+from sardonyx.forks import ForkSafeLock
 from sardonyx.ir.graph import Model
 from sardonyx.ir.types import TensorType
 from sardonyx.records import dataclass
@@ -65,6 +66,7 @@ class ExecutionManager:
             cache_dir=settings.ortmodule_cache_dir,
         )
         self._execution_agent: TrainingProgram | InferenceProgram | None = None  # of the last call
+        self._lock = ForkSafeLock(reentrant=True)  # held while programs are compiled
         self._onnx_models = CompiledGraphs()
         self._export_mode = torch.onnx.TrainingMode.TRAINING if is_training else torch.onnx.TrainingMode.EVAL
         self._device = device_of(module)
@@ -87,9 +89,12 @@ class ExecutionManager:
         _, info, leaves = self._graph_transition_manager.get_post_processed_model(args, kwargs)
         program = info.program
         if program is None:
-            program = info.program = self._compile(info)
-            give_back_freed_memory()
-            release_compiler_code()
+            with self._lock:
+                program = info.program
+                if program is None:  # no other thread has compiled it in the meantime
+                    program = info.program = self._compile(info)
+                    give_back_freed_memory()
+                    release_compiler_code()
         self._execution_agent = program
         values = info.tensors(leaves)
         if info.needs_gradients:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import torch
 
+from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.graph import Model
 from sardonyx.records import dataclass
 from sardonyx.training.arrays import Array, TensorArrays, array_of, memory_of
@@ -267,6 +268,14 @@ class _Call:
     gradient_key: tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """A call, and what runs calls that look the same; None if its graph was exported, but not processed."""
+
+    call: _Call
+    info: PostExportProcessedModelInfo | None
+
+
 class GraphTransitionManager:
     """Makes and keeps the graphs of a module; see the module's docstring."""
 
@@ -294,7 +303,8 @@ class GraphTransitionManager:
         self._numbers_are_leaves = True
         self._structure: ModuleStructure | None = None
         self._original_model_has_changed = False
-        self._call: _Call | None = None  # the last that succeeded, or was exported
+        self._lock = ForkSafeLock(reentrant=True)  # held while something is made: exports take turns in all of torch
+        self._current: _Current | None = None  # of the last call that succeeded, or was exported; replaced, never changed
         self._model_info_for_export: ModelInfoForExport | None = None
         self._exported_model_info: ExportedModelInfo | None = None
         self._post_export_processed_model_info: PostExportProcessedModelInfo | None = None
@@ -322,48 +332,53 @@ class GraphTransitionManager:
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[bool, PostExportProcessedModelInfo, list[Leaf]]:
         """For the arguments of a call: whether something was made anew, what to run, and the leaves of the arguments."""
-        info = self._post_export_processed_model_info
-        if self._skip_checks and info is not None:
+        current = self._current
+        if self._skip_checks and current is not None and current.info is not None:
             leaves: list[Leaf] = []
             flatten((args, kwargs), leaves, numbers=self._numbers_are_leaves)
-            return False, info, leaves
-        call = self._look(args, kwargs)
-        change = self._change(call)
-        if info is not None and change is Change.NOTHING:
-            return False, info, call.leaves
-        try:
-            return self._step(call, change)
-        except NumberNeeded:
-            self._numbers_are_leaves = False
-            return self.get_post_processed_model(args, kwargs)
+            return False, current.info, leaves
+        call = self._look(args, kwargs, current)
+        if current is not None and current.info is not None and self._change(call, current) is Change.NOTHING:
+            return False, current.info, call.leaves
+        with held_off, self._lock:
+            current = self._current  # another thread may have made it in the meantime
+            call = self._look(args, kwargs, current)
+            change = self._change(call, current)
+            if current is not None and current.info is not None and change is Change.NOTHING:
+                return False, current.info, call.leaves
+            try:
+                return self._step(call, change)
+            except NumberNeeded:
+                self._numbers_are_leaves = False
+                return self.get_post_processed_model(args, kwargs)
 
-    def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
-        before = self._call
+    def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any], current: _Current | None) -> _Call:
         leaves: list[Leaf] = []
-        if before is not None and fits(before.schema, (args, kwargs), leaves, numbers=self._numbers_are_leaves):
-            schema = before.schema
+        if current is not None and fits(current.call.schema, (args, kwargs), leaves, numbers=self._numbers_are_leaves):
+            schema = current.call.schema
         else:
             leaves = []
             try:
                 schema = flatten((args, kwargs), leaves, numbers=self._numbers_are_leaves)
             except UnsupportedType as error:
                 raise self._unsupported_input(error, args, kwargs) from None
-        if self._structure is None or not self._structure.holds():
-            self._original_model_has_changed = self._structure is not None or self._original_model_has_changed
-            self._structure = ModuleStructure(self._module)
-        hook = self._structure.hook()
+        structure = self._structure
+        if structure is None or not structure.holds():
+            self._original_model_has_changed = structure is not None or self._original_model_has_changed
+            structure = self._structure = ModuleStructure(self._module)
+        hook = structure.hook()
         if hook is not None:
             raise ModuleHasHooks(
                 f"the module has a {hook}, which a compiled graph would not call: register it on the training module itself, "
                 "or remove it"
             )
-        types, parameter_gradients = self._structure.parameter_flags()
+        types, parameter_gradients = structure.parameter_flags()
         autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         gradients: tuple[Any, ...] = (False,)
         if torch.is_grad_enabled():
             of_leaves = tuple([isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves])
             gradients = (True in parameter_gradients or True in of_leaves, of_leaves, parameter_gradients)
-        key = (schema, self._structure.training_flags(), types, autocast)
+        key = (schema, structure.training_flags(), types, autocast)
         return _Call(schema, leaves, (*key, self._variant(key, leaves) if self._guarded else 0), gradients)
 
     def _variant(self, key: tuple[Any, ...], leaves: Sequence[Leaf]) -> int:
@@ -398,12 +413,12 @@ class GraphTransitionManager:
                 return ORTModuleIOError(f"ORTModule does not support input type {found.found} for input {name}: {found}")
         return ORTModuleIOError(str(error))
 
-    def _change(self, call: _Call) -> Change:
-        before = self._call
+    def _change(self, call: _Call, current: _Current | None) -> Change:
         if self._original_model_has_changed:
             return Change.MODULE
-        if before is None:
+        if current is None:
             return Change.NOTHING
+        before = current.call
         if call.export_key != before.export_key:
             same = call.export_key[0] == before.export_key[0] and call.export_key[-1] == before.export_key[-1]
             return Change.FLAGS if same else Change.INPUTS
@@ -443,7 +458,7 @@ class GraphTransitionManager:
         for table in (self._exports, self._processed):
             while len(table) > REMEMBERED:
                 table.popitem(last=False)
-        self._call = _Call(call.schema, [], call.export_key, call.gradient_key)  # without the tensors
+        self._current = _Current(_Call(call.schema, [], call.export_key, call.gradient_key), info)  # without the tensors
         self._model_info_for_export, self._exported_model_info = exported.call, exported
         self._post_export_processed_model_info = info
         self._original_model_has_changed = False

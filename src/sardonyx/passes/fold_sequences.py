@@ -3,10 +3,11 @@
     SequenceAt(SplitToSequence(x: f32[4,N]) {axis = 0}, 2)    =>   Slice(x, 2, 3, 0)
     ConcatFromSequence(SequenceInsert(SequenceConstruct(a), b)) =>   Concat(a, b)
     SequenceLength(SequenceConstruct(a, b))                   =>   2
+    SequenceAt(SplitToSequence(x) {keepdims = 0}, i)          =>   Gather(x, i)
 
 Exports of scripted modules are full of them (`unbind`, `chunk`, lists that are appended to and stacked). Refuses: sequences that
-are inputs, or results of control flow; splits of a size that is not known, or into very many parts; indices that are computed,
-or out of range, which the definition refuses.
+are inputs, or results of control flow; splits of a size that is not known, or into very many parts, but for splits into single
+elements; indices that are computed, but into single elements, or out of range, which the definition refuses.
 """
 
 from __future__ import annotations
@@ -36,11 +37,21 @@ class _Piece:
     squeezed: bool
 
 
+@dataclass(frozen=True)
+class _Elements:
+    """All elements of an axis one by one, however many there are; the axis is taken away if it is said to be."""
+
+    value: Value
+    axis: int
+    squeezed: bool
+
+
 _Part: TypeAlias = "Value | _Piece"
+_Found: TypeAlias = "list[_Part] | _Elements"
 
 
 @dataclass(frozen=True)
-class FoldSequences(Rule[list[_Part]]):
+class FoldSequences(Rule[_Found]):
     """Ensures: nothing reads an element, the length or all elements together of a sequence that is put together in the graph."""
 
     name: ClassVar[str] = "FoldSequences"
@@ -53,17 +64,23 @@ class FoldSequences(Rule[list[_Part]]):
             infer_from_inputs(model)
         return result
 
-    def match(self, g: Rewriter, node: Node) -> list[_Part] | Reject | None:
+    def match(self, g: Rewriter, node: Node) -> _Found | Reject | None:
         parts = _parts(g, node.inputs[0])
-        if parts is None:
-            return None
+        if parts is None or (node.op_type == "SequenceAt" and g.number(node.inputs[1]) is None):
+            position = node.inputs[1] if node.op_type == "SequenceAt" else None
+            if node.op_type == "ConcatFromSequence" or (position is not None and position.shape != ()):
+                return None
+            return _elements(g, node.inputs[0])
         if node.op_type == "SequenceAt":
             index = _index(g, node.inputs[1], len(parts))
             return None if index is None else [parts[index]]
         return parts if parts or node.op_type == "SequenceLength" else None
 
-    def rewrite(self, g: Rewriter, found: list[_Part], facts: Any) -> None:
+    def rewrite(self, g: Rewriter, found: _Found, facts: Any) -> None:
         node = g.anchor
+        if isinstance(found, _Elements):
+            g.replace(node.outputs[0], _of_elements(g, node, found))
+            return
         if node.op_type == "SequenceLength":
             g.replace(node.outputs[0], g.constant(np.array(len(found), np.int64), "length"))
             return
@@ -134,8 +151,36 @@ def _split(g: Rewriter, node: Node) -> list[_Part] | None:
     if sum(sizes) != size or len(sizes) > _MOST_PARTS:
         return None
     ends = np.cumsum(sizes).tolist()
-    squeezed = given is None and not node.attr("keepdims", 1)
+    squeezed = not node.attr("keepdims", 1) and _are_single(g, given)
     return [_Piece(x, axis, end - count, end, squeezed) for end, count in zip(ends, sizes)]
+
+
+def _are_single(g: Rewriter, split: Value | None) -> bool:
+    """Whether parts are known to be single elements."""
+    held = g.constant_of(split)
+    return split is None or (held is not None and not held.shape and g.number(split) == 1)
+
+
+def _elements(g: Rewriter, value: Value | None) -> _Elements | None:
+    """The axis whose single elements make a sequence."""
+    node = None if value is None else value.producer
+    if node is None or node.domain != ONNX_DOMAIN or node.op_type != "SplitToSequence":
+        return None
+    x, split = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if x is None or not x.shape or not _are_single(g, split):
+        return None
+    axis = node.attr("axis", 0)
+    if not -len(x.shape) <= axis < len(x.shape):
+        return None
+    return _Elements(x, axis % len(x.shape), not node.attr("keepdims", 1))
+
+
+def _of_elements(g: Rewriter, node: Node, found: _Elements) -> Value:
+    """One of the elements, or their number."""
+    if node.op_type == "SequenceLength":
+        return g.op("Gather", g.op("Shape", found.value), g.constant(np.array(found.axis, np.int64), "axis"), axis=0)
+    element = g.op("Gather", found.value, node.inputs[1], axis=found.axis)
+    return element if found.squeezed else _at_axis(g, "Unsqueeze", element, found.axis)
 
 
 def _index(g: Rewriter, value: Value | None, count: int) -> int | None:

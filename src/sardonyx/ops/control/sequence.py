@@ -107,9 +107,18 @@ def _split_to_sequence(x: Array, split: Array | None = None, *, axis: int, keepd
     axis = normalize_axis(axis, x.ndim)
     lengths = _chunks(x.shape[axis], split)
     parts = [np.asarray(part) for part in np.split(x, np.cumsum(lengths)[:-1], axis)] if lengths else []
-    if split is None and not keepdims:
+    if _are_single(split) and not keepdims:
         return [part.squeeze(axis) for part in parts]
     return parts
+
+
+def _are_single(split: Array | None) -> bool:
+    """Whether parts are single elements, from which `keepdims` may take the axis.
+
+    The operator's text says that `keepdims` counts for nothing if a split is given. ONNX Runtime heeds it for a length of 1, and
+    exporters of PyTorch write `unbind` like that.
+    """
+    return split is None or (split.ndim == 0 and int(split) == 1)
 
 
 def _concat_from_sequence(sequence: list[Array], *, axis: int, new_axis: int) -> Array:
@@ -146,10 +155,13 @@ def _infer_split(ctx: InferContext) -> InferResult:
     axis = normalize_axis(ctx.attr("axis"), len(type_.shape))
     size = type_.shape[axis]
     before, after = type_.shape[:axis], type_.shape[axis + 1 :]
-    if not ctx.has(1):
+    split = ctx.constant(1) if ctx.has(1) else None
+    if not ctx.has(1) or (split is not None and _are_single(split)):
         middle: tuple[Dim, ...] = (1,) if ctx.attr("keepdims") else ()
         return SequenceType(TensorType(type_.dtype, before + middle + after))
-    split = ctx.constant(1)
+    given = ctx.type(1)
+    if split is None and not ctx.attr("keepdims") and not (isinstance(given, TensorType) and given.shape):
+        return SequenceType(TensorType(type_.dtype, None))  # a length of 1 would take the axis away
     lengths: set[int] = set(_chunks(size, split)) if isinstance(size, int) and split is not None else set()
     length: Dim = lengths.pop() if len(lengths) == 1 else ctx.fresh()
     return SequenceType(TensorType(type_.dtype, (*before, length, *after)))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import numpy as np
+
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import Dim, floordiv, product
 from sardonyx.ir.graph import Node, Value
@@ -14,9 +18,11 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import with_axes
+from sardonyx.ops.attention.contrib_rotary import streams_of_columns
 from sardonyx.program.steps import View
 
-_MICROSOFT = "com.microsoft"
+_MICROSOFT: Final = "com.microsoft"
+_STREAMS: Final = 3  # of positions: time, height, width
 
 
 def rotate(ctx: LowerContext, group: Group, x: View, cos: View, sin: View, target: View, *, interleaved: bool) -> None:
@@ -147,3 +153,59 @@ def positions_of(ctx: LowerContext, given: View, batch: Dim, length: Dim) -> Vie
             ctx.check_equal(size, wanted)
     value = select(value < 0, const(FAR_AWAY, "i64"), value)
     return index_tensor(ctx, (batch, length), [view], value, "positions")
+
+
+def _accepts_several_axes(node: Node) -> str:
+    attrs = attribute_values(node)
+    if attrs.get("is_packed_batching"):
+        return "packed sequences"
+    x, positions, cos, sin = node.inputs[:4]
+    shape, angles = (value.shape if value is not None else None for value in (x, cos))
+    if not shape or not angles or len(shape) not in (3, 4) or len(angles) != 2 or not isinstance(angles[1], int):
+        return "sizes that are not known"
+    section = attrs["mrope_section"]
+    if sin is None or sin.shape != angles or len(section) != _STREAMS or sum(section) != angles[1] or min(section) < 0:
+        return "caches or sections that do not fit"
+    hidden, heads = shape[-1], _heads(node)
+    if not isinstance(hidden, int) or (len(shape) == 3 and (not heads or hidden % heads)):
+        return "a hidden size that is not divided into heads"
+    if 2 * angles[1] > (hidden if len(shape) == 4 else hidden // heads):
+        return "caches that do not fit the head"
+    return "" if positions is not None and len(positions.shape or ()) == 3 else "positions of another rank"
+
+
+@template("MRotaryEmbedding", domain=_MICROSOFT, types={"T": ("f32", "f16", "bf16")}, accepts=_accepts_several_axes)
+def multi_axis_rotary_embedding(ctx: LowerContext, group: Group) -> None:
+    """Every angle is that of one of three positions: in time, height or width."""
+    node = group.root
+    assert node is not None
+    x, positions, cos, sin = (value for value in node.inputs[:4] if value is not None)
+    attrs, heads = attribute_values(node), _heads(node)
+    source, target = split_heads(ctx.view(x), heads), split_heads(ctx.output(node.outputs[0]), heads)
+    batch, _, length, _ = source.shape
+    given = ctx.view(positions)
+    for size, wanted in zip(given.shape, (_STREAMS, batch, length)):
+        ctx.check_equal(size, wanted)
+    value = load(0, given.buffer.dtype.name).cast("i64")
+    rows = index_tensor(ctx, (_STREAMS, batch, length), [given], select(value < 0, const(FAR_AWAY, "i64"), value), "positions")
+    half = ctx.shape(cos)[1]
+    assert isinstance(half, int)
+    streams = streams_of_columns(tuple(attrs["mrope_section"]), attrs.get("mrope_layout"), half)
+    chosen = ctx.literal(streams.astype(np.int32))
+    scale = attrs.get("scale")
+    factor = const(1.0 if scale is None else float(np.float32(scale)), "f32")
+    angles = []
+    for every in angles_at(ctx, group, (cos, sin), rows):
+        kind = every.buffer.dtype.name
+        views = [ctx.at(every, 0, number) for number in range(_STREAMS)]
+        made = ctx.scratch(every.buffer.dtype, (batch, length, half), "angles")
+        time, height, width = (load(number, kind).cast("f32") for number in range(_STREAMS))
+        stream = load(_STREAMS, "i32")
+        angle = select(stream.eq(0), time, select(stream.eq(1), height, width)) * factor
+        along = View(chosen.buffer, made.shape, (0, 0, 1), chosen.offset)
+        types = [kind] * _STREAMS + ["i32", kind]
+        stores = [(_STREAMS + 1, angle.cast(kind))]
+        nodes = tuple(each.label for each in group.nodes)
+        ctx.step(loop_step(made.shape, [*views, along, made], types, stores, target=ctx.target, label="angles", nodes=nodes))
+        angles.append(made)
+    rotate(ctx, group, source, angles[0], angles[1], target, interleaved=bool(attrs.get("interleaved")))

@@ -89,7 +89,7 @@ ROTARY_EMBEDDING = op(
 )
 
 
-def _streams_of_columns(section: tuple[int, ...], layout: int | None, half: int) -> Array:
+def streams_of_columns(section: tuple[int, ...], layout: int | None, half: int) -> Array:
     """Which of the three position streams (time, height, width) gives the angle of each of the R/2 columns."""
     if len(section) != 3 or sum(section) != half or min(section) < 0:
         raise ValueError(f"mrope_section is {list(section)}, expected three sizes with the sum {half}")
@@ -120,7 +120,7 @@ def _multi_axis_rotary_embedding(
     if position_ids.size and (position_ids.min() < 0 or position_ids.max() >= cos_cache.shape[0]):
         raise ValueError(f"position_ids must lie from 0 to {cos_cache.shape[0] - 1}, the positions the caches hold")
     columns = np.arange(cos_cache.shape[1])
-    rows = np.moveaxis(position_ids[_streams_of_columns(mrope_section, mrope_layout, columns.size)], 0, -1)  # [B, S, R/2]
+    rows = np.moveaxis(position_ids[streams_of_columns(mrope_section, mrope_layout, columns.size)], 0, -1)  # [B, S, R/2]
     factor = np.float32(1 if scale is None else scale)
     cos, sin = (narrow(widen(cache)[rows, columns] * factor, x.dtype)[:, None] for cache in (cos_cache, sin_cache))
     rotated = rotate(heads, widen(cos), widen(sin), interleaved=bool(interleaved))

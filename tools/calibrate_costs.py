@@ -41,7 +41,7 @@ from sardonyx.kernel.matmul.matmul import MatMulKernel, tallest
 from sardonyx.lower.candidates import Chooser, Proposal, SizeOf
 from sardonyx.lower.conv import conv_task
 from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, most_pixels
-from sardonyx.lower.matmul import matmul
+from sardonyx.lower.matmul import product
 from sardonyx.passes.assign_layout import assign_layout
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.program.steps import Buffer, KernelStep, Lowered
@@ -126,8 +126,8 @@ def measure_tiles(repeat: int) -> list[Measured]:
         for rows in range(1, tallest(target, vectors) + 1):
             estimate = _STRIPS * _BLOCKS * cost.matmul_tile(rows, vectors, _DEPTH, target)
             with (
-                patch.object(matmul, "strip_vectors", return_value=vectors),
-                patch.object(matmul, "tallest", return_value=rows),
+                patch.object(product, "strip_vectors", return_value=vectors),
+                patch.object(product, "tallest", return_value=rows),
             ):
                 found.append(_only_step(_product(rows * _BLOCKS, width), kernels, f"{vectors} x {rows}", int(estimate), repeat))
         for pixels in range(1, most_pixels(target, vectors) + 1):

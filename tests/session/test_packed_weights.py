@@ -225,6 +225,73 @@ def test_bad_entries_are_not_used_and_said_so(
     assert "packed again" in caplog.text or "prepacked_0" in caplog.text
 
 
+def change_data(path: Path, change: Callable[[dict[str, dict[str, str]]], None]) -> None:
+    """Write other entries of external data to a model: those of each tensor, by its name."""
+    read = onnx.load(path, load_external_data=False)
+    held = {each.name: each for each in read.graph.initializer if each.external_data}
+    entries = {name: {entry.key: entry.value for entry in tensor.external_data} for name, tensor in held.items()}
+    change(entries)
+    for name, tensor in held.items():
+        del tensor.external_data[:]
+        for key, value in entries[name].items():
+            tensor.external_data.add(key=key, value=value)
+    path.write_bytes(read.SerializeToString())
+
+
+def _swap(entries: dict[str, dict[str, str]]) -> None:
+    entries["w"]["prepacked_0"], entries["k"]["prepacked_0"] = entries["k"]["prepacked_0"], entries["w"]["prepacked_0"]
+
+
+def _point_at_weights(entries: dict[str, dict[str, str]]) -> None:
+    """The weights themselves, which have as many bytes as their packed form."""
+    key, _, numbers = entries["w"]["prepacked_0"].partition("|")
+    entries["w"]["prepacked_0"] = f"{key}|{entries['w']['offset']};{';'.join(numbers.split(';')[1:])}"
+
+
+def _many(entries: dict[str, dict[str, str]]) -> None:
+    text = entries["w"]["prepacked_0"]
+    for number in range(5000):
+        entries["w"][f"prepacked_{number}"] = f"{text[:-8]}{number:08x}"
+
+
+def _huge(entries: dict[str, dict[str, str]]) -> None:
+    for tensor in entries.values():
+        key = tensor["prepacked_0"].split("|")[0]
+        tensor["prepacked_0"] = f"{key}|{'9' * 19};{'9' * 19};00000000"
+        tensor["prepacked_1"] = f"{key}|{1 << 64};{(1 << 64) - 1};00000000"
+        tensor["prepacked_2"] = f"{key}|0;{'9' * 4000};00000000"
+
+
+def _other_digits(entries: dict[str, dict[str, str]]) -> None:
+    for tensor in entries.values():
+        key, _, numbers = tensor["prepacked_0"].partition("|")
+        tensor["prepacked_0"] = f"{key}|{numbers.translate({48 + digit: 0x660 + digit for digit in range(10)})}"
+
+
+def _upper(entries: dict[str, dict[str, str]]) -> None:
+    for tensor in entries.values():
+        text = tensor["prepacked_0"]
+        tensor["prepacked_0"] = f"{text[:-8]}+{text[-7:]}"
+
+
+def _empty(entries: dict[str, dict[str, str]]) -> None:
+    for tensor in entries.values():
+        tensor["prepacked_0"] = "sardonyx.|0;0;00000000"
+        tensor["prepacked_1"] = "sardonyx."
+        tensor["prepacked_"] = "|;;"
+
+
+@pytest.mark.parametrize("attack", [_swap, _point_at_weights, _many, _huge, _other_digits, _upper, _empty])
+def test_entries_that_mean_harm_are_not_used(tmp_path: Path, attack: Callable[[dict[str, dict[str, str]]], None]) -> None:
+    path = saved(tmp_path)
+    expected = run(sardonyx.InferenceSession(tmp_path / "plain.onnx"))
+    gc.collect()
+    change_data(path, attack)
+    session = sardonyx.InferenceSession(path)
+    for ours, theirs in zip(run(session), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("part", [1, 2, 3])
 def test_what_another_version_or_machine_packed_is_packed_again(
     tmp_path: Path, part: int, caplog: pytest.LogCaptureFixture

@@ -145,3 +145,13 @@ def test_rows_of_a_transposed_tensor_are_brought_into_order_first(shape: tuple[i
     feeds = {"x": numbers(F32, shape), "s": numbers(F32, (shape[1],), 1), "b": numbers(F32, (shape[1],), 2)}
     check(nodes, feeds, {"y": F32})
     assert ("copy" in labels(nodes, feeds, {"y": F32})) is copied
+
+
+@pytest.mark.parametrize("size", [7, 768])
+def test_rows_that_lie_apart(size: int) -> None:
+    """Reading such a row branches, by how far its elements are apart."""
+    feeds = {"x": numbers(F32, (1, size, 7, 7)), "scale": numbers(F32, (size,), 1)}
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1])]
+    nodes.append(helper.make_node("LayerNormalization", ["t", "scale"], ["y"]))
+    for symbolic in (False, True):
+        check(nodes, feeds, {"y": F32}, symbolic=symbolic)

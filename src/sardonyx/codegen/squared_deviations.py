@@ -104,6 +104,7 @@ class SquaredDeviationsWalk:
         share = self._constant(1 / _SAMPLES)
         totals = [self._tree(self.read(row, positions, None, None, sample=True)) for row in rows]
         means = [f.let(f"fmul {self.vector} {total}, {share}") for total in totals]
+        sampled = f.block  # reading may have branched
         f.branch(after)
         f.label(few)
         mask = self.e.mask_below(length)
@@ -118,7 +119,7 @@ class SquaredDeviationsWalk:
         ones = [self._either(self._constant(0), none, one, reached) for one in ones]
         f.branch(after)
         f.label(after)
-        found = [self._either(mean, many[1:], one, single[1:]) for mean, one in zip(means, ones)]
+        found = [self._either(mean, sampled, one, single[1:]) for mean, one in zip(means, ones)]
         size = f"llvm.fabs.{intrinsic_suffix(self.kind, lanes)}"
         result = []
         for centre in found:

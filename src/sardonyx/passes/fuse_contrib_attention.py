@@ -229,7 +229,7 @@ def _mask_of(g: Rewriter, mask: Value) -> _Mask:
         return _Mask(mask)
     tokens = sub.inputs[1]
     node = maker(tokens, "Cast", "Unsqueeze", "Reshape")
-    while node is not None and (node.op_type == "Cast" or _is_spread(node)):
+    while node is not None and (node.op_type == "Cast" or _inserts_axes(node)):
         tokens = node.inputs[0]
         node = maker(tokens, "Cast", "Unsqueeze", "Reshape")
     kind = dtype_of(tokens)
@@ -239,7 +239,7 @@ def _mask_of(g: Rewriter, mask: Value) -> _Mask:
     return _Mask(mask, tokens, hidden) if mask.shape == (first, 1, 1, last) else _Mask(mask)
 
 
-def _is_spread(node: Node) -> bool:
+def _inserts_axes(node: Node) -> bool:
     """Whether a node puts axes of size 1 between the first and the last axis, and does nothing else."""
     before = () if node.inputs[0] is None else node.inputs[0].shape or ()
     after = node.outputs[0].shape or ()

@@ -97,7 +97,7 @@ class DynamoOnnxHelper:
             (transpose,) = readers
             perm = transpose.attributes.get("perm")
             tensor = ir.tensor(weight.const_value.numpy().transpose(None if perm is None else perm.as_ints()))
-            turned = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-            ir.convenience.replace_all_uses_with(transpose.outputs[0], turned)
-            model.graph.initializers[name] = turned
+            transposed = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+            ir.convenience.replace_all_uses_with(transpose.outputs[0], transposed)
+            model.graph.initializers[name] = transposed
             transpose.graph.remove(transpose, safe=True)

@@ -27,7 +27,7 @@ from sardonyx.transformers.onnx_model import OnnxModel
 _log = logging.getLogger("sardonyx")
 
 
-class Fusion:
+class TransformerFusion:
     """Looks at the nodes of some operators; what `fuse` notes to remove and to add is done for all of them at the end."""
 
     def __init__(self, model: OnnxModel, fused_op_type: str, search_op_types: str | Sequence[str], description: str = "") -> None:
@@ -97,3 +97,6 @@ def make_tensor(name: str, data_type: int, dims: Sequence[int], vals: Any, raw: 
         array = vals if isinstance(vals, np.ndarray) else np.array(vals, helper.tensor_dtype_to_np_dtype(data_type))
         vals = array.tobytes()
     return helper.make_tensor(name, data_type, dims, vals, raw)
+
+
+Fusion = TransformerFusion  # as ONNX Runtime calls it, which has another class of that name beside its quantizers

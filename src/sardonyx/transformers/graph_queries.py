@@ -67,9 +67,9 @@ class GraphQueries:
         return list(dict.fromkeys(name for node in nodes for name in node.input if name in fed))
 
     def get_topological_insert_id(self, graph: Any, outputs: Iterable[str]) -> int:
-        """The place of the first node that reads one of these values: a node that makes them belongs before it."""
+        """The position of the first node that reads one of these values: a node that makes them belongs before it."""
         made = set(outputs)
-        return next((place for place, node in enumerate(graph.node) if made.intersection(node.input)), len(graph.node))
+        return next((position for position, node in enumerate(graph.node) if made.intersection(node.input)), len(graph.node))
 
     def get_opset_version(self) -> int:
         """The version of ONNX's own operators."""

@@ -119,7 +119,9 @@ class BertOnnxModel(OnnxModel):
     def get_graph_inputs_from_fused_nodes(self, casted: bool) -> list[str]:
         """The inputs of the model that fused layers read, directly or through a Cast."""
         return [
-            name for op_type, places in _FED.items() for name in self.get_graph_inputs_from_node_type(op_type, places, casted)
+            name
+            for op_type, positions in _FED.items()
+            for name in self.get_graph_inputs_from_node_type(op_type, positions, casted)
         ]
 
     def change_graph_inputs_to_int32(self) -> None:
@@ -166,10 +168,10 @@ class BertOnnxModel(OnnxModel):
         shapes = set()
         if concat.op_type != "Concat":
             return None
-        for place in range(len(concat.input)):
-            path = self.match_parent_path(concat, ["Unsqueeze", "Gather", "Shape"], [place, 0, 0], makers)
+        for position in range(len(concat.input)):
+            path = self.match_parent_path(concat, ["Unsqueeze", "Gather", "Shape"], [position, 0, 0], makers)
             index = None if path is None else self.get_constant_value(path[1].input[1])
-            if path is None or index is None or index.ndim or index.item() != place:
+            if path is None or index is None or index.ndim or index.item() != position:
                 return None
             shapes.add((path[2].input[0], path[2].output[0]))
         if len({value for value, _ in shapes}) != 1:

@@ -81,7 +81,9 @@ def _short(provider: str) -> str:
 
 def parse_kernel_results(sess_time: Sequence[Event], threshold: float = 0) -> list[str]:
     """The kernels of a device that took longest, and the time by operator; profiles of CPUs have none."""
-    start = next((place for place, event in enumerate(sess_time) if event["name"] == "session_initialization"), len(sess_time))
+    start = next(
+        (position for position, event in enumerate(sess_time) if event["name"] == "session_initialization"), len(sess_time)
+    )
     kernels, operators = _Times(), _Times()
     for event, operator in _events(sess_time[start:], "Kernel"):
         kernels.add(event["name"], event["dur"])

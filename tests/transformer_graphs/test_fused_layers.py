@@ -248,6 +248,33 @@ def test_biases_behind_the_division_and_keys_swapped_in_three_axes() -> None:
     assert fused(model, "bart")[1] == {"Attention": 1}
 
 
+@pytest.mark.parametrize("mask", ["", "B, 1, S, S", "B, 2, S, S"])
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_heads_that_are_part_of_the_batch(mask: str, is_fixed: bool) -> None:
+    inner = "u = Reshape(s, four) n = Add(u, mask) r = Reshape(n, three)" if mask else "r = Identity(s)"
+    parts = (
+        PRODUCTS
+        + BIASED
+        + f"""q2 = Mul(q1, scale) q3 = Reshape(q2, heads) k3 = Reshape(k1, heads) v3 = Reshape(v1, heads)
+        q4 = Transpose<perm = [0, 2, 1, 3]>(q3) k4 = Transpose<perm = [0, 2, 1, 3]>(k3) v4 = Transpose<perm = [0, 2, 1, 3]>(v3)
+        shape = Shape(x) b = Gather(shape, first) l = Gather(shape, second) bn = Mul(b, count)
+        packed = Concat<axis = 0>(bn, any, size) four = Concat<axis = 0>(b, count, l, l) three = Concat<axis = 0>(bn, l, l)
+        whole = Concat<axis = 0>(b, count, l, size)
+        q = Reshape(q4, packed) k5 = Reshape(k4, packed) v = Reshape(v4, packed) k = Transpose<perm = [0, 2, 1]>(k5)
+        s = MatMul(q, k) {inner} p = Softmax<axis = -1>(r) m0 = MatMul(p, v) m = Reshape(m0, whole)
+        t = Transpose<perm = [0, 2, 1, 3]>(m) y = Reshape(t, joined)"""
+    )
+    numbers = {"first": [0], "second": [1], "count": [N], "size": [H], "any": [-1]}
+    model = attention(parts, f", float[{mask}] mask" if mask else "", {name: np.array(held) for name, held in numbers.items()})
+    if is_fixed:
+        for value in (*model.graph.input, *model.graph.output):
+            for dim in value.type.tensor_type.shape.dim:
+                dim.dim_value = dim.dim_value or {"B": B, "S": S}[dim.dim_param]
+    count = fused(model)[1]
+    assert "Softmax" not in count
+    assert count["Attention"] == 1
+
+
 def test_constants_of_one_number_and_masks_that_hide_nothing() -> None:
     text = """(int64[2, 5] ids, float[2, 5, 8] x) => (float[2, 5, 8] y) {
         shape = Shape(ids) a = Gather<axis = 0>(shape, zero) b = Gather<axis = 0>(shape, one)

@@ -74,16 +74,22 @@ class FuseContribAttention(Rule[_Attention]):
 
     def match(self, g: Rewriter, node: Node) -> _Attention | Reject | None:
         scores = _uncast(node.inputs[0])
-        if node.attr("axis", -1) not in (-1, 3) or scores is None or len(scores.shape or ()) != 4:
+        rank = 0 if scores is None else len(scores.shape or ())
+        if scores is None or rank not in (3, 4) or node.attr("axis", -1) not in (-1, rank - 1):
             return None
+        folded = _unfolded(g, scores) if rank == 3 else None  # the mask may be added with all four axes
+        scores = folded if folded is not None else scores
         mask: Value | None = None
         add = maker(scores, "Add")
         if add is not None:
-            sides = [each for each in add.inputs if _product_of(g, each) is not None]
+            products = [(each, _folded(g, each) if folded is not None else each) for each in add.inputs]
+            sides = [(each, product) for each, product in products if _product_of(g, product) is not None]
             if not sides:
                 return None
-            mask = next((each for each in add.inputs if each is not sides[0]), None)
-            scores = sides[0]
+            mask = next((each for each in add.inputs if each is not sides[0][0]), None)
+            scores = sides[0][1]
+            if mask is not None and rank == 3 and folded is None:
+                return None  # which of its rows are whose is not known
             if mask is not None and (mask.shape == () or (mask.shape or (0,))[-1] == 1):
                 mask = None  # the same for all keys of a query: the softmax takes it out
         product = _product_of(g, scores)
@@ -91,10 +97,15 @@ class FuseContribAttention(Rule[_Attention]):
         if product is None or reader is None:
             return None
         matmul, scale = product
-        end = _joined_heads(g, reader.outputs[0])
-        q = _divided(g, matmul.inputs[0], (_HEADS_FIRST,)) or _heads_first(matmul.inputs[0], is_swapped=False)
-        k = _divided(g, matmul.inputs[1], (_KEYS_ACROSS, _SWAPPED)) or _heads_first(matmul.inputs[1], is_swapped=True)
-        v = _divided(g, reader.inputs[1], (_HEADS_FIRST,)) or _heads_first(_uncast(reader.inputs[1]), is_swapped=False)
+        ends = [*matmul.inputs[:2], reader.inputs[1], reader.outputs[0]]
+        if rank == 3:
+            ends = [_unfolded(g, ends[0]), _unfolded_keys(g, ends[1]), _unfolded(g, ends[2]), _folded_heads(g, reader.outputs[0])]
+        query, keys, values, mixed = ends
+        end = None if mixed is None else _joined_heads(g, mixed)
+        q = _divided(g, query, (_HEADS_FIRST,)) or _heads_first(query, is_swapped=False)
+        across = (_HEADS_FIRST,) if rank == 3 else (_KEYS_ACROSS, _SWAPPED)
+        k = _divided(g, keys, across) or _heads_first(keys, is_swapped=rank == 4)
+        v = _divided(g, values, (_HEADS_FIRST,)) or _heads_first(_uncast(values), is_swapped=False)
         if end is None or q is None or k is None or v is None:
             return None
         return _Attention(end, q, k, v, scale * q.factor * k.factor, None if mask is None else _mask_of(g, mask))
@@ -351,7 +362,46 @@ def _reshaped(g: Rewriter, value: Value, factor: float, past: Value | None, pres
     flat = None if reshape is None else reshape.inputs[0]
     if flat is None or len(flat.shape or ()) != 3 or (flat.shape or ())[2] != heads * size:
         return None
+    scaled = maker(flat, "Mul", "Div") if bias is None else None
+    step = _scaled(g, scaled) if scaled is not None and g.is_private(flat) else None
+    if step is not None and step[0].shape == flat.shape:
+        flat, factor = step[0], factor * step[1]
     return _Operand(flat, heads, size, factor, bias, past, present)
+
+
+def _unfolded(g: Rewriter, value: Value | None) -> Value | None:
+    """What a value [B * N, S, H] is of that was [B, N, S, H]."""
+    reshape = maker(value, "Reshape")
+    source = None if reshape is None else reshape.inputs[0]
+    if value is None or source is None or len(source.shape or ()) != 4:
+        return None
+    whole = source.shape or ()
+    return source if value.shape == (whole[0] * whole[1], *whole[2:]) else None
+
+
+def _unfolded_keys(g: Rewriter, value: Value | None) -> Value | None:
+    """What keys [B * N, H, S] are of that were [B, N, S, H]."""
+    transpose = maker(value, "Transpose")
+    return None if transpose is None or attr_ints(transpose, "perm") != (0, 2, 1) else _unfolded(g, transpose.inputs[0])
+
+
+def _folded(g: Rewriter, value: Value | None) -> Value | None:
+    """What a value [B, N, S, T] is of that was [B * N, S, T]."""
+    reshape = maker(value, "Reshape")
+    source = None if reshape is None else reshape.inputs[0]
+    whole = () if value is None else value.shape or ()
+    if source is None or len(whole) != 4 or value is None or not g.is_private(value):
+        return None
+    return source if source.shape == (whole[0] * whole[1], *whole[2:]) else None
+
+
+def _folded_heads(g: Rewriter, value: Value) -> Value | None:
+    """The value [B, N, S, H] that one [B * N, S, H] becomes."""
+    reader = next(iter(value.uses))[0] if g.is_private(value) else None
+    if reader is None or reader.op_type != "Reshape" or reader.domain != ONNX_DOMAIN:
+        return None
+    whole = reader.outputs[0].shape or ()
+    return reader.outputs[0] if len(whole) == 4 and value.shape == (whole[0] * whole[1], *whole[2:]) else None
 
 
 def _swapped_in_three(value: Value) -> Value | None:

@@ -340,3 +340,14 @@ def test_depthwise_transposed_convolutions_stay_in_their_lanes() -> None:
         program = assert_blocked_agrees(content, {"x": numbers(0, *shape)}, guard=True)
         kinds = [step.kernel for step in program.lowered.steps if isinstance(step, KernelStep)]
         assert not any(isinstance(kernel, ConvKernel) for kernel in kinds)
+
+
+@pytest.mark.parametrize("strides", [[1, 3], [3, 1], [3, 2]])
+@pytest.mark.parametrize(("channels", "window"), [((36, 4), (3, 3)), ((9, 1), (3, 4)), ((16, 16), (3, 3)), ((16, 16), (4, 3))])
+def test_phases_of_few_channels_and_of_single_columns_agree(
+    channels: tuple[int, int], window: tuple[int, int], strides: list[int]
+) -> None:
+    shape = (2, channels[0], 6, 3)
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=strides, pads=[0, 1, 0, 1])]
+    content = model(nodes, {"x": shape}, {"w": numbers(1, *channels, *window)})
+    assert_blocked_agrees(content, {"x": numbers(0, *shape)}, guard=True)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.dims import floordiv
 from sardonyx.ir.graph import Node, Value
@@ -108,9 +109,11 @@ def _deformed(g: Rewriter, node: Node, found: Deformation) -> Value:
         outer = g.op("Cast", g.op("Range", start, g.op("Squeeze", length), step), to=dtype.onnx)
         outer = g.op("Mul", reshaped(outer, *((length, 1) if axis == 0 else (1, length))), number(found.strides[axis]))
         position = g.op("Add", moved, g.op("Add", outer, g.constant(inner.astype(dtype.numpy), "taps")))
-        extent = g.op("Cast", size(x, 2 + axis), to=dtype.onnx)
-        scaled = g.op("Div", g.op("Add", g.op("Mul", position, number(2)), number(1)), extent)
-        where.append(reshaped(g.op("Sub", scaled, number(1)), images, taps, positions, 1))
+        # In float64, so that the way into the coordinates of a grid and back moves no point.
+        exact, extent = (g.op("Cast", value, to=dtypes.FLOAT64.onnx) for value in (position, size(x, 2 + axis)))
+        one, two = (g.constant(np.asarray(value, np.float64), "number") for value in (1, 2))
+        scaled = g.op("Div", g.op("Add", g.op("Mul", exact, two), one), extent)
+        where.append(reshaped(g.op("Sub", scaled, one), images, taps, positions, 1))
     mode = "linear" if g.version >= _SHORT_MODES else "bilinear"
     grid = g.op("Concat", where[1], where[0], axis=3)
     pixels = reshaped(x, images, found.channels // parts, size(x, 2), size(x, 3))

@@ -284,9 +284,10 @@ class _Half:
             return execution_order(each, options.execution_order)
 
         original = Cloner().graph(graph)
-        self.model = NativeModel(
-            graph, original, lambda: reference_model(original, order), order, native_settings(options), report
-        )
+        # Gradients stand as the backward pass goes. Ordered by kernels, all that follows from kept values would come first, and
+        # lie in memory until its layer is reached.
+        settings = dataclasses.replace(native_settings(options), by_kernels=False)
+        self.model = NativeModel(graph, original, lambda: reference_model(original, order), order, settings, report)
         self._names = [value.name for value in graph.inputs]
         self._results = [value.name for value in graph.outputs]
         # What one step leaves is as a rule gone in the next.

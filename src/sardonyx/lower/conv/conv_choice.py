@@ -38,7 +38,8 @@ def candidates(task: Task, *, plain: bool, exact: bool) -> dict[Algorithm, int]:
         return {"lanes": 0}
     if not is_fixed(weights.kernels):  # packed in every run, as the direct kernel reads them
         return {"direct": 0}
-    if weights.groups == 1 and geometry.kernel[2] <= _LONGEST_NARROW_ROW and _is_narrow(weights, geometry, block):
+    is_whole = task.whole_strides is None  # the narrow kernel writes neighbouring pixels, a phase of a result has none
+    if is_whole and weights.groups == 1 and geometry.kernel[2] <= _LONGEST_NARROW_ROW and _is_narrow(weights, geometry, block):
         return {"narrow": 0}
     if exact:
         return {"direct": 0}

@@ -143,6 +143,8 @@ class Task(Blocks):
             self,
             geometry=Geometry(*(exchanged(getattr(self.geometry, each.name)) for each in fields(self.geometry))),
             operand_strides=[exchanged(own, 3) for own in self.operand_strides],
+            shift=exchanged(self.shift),
+            whole_strides=None if self.whole_strides is None else [exchanged(own, 3) for own in self.whole_strides],
             weights=replace(self.weights, kernels=as_row),
             x=View(x.buffer, exchanged(x.shape, 3), exchanged(x.strides, 3), x.offset),
         )

@@ -52,7 +52,7 @@ def _accepts_grid(node: Node) -> str:
     kinds = [_kind(node, position) for position in (0, 1)]
     if _MODES[attrs["mode"]] == "nearest":
         return ""
-    fits = kinds[0] in FLOATS and compute_type(kinds[0]) == compute_type(kinds[1])
+    fits = kinds[0] in FLOATS and compute_type(kinds[1]) in (compute_type(kinds[0]), "f64")
     return "" if fits else f"no kernel for values between elements of {kinds[0]} with a grid of {kinds[1]}"
 
 
@@ -170,8 +170,9 @@ def grid_sample(ctx: LowerContext, group: Group) -> None:
         position = select(position < 0, load(2 * rank, "i64") * elements, index(0) * elements + position)
     indexed_loop(ctx, shape, views, tables[0], position, group.label)
     if grid.mode != "nearest":
-        tables.append(ctx.scratch(dtypes.from_name(compute_type(image.buffer.dtype.name)), shape, "weights"))
-        indexed_loop(ctx, shape, views, tables[1], grid.weight(), group.label)
+        kind = compute_type(image.buffer.dtype.name)
+        tables.append(ctx.scratch(dtypes.from_name(kind), shape, "weights"))
+        indexed_loop(ctx, shape, views, tables[1], grid.weight().cast(kind), group.label)
     target = ctx.output(node.outputs[0])
     if together:
         _sampled_rows(ctx, group, image, tables, target)

@@ -18,8 +18,8 @@ help: ## list the targets
 run: $(VENV)/.stamp-run ## run the model that ships with the project and say what it sees
 	$(BIN)/sardonyx run --demo
 
-test: $(VENV)/.stamp-test ## the test suite, 9 to 12 minutes (JOBS=2 processes)
-	@echo "The test suite takes 9 to 12 minutes on two quiet cores; $(JOBS) processes work on it (JOBS=$(JOBS))."
+test: $(VENV)/.stamp-test ## the test suite, 10 to 13 minutes (JOBS=2 processes)
+	@echo "The test suite takes 10 to 13 minutes on two quiet cores; $(JOBS) processes work on it (JOBS=$(JOBS))."
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 lint: $(VENV)/.stamp-dev ## style and format of all Python files

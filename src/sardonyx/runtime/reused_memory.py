@@ -40,9 +40,10 @@ class ReusedMemory:
         if size < LARGE:
             return new_array(shape, dtype)
         known = self._known.setdefault(purpose, deque())
-        block = _free_block(known, size)
+        fits = size + STAGGER * STAGGERED
+        block = unused_block(known, fits, _FAR_TOO_LARGE * fits)
         if block is None:
-            block = mapped_memory(size + STAGGER * STAGGERED)
+            block = mapped_memory(fits)
         start = hash(purpose) % STAGGERED * STAGGER
         made: Array = np.ndarray(shape, dtype, block, start)  # refers to the block, and so do all views of it
         if len(known) < _MOST:
@@ -54,8 +55,8 @@ class ReusedMemory:
         self._known.clear()
 
 
-def _free_block(known: deque[Array], size: int) -> Array | None:
-    fits = size + STAGGER * STAGGERED
+def unused_block(known: deque[Array], least: int, most: int) -> Array | None:
+    """A block of a fitting size that nobody holds, taken out of those known; unused ones of other sizes are forgotten."""
     for _ in range(len(known)):
         try:
             block = known.popleft()
@@ -63,6 +64,6 @@ def _free_block(known: deque[Array], size: int) -> Array | None:
             return None
         if getrefcount(block) > _UNUSED:
             known.append(block)
-        elif fits <= block.nbytes <= _FAR_TOO_LARGE * fits:
+        elif least <= block.nbytes <= most:
             return block
     return None

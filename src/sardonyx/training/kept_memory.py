@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from sys import getrefcount
 from typing import Any, Final
 
 import numpy as np
 
 from sardonyx.runtime.arena import mapped_memory
+from sardonyx.runtime.reused_memory import unused_block
 
 _MOST_BLOCKS: Final = 8  # that a pool watches; those of more passes at once go back to the system
 _FAR_TOO_LARGE: Final = 4  # times what is needed
 _NOT_WORTH_CUTTING: Final = 1 << 20  # bytes
-_UNUSED: Final = 2  # references to a block that only a local name, and the question for their number, hold
 
 
 class KeptBlock(np.ndarray[Any, Any]):
@@ -43,20 +42,14 @@ class KeptPool:
     """The blocks of one program."""
 
     def __init__(self) -> None:
-        self._known: deque[KeptBlock] = deque()
+        self._known: deque[np.ndarray[Any, Any]] = deque()  # KeptBlocks
 
     def take(self, size: int) -> KeptBlock:
         """A block of at least some bytes that nobody uses; it is the caller's until the last reference to it goes."""
-        known = self._known
-        for _ in range(len(known)):
-            try:
-                block = known.popleft()
-            except IndexError:  # another thread was faster
-                break
-            if getrefcount(block) > _UNUSED:
-                known.append(block)
-            elif size <= block.nbytes <= _FAR_TOO_LARGE * size + _NOT_WORTH_CUTTING:
-                return block
+        block = unused_block(self._known, size, _FAR_TOO_LARGE * size + _NOT_WORTH_CUTTING)
+        if block is not None:
+            assert isinstance(block, KeptBlock)
+            return block
         made = mapped_memory(size + size // 4).view(KeptBlock)
         made.address = made.ctypes.data
         _blocks[made.address] = made

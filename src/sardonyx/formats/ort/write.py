@@ -8,15 +8,13 @@ constraint is about.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from sardonyx import dtypes
 from sardonyx.errors import Fail
-from sardonyx.formats.ort import schema
+from sardonyx.formats.ort import schema, tables
 from sardonyx.formats.ort.encode import TableOut, encode
-from sardonyx.formats.ort.schema import slots
 from sardonyx.formats.shared.constants import constant_of
 from sardonyx.formats.shared.naming import file_names
 from sardonyx.formats.shared.records import DENOTATION, DIM_PARAM
@@ -38,19 +36,7 @@ from sardonyx.ir.saved_optimisation import SavedOptimisation
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import MapType, SequenceType, TensorType, Type
 
-_SESSION, _MODEL, _OPSET, _ENTRY = slots("InferenceSession"), slots("Model"), slots("OperatorSetId"), slots("StringStringEntry")
-_GRAPH, _NODE, _EDGES, _ATTRIBUTE = slots("Graph"), slots("Node"), slots("NodeEdge"), slots("Attribute")
-_TENSOR, _SPARSE = slots("Tensor"), slots("SparseTensor")
-_VALUE, _TYPE, _TENSOR_TYPE = slots("ValueInfo"), slots("TypeInfo"), slots("TensorTypeAndShape")
-_SEQUENCE, _MAP, _SHAPE = slots("SequenceType"), slots("MapType"), slots("Shape")
-_DIMENSION, _DIMENSION_VALUE = slots("Dimension"), slots("DimensionValue")
-_RUNTIME, _CONTAINER = slots("RuntimeOptimizations"), slots("RuntimeOptimizationRecordContainerEntry")
-_RECORD, _INDICES = slots("RuntimeOptimizationRecord"), slots("NodesToOptimizeIndices")
-_RESOLVER, _OPERATOR = slots("KernelTypeStrResolver"), slots("OpIdKernelTypeStrArgsEntry")
-_TYPE_STRING, _ARGUMENT = slots("KernelTypeStrArgsEntry"), slots("ArgTypeAndIndex")
-
 _ALWAYS_IMPORTED: Final = {"com.microsoft": 1}  # what ONNX Runtime makes of saved optimisations is of this domain
-_EDGE_END: Final = struct.Struct("<Iii")
 
 
 class OperatorFacts(Protocol):
@@ -99,38 +85,38 @@ class _ModelWriter:
         produced = [name for record in self._optimisations for name in record.produced]
         nodes = [node for node in walk(self._model.graph) if constant_of(node) is None]
         session = TableOut()
-        session.text(_SESSION.ort_version, str(schema.CURRENT_VERSION))
-        session.table(_SESSION.model, self._model_table())
-        session.table(_SESSION.kernel_type_str_resolver, _resolver(self._facts.type_arguments(nodes, produced)))
+        session.text(tables.SESSION.ort_version, str(schema.CURRENT_VERSION))
+        session.table(tables.SESSION.model, self._model_table())
+        session.table(tables.SESSION.kernel_type_str_resolver, _resolver(self._facts.type_arguments(nodes, produced)))
         return encode(session, schema.IDENTIFIER)
 
     def _model_table(self) -> TableOut:
         model, out = self._model, TableOut()
-        out.number(_MODEL.ir_version, "q", model.ir_version)
+        out.number(tables.MODEL.ir_version, "q", model.ir_version)
         imports = []
         used = {node.domain: node.version for node in walk(model.graph)}  # of which a model need not import all
         for domain, version in {**_ALWAYS_IMPORTED, **used, **model.opset_imports}.items():
             entry = TableOut()
-            entry.text(_OPSET.domain, domain)
-            entry.number(_OPSET.version, "q", version)
+            entry.text(tables.OPSET.domain, domain)
+            entry.number(tables.OPSET.version, "q", version)
             imports.append(entry)
-        out.tables(_MODEL.opset_import, imports)
-        out.text(_MODEL.producer_name, model.producer_name)
-        out.text(_MODEL.producer_version, model.producer_version)
-        out.text(_MODEL.domain, model.domain)
-        out.number(_MODEL.model_version, "q", model.model_version)
+        out.tables(tables.MODEL.opset_import, imports)
+        out.text(tables.MODEL.producer_name, model.producer_name)
+        out.text(tables.MODEL.producer_version, model.producer_version)
+        out.text(tables.MODEL.domain, model.domain)
+        out.number(tables.MODEL.model_version, "q", model.model_version)
         if model.doc:
-            out.text(_MODEL.doc_string, model.doc)
-        out.table(_MODEL.graph, self._graph(model.graph, is_main=True))
+            out.text(tables.MODEL.doc_string, model.doc)
+        out.table(tables.MODEL.graph, self._graph(model.graph, is_main=True))
         if model.graph.doc:
-            out.text(_MODEL.graph_doc_string, model.graph.doc)
+            out.text(tables.MODEL.graph_doc_string, model.graph.doc)
         entries = []
         for key, text in model.metadata.items():
             entry = TableOut()
-            entry.text(_ENTRY.key, key)
-            entry.text(_ENTRY.value, text)
+            entry.text(tables.ENTRY.key, key)
+            entry.text(tables.ENTRY.value, text)
             entries.append(entry)
-        out.tables(_MODEL.metadata_props, entries)
+        out.tables(tables.MODEL.metadata_props, entries)
         return out
 
     def _name(self, value: Value | None) -> str:
@@ -152,21 +138,21 @@ class _ModelWriter:
             else:
                 constants.append((node.outputs[0], made))
         dense = [tensor_table(each, self._name(value), value.doc) for value, each in constants if isinstance(each, Tensor)]
-        out.tables(_GRAPH.initializers, dense)
+        out.tables(tables.GRAPH.initializers, dense)
         sparse = [_sparse(each, self._name(value)) for value, each in constants if isinstance(each, SparseConstant)]
-        out.tables(_GRAPH.sparse_initializers, sparse)
+        out.tables(tables.GRAPH.sparse_initializers, sparse)
         outer = [] if is_main else captured_values(graph)
-        out.tables(_GRAPH.node_args, self._node_args(graph, nodes, [value for value, _ in constants], outer))
+        out.tables(tables.GRAPH.node_args, self._node_args(graph, nodes, [value for value, _ in constants], outer))
         index = {node: position for position, node in enumerate(nodes)}
         implicit = {node: _implicit_inputs(node) for node in nodes}
-        out.tables(_GRAPH.nodes, [self._node(node, position, implicit[node]) for node, position in index.items()])
-        out.number(_GRAPH.max_node_index, "I", len(nodes))
-        out.tables(_GRAPH.node_edges, _edges(index, implicit))
-        out.texts(_GRAPH.inputs, [self._name(value) for value in graph.inputs])
-        out.texts(_GRAPH.outputs, [self._name(value) for value in graph.outputs])
+        out.tables(tables.GRAPH.nodes, [self._node(node, position, implicit[node]) for node, position in index.items()])
+        out.number(tables.GRAPH.max_node_index, "I", len(nodes))
+        out.tables(tables.GRAPH.node_edges, _edges(index, implicit))
+        out.texts(tables.GRAPH.inputs, [self._name(value) for value in graph.inputs])
+        out.texts(tables.GRAPH.outputs, [self._name(value) for value in graph.outputs])
         saved = [each for each in self._optimisations if _graph_of(each) is graph]
         if saved:
-            out.table(_GRAPH.runtime_optimizations, _runtime_optimizations(saved, index))
+            out.table(tables.GRAPH.runtime_optimizations, _runtime_optimizations(saved, index))
         return out
 
     def _node_args(
@@ -178,13 +164,13 @@ class _ModelWriter:
             name = self._name(value)
             if name:
                 out = TableOut()
-                out.text(_VALUE.name, name)
-                out.text(_VALUE.doc_string, value.doc)
-                out.table(_VALUE.type, self._type(value))
+                out.text(tables.VALUE.name, name)
+                out.text(tables.VALUE.doc_string, value.doc)
+                out.table(tables.VALUE.type, self._type(value))
                 yield out
         if any(value is None for node in nodes for value in node.inputs) or not all(map(self._name, results)):
             out = TableOut()
-            out.text(_VALUE.name, "")
+            out.text(tables.VALUE.name, "")
             yield out
 
     def _type(self, value: Value) -> TableOut:
@@ -198,48 +184,48 @@ class _ModelWriter:
 
     def _node(self, node: Node, index: int, implicit: Sequence[Value]) -> TableOut:
         out = TableOut()
-        out.text(_NODE.name, node.name)
-        out.text(_NODE.doc_string, node.doc)
-        out.text(_NODE.domain, node.domain)
-        out.number(_NODE.since_version, "i", self._facts.since_version(node))
-        out.number(_NODE.index, "I", index)
-        out.text(_NODE.op_type, node.op_type)
-        out.text(_NODE.execution_provider_type, schema.ASSIGNED_TO)
-        out.texts(_NODE.inputs, map(self._name, node.inputs))
-        out.texts(_NODE.outputs, map(self._name, node.outputs))
+        out.text(tables.NODE.name, node.name)
+        out.text(tables.NODE.doc_string, node.doc)
+        out.text(tables.NODE.domain, node.domain)
+        out.number(tables.NODE.since_version, "i", self._facts.since_version(node))
+        out.number(tables.NODE.index, "I", index)
+        out.text(tables.NODE.op_type, node.op_type)
+        out.text(tables.NODE.execution_provider_type, schema.ASSIGNED_TO)
+        out.texts(tables.NODE.inputs, map(self._name, node.inputs))
+        out.texts(tables.NODE.outputs, map(self._name, node.outputs))
         attrs = [attr for attr in node.attrs.values() if attr.value is not None]
-        out.tables(_NODE.attributes, [self._attr(attr, node) for attr in (*attrs, *self._facts.defaults(node))])
-        out.numbers(_NODE.input_arg_counts, "i", self._facts.argument_counts(node))
-        out.texts(_NODE.implicit_inputs, map(self._name, implicit))
+        out.tables(tables.NODE.attributes, [self._attr(attr, node) for attr in (*attrs, *self._facts.defaults(node))])
+        out.numbers(tables.NODE.input_arg_counts, "i", self._facts.argument_counts(node))
+        out.texts(tables.NODE.implicit_inputs, map(self._name, implicit))
         return out
 
     def _attr(self, attr: Attr, node: Node) -> TableOut:
         out = TableOut()
-        out.text(_ATTRIBUTE.name, attr.name)
+        out.text(tables.ATTRIBUTE.name, attr.name)
         if attr.doc:
-            out.text(_ATTRIBUTE.doc_string, attr.doc)
+            out.text(tables.ATTRIBUTE.doc_string, attr.doc)
         writer = _ATTR_WRITERS.get(attr.kind)
         if writer is not None:
             writer(out, attr.value)
         elif attr.kind is AttrKind.GRAPH:
-            out.table(_ATTRIBUTE.g, self._graph(attr.value))
+            out.table(tables.ATTRIBUTE.g, self._graph(attr.value))
         elif attr.kind is AttrKind.GRAPHS:
-            out.tables(_ATTRIBUTE.graphs, [self._graph(graph) for graph in attr.value])
+            out.tables(tables.ATTRIBUTE.graphs, [self._graph(graph) for graph in attr.value])
         else:
             raise Fail(f"{node.label}: attribute {attr.name!r} is a {attr.kind.name}, which the ORT format cannot hold")
-        out.number(_ATTRIBUTE.type, "i", int(attr.kind))
+        out.number(tables.ATTRIBUTE.type, "i", int(attr.kind))
         return out
 
 
 _ATTR_WRITERS: Final[Mapping[AttrKind, Callable[[TableOut, Any], None]]] = {
-    AttrKind.FLOAT: lambda out, value: out.number(_ATTRIBUTE.f, "f", value),
-    AttrKind.INT: lambda out, value: out.number(_ATTRIBUTE.i, "q", value),
-    AttrKind.STRING: lambda out, value: out.text(_ATTRIBUTE.s, value),
-    AttrKind.FLOATS: lambda out, value: out.numbers(_ATTRIBUTE.floats, "f", value),
-    AttrKind.INTS: lambda out, value: out.numbers(_ATTRIBUTE.ints, "q", value),
-    AttrKind.STRINGS: lambda out, value: out.texts(_ATTRIBUTE.strings, value),
-    AttrKind.TENSOR: lambda out, value: out.table(_ATTRIBUTE.t, tensor_table(value, value.name)),
-    AttrKind.TENSORS: lambda out, value: out.tables(_ATTRIBUTE.tensors, [tensor_table(each, each.name) for each in value]),
+    AttrKind.FLOAT: lambda out, value: out.number(tables.ATTRIBUTE.f, "f", value),
+    AttrKind.INT: lambda out, value: out.number(tables.ATTRIBUTE.i, "q", value),
+    AttrKind.STRING: lambda out, value: out.text(tables.ATTRIBUTE.s, value),
+    AttrKind.FLOATS: lambda out, value: out.numbers(tables.ATTRIBUTE.floats, "f", value),
+    AttrKind.INTS: lambda out, value: out.numbers(tables.ATTRIBUTE.ints, "q", value),
+    AttrKind.STRINGS: lambda out, value: out.texts(tables.ATTRIBUTE.strings, value),
+    AttrKind.TENSOR: lambda out, value: out.table(tables.ATTRIBUTE.t, tensor_table(value, value.name)),
+    AttrKind.TENSORS: lambda out, value: out.tables(tables.ATTRIBUTE.tensors, [tensor_table(each, each.name) for each in value]),
 }
 
 
@@ -258,78 +244,78 @@ def _edges(index: Mapping[Node, int], implicit: Mapping[Node, Sequence[Value]]) 
             if value is not None and maker is not None and maker in index:
                 into[node].append((index[maker], value.index, argument))
                 out_of[maker].append((position, value.index, argument))
-    tables = []
+    written = []
     for node, position in index.items():
         table = TableOut()
-        table.number(_EDGES.node_index, "I", position)
-        table.records(_EDGES.input_edges, _EDGE_END, sorted(into[node]))
-        table.records(_EDGES.output_edges, _EDGE_END, sorted(out_of[node]))
-        tables.append(table)
-    return tables
+        table.number(tables.EDGES.node_index, "I", position)
+        table.records(tables.EDGES.input_edges, tables.EDGE_END, sorted(into[node]))
+        table.records(tables.EDGES.output_edges, tables.EDGE_END, sorted(out_of[node]))
+        written.append(table)
+    return written
 
 
 def tensor_table(tensor: Tensor, name: str, doc: str = "") -> TableOut:
     """A constant with its data."""
     out = TableOut()
-    out.text(_TENSOR.name, name)
+    out.text(tables.TENSOR.name, name)
     if doc:
-        out.text(_TENSOR.doc_string, doc)
-    out.numbers(_TENSOR.dims, "q", tensor.shape)
-    out.number(_TENSOR.data_type, "i", tensor.dtype.onnx)
+        out.text(tables.TENSOR.doc_string, doc)
+    out.numbers(tables.TENSOR.dims, "q", tensor.shape)
+    out.number(tables.TENSOR.data_type, "i", tensor.dtype.onnx)
     if tensor.dtype is dtypes.STRING:
-        out.texts(_TENSOR.string_data, tensor.numpy().reshape(-1).tolist())
+        out.texts(tables.TENSOR.string_data, tensor.numpy().reshape(-1).tolist())
     else:
-        out.raw(_TENSOR.raw_data, tensor.raw())
+        out.raw(tables.TENSOR.raw_data, tensor.raw())
     return out
 
 
 def _sparse(constant: SparseConstant, name: str) -> TableOut:
     out = TableOut()
-    out.table(_SPARSE.values, tensor_table(constant.values, name))
-    out.table(_SPARSE.indices, tensor_table(constant.indices, ""))
-    out.numbers(_SPARSE.dims, "q", constant.shape)
+    out.table(tables.SPARSE.values, tensor_table(constant.values, name))
+    out.table(tables.SPARSE.indices, tensor_table(constant.indices, ""))
+    out.numbers(tables.SPARSE.dims, "q", constant.shape)
     return out
 
 
 def _type(type_: Type, name: str, metadata: Mapping[str, str]) -> TableOut:
     out, inner = TableOut(), TableOut()
     if metadata.get(DENOTATION):
-        out.text(_TYPE.denotation, metadata[DENOTATION])
+        out.text(tables.TYPE.denotation, metadata[DENOTATION])
     if isinstance(type_, TensorType):
         kind = schema.TENSOR_TYPE
-        inner.number(_TENSOR_TYPE.elem_type, "i", type_.dtype.onnx)
+        inner.number(tables.TENSOR_TYPE.elem_type, "i", type_.dtype.onnx)
         if type_.shape is not None:
             shape = TableOut()
-            shape.tables(_SHAPE.dim, [_dim(dim, axis, metadata) for axis, dim in enumerate(type_.shape)])
-            inner.table(_TENSOR_TYPE.shape, shape)
+            shape.tables(tables.SHAPE.dim, [_dim(dim, axis, metadata) for axis, dim in enumerate(type_.shape)])
+            inner.table(tables.TENSOR_TYPE.shape, shape)
     elif isinstance(type_, SequenceType):
         kind = schema.SEQUENCE_TYPE
-        inner.table(_SEQUENCE.elem_type, _type(type_.element, name, {}))
+        inner.table(tables.SEQUENCE.elem_type, _type(type_.element, name, {}))
     elif isinstance(type_, MapType):
         kind = schema.MAP_TYPE
-        inner.number(_MAP.key_type, "i", type_.key.onnx)
-        inner.table(_MAP.value_type, _type(type_.value, name, {}))
+        inner.number(tables.MAP.key_type, "i", type_.key.onnx)
+        inner.table(tables.MAP.value_type, _type(type_.value, name, {}))
     else:
         raise Fail(f"{name!r} is {type_.ort}: the ORT format holds tensors, sequences and maps only")
-    out.number(_TYPE.value_type, "B", kind)
-    out.table(_TYPE.value, inner)
+    out.number(tables.TYPE.value_type, "B", kind)
+    out.table(tables.TYPE.value, inner)
     return out
 
 
 def _dim(dim: Dim, axis: int, metadata: Mapping[str, str]) -> TableOut:
     out, value = TableOut(), TableOut()
     if isinstance(dim, int):
-        value.number(_DIMENSION_VALUE.dim_type, "b", schema.DIM_VALUE)
-        value.number(_DIMENSION_VALUE.dim_value, "q", dim)
+        value.number(tables.DIMENSION_VALUE.dim_type, "b", schema.DIM_VALUE)
+        value.number(tables.DIMENSION_VALUE.dim_value, "q", dim)
     else:
         name = metadata.get(f"{DIM_PARAM}.{axis}", "") if dim.is_anonymous else str(dim)
         if name:
-            value.number(_DIMENSION_VALUE.dim_type, "b", schema.DIM_PARAM)
-            value.text(_DIMENSION_VALUE.dim_param, name)
-    out.table(_DIMENSION.value, value)
+            value.number(tables.DIMENSION_VALUE.dim_type, "b", schema.DIM_PARAM)
+            value.text(tables.DIMENSION_VALUE.dim_param, name)
+    out.table(tables.DIMENSION.value, value)
     denotation = metadata.get(f"{DENOTATION}.{axis}")
     if denotation:
-        out.text(_DIMENSION.denotation, denotation)
+        out.text(tables.DIMENSION.denotation, denotation)
     return out
 
 
@@ -342,26 +328,26 @@ def _runtime_optimizations(saved: Sequence[SavedOptimisation], index: Mapping[No
     for record in saved:
         at = TableOut()
         numbers = [schema.MISSING_NODE if node is None else index[node] for node in record.nodes]
-        at.numbers(_INDICES.node_indices, "I", numbers)
-        at.number(_INDICES.num_inputs, "I", record.num_inputs)
-        at.number(_INDICES.num_outputs, "I", record.num_outputs)
-        at.number(_INDICES.has_variadic_input, "?", record.has_variadic_input, False)
-        at.number(_INDICES.has_variadic_output, "?", record.has_variadic_output, False)
-        at.number(_INDICES.num_variadic_inputs, "I", record.num_variadic_inputs)
-        at.number(_INDICES.num_variadic_outputs, "I", record.num_variadic_outputs)
+        at.numbers(tables.INDICES.node_indices, "I", numbers)
+        at.number(tables.INDICES.num_inputs, "I", record.num_inputs)
+        at.number(tables.INDICES.num_outputs, "I", record.num_outputs)
+        at.number(tables.INDICES.has_variadic_input, "?", record.has_variadic_input, False)
+        at.number(tables.INDICES.has_variadic_output, "?", record.has_variadic_output, False)
+        at.number(tables.INDICES.num_variadic_inputs, "I", record.num_variadic_inputs)
+        at.number(tables.INDICES.num_variadic_outputs, "I", record.num_variadic_outputs)
         out = TableOut()
-        out.text(_RECORD.action_id, record.action)
-        out.table(_RECORD.nodes_to_optimize_indices, at)
-        out.texts(_RECORD.produced_op_ids, record.produced)
+        out.text(tables.RECORD.action_id, record.action)
+        out.table(tables.RECORD.nodes_to_optimize_indices, at)
+        out.texts(tables.RECORD.produced_op_ids, record.produced)
         by_optimiser.setdefault(record.optimiser, []).append(out)
     containers = []
     for optimiser in sorted(by_optimiser):
         container = TableOut()
-        container.text(_CONTAINER.optimizer_name, optimiser)
-        container.tables(_CONTAINER.runtime_optimization_records, by_optimiser[optimiser])
+        container.text(tables.CONTAINER.optimizer_name, optimiser)
+        container.tables(tables.CONTAINER.runtime_optimization_records, by_optimiser[optimiser])
         containers.append(container)
     result = TableOut()
-    result.tables(_RUNTIME.records, containers)
+    result.tables(tables.RUNTIME.records, containers)
     return result
 
 
@@ -374,17 +360,17 @@ def _resolver(entries: TypeArguments) -> TableOut:
             arguments = []
             for is_input, position in entries[name][constraint]:
                 argument = TableOut()
-                argument.number(_ARGUMENT.arg_type, "b", 0 if is_input else 1)
-                argument.number(_ARGUMENT.index, "I", position)
+                argument.number(tables.ARGUMENT.arg_type, "b", 0 if is_input else 1)
+                argument.number(tables.ARGUMENT.index, "I", position)
                 arguments.append(argument)
             entry = TableOut()
-            entry.text(_TYPE_STRING.kernel_type_str, constraint)
-            entry.tables(_TYPE_STRING.args, arguments)
+            entry.text(tables.TYPE_STRING.kernel_type_str, constraint)
+            entry.tables(tables.TYPE_STRING.args, arguments)
             strings.append(entry)
         operator = TableOut()
-        operator.text(_OPERATOR.op_id, name)
-        operator.tables(_OPERATOR.kernel_type_str_args, strings)
+        operator.text(tables.OPERATOR.op_id, name)
+        operator.tables(tables.OPERATOR.kernel_type_str_args, strings)
         operators.append(operator)
     out = TableOut()
-    out.tables(_RESOLVER.op_kernel_type_str_args, operators)
+    out.tables(tables.RESOLVER.op_kernel_type_str_args, operators)
     return out

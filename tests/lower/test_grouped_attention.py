@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 import sardonyx
 from guarded import guarded
 from native_support import assert_native_agrees
+from sardonyx.explanation import explain_model
 from sardonyx.ir.tensor import Array
 
 _INPUTS = (
@@ -21,8 +22,8 @@ _INPUTS = (
 )  # fmt: skip
 
 
-def model_of(feeds: dict[str, Array], **attrs: Any) -> bytes:
-    """A model of one GroupQueryAttention with 4 query heads and 2 key heads; `total` is a constant of it."""
+def model_of(feeds: dict[str, Array], *, feeds_total: bool = False, **attrs: Any) -> bytes:
+    """A model of one GroupQueryAttention with 4 query heads and 2 key heads; `total` is a constant of it, or fed."""
     names = [name if name in feeds else "" for name in _INPUTS]
     while not names[-1]:
         names.pop()
@@ -36,10 +37,10 @@ def model_of(feeds: dict[str, Array], **attrs: Any) -> bytes:
         [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             for name, array in feeds.items()
-            if name != "total"
+            if name != "total" or feeds_total
         ],
         [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feeds["query"].dtype), None) for name in outputs],
-        [numpy_helper.from_array(feeds["total"], "total")],
+        [] if feeds_total else [numpy_helper.from_array(feeds["total"], "total")],
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     content: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
@@ -100,7 +101,8 @@ def test_normalized_heads_agree(queries: int, room: int, lengths: list[int], tot
     draw = np.random.default_rng(2)
     feeds = _feeds(queries, room, lengths, total)
     feeds["q_norm_weight"] = draw.standard_normal(16).astype(np.float32)
-    for attrs in ({}, {"qk_norm_epsilon": 1e-3}):
+    settings: list[dict[str, Any]] = [{}, {"qk_norm_epsilon": 1e-3}]
+    for attrs in settings:
         content = model_of(feeds, **attrs)
         given_ = {name: array for name, array in feeds.items() if name != "total"}
         compiled = sardonyx.InferenceSession(content)
@@ -108,3 +110,66 @@ def test_normalized_heads_agree(queries: int, room: int, lengths: list[int], tot
         for actual, expected in zip(compiled.run(None, given_), reference.run(None, given_), strict=True):
             np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
         feeds["k_norm_weight"] = draw.standard_normal(16).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("queries", "room", "lengths", "total"), _CASES, ids=_NAMES)
+def test_a_total_length_that_is_fed_is_native(queries: int, room: int, lengths: list[int], total: int, dtype: str) -> None:
+    feeds = _feeds(queries, room, lengths, total, dtype)
+    model = model_of(feeds, feeds_total=True)
+    assert not explain_model(model).host_steps
+    ours, meaning = (
+        sardonyx.InferenceSession(model, providers=[f"{name}ExecutionProvider"]) for name in ("CPU", "SardonyxReference")
+    )
+    tolerance = 2e-5 if dtype == "float32" else 4e-3
+    for found, expected in zip(ours.run(None, {name: guarded(array) for name, array in feeds.items()}), meaning.run(None, feeds)):
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_one_program_serves_all_total_lengths() -> None:
+    feeds = _feeds(1, 6, [6, 3], 6)
+    model = model_of(feeds, feeds_total=True)
+    ours, meaning = (
+        sardonyx.InferenceSession(model, providers=[f"{name}ExecutionProvider"]) for name in ("CPU", "SardonyxReference")
+    )
+    for total in (6, 7, 2, 6, 0, -1):
+        one = feeds | {"total": np.array([total], np.int32)}
+        results = zip(ours.run(None, one), meaning.run(None, one))
+        for found, expected in results:
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("lengths", "total"), [([6, 8], 6), ([0, 3], 6), ([6, -1], 6), ([8, 3], 7)])
+def test_lengths_that_do_not_fit_a_total_that_is_fed_are_refused(lengths: list[int], total: int) -> None:
+    feeds = _feeds(1, 6, lengths, total)
+    with pytest.raises(sardonyx.InvalidArgument, match="seqlens_k"):
+        sardonyx.InferenceSession(model_of(feeds, feeds_total=True)).run(None, feeds)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"local_window_size": 3}, {"softcap": 5.0}])
+@pytest.mark.parametrize("opens", [1, 2], ids=["compiled", "opened from the cache"])
+def test_past_and_present_may_be_one_buffer_where_the_total_length_is_fed(attrs: dict[str, Any], opens: int) -> None:
+    feeds = _feeds(1, 40, [17, 5], 17)
+    model = model_of(feeds, feeds_total=True, **attrs)
+    for _ in range(opens):
+        session = sardonyx.InferenceSession(model)
+        caches = {name: sardonyx.OrtValue.ortvalue_from_numpy(feeds[name].copy()) for name in ("past_key", "past_value")}
+        binding = session.io_binding()
+        for name, array in feeds.items():
+            if name in caches:
+                binding.bind_ortvalue_input(name, caches[name])
+            else:
+                binding.bind_cpu_input(name, array)
+        binding.bind_output("Y")
+        for name, cache in caches.items():
+            binding.bind_ortvalue_output(name.replace("past", "present"), cache)
+        session.run_with_iobinding(binding)
+        [answer, *_] = binding.copy_outputs_to_cpu()
+    [expected, *presents] = session.run(None, feeds)
+    np.testing.assert_array_equal(answer, expected)
+    for (name, cache), present in zip(caches.items(), presents):
+        held, before = cache.numpy(), feeds[name]
+        for entry, length in enumerate((17, 5)):
+            np.testing.assert_array_equal(held[entry, :, :length], present[entry, :, :length])
+            np.testing.assert_array_equal(held[entry, :, length:], before[entry, :, length:])  # nothing else is touched

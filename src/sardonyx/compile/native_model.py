@@ -142,6 +142,9 @@ class NativeModel:
                 special = self._specialised(feeds)
                 if special is not None:
                     return special.run(feeds, fetches, control)
+                if any(target is not None for target in control.targets) and self._short is not None and control.on_node is None:
+                    control.stop_if_asked()
+                    return self._short.run_checked(feeds, control.targets, control.shared)
                 return run_named(self.main.program, feeds, control)
             return run_named(self._for_fetches(names).program, feeds, control)
         except SizeConflict as conflict:

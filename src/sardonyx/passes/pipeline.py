@@ -23,6 +23,7 @@ from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
 from sardonyx.passes.assign_channels_last import AssignChannelsLast
 from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
+from sardonyx.passes.bind_cache_room import BindCacheRoom
 from sardonyx.passes.capture_invariants import CaptureInvariants
 from sardonyx.passes.count_tokens import CountTokens
 from sardonyx.passes.dequantize_kernels import DequantizeKernels
@@ -87,6 +88,7 @@ _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their pattern
     ExpandFused(),
     ExpandLayers(),
     ExpandHeadNorms(),
+    BindCacheRoom(),
     ExpandOlder(),
     ExpandDeformed(),
     ExpandQuantized(),

@@ -77,7 +77,7 @@ class Segments(Protocol):
 
     def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]: ...
 
-    def run_arrays(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]: ...
+    def run_arrays(self, context: RunContext, arrays: Sequence[Array], targets: Sequence[Array | None] = ()) -> list[Array]: ...
 
     def shrink(self) -> None: ...
 
@@ -279,7 +279,7 @@ class Executable:
     def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = (), shapes: Shapes | None = None) -> list[Any]:
         """The outputs for arrays, whose shapes need not be looked up if they are given."""
         if not self.is_one_call:
-            return self._launch_segments(arrays)
+            return self._launch_segments(arrays, targets)
         free = self._free
         try:
             context = free.pop()
@@ -318,12 +318,12 @@ class Executable:
             free.append(context)
         return results
 
-    def _launch_segments(self, arrays: list[Array]) -> list[Any]:
-        """The outputs of a program without host steps; sizes become known while it runs, so it makes all results itself."""
+    def _launch_segments(self, arrays: list[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
+        """The outputs of a program without host steps, whose sizes become known while it runs."""
         assert self.segments is not None
         context = self.take()
         try:
-            return self.segments.run_arrays(context, arrays)
+            return self.segments.run_arrays(context, arrays, targets)
         finally:
             self.give(context)
 

@@ -272,10 +272,13 @@ class SegmentRunner:
     def _result(self, result: SegmentOperand, frame: Sequence[Any]) -> Any:
         return self.constant(result.number) if result.kind == CONSTANT else frame[result.number]
 
-    def run_arrays(self, context: RunContext, arrays: Sequence[Array]) -> list[Array]:
-        """The outputs of a program without calls, for contiguous arrays in the order of the image's inputs."""
+    def run_arrays(self, context: RunContext, arrays: Sequence[Array], targets: Sequence[Array | None] = ()) -> list[Array]:
+        """The outputs of a program without calls, for contiguous arrays in the order of the image's inputs.
+
+        They are written to the targets, by position, that turn out to have their shapes and types.
+        """
         self._begin(context, arrays, {})
-        outputs = self._run_segments(context, arrays, [], _UNCONTROLLED, {})
+        outputs = self._run_segments(context, arrays, [], _UNCONTROLLED, {}, targets)
         return [outputs[output.value] for output in self.bound.outputs]
 
     def shrink(self) -> None:
@@ -284,7 +287,13 @@ class SegmentRunner:
             call.shrink()
 
     def _run_segments(
-        self, context: RunContext, arrays: Sequence[Array], frame: list[Any], control: RunControl, sizes: Mapping[str, int]
+        self,
+        context: RunContext,
+        arrays: Sequence[Array],
+        frame: list[Any],
+        control: RunControl,
+        sizes: Mapping[str, int],
+        targets: Sequence[Array | None] = (),
     ) -> dict[int, Array]:
         """The outputs that native code writes, by value."""
         bound = self.bound
@@ -292,7 +301,7 @@ class SegmentRunner:
         for given, array in zip(bound.inputs, arrays):
             bases[given.buffer] = address_of(array)
         outputs: dict[int, Array] = {}
-        self._allocate_outputs(context, bases, outputs, control)
+        self._allocate_outputs(context, bases, outputs, control, targets)
         stage = 0
         for segment in bound.segments:
             if type(segment) is BoundNative:
@@ -323,7 +332,7 @@ class SegmentRunner:
             for axes, shape in shapes:
                 self._check(context, axes, shape)
             if context.known_symbols != before:
-                self._allocate_outputs(context, bases, outputs, control)
+                self._allocate_outputs(context, bases, outputs, control, targets)
         return outputs
 
     def _refuse(self, context: RunContext, needs: int) -> None:
@@ -388,12 +397,24 @@ class SegmentRunner:
         """How messages call a size."""
         return self.core.image.dim_texts.get(dim, "the expected size")
 
-    def _allocate_outputs(self, context: RunContext, bases: memoryview, outputs: dict[int, Array], control: RunControl) -> None:
-        """Make arrays for the outputs whose sizes are known by now."""
+    def _allocate_outputs(
+        self,
+        context: RunContext,
+        bases: memoryview,
+        outputs: dict[int, Array],
+        control: RunControl,
+        targets: Sequence[Array | None],
+    ) -> None:
+        """Find arrays for the outputs whose sizes are known by now: targets that fit, or new ones."""
         sizes = context.sizes
-        for output in self.bound.outputs:
+        for position, output in enumerate(self.bound.outputs):
             if not output.needs & ~context.known_symbols and output.value not in outputs:
-                array = control.new_array((id(self), output.value), [sizes[dim] for dim in output.dims], output.dtype)
+                shape = tuple([sizes[dim] for dim in output.dims])
+                target = targets[position] if targets else None
+                if target is not None and target.shape == shape and target.dtype == output.dtype:
+                    array = target
+                else:
+                    array = control.new_array((id(self), output.value), shape, output.dtype)
                 outputs[output.value] = array
                 bases[output.buffer] = address_of(array)
 

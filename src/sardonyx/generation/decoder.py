@@ -6,10 +6,11 @@
     decoder.reorder([1, 1])                           go on with these rows
 
 Keys and values stay where they are: a cache is one buffer, past and present at once, with room that grows by half when it is
-full (`room=` gives it all at the start). Three forms of decoders are known:
+full (`room=` gives it all at the start). Four forms of decoders are known:
 
     plain       present = Concat(past, new) and the like: rows begin at different positions (padding on the left)
     grouped     com.microsoft::GroupQueryAttention: every row has its own length (padding on the right)
+    packed      keys and values in one past [2, rows, heads, positions, size], as GPT-2 has them: divided into two, then plain
     merged      an If on use_cache_branch: its two branches become two programs that share weights and caches
 
 A past that is in none of these forms is fed with what the model gave out as present. A model without any reads everything anew
@@ -19,7 +20,7 @@ for each token. Keys and values of what an encoder gave (past_key_values.0.encod
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +31,7 @@ from sardonyx.formats.loading import load
 from sardonyx.ir.graph import Graph, walk
 from sardonyx.options import SessionOptions
 from sardonyx.passes.prepare_decoder import CACHES_KEY, FILLED, FIXED_KEY, LAST_KEY, ROOM, ROWS
+from sardonyx.passes.unpack_caches import PARTS
 from sardonyx.runtime.ports import NodeArg
 from sardonyx.runtime.runs import RunControl
 from sardonyx.session.inference_session import InferenceSession
@@ -127,6 +129,7 @@ class Decoder:
         sessions = {_STEP: _open(model, options, "1" if is_merged else "", providers)}
         if is_merged or prompt_model is not None:
             sessions[_PROMPT] = _open(model if is_merged else prompt_model, options, "0" if is_merged else "", providers)
+        self._pairs = _divided(self._pairs, {each.name for each in sessions[_STEP].get_inputs()})
         self._programs = {
             kind: _Program(session, self._logits, self._pairs, is_grouped=self.is_grouped) for kind, session in sessions.items()
         }
@@ -363,6 +366,15 @@ def paired(inputs: Iterable[str], outputs: Sequence[str]) -> dict[str, str]:
                 f"input {name!r}: no output is its present; outputs: {', '.join(outputs)}",
                 hint="name it: Decoder(model, caches={past: present, ...})",
             )
+    return found
+
+
+def _divided(pairs: Mapping[str, str], inputs: Set[str]) -> dict[str, str]:
+    """The pairs as a session takes and gives them: a past that holds keys and values together may have become two."""
+    found: dict[str, str] = {}
+    for past, present in pairs.items():
+        parts = {f"{past}.{part}": f"{present}.{part}" for part in PARTS}
+        found |= parts if past not in inputs and inputs >= parts.keys() else {past: present}
     return found
 
 

@@ -10,7 +10,8 @@
     logits = MatMul(h: f32[B,S,D], w)                =>    logits = MatMul(Gather(Reshape(h), rows: i64[B,1]), w)
 
 Runs before everything else, where the session's configuration entries ask for it: it changes what the model takes and gives.
-GroupQueryAttention has a cache with room by itself and stays. A past that other nodes than its Concat compute with stays, too.
+Caches of keys and values in one tensor are divided first (`unpack_caches`). GroupQueryAttention has a cache with room by
+itself and stays. A past that other nodes than its Concat compute with stays, too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.passes.fold_constants import inline_branch
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter
+from sardonyx.passes.unpack_caches import unpack_caches
 
 CACHES_KEY: Final = "sardonyx.caches_with_room"  # "1": give caches room
 FIXED_KEY: Final = "sardonyx.fixed_inputs"  # "use_cache_branch=1": inputs that are always this
@@ -83,6 +85,7 @@ def _is_constant(value: Value) -> bool:
 def _give_room(model: Model) -> None:
     graph = model.graph
     g = Rewriter(model)
+    unpack_caches(g)
     for node in [node for node in graph.nodes if node.op_type == "MultiHeadAttention" and node.domain == MICROSOFT]:
         _write_out_caches(g, node)
     filled: dict[str, Value] = {}  # by the symbol of the filled length

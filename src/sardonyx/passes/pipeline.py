@@ -48,6 +48,7 @@ from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
 from sardonyx.passes.form_block_gathers import FormBlockGathers
 from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, LEVEL_KEY, FormBlockProducts
 from sardonyx.passes.form_byte_tables import FormByteTables
+from sardonyx.passes.form_channel_convs import FormChannelConv
 from sardonyx.passes.form_convs import FormConv
 from sardonyx.passes.form_integer_convs import FormQLinearConv, FormQLinearLayer, PullQuantize, RemoveRequantize
 from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
@@ -73,6 +74,7 @@ from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
 from sardonyx.passes.sink_into_branches import SinkIntoBranches
 from sardonyx.passes.size_contract import SizeContract
+from sardonyx.passes.transpose_softmax import TransposeSoftmax
 from sardonyx.passes.trim_kernels import TrimKernels
 from sardonyx.passes.widen_half import WidenConvolutions
 from sardonyx.records import dataclass
@@ -119,6 +121,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     FoldPad(),  # before pads meet their neighbours in PushTransposes
     TrimKernels(),
     MergeTransposes(),
+    FormChannelConv(),  # leaves Transposes behind it
     PushTransposes(),  # brings activations and batch norms next to the convolutions they follow
     ReshapeInsteadOfTranspose(),  # what was not cancelled may move nothing
     MergeReshapes(),
@@ -172,6 +175,7 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     AssignChannelsLast(),
     PushTransposes(),  # what it has put around each node
     MergeTransposes(),
+    TransposeSoftmax(),  # after PushTransposes, which would take its Transposes out again
     RemoveUnused(),
     FormConv(),
     AssignLayout(),  # last: the patterns above know standard convolutions
@@ -276,7 +280,7 @@ def _configured(pass_: Optimization, options: CompileOptions, target: Target | N
         return replace(pass_, target=target, exact=options.flag(EXACT_KEY))
     if isinstance(pass_, FormByteTables) and target is not None:
         return replace(pass_, is_used=target.has_byte_permute)
-    if isinstance(pass_, FormConv) and target is not None:
+    if isinstance(pass_, FormConv | TransposeSoftmax) and target is not None:
         return replace(pass_, target=target)
     if isinstance(pass_, FormBlockProducts):
         level = _number(options, LEVEL_KEY, str(pass_.level), range(5), "0 to 4")

@@ -21,6 +21,7 @@ from sardonyx.ops.interruption import interruptible
 from sardonyx.plan.host_step import SubgraphRunner, host_function, required_definition
 from sardonyx.program.calls import BodyNode, HostNode
 from sardonyx.runtime.executable import Executable
+from sardonyx.runtime.mixed_program import BODIES
 from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.node_timing import NodeTiming
@@ -120,6 +121,7 @@ class Body:
         with held_off, self._lock:
             if self.made is None:
                 self.made = self._make()
+                BODIES.made += 1
             return self.made
 
     def shrink(self) -> None:

@@ -53,9 +53,13 @@ def _arrays_keep_their_address_first() -> bool:
 ADDRESS_FIRST: Final = _arrays_keep_their_address_first()
 
 
+_HEADER: Final = object.__basicsize__
+number_at: Final = ctypes.c_int64.from_address
+
+
 def address_of(array: Array) -> int:
     """Where an array's data lies; NumPy's own way to tell takes ten times as long."""
-    return ctypes.c_int64.from_address(id(array) + object.__basicsize__).value if ADDRESS_FIRST else int(array.ctypes.data)
+    return number_at(id(array) + _HEADER).value if ADDRESS_FIRST else int(array.ctypes.data)
 
 
 def new_array(shape: Sequence[int], dtype: Any) -> Array:

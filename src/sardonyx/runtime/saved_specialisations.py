@@ -92,6 +92,7 @@ class SavedSpecialisations(SavedProgram):
         for specialisation in [specialisation for specialisation, other in self._others.items() if other is program]:
             del self._others[specialisation]
             self._compiled.add(specialisation)
+        self._compiled.update(self._specialisations.drop(program))
 
     def shrink(self) -> None:
         """Give memory kept for later runs back."""

@@ -38,7 +38,17 @@ from sardonyx.program.segments import (
 from sardonyx.program.sizes import SYMBOL
 from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.feed_start import FeedStart
-from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of
+from sardonyx.runtime.mixed_program import MixedProgram
+from sardonyx.runtime.native_core import (
+    ADDRESS_FIRST,
+    Array,
+    NativeCore,
+    RunMemory,
+    SizeConflict,
+    address_of,
+    new_array,
+    number_at,
+)
 from sardonyx.runtime.runs import RunControl, borrowed, never, owned
 
 if TYPE_CHECKING:
@@ -72,6 +82,8 @@ class KnownSizes:
 
 def run_named(program: Executable, feeds: Mapping[str, Any], control: RunControl) -> list[Any]:
     """The results of a program for feeds by name, which were checked; they share no memory with those, nor with weights."""
+    if isinstance(program, MixedProgram):
+        return program.run_named(feeds, control)
     runner = program.segments
     assert isinstance(runner, SegmentRunner)
     given = [borrowed(feeds[each.name]) if each.name in feeds else runner.constant(each.default) for each in runner.plan.inputs]
@@ -101,6 +113,10 @@ def executable_of(runner: SegmentRunner) -> Executable:
     elif start is not None:
         axes = start.axes
         runner.core.add_inputs([each.label for each in axes], [each.dims for each in axes], [each.symbols for each in axes])
+    # What is passed through may be presented in another form: a sparse tensor.
+    made = all(result.kind == VALUE and result.number >= len(plan.inputs) for result in plan.results)
+    if not is_native and finish is None and made:
+        return MixedProgram(runner.core, runner, plan.inputs, runner.constant)
     is_one_call = (is_one_call and is_native) or finish is not None
     return Executable(runner.core, runner, is_one_call=is_one_call, takes_arrays=takes_arrays, finish=finish, start=start)
 
@@ -247,9 +263,13 @@ class SegmentRunner:
 
     @cached_property
     def is_host_only(self) -> bool:
-        """Whether there is no native code, nor a size to find: runs are calls, one after the other."""
-        image, segments = self.core.image, self.bound.segments
-        return not image.buffer_count and not image.symbols and all(type(each) is BoundCall for each in segments)
+        """Whether runs are calls of values alone: there is no native code, nor a body that asks for sizes."""
+        for segment in self.bound.segments:
+            if type(segment) is not BoundCall or self.calls[segment.call].has_bodies:
+                return False
+            if segment.captured or any(operand.view is not None for operand in segment.inputs):
+                return False
+        return not self.bound.outputs
 
     def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]:
         """The results for values in the order of the program's inputs.
@@ -259,15 +279,34 @@ class SegmentRunner:
         plan = self.plan
         frame: list[Any] = [*given, *[None] * (plan.value_count - len(given))]
         if self.is_host_only:
-            for segment in self.bound.segments:
-                assert type(segment) is BoundCall
-                self._run_call(context, segment, frame, control, sizes)
+            self._run_calls(frame, control)
             return [self._result(result, frame) for result in plan.results]
         arrays = [np.asarray(given[value], order="C") for value in plan.native_inputs]
         self._begin(context, arrays, sizes)
         for value, array in self._run_segments(context, arrays, frame, control, sizes).items():
             frame[value] = array
         return [self._result(result, frame) for result in plan.results]
+
+    def _run_calls(self, frame: list[Any], control: RunControl) -> None:
+        """Compute a program that is calls alone."""
+        calls, constant, is_stoppable = self.calls, self.constant, control.terminate is not never
+        for segment in self.bound.segments:
+            assert type(segment) is BoundCall
+            if segment.values is not None:
+                inputs = [frame[number] for number in segment.values]
+            else:
+                inputs = [
+                    frame[each.number] if each.kind == VALUE else constant(each.number) if each.kind == CONSTANT else None
+                    for each in segment.inputs
+                ]
+            call = calls[segment.call]
+            if is_stoppable:
+                control.stop_if_asked(call.node.label)
+            for (value, _, _), result in zip(segment.outputs, call(inputs, (), _NO_SIZES, control)):
+                if value >= 0:
+                    frame[value] = np.asarray(result) if isinstance(result, np.generic) else result
+            for value in segment.dead:
+                frame[value] = None
 
     def _result(self, result: SegmentOperand, frame: Sequence[Any]) -> Any:
         return self.constant(result.number) if result.kind == CONSTANT else frame[result.number]
@@ -296,25 +335,27 @@ class SegmentRunner:
         targets: Sequence[Array | None] = (),
     ) -> dict[int, Array]:
         """The outputs that native code writes, by value."""
-        bound = self.bound
+        bound, core = self.bound, self.core
         bases, table = context.bases.data, context.table_view
         for given, array in zip(bound.inputs, arrays):
             bases[given.buffer] = address_of(array)
         outputs: dict[int, Array] = {}
         self._allocate_outputs(context, bases, outputs, control, targets)
+        is_stoppable, has_faults = control.terminate is not never, bool(core.image.faults)
         stage = 0
         for segment in bound.segments:
             if type(segment) is BoundNative:
-                control.stop_if_asked()
+                if is_stoppable:
+                    control.stop_if_asked()
                 if segment.needs & ~context.known_symbols:
                     self._refuse(context, segment.needs)
                 dims = context.sizes
                 for slot, buffer, offset in segment.moving:
                     table[slot] = bases[buffer] + dims[offset]
                 self._run_steps(context, segment, control, sizes)
-                self.core.raise_fault(context)
+                if has_faults:
+                    core.raise_fault(context)
                 continue
-            before = context.known_symbols
             shapes: list[tuple[Axes, Sequence[int]]]
             if type(segment) is BoundCall:
                 shapes = self._run_call(context, segment, frame, control, sizes)
@@ -322,8 +363,10 @@ class SegmentRunner:
                     continue
             else:
                 assert type(segment) is BoundSizes
-                control.stop_if_asked()
+                if is_stoppable:
+                    control.stop_if_asked()
                 shapes = [(segment.axes, self._found(segment, bases))]
+            before = context.known_symbols
             for axes, shape in shapes:
                 _bind(context, axes, shape)
             if context.known_symbols != before:
@@ -331,7 +374,7 @@ class SegmentRunner:
                 self._set_up(context, stage)
             for axes, shape in shapes:
                 self._check(context, axes, shape)
-            if context.known_symbols != before:
+            if context.known_symbols != before and len(outputs) < len(bound.outputs):
                 self._allocate_outputs(context, bases, outputs, control, targets)
         return outputs
 
@@ -406,9 +449,9 @@ class SegmentRunner:
         targets: Sequence[Array | None],
     ) -> None:
         """Find arrays for the outputs whose sizes are known by now: targets that fit, or new ones."""
-        sizes = context.sizes
+        sizes, unknown = context.sizes, ~context.known_symbols
         for position, output in enumerate(self.bound.outputs):
-            if not output.needs & ~context.known_symbols and output.value not in outputs:
+            if not output.needs & unknown and output.value not in outputs:
                 shape = tuple([sizes[dim] for dim in output.dims])
                 target = targets[position] if targets else None
                 if target is not None and target.shape == shape and target.dtype == output.dtype:
@@ -489,9 +532,8 @@ class SegmentRunner:
         """Sizes that a kernel has found."""
         if not bases[segment.counts]:
             raise SizeConflict(f"{segment.axes.label!r}: nothing was counted")
-        found = [
-            ctypes.c_int64.from_address(bases[segment.counts] + 8 * number).value for number in range(len(segment.axes.dims))
-        ]
+        first = bases[segment.counts]
+        found = [number_at(first + 8 * number).value for number in range(len(segment.axes.dims))]
         for size, dim in zip(found, segment.axes.dims):
             if size < 0:
                 raise SizeConflict(f"{segment.axes.label!r}: {self._name(dim)} is {size}")

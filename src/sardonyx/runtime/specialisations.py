@@ -60,6 +60,15 @@ class SpecialisationTable:
                 return None
         return program.run(feeds)
 
+    def drop(self, program: Executable) -> list[SpecialisationKey]:
+        """Forget a program; the specialisations it served."""
+        served = [specialisation for specialisation, other in self._programs.items() if other is program]
+        for specialisation in served:
+            del self._programs[specialisation]
+        if self._last is not None and self._last[1] is program:
+            self._last = None
+        return served
+
     def shrink(self) -> None:
         """Give memory kept for later runs back."""
         for program in self._programs.values():

@@ -7,8 +7,8 @@ is read as the longest integer at its beginning, or as a float.
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import ml_dtypes
@@ -34,21 +34,34 @@ def format_number(value: Any) -> str:
     """A number as Cast to string writes it."""
     if isinstance(value, (bool, np.bool_)):
         return "1" if value else "0"
-    if not isinstance(value, float):
-        return str(value)
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "INF" if value > 0 else "-INF"
-    return f"{value:.8g}"
+    return _float_text(value) if isinstance(value, float) else str(value)
+
+
+def _float_text(value: float) -> str:
+    text = f"{value:.8g}"
+    return _SPECIAL_TEXTS.get(text, text)
+
+
+_SPECIAL_TEXTS: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
 def _to_text(x: Array) -> Array:
-    result = np.empty(x.size, dtype=object)
     if x.dtype.itemsize == 1 and x.dtype.kind not in "biu" and dtypes.from_numpy(x.dtype).is_integer:
         x = x.astype(np.int8) if dtypes.from_numpy(x.dtype) in dtypes.SIGNED else x.astype(np.uint8)
-    result[:] = [format_number(value) for value in widen(x).reshape(-1).tolist()]
-    return result.reshape(x.shape)
+    if x.dtype.kind in "iu":
+        texts: Iterable[str] = map(str, x.ravel().tolist())
+    elif x.dtype == np.bool_:
+        texts = ["1" if value else "0" for value in x.ravel().tolist()]
+    else:
+        texts = _float_texts(widen(x).ravel())
+    return np.fromiter(texts, object, x.size).reshape(x.shape)
+
+
+def _float_texts(x: Array) -> list[str]:
+    values = x.tolist()
+    if not np.isfinite(x).all():
+        return [_float_text(value) for value in values]
+    return ("%.8g\n" * len(values) % tuple(values)).split("\n")[:-1]  # one call formats all
 
 
 def _read_integer(text: str) -> int:
@@ -70,9 +83,17 @@ def _read_float(text: str) -> float:
 
 def _from_text(x: Array, to: DType) -> Array:
     """Text as float64 (for float types) or 64-bit integers, still to be converted to the type."""
-    flat = x.reshape(-1).tolist()
     if to.is_float:
-        return np.array([_read_float(text) for text in flat], np.float64).reshape(x.shape)
+        try:
+            return x.astype(np.float64)
+        except ValueError:
+            return np.array([_read_float(text) for text in x.ravel().tolist()], np.float64).reshape(x.shape)  # says which it is
+    flat = x.ravel().tolist()
+    if "_" not in "".join(flat):  # Python reads past those
+        try:
+            return x.astype(np.int64)
+        except (ValueError, OverflowError):  # something follows the number, or it has 64 bits without a sign
+            pass
     return np.array([_read_integer(text) % (1 << 64) for text in flat], np.uint64).view(np.int64).reshape(x.shape)
 
 
@@ -93,6 +114,8 @@ def _to_float8e8m0(x: Array, saturate: bool, round_mode: str) -> Array:
 
 def cast(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:
     """The values in another element type. `saturate` and `round_mode` matter for the float8 types only."""
+    if to is dtypes.STRING and x.dtype != object:
+        return _to_text(x)
     with np.errstate(all="ignore"):
         return np.asarray(_cast(x, to, saturate, round_mode))
 
@@ -101,8 +124,6 @@ def _cast(x: Array, to: DType, saturate: bool, round_mode: str) -> Array:
     source = dtypes.from_numpy(x.dtype)
     if source is to:
         return x
-    if to is dtypes.STRING:
-        return _to_text(x)
     if source is dtypes.STRING:
         x = _from_text(x, to)
     elif source.is_float:

@@ -6,6 +6,7 @@ A string tensor is an array of Python `str` objects.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,7 @@ Array = NDArray[Any]
 
 
 def _text_array(items: list[str], shape: tuple[int, ...]) -> Array:
-    result = np.empty(len(items), object)
-    result[:] = items
-    return result.reshape(shape)
+    return np.fromiter(items, object, len(items)).reshape(shape)
 
 
 def _lower(text: str) -> str:
@@ -44,9 +43,12 @@ def _string_normalizer(x: Array, *, case_change_action: str, is_case_sensitive: 
     if case_change_action not in CASES:
         raise ValueError(f"case_change_action is {case_change_action!r}; expected {', '.join(CASES)}")
     change = CASES[case_change_action]
-    compare = str if is_case_sensitive else _lower
-    stopped = {compare(word) for word in stopwords or ()}
-    kept = [change(text) for text in x.reshape(-1) if compare(text) not in stopped] or [""]
+    kept: list[str] = x.ravel().tolist()
+    if stopwords:
+        compare = str if is_case_sensitive else _lower
+        stopped = {compare(word) for word in stopwords}
+        kept = [text for text in kept if compare(text) not in stopped]
+    kept = (kept if change is str else list(map(change, kept))) or [""]
     return _text_array(kept, (len(kept),) if x.ndim == 1 else (1, len(kept)))
 
 
@@ -65,7 +67,7 @@ op("StringNormalizer", since=10, eval=_string_normalizer, infer=_infer_string_no
 
 def _regex_full_match(x: Array, *, pattern: str) -> Array:
     matches = compile_re2(pattern or "").fullmatch
-    return np.fromiter(map(matches, x.reshape(-1)), np.bool_, x.size).reshape(x.shape)
+    return np.fromiter(map(matches, x.ravel().tolist()), np.bool_, x.size).reshape(x.shape)
 
 
 op("RegexFullMatch", since=20, eval=_regex_full_match, infer=same_as(0), traits=Trait.ELEMENTWISE)
@@ -75,11 +77,20 @@ op("StringConcat", since=20, eval=lambda x, y: np.asarray(x + y, object), infer=
 def _string_split(x: Array, *, delimiter: str | None, maxsplit: int | None) -> tuple[Array, Array]:
     limit = -1 if maxsplit is None else maxsplit
     # Without a delimiter white space at the end is dropped even where the limit leaves the rest unsplit.
-    parts = [text.split(delimiter, limit) if delimiter else text.rstrip().split(None, limit) for text in x.reshape(-1)]
-    counts = np.fromiter(map(len, parts), np.int64, x.size).reshape(x.shape)
-    width = int(counts.max(initial=0))
-    padded = [text for row in parts for text in row + [""] * (width - len(row))]
-    return _text_array(padded, (*x.shape, width)), counts
+    texts = x.ravel().tolist()
+    if delimiter and len(delimiter) == 1 and limit < 0:  # no piece reaches over the ends of texts that are joined by it
+        lengths = [text.count(delimiter) + 1 for text in texts]
+        flat = delimiter.join(texts).split(delimiter) if texts else []
+    else:
+        parts = [text.split(delimiter, limit) if delimiter else text.rstrip().split(None, limit) for text in texts]
+        lengths = list(map(len, parts))
+        flat = list(chain.from_iterable(parts))
+    counts, width = np.array(lengths, np.int64).reshape(x.shape), max(lengths, default=0)
+    if len(flat) == width * len(texts):
+        return _text_array(flat, (*x.shape, width)), counts
+    rows = np.full((*x.shape, width), "", object)
+    rows[np.arange(width) < counts[..., None]] = flat
+    return rows, counts
 
 
 def _infer_string_split(ctx: InferContext) -> InferResult:

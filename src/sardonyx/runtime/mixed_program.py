@@ -1,0 +1,114 @@
+"""Programs that come back to Python for nodes, and the short way to run them again.
+
+Checking and converting a caller's feeds takes longer than many a node does. What fitted once fits again: a run whose feeds are
+plain arrays of the types and shapes of a run that was checked in full goes straight to the segments. Anything else, and whatever
+fails on the way, is left to the full path, which says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sardonyx.program.segments import ProgramInput
+from sardonyx.runtime.executable import Executable, Segments, Shapes
+from sardonyx.runtime.native_core import NativeCore
+from sardonyx.runtime.runs import RunControl, borrowed, never, owned
+
+_MOST_SHAPES: Final = 64  # sets of shapes that are remembered
+_UNCONTROLLED: Final = RunControl()
+_TEXTS: Final = {str}
+
+
+class BodyCounter:
+    """Counts the bodies of all programs that were made: the full path has those saved that are new."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+
+BODIES: Final = BodyCounter()
+
+
+class _KnownFeeds:
+    """Feeds that were checked in full."""
+
+    __slots__ = ("bodies", "rows", "shapes")
+
+    def __init__(self, rows: list[tuple[str, np.dtype[Any], bool]]) -> None:
+        self.rows = rows  # each input's name, type, and whether it has texts
+        self.shapes: set[Shapes] = set()
+        self.bodies = 0  # those made by then
+
+
+class MixedProgram(Executable):
+    """A program some of whose nodes Python computes; `constant` gives the values of inputs that need not be fed."""
+
+    def __init__(
+        self, core: NativeCore, segments: Segments, inputs: Sequence[ProgramInput], constant: Callable[[int], Any]
+    ) -> None:
+        super().__init__(core, segments, is_one_call=False, takes_arrays=False)
+        self.has_fast_path = True
+        self._inputs = inputs
+        self._constant = constant
+        self._known: _KnownFeeds | None = None
+
+    def run_named(self, feeds: Mapping[str, Any], control: RunControl) -> list[Any]:
+        """The results for feeds by name, which were checked; they share no memory with those, nor with weights."""
+        inputs, constant = self._inputs, self._constant
+        given = [borrowed(feeds[each.name]) if each.name in feeds else constant(each.default) for each in inputs]
+        with np.errstate(all="ignore"):
+            results = owned(self.run_values(given, control))
+        if control.terminate is never and control.on_node is None and all(_is_presented(result) for result in results):
+            self._learn(feeds)
+        return results
+
+    def _learn(self, feeds: Mapping[str, Any]) -> None:
+        """Remember feeds that were checked in full, and ran."""
+        fed = [each.name for each in self._inputs if each.name in feeds]
+        if len(feeds) != len(fed) or not all(type(array) is np.ndarray for array in feeds.values()):
+            return
+        rows = [(name, feeds[name].dtype, feeds[name].dtype == object) for name in fed]
+        known = self._known
+        if known is None or known.rows != rows or len(known.shapes) >= _MOST_SHAPES:
+            known = _KnownFeeds(rows)
+        known.shapes.add(tuple([feeds[name].shape for name in fed]))
+        known.bodies = BODIES.made
+        self._known = known
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs, or None if this run needs the full path."""
+        known = self._known
+        if known is None or len(feeds) != len(known.rows) or known.bodies != BODIES.made:
+            return None
+        given, shapes = [], []
+        for name, dtype, is_text in known.rows:
+            array = feeds.get(name)
+            if type(array) is not np.ndarray:
+                return None
+            if is_text:
+                if array.dtype.kind == "U":
+                    array = array.astype(object)
+                elif array.dtype != object or not set(map(type, array.ravel().tolist())) <= _TEXTS:
+                    return None
+            elif array.dtype != dtype:
+                return None
+            shapes.append(array.shape)
+            given.append(borrowed(array))
+        if tuple(shapes) not in known.shapes:
+            return None
+        if len(given) < len(self._inputs):
+            fed = {name: array for (name, _, _), array in zip(known.rows, given)}
+            given = [fed[each.name] if each.name in fed else self._constant(each.default) for each in self._inputs]
+        try:
+            with np.errstate(all="ignore"):
+                return owned(self.run_values(given, _UNCONTROLLED))
+        except Exception:  # the full path names the node, or lets NumPy compute a run whose sizes do not fit
+            return None
+
+
+def _is_presented(result: Any) -> bool:
+    """Whether callers get a result just as a program leaves it."""
+    return type(result) is np.ndarray or (type(result) is list and bool(result) and type(result[0]) is np.ndarray)

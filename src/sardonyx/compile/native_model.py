@@ -24,6 +24,7 @@ from sardonyx.plan.ports import ports_of
 from sardonyx.program.calls import HostNode
 from sardonyx.program.constants import Derived
 from sardonyx.runtime.host_calls import calls_of
+from sardonyx.runtime.mixed_program import MixedProgram
 from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.runtime.reference_model import ReferenceModel, named_values
 from sardonyx.runtime.runs import RunControl
@@ -71,6 +72,8 @@ class NativeModel:
         program = self.main.program
         self._short = program if program.has_fast_path else None  # what the runs of a specialisation take
         self._fast = program if program.has_fast_path and program.is_one_call else None
+        if isinstance(program, MixedProgram):
+            program.on_bodies = self._tell_compiled
         self._release()  # what was packed lies in memory of its own now
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
         weakref.finalize(self, self._release).atexit = False
@@ -113,13 +116,13 @@ class NativeModel:
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
         """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
         results = self._run(feeds, fetches, control or RunControl())
-        if self._bodies_known != self._settings.bodies.compiled and self.on_compiled is not None:
-            self._tell_compiled()
+        self._tell_compiled()
         return results
 
     def _tell_compiled(self) -> None:
-        """Have the program saved with the bodies that were compiled since it was the last time."""
-        assert self.on_compiled is not None
+        """Have the program saved with the bodies that were compiled since it was the last time, if there are any."""
+        if self._bodies_known == self._settings.bodies.compiled or self.on_compiled is None:
+            return
         with held_off, self._lock:
             if self.compiles_all:
                 for call in calls_of(self.main.program):

@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx.program.segments import ProgramInput
 from sardonyx.runtime.executable import Executable, Segments, Shapes
-from sardonyx.runtime.native_core import NativeCore
+from sardonyx.runtime.native_core import Array, NativeCore
 from sardonyx.runtime.runs import RunControl, borrowed, never, owned
 
 _MOST_SHAPES: Final = 64  # sets of shapes that are remembered
@@ -23,7 +23,7 @@ _TEXTS: Final = {str}
 
 
 class BodyCounter:
-    """Counts the bodies of all programs that were made: the full path has those saved that are new."""
+    """Counts the bodies of all programs that were made: a model whose run made some has them saved."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -35,12 +35,11 @@ BODIES: Final = BodyCounter()
 class _KnownFeeds:
     """Feeds that were checked in full."""
 
-    __slots__ = ("bodies", "rows", "shapes")
+    __slots__ = ("rows", "shapes")
 
     def __init__(self, rows: list[tuple[str, np.dtype[Any], bool]]) -> None:
         self.rows = rows  # each input's name, type, and whether it has texts
         self.shapes: set[Shapes] = set()
-        self.bodies = 0  # those made by then
 
 
 class MixedProgram(Executable):
@@ -54,6 +53,7 @@ class MixedProgram(Executable):
         self._inputs = inputs
         self._constant = constant
         self._known: _KnownFeeds | None = None
+        self.on_bodies: Callable[[], None] | None = None  # told behind a run of the short way that has made bodies
 
     def run_named(self, feeds: Mapping[str, Any], control: RunControl) -> list[Any]:
         """The results for feeds by name, which were checked; they share no memory with those, nor with weights."""
@@ -65,6 +65,12 @@ class MixedProgram(Executable):
             self._learn(feeds)
         return results
 
+    def run_checked(
+        self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = (), shared: Mapping[int, str] | None = None
+    ) -> list[Any]:
+        """The outputs for feeds whose types and shapes fit the model; Python makes some of them, so none are written to targets."""
+        return self.run_named(feeds, _UNCONTROLLED)
+
     def _learn(self, feeds: Mapping[str, Any]) -> None:
         """Remember feeds that were checked in full, and ran."""
         fed = [each.name for each in self._inputs if each.name in feeds]
@@ -75,13 +81,12 @@ class MixedProgram(Executable):
         if known is None or known.rows != rows or len(known.shapes) >= _MOST_SHAPES:
             known = _KnownFeeds(rows)
         known.shapes.add(tuple([feeds[name].shape for name in fed]))
-        known.bodies = BODIES.made
         self._known = known
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs, or None if this run needs the full path."""
         known = self._known
-        if known is None or len(feeds) != len(known.rows) or known.bodies != BODIES.made:
+        if known is None or len(feeds) != len(known.rows):
             return None
         given, shapes = [], []
         for name, dtype, is_text in known.rows:
@@ -102,11 +107,15 @@ class MixedProgram(Executable):
         if len(given) < len(self._inputs):
             fed = {name: array for (name, _, _), array in zip(known.rows, given)}
             given = [fed[each.name] if each.name in fed else self._constant(each.default) for each in self._inputs]
+        bodies = BODIES.made
         try:
             with np.errstate(all="ignore"):
-                return owned(self.run_values(given, _UNCONTROLLED))
+                results = owned(self.run_values(given, _UNCONTROLLED))
         except Exception:  # the full path names the node, or lets NumPy compute a run whose sizes do not fit
             return None
+        if bodies != BODIES.made and self.on_bodies is not None:
+            self.on_bodies()
+        return results
 
 
 def _is_presented(result: Any) -> bool:

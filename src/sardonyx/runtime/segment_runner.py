@@ -46,7 +46,6 @@ from sardonyx.runtime.native_core import (
     RunMemory,
     SizeConflict,
     address_of,
-    new_array,
     number_at,
 )
 from sardonyx.runtime.runs import RunControl, borrowed, never, owned

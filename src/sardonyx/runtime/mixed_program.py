@@ -68,7 +68,7 @@ class MixedProgram(Executable):
     def run_checked(
         self, feeds: Mapping[str, Any], targets: Sequence[Array | None] = (), shared: Mapping[int, str] | None = None
     ) -> list[Any]:
-        """The outputs for feeds whose types and shapes fit the model; Python makes some of them, so none are written to targets."""
+        """The outputs for feeds whose types and shapes fit the model; Python makes some of them, so targets are left alone."""
         return self.run_named(feeds, _UNCONTROLLED)
 
     def _learn(self, feeds: Mapping[str, Any]) -> None:

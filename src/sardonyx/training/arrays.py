@@ -62,7 +62,7 @@ class _Shaped(NamedTuple):
     lasting: _Lasting
     others: tuple[tuple[int, ...], ...]
     shapes: tuple[tuple[int, ...], ...]  # of all
-    addresses: Array  # those of the others are to be filled in
+    addresses: list[int]  # those of the others are to be filled in
 
 
 class TensorArrays:
@@ -116,7 +116,7 @@ class TensorArrays:
     ) -> _Shaped:
         count = len(self._positions) + len(others) + extra
         found: list[tuple[int, ...]] = [()] * count
-        addresses = np.zeros(count, np.int64)
+        addresses = [0] * count
         for position, array in zip(self._positions, lasting.arrays):
             found[position], addresses[position] = array.shape, address_of(array)
         for position, tensor in others:
@@ -132,6 +132,11 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     if not plain.is_contiguous() or _is_flagged(plain):
         return plain.resolve_conj().resolve_neg().contiguous()
     return plain
+
+
+def lies_in_order(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements are what lies in the CPU's memory from its address on."""
+    return type(tensor) in _PLAIN and tensor.is_cpu and tensor.is_contiguous() and not _is_flagged(tensor)
 
 
 def _is_flagged(tensor: torch.Tensor) -> bool:

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from sardonyx import errors
 from sardonyx.records import dataclass
 from sardonyx.runtime.native_core import SizeConflict
-from sardonyx.training.arrays import TensorMemory, array_of, memory_of, tensor_of
+from sardonyx.training.arrays import TensorMemory, array_of, lies_in_order, memory_of, tensor_of
 from sardonyx.training.kept_memory import KeptBlock, KeptPool, block_at
 from sardonyx.training.step_profile import is_profiled
 from sardonyx.training.step_program import InferenceProgram, SavedValues, TrainingProgram
@@ -83,7 +83,7 @@ class CompiledStep:
             raise errors.InvalidArgument(
                 f"the gradient of output {position} has shape {list(gradient.shape)}, expected {list(shape)}"
             )
-        return memory_of(gradient)
+        return gradient if lies_in_order(gradient) else memory_of(gradient)
 
 
 _NO_RUN: Final = KeptPool()  # for forward passes that leave arrays of their own

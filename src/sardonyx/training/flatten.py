@@ -103,6 +103,11 @@ def fits(schema: Schema, value: Any, leaves: list[Leaf], *, numbers: bool = True
 
     It costs a fraction of flattening, since nothing is made: what is there is compared.
     """
+    return _fits(schema, value, leaves, numbers)
+
+
+def _fits(schema: Schema, value: Any, leaves: list[Leaf], numbers: bool) -> bool:
+    """The same; lists take half the time of generators."""
     if isinstance(schema, TensorSchema):
         if not isinstance(value, torch.Tensor) or value.dtype is not schema.dtype or value.ndim != schema.rank:
             return False
@@ -112,12 +117,13 @@ def fits(schema: Schema, value: Any, leaves: list[Leaf], *, numbers: bool = True
     if type(value) is not expected:
         return False
     if isinstance(schema, SequenceSchema):
-        same = len(schema.children) == len(value)
-        return same and all(fits(child, item, leaves, numbers=numbers) for child, item in zip(schema.children, value))
+        if len(schema.children) != len(value):
+            return False
+        return False not in [_fits(child, item, leaves, numbers) for child, item in zip(schema.children, value)]
     if isinstance(schema, MappingSchema):
-        same = schema.keys == tuple(value)
-        items = zip(schema.keys, schema.children)
-        return same and all(fits(child, value[key], leaves, numbers=numbers) for key, child in items)
+        if schema.keys != tuple(value):
+            return False
+        return False not in [_fits(child, value[key], leaves, numbers) for key, child in zip(schema.keys, schema.children)]
     if isinstance(schema, ScalarSchema):
         leaves.append(value)
         return numbers

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from sardonyx.program.image import ALIGNMENT
-from sardonyx.runtime.executable import Executable, Shapes
+from sardonyx.runtime.executable import Executable, RunContext, Shapes
 from sardonyx.training.kept_memory import KeptBlock, KeptPool
 
-Array = np.ndarray[Any, Any]
 Spec = tuple[tuple[int, ...], Any]  # shape and type of an array
 
 _MOST_LAYOUTS: Final = 64
@@ -31,7 +31,7 @@ class Given(NamedTuple):
     """The inputs of a forward pass: shapes, addresses, and what keeps that memory alive until backward is done."""
 
     shapes: Shapes
-    addresses: Array
+    addresses: list[int]
     keeps: Any
 
 
@@ -39,9 +39,10 @@ class StepLayout(NamedTuple):
     """What of a step follows from the shapes of its inputs."""
 
     results: list[Spec]  # outputs that are not kept inside
-    offsets: Array  # of the kept values in a block
+    offsets: list[int]  # of the kept values in a block
     size: int  # of the block
     backward: Shapes  # of all inputs of the backward pass
+    measured: int  # inputs of the backward pass of which only the sizes count
     seeds: list[Spec]  # gradients that the backward pass takes
 
 
@@ -68,7 +69,6 @@ class StepRun:
     def __init__(self, forward: Executable, backward: Executable, plan: StepPlan) -> None:
         self._forward, self._backward = forward, backward
         self._plan = plan
-        self._held = np.array(plan.held, np.intp)
         self.pool = KeptPool()
         self._layouts: dict[Shapes, StepLayout] = {}
         self._last: tuple[Shapes, StepLayout] | None = None
@@ -86,35 +86,29 @@ class StepRun:
         layout = last[1] if last is not None and last[0] is shapes else self._layout(shapes, context.outputs)
         block = self.pool.take(layout.size)
         results = allocate.make(layout.results)
-        addresses = context.addresses
-        assert addresses is not None
-        count = len(shapes)
-        addresses[:count] = given.addresses
+        base = block.address
+        addresses = given.addresses
         if self._plan.draws:
             block[:8].view(np.int64)[0] = seed
-            addresses[count - 1] = block.address
-        first = count + len(results)
-        addresses[count:first] = list(map(allocate.address, results))
-        addresses[first:] = layout.offsets + block.address
-        block.run = layout, addresses[self._held], given.keeps
+            addresses[-1] = base
+        kept = [base + offset for offset in layout.offsets]
+        _write(context, [*addresses, *map(allocate.address, results), *kept])
+        # Nothing is read of what backward only measures.
+        block.run = (
+            layout,
+            [*kept, *[addresses[position] for position in self._plan.held], *[base] * layout.measured],
+            given.keeps,
+        )
         self._forward.run_by_address(context)
         self.pool.watch(block)
         return results, block
 
     def backward(self, block: KeptBlock, seeds: Sequence[int], allocate: Allocate) -> list[Any]:
         """The gradients, as they were allocated, for the addresses of the gradients of the outputs."""
-        layout, held, _ = block.run
+        layout, inputs, _ = block.run
         context = self._backward.take_by_address(layout.backward)
         results = allocate.make(context.outputs)
-        addresses = context.addresses
-        assert addresses is not None
-        kept, count = len(layout.offsets), len(layout.backward)
-        addresses[:kept] = layout.offsets + block.address
-        measured = kept + len(held)
-        addresses[kept:measured] = held
-        addresses[measured : count - len(seeds)] = block.address  # nothing is read there
-        addresses[count - len(seeds) : count] = seeds
-        addresses[count:] = list(map(allocate.address, results))
+        _write(context, [*inputs, *seeds, *map(allocate.address, results)])
         self._backward.run_by_address(context)
         return results
 
@@ -132,13 +126,27 @@ class StepRun:
             *offsets, size = accumulate(sizes, initial=ALIGNMENT)  # the first line is for the seed
             seeds = [outputs[position] for position in plan.seeds]
             held = [shapes[position] for position in plan.held]
-            backward = (*(shape for shape, _ in kept), *held, *plan.shapes(shapes), *(shape for shape, _ in seeds))
-            found = StepLayout(outputs[: plan.results], np.array(offsets, np.int64), size, backward, seeds)
+            measured = plan.shapes(shapes)
+            backward = (*(shape for shape, _ in kept), *held, *measured, *(shape for shape, _ in seeds))
+            found = StepLayout(outputs[: plan.results], offsets, size, backward, len(measured), seeds)
             if len(self._layouts) >= _MOST_LAYOUTS:
                 self._layouts.pop(next(iter(self._layouts)), None)
             self._layouts[shapes] = found
         self._last = shapes, found
         return found
+
+
+def _write(context: RunContext, addresses: list[int]) -> None:
+    """Fill in the addresses of inputs and outputs; with few of them NumPy would take several times as long."""
+    assert context.addresses is not None
+    count = len(addresses)
+    struct = _STRUCTS.get(count)
+    if struct is None:
+        struct = _STRUCTS[count] = Struct(f"={count}q")
+    struct.pack_into(context.addresses.data, 0, *addresses)
+
+
+_STRUCTS: Final[dict[int, Struct]] = {}  # by the number of addresses
 
 
 def _bytes_of(spec: Spec) -> int:

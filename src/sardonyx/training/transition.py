@@ -16,7 +16,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -258,8 +258,7 @@ class Counters:
     compilations: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     """What a call looks like to the manager: all that graphs depend on."""
 
     schema: Schema

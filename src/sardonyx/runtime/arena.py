@@ -32,6 +32,7 @@ _GROWTH = 1.25
 _FEW = 8
 _NOT_WORTH_PLANNING = 1 << 14  # bytes of a few buffers together
 LARGE_FROM = 1 << 22  # bytes from which on large pages pay
+_LARGE_PAGE = 1 << 21
 _FAR_TOO_LARGE = 4  # times what is needed
 _NOT_WORTH_CUTTING = 1 << 20  # bytes
 _PATIENCE = 16  # fittings in a row that needed far less before memory goes back
@@ -88,6 +89,24 @@ def mapped_memory(size: int) -> Array:
         with suppress(OSError):  # the system may have no large pages
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(mapping, np.uint8)
+
+
+def give_back_pages(memory: Array, start: int, end: int) -> None:
+    """Give the system pages of `mapped_memory` from one byte to another; what is in them is zeros from then on.
+
+    Large pages are given back as a whole: those at the edges stay.
+    """
+    mapping: Any = memory
+    while mapping is not None and not isinstance(mapping, mmap.mmap):
+        mapping = mapping.obj if isinstance(mapping, memoryview) else getattr(mapping, "base", None)
+    if mapping is None or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    address = memory.ctypes.data
+    first = -(-(address + start) // _LARGE_PAGE) * _LARGE_PAGE - address
+    last = (address + end) // _LARGE_PAGE * _LARGE_PAGE - address
+    if first < last:
+        with suppress(OSError):
+            mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def give_back_freed_memory() -> None:

@@ -16,12 +16,12 @@ program may have no native segment at all: that is how NumPy computes a model (s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from sardonyx.codegen.blocks import BIND_ENTRIES, BLOCK_POOL
+from sardonyx.codegen.blocks import BIND_ENTRIES, BLOCK_COUNT, BLOCK_POOL, BLOCK_STEPS, STEP_ENTRIES
 from sardonyx.program.image import numpy_type
 from sardonyx.runtime.native_core import ADDRESS_FIRST, Array, NativeCore, RunMemory, SizeConflict, address_of
 
@@ -241,10 +241,42 @@ class Executable:
 
     def run_by_address(self, context: RunContext) -> None:
         """Run a context whose addresses are filled in, and take it back."""
+        self._launch_block(context)
+        self._take_back(context)
+
+    def last_reads(self) -> list[int]:
+        """For each input the last step that its address is given to; -1 if none is."""
+        image = self.core.image
+        last = dict.fromkeys((port.buffer for port in image.inputs), -1)
+        # Every step has its arguments behind those of the step before.
+        steps = np.searchsorted(image.steps[:, 0], image.address_slots[:, 0], "right") - 1
+        for step, buffer in zip(steps.tolist(), image.address_slots[:, 1].tolist()):
+            if buffer in last:
+                last[buffer] = max(last[buffer], step)
+        return [last[port.buffer] for port in image.inputs]
+
+    def run_parts(self, context: RunContext, ends: Sequence[int], between: Callable[[int], None]) -> None:
+        """Like `run_by_address`, in parts: each ends in front of the step of a number, and `between` is told of it."""
+        block, steps, count = context.block, self.core.steps_address, self.core.step_count
+        first = 0
+        try:
+            for part, end in enumerate((*ends, count)):
+                block[BLOCK_STEPS], block[BLOCK_COUNT] = steps + first * 8 * STEP_ENTRIES, end - first
+                self._launch_block(context)
+                first = end
+                if part < len(ends):
+                    between(part)
+        finally:
+            block[BLOCK_STEPS], block[BLOCK_COUNT] = steps, count
+        self._take_back(context)
+
+    def _launch_block(self, context: RunContext) -> None:
         if context.alone:
             self._launch_alone(context.block_address)
         else:
             self.core.pool.launch(context.block_address, context.block_view, BLOCK_POOL)
+
+    def _take_back(self, context: RunContext) -> None:
         if self._has_faults:
             self.core.raise_fault(context)
         if len(self._free_by_address) < _MOST_CONTEXTS:

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from sardonyx.runtime.arena import mapped_memory
+from sardonyx.runtime.arena import LARGE_FROM, mapped_memory
 from sardonyx.runtime.native_core import address_of
 from sardonyx.training.step_run import Given, Spec
 
@@ -190,6 +190,25 @@ class TensorMemory:
         if len(self._sets) < _MOST_SETS:
             self._sets.append(held)
         return tensors
+
+    def give_back(self, size: int) -> None:
+        """Give the system about as many bytes of tensors that are gone, the first ones first.
+
+        Only those in large pages, which the system clears in a fraction of the time.
+        """
+        try:
+            held = self._sets.pop()
+        except IndexError:
+            return
+        for number in sorted(number for number, array in held.items() if array.nbytes >= LARGE_FROM):
+            if size <= 0:
+                break
+            array = held.pop(number)
+            if getrefcount(array) > _UNUSED:
+                held[number] = array
+            else:
+                size -= array.nbytes
+        self._sets.append(held)
 
     def _used_again(
         self, held: dict[int, Array], number: int, shape: tuple[int, ...], dtype: torch.dtype, size: int

@@ -46,13 +46,17 @@ class CompiledStep:
         self.extra = int(program.is_random)  # inputs behind those of the model
         self.gradients = program.gradient_positions
         self.results = Allocate(TensorMemory().make, torch.Tensor.data_ptr)
-        self.gradient_memory = Allocate(TensorMemory().make, torch.Tensor.data_ptr)
+        self._gradient_memory = TensorMemory()
+        self.gradient_memory = Allocate(self._gradient_memory.make, torch.Tensor.data_ptr)
 
     def forward(self, values: Sequence[Any]) -> tuple[list[torch.Tensor], KeptBlock]:
         """All results of the forward pass, and the block of what backward needs."""
         run, drawn = self.program.run, _seed_for(self.program)
         seed = drawn or 0
         if run is not None and not is_profiled():
+            if run.much_kept:
+                # Gradients that are gone make room; backward, which comes to the first ones last, gives as much back until then.
+                self._gradient_memory.give_back(run.much_kept)
             try:
                 return run.forward(self.info.given(values, self.copied, self.extra), self.results, seed)
             except SizeConflict:
@@ -65,6 +69,11 @@ class CompiledStep:
     def backward(self, block: KeptBlock, given: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradients of the inputs that want them, for those of all outputs."""
         saved = block.run
+        if saved is None:
+            raise RuntimeError(
+                "what the forward pass of a TrainingModule kept is gone: a backward pass that was broken off has given it back; "
+                "run the forward pass again, or give the first backward pass retain_graph=True"
+            )
         if isinstance(saved, SavedValues):
             arrays = [None if (each := given[position]) is None else array_of(each) for position in self.positions]
             found = self.program.backward(saved, arrays)
@@ -72,7 +81,7 @@ class CompiledStep:
         run = self.program.run
         assert run is not None
         seeds = [self._seed(given[position], spec, position) for position, spec in zip(self.seeds, run.seeds_of(block))]
-        made = run.backward(block, [seed.data_ptr() for seed in seeds], self.gradient_memory)
+        made = run.backward(block, [seed.data_ptr() for seed in seeds], self.gradient_memory, is_last=not _is_retained())
         return [None if position is None else made[position] for position in self.gradients]
 
     def _seed(self, gradient: torch.Tensor | None, spec: tuple[tuple[int, ...], Any], position: int) -> torch.Tensor:
@@ -86,6 +95,12 @@ class CompiledStep:
         return gradient if lies_in_order(gradient) else memory_of(gradient)
 
 
+def _always_retained() -> bool:
+    return True
+
+
+# Whether the graph that backward is running through may be run through again; if torch does not tell, it may.
+_is_retained: Final = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", _always_retained)
 _NO_RUN: Final = KeptPool()  # for forward passes that leave arrays of their own
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from sardonyx.program.image import ALIGNMENT
 from sardonyx.runtime.executable import Executable, RunContext, Shapes
-from sardonyx.training.kept_memory import KeptBlock, KeptPool
+from sardonyx.training.kept_memory import Departures, KeptBlock, KeptPool, departures
 
 Spec = tuple[tuple[int, ...], Any]  # shape and type of an array
 
@@ -44,6 +44,7 @@ class StepLayout(NamedTuple):
     backward: Shapes  # of all inputs of the backward pass
     measured: int  # inputs of the backward pass of which only the sizes count
     seeds: list[Spec]  # gradients that the backward pass takes
+    departures: Departures | None  # of what is kept, if it is much
 
 
 class Allocate(NamedTuple):
@@ -78,6 +79,12 @@ class StepRun:
         """The shapes of the inputs of the last forward pass."""
         return None if self._last is None else self._last[0]
 
+    @property
+    def much_kept(self) -> int:
+        """The bytes that the last forward pass kept, if they were so many that memory may be short; otherwise 0."""
+        last = self._last
+        return 0 if last is None or last[1].departures is None else last[1].size
+
     def forward(self, given: Given, allocate: Allocate, seed: int = 0) -> tuple[list[Any], KeptBlock]:
         """The results, as they were allocated, and the block that backward reads."""
         shapes = given.shapes
@@ -103,13 +110,22 @@ class StepRun:
         self.pool.watch(block)
         return results, block
 
-    def backward(self, block: KeptBlock, seeds: Sequence[int], allocate: Allocate) -> list[Any]:
-        """The gradients, as they were allocated, for the addresses of the gradients of the outputs."""
-        layout, inputs, _ = block.run
+    def backward(self, block: KeptBlock, seeds: Sequence[int], allocate: Allocate, *, is_last: bool = False) -> list[Any]:
+        """The gradients, as they were allocated, for the addresses of the gradients of the outputs.
+
+        `is_last` says that nobody will ask for them again: then, if much is kept, memory goes back to the system on the way.
+        """
+        layout, inputs, keeps = block.run
         context = self._backward.take_by_address(layout.backward)
         results = allocate.make(context.outputs)
         _write(context, [*inputs, *seeds, *map(allocate.address, results)])
-        self._backward.run_by_address(context)
+        leaving: Departures | None = layout.departures
+        if leaving is None or not is_last:
+            self._backward.run_by_address(context)
+            return results
+        block.run = None  # if this pass is broken off there is no other
+        self._backward.run_parts(context, leaving.ends, lambda part: leaving.leave(block, part))
+        del keeps  # what the pass has read had to live so long
         return results
 
     def seeds_of(self, block: KeptBlock) -> list[Spec]:
@@ -128,7 +144,8 @@ class StepRun:
             held = [shapes[position] for position in plan.held]
             measured = plan.shapes(shapes)
             backward = (*(shape for shape, _ in kept), *held, *measured, *(shape for shape, _ in seeds))
-            found = StepLayout(outputs[: plan.results], offsets, size, backward, len(measured), seeds)
+            leaving = departures(offsets, size, self._backward.last_reads()[: len(kept)])
+            found = StepLayout(outputs[: plan.results], offsets, size, backward, len(measured), seeds, leaving)
             if len(self._layouts) >= _MOST_LAYOUTS:
                 self._layouts.pop(next(iter(self._layouts)), None)
             self._layouts[shapes] = found

@@ -243,11 +243,6 @@ def test_many_keys_are_looked_up(name: str, values: str) -> None:
     assert_classical_agrees(content, feeds, tolerance=0, hosts=() if values != "strings" else ("ClassLabels",))
 
 
-def test_keys_that_are_many_and_far_apart_are_left_to_the_definition() -> None:
-    content = ml_model("LabelEncoder", {"x": np.array([[1]])}, keys_int64s=[*range(0, 50000, 10)], values_int64s=[*range(5000)])
-    assert "5000 keys" in expanded(content)[1][0]
-
-
 def test_numbers_become_strings_at_the_end() -> None:
     x = np.array([[1, 2], [3, 9]])
     content = ml_model(

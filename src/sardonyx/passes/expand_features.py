@@ -9,10 +9,10 @@
     ai.onnx.ml::OneHotEncoder(x) {cats_int64s}         =>   Cast(Equal(Unsqueeze(x), cats))
     ai.onnx.ml::LabelEncoder(x), few numbers as keys   =>   Where(Equal(x, key), value, Where(...))
     ai.onnx.ml::LabelEncoder(x), many integers         =>   Gather(values, x - smallest key), if keys lie close together
-    ai.onnx.ml::LabelEncoder(x), many numbers          =>   Gather(values, number of keys that are not larger), if it is that key
+    ai.onnx.ml::LabelEncoder(x), many numbers          =>   sardonyx::KeyLookup(x, slots, values)
 
 Runs after the portable passes. Refuses: strings, which Python looks up; attributes with a number for each feature where their
-number is not known; categories that must be known (zeros = 0); thousands of keys far from each other.
+number is not known; categories that must be known (zeros = 0).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array
+from sardonyx.ops.ml.key_lookup import slots_of
 from sardonyx.ops.ml.ml_preprocess import attribute_array
 from sardonyx.passes.classical_rule import ClassicalRule, ScoreRewriter
 from sardonyx.passes.protocol import Reject
@@ -34,8 +35,8 @@ from sardonyx.records import dataclass
 Made: TypeAlias = "Sequence[Value | None] | Reject"
 
 _MOST_KEYS: Final = 40  # that an element is compared with one after the other
-_MOST_SORTED_KEYS: Final = 2048  # that an element is compared with, many at a time
 _LONGEST_TABLE: Final = 1 << 20  # with an entry for every integer between the keys
+_SEARCHED: Final = (np.int64, np.int32, np.int16, np.float32, np.float64)  # types of keys that have hashes
 _MOST_COLUMNS: Final = 24  # that are added up one by one
 
 
@@ -227,7 +228,7 @@ def _choice(keys: Array) -> Callable[[ScoreRewriter, Value, Array, Array, int], 
         return _chosen
     if keys.dtype.kind == "i" and int(keys.max()) - int(keys.min()) < min(4 * len(keys), _LONGEST_TABLE):
         return _looked_up
-    return _searched if len(keys) <= _MOST_SORTED_KEYS and not _is_nan(keys).all() else None
+    return _searched if keys.dtype in _SEARCHED else None
 
 
 def _is_nan(keys: Array) -> Array:
@@ -247,20 +248,12 @@ def _looked_up(g: ScoreRewriter, x: Value, keys: Array, values: Array, version: 
 
 
 def _searched(g: ScoreRewriter, x: Value, keys: Array, values: Array, version: int) -> Value:
-    """The value of the largest key that is not larger than an element, if it is the element."""
-    numbers = ~_is_nan(keys)
-    found, firsts = np.unique(keys[numbers], return_index=True)
-    result = values[:-1][numbers][firsts]
-    shape = (1,) * len(x.shape or ()) + (-1,)
-    not_larger = g.op("GreaterOrEqual", g.op("Unsqueeze", x, g.int64s(-1)), g.constant(found.reshape(shape), "keys"))
-    count = g.op("ReduceSum", g.cast(not_larger, dtypes.INT64), g.int64s(-1), keepdims=0)
-    position = g.op("Max", g.op("Sub", count, g.scalar(count, 1)), g.scalar(count, 0))
-    is_key = g.op("Equal", g.op("Gather", g.constant(found, "keys"), position), x)
-    default = g.constant(values[-1:].reshape(()), "default")
-    chosen = g.op("Where", is_key, g.op("Gather", g.constant(result, "values"), position), default)
-    if version >= 4 and not numbers.all():
-        chosen = g.op("Where", g.op("IsNaN", x), g.constant(values[:-1][~numbers][0], "value"), chosen)
-    return chosen
+    """The value out of a table of slots, which an element is searched in from its hash on."""
+    if version < 4:
+        numbers = ~_is_nan(keys)  # a NaN is no key
+        keys, values = keys[numbers], np.concatenate([values[:-1][numbers], values[-1:]])
+    slots, table, empty = slots_of(keys, values[:-1], values[-1])
+    return g.op("KeyLookup", x, g.constant(slots, "slots"), g.constant(table, "values"), domain="sardonyx", empty=empty)
 
 
 def _chosen(g: ScoreRewriter, x: Value, keys: Array, values: Array, version: int) -> Value:

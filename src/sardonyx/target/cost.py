@@ -268,6 +268,11 @@ def trees(rows: Dim, columns: int, depths: int, bits: Dim) -> Dim:
     return rows * (columns * 1000 + depths * 1000 + bits * 40) // 1000
 
 
+def looked_up(elements: Dim) -> Dim:
+    """Elements looked up in a table of slots, most of which lie in a cache."""
+    return elements * 4
+
+
 def coupling(rows: Dim, classes: int) -> Dim:
     """Probabilities of classes from pairs: some iterations, each with the square of the classes."""
     return rows * (classes * classes * 4)

@@ -354,16 +354,6 @@ def test_bad_data_on_several_threads() -> None:
         assert (total == 2).all()
 
 
-def test_a_value_that_grows_goes_turn_by_turn(watch: Watch) -> None:
-    content = model("""g (float[k] x, int64 n) => (float[m] y) {
-      y = Loop(n, , x) <body = turn (int64 i, bool c, float[q] u) => (bool c, float[r] v) { v = Concat <axis = 0> (u, u) }>
-    }""")
-    before = watch.by_iterations, watch.native
-    (y,) = assert_same(content, {"x": np.arange(2, dtype=F32), "n": np.array(5)})
-    assert y.shape == (64,)
-    assert (watch.by_iterations, watch.native) == (before[0] + 1, before[1])
-
-
 def test_loops_inside_loops(watch: Watch) -> None:
     content = model("""g (float[3] x, int64 n, int64 k) => (float[3] y, float[n,3] all) {
       y, all = Loop(n, , x) <body = outer (int64 i, bool c, float[3] u) => (bool c, float[3] v, float[3] w) {

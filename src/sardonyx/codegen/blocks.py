@@ -47,9 +47,9 @@ BIND_ENTRIES: Final = 3  # table position, number of the object, offset in bytes
 # Entries of a loop block. The iteration is where the body reads its number.
 (
     LOOP_STEPS, LOOP_COUNT, LOOP_TABLE, LOOP_INCREMENTS, LOOP_INCREMENT_COUNT,
-    LOOP_ITERATION, LOOP_LIMIT, LOOP_CONDITION, LOOP_FAULTS, LOOP_STATE,
-) = range(10)  # fmt: skip
-LOOP_ENTRIES: Final = 10
+    LOOP_ITERATION, LOOP_LIMIT, LOOP_CONDITION, LOOP_FAULTS, LOOP_STATE, LOOP_SLOTS, LOOP_SLOT_COUNT, LOOP_ROW,
+) = range(13)  # fmt: skip
+LOOP_ENTRIES: Final = 13
 INCREMENT_ENTRIES: Final = 4
 NO_CONDITION: Final = -1  # instead of the table position with the condition's address: always another iteration
 # What a loop says when it comes back

@@ -14,8 +14,9 @@ it reads the address of their data itself, at the place where a NumPy array keep
 `loop` runs the same steps again and again, as the body of a Loop or Scan. Between two iterations one worker moves the addresses
 that change (a carried value is read where the iteration before wrote it, slices and stacked results go on by one), counts, and
 decides whether another iteration follows. What moves is a list of rows: table position and three distances; the first is added
-after the first iteration, then the second and the third in turn. A loop comes back when it has ended, when bad data was met, or
-when it has reached a limit: then it can go on where it stopped.
+after the first iteration, then the second and the third in turn. Where sizes change, too, the entries that an iteration needs are
+computed beforehand: a list of table positions, and a row of values for each iteration, written when the one before is done. A
+loop comes back when it has ended, when bad data was met, or when it has reached a limit: then it can go on where it stopped.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ from sardonyx.codegen.blocks import (
     LOOP_INCREMENTS,
     LOOP_ITERATION,
     LOOP_LIMIT,
+    LOOP_ROW,
+    LOOP_SLOT_COUNT,
+    LOOP_SLOTS,
     LOOP_STATE,
     LOOP_STEPS,
     LOOP_TABLE,
@@ -163,6 +167,9 @@ entry:
 {load("condition_at", LOOP_CONDITION)}
 {load("increments", LOOP_INCREMENTS, "ptr")}
 {load("count", LOOP_INCREMENT_COUNT)}
+{load("slots", LOOP_SLOTS, "ptr")}
+{load("slot_count", LOOP_SLOT_COUNT)}
+{load("values", LOOP_ROW, "ptr")}
   %code_p = getelementptr i64, ptr %faults, i64 1
   %code = load i64, ptr %code_p, align 8
   %bad = icmp ne i64 %code, 0
@@ -188,7 +195,7 @@ decided:
   %state = phi i64 [ %free, %good ], [ %asked, %ask ]
   store i64 %state, ptr %state_p, align 8
   %any = icmp sgt i64 %count, 0
-  br i1 %any, label %move, label %done
+  br i1 %any, label %move, label %written
 move:
   %i = phi i64 [ 0, %decided ], [ %j, %move ]
   %at = mul i64 %i, {INCREMENT_ENTRIES}
@@ -209,7 +216,27 @@ move:
   store i64 %second, ptr %third_p, align 8
   %j = add i64 %i, 1
   %more = icmp slt i64 %j, %count
-  br i1 %more, label %move, label %done
+  br i1 %more, label %move, label %written
+written:
+  %goes_on = icmp eq i64 %state, 0
+  %has_row = icmp sgt i64 %slot_count, 0
+  %writes = and i1 %goes_on, %has_row
+  br i1 %writes, label %write, label %done
+write:
+  %k = phi i64 [ 0, %written ], [ %l, %write ]
+  %target_p = getelementptr i64, ptr %slots, i64 %k
+  %target = load i64, ptr %target_p, align 8
+  %value_p = getelementptr i64, ptr %values, i64 %k
+  %value = load i64, ptr %value_p, align 8
+  %entry_p = getelementptr i64, ptr %table, i64 %target
+  store i64 %value, ptr %entry_p, align 8
+  %l = add i64 %k, 1
+  %left = icmp slt i64 %l, %slot_count
+  br i1 %left, label %write, label %row_done
+row_done:
+  %next_row = getelementptr i64, ptr %values, i64 %slot_count
+  store ptr %next_row, ptr %values_p, align 8
+  br label %done
 done:
   ret void
 }}

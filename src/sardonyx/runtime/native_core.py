@@ -115,8 +115,8 @@ class NativeCore:
         self.data_dependent = tuple(image.symbols[number] for number in self._unbound)  # sizes that no input's shape determines
         self._has_rules = len(image.checks) + len(image.equalities) > 0
         self._dim_slots, self._dim_numbers = image.dim_slots.T
-        self._work_slots, self._work_numbers = image.work_slots.T
-        self._address_slots, self._address_buffers, self._address_offsets = image.address_slots.T
+        self._work_slots, self.work_numbers = image.work_slots.T
+        self.address_slots, self.address_buffers, self.address_offsets = image.address_slots.T
         self._fault_buffers = image.fault_buffers[:, 0]
         late = set(image.late[:, 0].tolist())
         self._layout = ArenaLayout(image, [number for number in image.arena[:, 0].tolist() if number not in late], pool.workers)
@@ -151,7 +151,7 @@ class NativeCore:
 
     def work(self, context: RunMemory) -> int:
         """An estimate of how long a run takes on one worker, in nanoseconds."""
-        return int(context.dims[self._work_numbers].sum())
+        return int(context.dims[self.work_numbers].sum())
 
     def symbols(self, shapes: Sequence[Sequence[int]], data_dependent: Sequence[int] = ()) -> tuple[int, ...]:
         """The values of all symbols for inputs of these shapes; `data_dependent` has those that `self.data_dependent` names."""
@@ -173,13 +173,17 @@ class NativeCore:
             self.place(context)
             if len(self.image.late):
                 self.place_late(context, tuple(self.image.late[:, 0].tolist()))
+        self.check_inputs(context, shapes)
+        self.fill_addresses(context)
+
+    def check_inputs(self, context: RunMemory, shapes: Sequence[Sequence[int]]) -> None:
+        """Whether inputs have the shapes that follow from the sizes a context was set up for."""
         sizes = context.sizes
         for (name, dims), shape in zip(self._ports, shapes):
             expected = tuple([sizes[dim] for dim in dims])
             if expected != tuple(shape):
                 context.known = None
                 raise SizeConflict(f"{name!r} has shape {list(shape)}, expected {list(expected)}")
-        self.fill_addresses(context)
 
     def evaluate(
         self, context: RunMemory, symbols: tuple[int, ...], is_open: Callable[[int, int], bool] = lambda *dims: False
@@ -192,7 +196,7 @@ class NativeCore:
         context.table[self._dim_slots] = dims[self._dim_numbers]
         if self._has_rules:
             self._check_rules(dims, is_open)
-        work = dims[self._work_numbers]
+        work = dims[self.work_numbers]
         context.table[self._work_slots] = np.maximum(work // SHARED_FROM, 1)
         context.alone = self.pool.workers == 1 or not (work >= 2 * PARALLEL_FROM).any()
         context.known = symbols
@@ -210,6 +214,10 @@ class NativeCore:
         for size, target in wrong.tolist():
             if not is_open(size, target):
                 raise SizeConflict(f"{texts[size]} is {dims[size]}, which does not broadcast to {dims[target]}")
+
+    def arena_bytes(self, context: RunMemory) -> int:
+        """What all buffers of the arena take together, for the sizes a context was set up for."""
+        return int(self._layout.bytes_of(context.dims).sum())
 
     def place(self, context: RunMemory) -> None:
         """Give every buffer of the arena its place, and constants theirs."""
@@ -255,8 +263,8 @@ class NativeCore:
 
     def fill_addresses(self, context: RunMemory) -> None:
         """Write the addresses of all buffers into the table."""
-        if len(self._address_slots):
-            context.table[self._address_slots] = context.bases[self._address_buffers] + context.dims[self._address_offsets]
+        if len(self.address_slots):
+            context.table[self.address_slots] = context.bases[self.address_buffers] + context.dims[self.address_offsets]
 
     def raise_fault(self, context: RunMemory) -> None:
         """Raise what kernels reported in the run before, if anything: the first bad element, on any number of workers."""

@@ -2,10 +2,10 @@
 
 No iteration allocates anything. A carried value has two buffers, written in turn; a stacked result is one array that each
 iteration writes its slice of, and a value that is both is read from the slice before. A result whose length nobody knows grows by
-doubling.
+doubling. Carried values of a Loop may change their sizes (`growing_loop`).
 
 Python is asked between rounds of about ten milliseconds, so that a run can be stopped. What this way cannot do (a carried value
-that changes its shape, a loop without an iteration) is left to the operator's NumPy definition, which runs the body iteration by
+that changes its rank, a loop without an iteration) is left to the operator's NumPy definition, which runs the body iteration by
 iteration.
 """
 
@@ -24,14 +24,19 @@ from sardonyx.codegen.blocks import (
     FAULTY,
     INCREMENT_ENTRIES,
     LOOP_ENTRIES,
+    LOOP_INCREMENT_COUNT,
     LOOP_ITERATION,
     LOOP_LIMIT,
+    LOOP_ROW,
+    LOOP_SLOT_COUNT,
+    LOOP_SLOTS,
     LOOP_STATE,
     NO_CONDITION,
 )
 from sardonyx.program.calls import LoopSignature, SlicedPort
 from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable, RunContext
+from sardonyx.runtime.growing_loop import Stretch, Stretches, write_rows
 from sardonyx.runtime.native_core import RunMemory, SizeConflict, address_of, new_array
 from sardonyx.runtime.runs import RunControl
 
@@ -77,6 +82,18 @@ class _Stack:
         return self.capacity - 1 - iteration if self.backwards else iteration
 
 
+class _Pace:
+    """How many iterations run before Python is asked whether to go on."""
+
+    def __init__(self, nanoseconds: int) -> None:
+        self.at_once = min(max(_ROUND // nanoseconds, 1), _FIRST_ROUND)
+
+    def measure(self, elapsed: int, iterations: int) -> None:
+        """Take into account how long some iterations took."""
+        rate = max(elapsed, 1) // max(iterations, 1) + 1
+        self.at_once = min(max(_ROUND // rate, 1), 4 * self.at_once)
+
+
 class LoopBlock:
     """What a context holds for iterations in native code: the block that the driver reads, and what it was set up for."""
 
@@ -85,7 +102,7 @@ class LoopBlock:
         increments[: len(moving) * INCREMENT_ENTRIES : INCREMENT_ENTRIES] = [slot for slot, _ in moving]
         self.increments = increments.data
         table, faults = context.table_address, context.faults.ctypes.data
-        block = np.array([*steps, table, increments.ctypes.data, len(moving), 0, 0, condition_at, faults, 0], np.int64)
+        block = np.array([*steps, table, increments.ctypes.data, len(moving), 0, 0, condition_at, faults, 0, 0, 0, 0], np.int64)
         assert len(block) == LOOP_ENTRIES
         self.block = block.data
         self.address = int(block.ctypes.data)
@@ -95,6 +112,16 @@ class LoopBlock:
         self.offsets: list[int] = []  # of the entries, in bytes
         self.outputs: list[tuple[tuple[int, ...], Any]] = []
         self.iteration = 1  # nanoseconds of an iteration, estimated
+        self.stretches: Stretches | None = None  # if carried values change their sizes
+
+    def moves(self, count: int) -> None:
+        """From now on, addresses move by what the increments say."""
+        self.block[LOOP_INCREMENT_COUNT], self.block[LOOP_SLOT_COUNT] = count, 0
+
+    def follow(self, stretch: Stretch) -> None:
+        """From now on, iterations read the rows of a stretch."""
+        self.block[LOOP_INCREMENT_COUNT], self.block[LOOP_SLOT_COUNT] = 0, len(stretch.slots)
+        self.block[LOOP_SLOTS] = address_of(stretch.slots)
 
 
 class NativeLoop:
@@ -114,7 +141,7 @@ class NativeLoop:
         first = self._first_output = len(image.inputs)  # inputs and outputs are numbered in one series
         self._types = [(len(port.dims), port.numpy_type) for port in image.inputs]
         self._result_types = [(port.dims, port.numpy_type) for port in image.outputs]
-        positions = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
+        positions = self._positions = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
         entries = [
             (slot, positions[buffer], offset) for slot, buffer, offset in image.address_slots.tolist() if buffer in positions
         ]
@@ -145,8 +172,9 @@ class NativeLoop:
             return None
         context = self.program.take()
         try:
-            if not self._prepare(context, call, sizes):
-                return None
+            data_dependent = tuple([sizes.get(name, -1) for name in self._core.data_dependent])
+            if self._knows_growth(context, call.shapes, data_dependent) or not self._prepare(context, call, data_dependent):
+                return self._run_growing(context, call, data_dependent, control)
             block = context.loop
             stacks = self._stacks(block, call.trips, control)
             if stacks is None:
@@ -200,10 +228,9 @@ class NativeLoop:
 
     # What is set up
 
-    def _prepare(self, context: RunContext, call: _Call, sizes: Mapping[str, int]) -> bool:
+    def _prepare(self, context: RunContext, call: _Call, data_dependent: tuple[int, ...]) -> bool:
         """Set a context up for these shapes; False if they do not stay what they are from one iteration to the next."""
         core, block = self._core, context.loop
-        data_dependent = tuple([sizes.get(name, -1) for name in core.data_dependent])
         if block is not None and block.shapes == call.shapes and block.data_dependent == data_dependent:
             return True
         if -1 in data_dependent:
@@ -213,10 +240,7 @@ class NativeLoop:
             outputs = [(tuple([dims[number] for number in numbers]), dtype) for numbers, dtype in self._result_types]
             if not self._is_stable(call.shapes, outputs):
                 return False
-            if block is None:
-                steps = core.steps_address, core.step_count
-                block = context.loop = LoopBlock(context, steps, self._moving, self._condition_at)
-            block.shapes = context.shapes = context.given = None  # if setting up fails, nothing may be taken for granted
+            block = self._block(context)
             core.fit(context, call.shapes, data_dependent)
         except SizeConflict:
             return False
@@ -228,14 +252,25 @@ class NativeLoop:
         block.shapes, block.data_dependent = call.shapes, data_dependent
         return True
 
+    def _block(self, context: RunContext) -> LoopBlock:
+        """The context's block, which is set up for nothing: if setting it up fails, nothing may be taken for granted."""
+        if context.loop is None:
+            steps = self._core.steps_address, self._core.step_count
+            context.loop = LoopBlock(context, steps, self._moving, self._condition_at)
+        block: LoopBlock = context.loop
+        block.shapes = context.shapes = context.given = None
+        return block
+
     def _is_stable(self, shapes: Shapes, outputs: Sequence[tuple[tuple[int, ...], Any]]) -> bool:
         """Whether an iteration gives carried values the shapes it takes them in, and a condition that is one truth value."""
-        condition = self.signature.condition
-        if condition >= 0:
-            shape, dtype = outputs[condition]
-            if prod(shape) != 1 or dtype != np.bool_:
-                return False
-        return all(outputs[given - len(shapes)] == (shapes[taken], self._types[taken][1]) for taken, given in self._carried)
+        return self._has_condition([shape for shape, _ in outputs]) and all(
+            outputs[given - len(shapes)] == (shapes[taken], self._types[taken][1]) for taken, given in self._carried
+        )
+
+    def _has_condition(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether the condition among an iteration's results, if there is one, is a single truth value."""
+        position = self.signature.condition
+        return position < 0 or (prod(shapes[position]) == 1 and self._result_types[position][1] == np.bool_)
 
     def _stacks(self, block: LoopBlock, trips: int, control: RunControl) -> dict[int, _Stack] | None:
         """Memory for the stacked results; None if one has no such axis."""
@@ -258,7 +293,8 @@ class NativeLoop:
 
     def _place(self, context: RunContext, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:
         """Where the first iteration finds everything, and how addresses move from there."""
-        block = context.loop
+        block: LoopBlock = context.loop
+        block.moves(len(self._moving))
         bases = [*map(address_of, call.arrays), *[address_of(block.condition)] * len(self._result_types)]
         increments: dict[int, tuple[int, int, int]] = {}
         if self.signature.has_counter:
@@ -293,29 +329,139 @@ class NativeLoop:
     def _go(self, context: RunContext, trips: int, stacks: dict[int, _Stack], control: RunControl) -> int:
         """Run iterations until the loop is over; how many there were."""
         loop: LoopBlock = context.loop
-        block, address = loop.block, loop.address
         growing = {number: stack for number, stack in stacks.items() if stack.capacity < trips}
-        at_once = min(max(_ROUND // loop.iteration, 1), _FIRST_ROUND)
+        pace = _Pace(loop.iteration)
         done = 0
-        block[LOOP_ITERATION] = 0
+        loop.block[LOOP_ITERATION] = 0
         while True:
-            control.stop_if_asked(f"iteration {done} of {self._label}")
-            limit = min([done + at_once, trips, *(stack.capacity for stack in growing.values())])
-            block[LOOP_LIMIT] = limit
-            block[LOOP_STATE] = 0
-            start = time.perf_counter_ns()
-            self._core.pool.run_loop(address, context.alone)
-            elapsed = time.perf_counter_ns() - start
-            before, done, state = done, block[LOOP_ITERATION], block[LOOP_STATE]
-            if state == FAULTY:
-                self._raise_fault(context, done)
-            if state == ENDED or done >= trips:
+            limit = min([done + pace.at_once, trips, *(stack.capacity for stack in growing.values())])
+            done, has_ended = self._round(context, done, limit, pace, control)
+            if has_ended or done >= trips:
                 return done
             for number, stack in growing.items():
                 if stack.capacity <= done:
                     self._grow(context, number, stack, min(2 * stack.capacity, trips))
-            rate = max(elapsed, 1) // max(done - before, 1) + 1
-            at_once = min(max(_ROUND // rate, 1), 4 * at_once)
+
+    def _round(self, context: RunContext, done: int, limit: int, pace: _Pace, control: RunControl) -> tuple[int, bool]:
+        """Run iterations up to a limit; how many were done then, and whether the condition has ended the loop."""
+        block = context.loop.block
+        control.stop_if_asked(f"iteration {done} of {self._label}")
+        block[LOOP_LIMIT] = limit
+        block[LOOP_STATE] = 0
+        start = time.perf_counter_ns()
+        self._core.pool.run_loop(context.loop.address, context.alone)
+        after, state = block[LOOP_ITERATION], block[LOOP_STATE]
+        if state == FAULTY:
+            self._raise_fault(context, after)
+        pace.measure(time.perf_counter_ns() - start, after - done)
+        return after, state == ENDED
+
+    # Carried values that change their sizes
+
+    def _knows_growth(self, context: RunContext, shapes: Shapes, data_dependent: tuple[int, ...]) -> bool:
+        block: LoopBlock | None = context.loop
+        return block is not None and block.stretches is not None and block.stretches.knows(shapes, data_dependent)
+
+    def _run_growing(
+        self, context: RunContext, call: _Call, data_dependent: tuple[int, ...], control: RunControl
+    ) -> tuple[Any, ...] | None:
+        """The node's outputs where sizes change from one iteration to the next; None if they cannot be computed like this."""
+        image = self._core.image
+        if not self.signature.has_counter or -1 in data_dependent or len(image.late) or len(image.state):
+            return None
+        block = self._block(context)
+        if block.stretches is None:
+            carried = [(taken, number - self._first_output) for taken, number in self._carried]
+            block.stretches = Stretches(self._core, carried, self._result_types, self._goes_on)
+        pace = _Pace(_ITERATION)
+        stacks: dict[int, _Stack] = {}
+        arrays, shapes, done = list(call.arrays), call.shapes, 0
+        block.block[LOOP_ITERATION] = 0
+        while True:
+            stretch = block.stretches.beginning(context, shapes, data_dependent, done, call.trips)
+            if stretch is None or not self._make_room(stacks, stretch, done, call.trips):
+                return None
+            buffers = {}
+            for number in self._paired:
+                at = number - self._first_output
+                elements = max([prod(given[at]) for given in stretch.given])
+                buffers[number] = _memory((2, elements), self._result_types[at][1])
+            write_rows(self._core, context, stretch, *self._addresses(block, stretch, arrays, stacks, buffers, done))
+            block.follow(stretch)
+            begin, end, has_ended = done, min(done + len(stretch), call.trips), False
+            while done < end and not has_ended:
+                row = stretch.rows[done - begin]
+                context.table[stretch.slots] = row
+                block.block[LOOP_ROW] = address_of(row) + row.nbytes
+                done, has_ended = self._round(context, done, min(done + pace.at_once, end), pace, control)
+            made = stretch.given[done - begin - 1]
+            for taken, number in self._carried:
+                shape = made[number - self._first_output]
+                if number in stacks:
+                    arrays[taken] = stacks[number].array[done - 1, ...]
+                else:
+                    arrays[taken] = buffers[number][(done - begin - 1) % 2, : prod(shape)].reshape(shape)
+            if has_ended or done >= call.trips:
+                break
+            shapes = stretch.taken[done - begin]
+        results: list[Any] = []
+        for (taken, given), initial in zip(self.signature.carried, call.carried):
+            results.append(initial if given < 0 else arrays[taken].copy())
+        for slices in self.signature.stacked:
+            results.append(None if slices is None else stacks[self._first_output + slices.position].array[:done])
+        return tuple(results)
+
+    def _goes_on(self, outputs: Sequence[tuple[int, ...]]) -> bool:
+        """Whether an iteration's results have ranks and types that the next one takes."""
+        return self._has_condition(outputs) and all(
+            (len(outputs[number - self._first_output]), self._result_types[number - self._first_output][1]) == self._types[taken]
+            for taken, number in self._carried
+        )
+
+    def _make_room(self, stacks: dict[int, _Stack], stretch: Stretch, done: int, trips: int) -> bool:
+        """Memory for the slices that a stretch writes; False if these do not keep their shape."""
+        for slices in self.signature.stacked:
+            if slices is None:
+                continue
+            number, end = self._first_output + slices.position, min(done + len(stretch), trips)
+            shape, dtype = stretch.given[0][slices.position], self._result_types[slices.position][1]
+            stack = stacks.get(number)
+            if any(given[slices.position] != shape for given in stretch.given):
+                return False
+            if stack is not None and stack.array.shape[1:] != shape:
+                return False
+            if stack is None or stack.capacity < end:
+                capacity = max(end, min(2 * end, trips))
+                grown = _memory((capacity, *shape), dtype)
+                if stack is not None:
+                    grown[:done] = stack.array[:done]
+                stacks[number] = _Stack(grown, capacity, backwards=False)
+        return True
+
+    def _addresses(
+        self,
+        block: LoopBlock,
+        stretch: Stretch,
+        arrays: Sequence[Array],
+        stacks: dict[int, _Stack],
+        buffers: dict[int, Array],
+        done: int,
+    ) -> tuple[dict[int, Array], Array]:
+        """Where the iterations of a stretch find each buffer that is given, and where they write the condition."""
+        count = len(stretch)
+        number_of = np.arange(count)
+        where = [np.full(count, address_of(array)) for array in arrays]
+        where += [np.full(count, address_of(block.condition))] * len(self._result_types)
+        where[0] = np.full(count, block.address + 8 * LOOP_ITERATION)
+        for number, buffer in buffers.items():
+            where[number] = address_of(buffer) + number_of % 2 * buffer.strides[0]
+        for number, stack in stacks.items():
+            where[number] = address_of(stack.array) + (done + number_of) * stack.array.strides[0]
+        for taken, number in self._carried:
+            where[taken][1:] = where[number][:-1]
+        condition = self.signature.condition
+        written = where[self._first_output + condition] if condition >= 0 else np.zeros(count, np.int64)
+        return {buffer: where[position] for buffer, position in self._positions.items()}, written
 
     def _raise_fault(self, context: RunMemory, iteration: int) -> None:
         try:

@@ -114,11 +114,11 @@ class LoopBlock:
         self.iteration = 1  # nanoseconds of an iteration, estimated
         self.stretches: Stretches | None = None  # if carried values change their sizes
 
-    def moves(self, count: int) -> None:
+    def use_increments(self, count: int) -> None:
         """From now on, addresses move by what the increments say."""
         self.block[LOOP_INCREMENT_COUNT], self.block[LOOP_SLOT_COUNT] = count, 0
 
-    def follow(self, stretch: Stretch) -> None:
+    def use_rows(self, stretch: Stretch) -> None:
         """From now on, iterations read the rows of a stretch."""
         self.block[LOOP_INCREMENT_COUNT], self.block[LOOP_SLOT_COUNT] = 0, len(stretch.slots)
         self.block[LOOP_SLOTS] = address_of(stretch.slots)
@@ -294,7 +294,7 @@ class NativeLoop:
     def _place(self, context: RunContext, call: _Call, stacks: dict[int, _Stack], pairs: Pairs) -> None:
         """Where the first iteration finds everything, and how addresses move from there."""
         block: LoopBlock = context.loop
-        block.moves(len(self._moving))
+        block.use_increments(len(self._moving))
         bases = [*map(address_of, call.arrays), *[address_of(block.condition)] * len(self._result_types)]
         increments: dict[int, tuple[int, int, int]] = {}
         if self.signature.has_counter:
@@ -387,7 +387,7 @@ class NativeLoop:
                 elements = max([prod(given[at]) for given in stretch.given])
                 buffers[number] = _memory((2, elements), self._result_types[at][1])
             write_rows(self._core, context, stretch, *self._addresses(block, stretch, arrays, stacks, buffers, done))
-            block.follow(stretch)
+            block.use_rows(stretch)
             begin, end, has_ended = done, min(done + len(stretch), call.trips), False
             while done < end and not has_ended:
                 row = stretch.rows[done - begin]

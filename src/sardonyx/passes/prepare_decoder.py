@@ -4,13 +4,12 @@
     present = Concat(past, new) (axis 2, output)     =>    present, all = sardonyx::AppendToCache(past, new, filled)
     ... = ...(present) ...                                 ... = ...(all) ...
 
-    y, present_k, present_v = MultiHeadAttention(q, k, v, ..., past_k, past_v)
-                                                     =>    y = sardonyx::CachedAttention(q, all_k, all_v, ...)
     y = If(use_cache_branch) {...} {...}             =>    one of the branches, where the caller has fixed the input
     logits = MatMul(h: f32[B,S,D], w)                =>    logits = MatMul(Gather(Reshape(h), rows: i64[B,1]), w)
 
 Runs before everything else, where the session's configuration entries ask for it: it changes what the model takes and gives.
-Caches of keys and values in one tensor are divided first (`unpack_caches`). GroupQueryAttention has a cache with room by
+Caches of keys and values in one tensor are divided first (`unpack_caches`), those that attention appends to are written out
+(`write_out_caches`). GroupQueryAttention has a cache with room by
 itself and stays. A past that other nodes than its Concat compute with stays, too.
 """
 
@@ -30,6 +29,7 @@ from sardonyx.passes.fold_constants import inline_branch
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter
 from sardonyx.passes.unpack_caches import unpack_caches
+from sardonyx.passes.write_out_caches import write_out_caches
 
 CACHES_KEY: Final = "sardonyx.caches_with_room"  # "1": give caches room
 FIXED_KEY: Final = "sardonyx.fixed_inputs"  # "use_cache_branch=1": inputs that are always this
@@ -86,8 +86,7 @@ def _give_room(model: Model) -> None:
     graph = model.graph
     g = Rewriter(model)
     unpack_caches(g)
-    for node in [node for node in graph.nodes if node.op_type == "MultiHeadAttention" and node.domain == MICROSOFT]:
-        _write_out_caches(g, node)
+    write_out_caches(g)
     filled: dict[str, Value] = {}  # by the symbol of the filled length
     for past in list(graph.inputs):
         concat = _append_of(graph, past)
@@ -102,54 +101,6 @@ def _give_room(model: Model) -> None:
             graph.inputs.append(marker)
         past.type = TensorType(past.type.dtype, (batch, heads, symbol(ROOM), size))
         _append(g, past, concat, marker)
-
-
-def _write_out_caches(g: Rewriter, node: Node) -> None:
-    """Put new keys and values behind a past outside of the MultiHeadAttention that does it, where both are the caller's."""
-    graph = g.model.graph
-    query, key, value, bias, mask, added, *pasts = [*node.inputs, *[None] * 10][:10]
-    presents = [*node.outputs[1:], None, None, None][:3]
-    if any(each is None for each in (query, key, value, *pasts[:2], *presents[:2])) or any((*pasts[2:], presents[2])):
-        return
-    if any(each is not None and each.shape is not None and len(each.shape) != 3 for each in (query, key, value)):
-        return  # keys that come beside a past have three axes; as yet few shapes are known
-    sizes = [_head_sizes(graph, past, present) for past, present in zip(pasts, presents[:2])]
-    heads, scale = int(node.attr("num_heads")), node.attr("scale")
-    if any(each is None or each[0] != heads for each in sizes):
-        return
-    widths = [heads * each[1] for each in sizes if each is not None]
-    g.at(node)
-    rows, start = [query, key, value], 0
-    for number, width in enumerate((widths[0], *widths)):
-        if bias is not None:
-            limits = [g.constant(np.array([each], np.int64)) for each in (start, start + width)]
-            rows[number] = g.op("Add", rows[number], g.op("Slice", bias, *limits))
-        start += width
-    filled = []
-    for row, past, present, width in zip(rows[1:], pasts, presents, widths):
-        assert present is not None
-        parts = g.op("Reshape", row, g.constant(np.array([0, 0, heads, width // heads], np.int64)))
-        whole = g.op("Concat", past, g.op("Transpose", parts, perm=[0, 2, 1, 3]), axis=2)
-        graph.outputs[graph.outputs.index(present)] = whole
-        graph.replace_uses(present, whole)
-        whole.name, present.name = present.name, whole.name
-        filled.append(whole)
-    attrs = {name: node.attr(name) for name in ("mask_filter_value", "unidirectional")}
-    made = g.op(
-        "CachedAttention", rows[0], *filled, mask, added, domain="sardonyx", num_heads=heads, scale=scale or None, **attrs
-    )
-    g.replace(node.outputs[0], made)
-    graph.remove(node)
-
-
-def _head_sizes(graph: Graph, past: Value | None, present: Value | None) -> tuple[int, int] | None:
-    """Heads and their size, of a past that is fed and a present that is given out."""
-    if past is None or present is None or past not in graph.inputs or past in graph.outputs or graph.outputs.count(present) != 1:
-        return None
-    shape, readers = past.shape or (), [node for node, _ in past.uses if node.op_type != "Shape"]
-    if len(shape) != 4 or isinstance(shape[2], int) or len(readers) != 1:
-        return None
-    return (shape[1], shape[3]) if isinstance(shape[1], int) and isinstance(shape[3], int) else None
 
 
 def _append_of(graph: Graph, past: Value) -> Node | None:

@@ -122,6 +122,25 @@ REFUSALS: list[tuple[str, list[Array | None], dict[str, Any], str]] = [
     ("MatMulNBits", [f32(1, 16), u8(1, 1, 8), f32(1, 1), u8(3)], {"K": 16, "N": 1, "block_size": 16}, r"zero_points is \(3,\)"),
     (
         "MatMulNBits",
+        [f32(1, 16), u8(1, 1, 8), f32(1, 1), None, i32(0, 0)],
+        {"K": 16, "N": 1, "block_size": 16},
+        r"g_idx is \(2,\), expected the block of each of the 16 columns",
+    ),
+    (
+        "MatMulNBits",
+        [f32(1, 16), u8(1, 1, 8), f32(1, 1), None, None, f32(3)],
+        {"K": 16, "N": 1, "block_size": 16},
+        r"bias is \(3,\), expected \(1,\)",
+    ),
+    (
+        "GatherBlockQuantized",
+        [u8(4, 8), i32(0), f32(4, 1), u8(3, 1)],
+        {"block_size": 16, "quantize_axis": 1},
+        r"zero_points is \(3, 1\), data \(4, 8\): they may differ along axis 1 only",
+    ),
+    ("GatherBlockQuantized", [u8(4, 8), i32(0), f32(4, 1), u8(4, 0)], {"block_size": 16, "quantize_axis": 1}, "not one for each"),
+    (
+        "MatMulNBits",
         [f32(1, 16), u8(1, 1, 6), f32(1, 1)],
         {"K": 16, "N": 1, "block_size": 16, "bits": 3},
         "bits is 3; expected 2, 4 or 8",

@@ -106,8 +106,12 @@ def packed_weight(
             raise ValueError(f"zero_points is {zero_points.shape}, expected ({rows}, {per_row})")
         zero_points = zero_points.reshape(rows, per_row)
     if group_index is not None:
+        if group_index.size < columns:
+            raise ValueError(f"g_idx is {group_index.shape}, expected the block of each of the {columns} columns")
         group_index = checked_indices(group_index.reshape(-1)[:columns], blocks, 1)
-    return PackedWeight(b.reshape(rows, -1), scales.reshape(rows, blocks), zero_points, group_index, columns, bits)
+    return PackedWeight(
+        b.reshape(rows, blocks * block_size * bits // 8), scales.reshape(rows, blocks), zero_points, group_index, columns, bits
+    )
 
 
 def _matmul_nbits(
@@ -127,6 +131,8 @@ def _matmul_nbits(
     if weight_prepacked:
         raise ValueError("weight_prepacked is set: the weight is laid out for another device and cannot be read")
     weight = packed_weight(b, scales, zero_points, g_idx, shape=(N, K), bits=bits, block_size=block_size)
+    if bias is not None and bias.shape != (N,):
+        raise ValueError(f"bias is {bias.shape}, expected ({N},)")
     wide = widen(a)
     result = np.empty((*a.shape[:-1], N), wide.dtype)
     rows = max(1, UNPACKED_BYTES // (4 * max(K, 1)))
@@ -212,6 +218,12 @@ def _gather_block_quantized(
         raise ValueError(f"uint8 data is packed along its last axis, but quantize_axis is {quantize_axis}")
     if scales.ndim != data.ndim:
         raise ValueError(f"data has {data.ndim} axes, scales {scales.ndim}: the ranks must agree")
+    others = [axis for axis in range(data.ndim) if axis != along]
+    for name, given in (("scales", scales), ("zero_points", zero_points)):
+        if given is not None and [given.shape[axis] for axis in others if axis < given.ndim] != [
+            data.shape[axis] for axis in others
+        ]:
+            raise ValueError(f"{name} is {given.shape}, data {data.shape}: they may differ along axis {along} only")
     positions = checked_indices(indices, data.shape[gather], gather)
 
     def looked_up(values: Array) -> Array:
@@ -228,6 +240,8 @@ def _gather_block_quantized(
         points = looked_up(zero_points)
         if packed:
             points = unpack_bits(points, bits)[..., : scales.shape[-1]]
+        if points.shape != factors.shape:
+            raise ValueError(f"zero_points is {zero_points.shape}: not one for each of the scales {scales.shape}")
     size = rows.shape[axis]
     if factors.shape[axis] != -(-size // block_size):
         raise ValueError(

@@ -35,6 +35,7 @@ from sardonyx.passes.expand_head_norms import ExpandHeadNorms
 from sardonyx.passes.expand_layers import ExpandLayers
 from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
 from sardonyx.passes.expand_linear_models import ExpandLinearModels, ExpandSupportVectors
+from sardonyx.passes.expand_losses import ExpandLosses
 from sardonyx.passes.expand_older import ExpandOlder
 from sardonyx.passes.expand_quantized import ExpandQuantized
 from sardonyx.passes.expand_short_argmax import ExpandShortArgMax
@@ -168,6 +169,7 @@ CLASSICAL: Final[tuple[Optimization, ...]] = (
 )
 _LAYOUT: Final[tuple[Optimization, ...]] = (
     FuseAttention(),  # its operator is our own
+    ExpandLosses(),
     ExpandShortSoftmax(),  # of those it leaves
     FormBlockGathers(),  # so is this one's
     DequantizeKernels(),  # of convolutions that no pass has made integers of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,13 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "third": (lambda a: torch.kthvalue(a, 3, 0)[0], (5, 4)),
     "quantile": (lambda a: torch.quantile(a, 0.3, 1), (3, 7)),
     "quantile of all": (lambda a: torch.quantile(a, 0.8), (3, 7)),
+    "products": (lambda a: torch.cumprod(a, 1), (3, 5)),
+    "products with zeros": (lambda a: (a.relu() - 0.1).relu().cumprod(0), (5, 3)),
+    "products in another type": (lambda a: a.cumprod(-1, dtype=torch.float64).float(), (2, 5)),
+    "running sums of powers": (lambda a: torch.logcumsumexp(a * 20, 1), (3, 5)),
+    "running maxima": (lambda a: a.round().cummax(1)[0] * a, (3, 9)),
+    "where running maxima are": (lambda a: a.round().cummax(1)[1] * a, (3, 9)),
+    "running minima": (lambda a: torch.cummin(a, dim=0).values * 2, (5, 3)),
     "blocks": (lambda a: torch.block_diag(a, a * 2), (3, 4)),
     "moved": (lambda a: a.movedim(0, -1) * 2, (3, 4, 5)),
     "moved together": (lambda a: torch.movedim(a, (0, 1), (-1, 0)) * 2, (3, 4, 5)),
@@ -134,6 +142,52 @@ def test_elements_are_taken_along_an_axis() -> None:
     check(lambda a: torch.take_along_dim(a, a[:, :1].argsort(0), 0), (x(3, 4),), native=False)
     check(lambda a: torch.take_along_dim(a[:, :1], a.argsort(0), 0), (x(3, 4),), native=False)
     check(lambda a: torch.take_along_dim(a, a.argmax()), (x(3, 4),), native=False)
+
+
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_what_falls_into_the_same_place(reduce: str, include: bool) -> None:
+    def function(a: torch.Tensor, b: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return a.scatter_reduce(0, index, b, reduce, include_self=include)
+
+    def call(rows: int, others: int) -> tuple[torch.Tensor, ...]:
+        return x(rows, 4), x(others, 3), torch.randint(0, rows, (others, 3))
+
+    check(function, call(6, 9), call(8, 5), native=False)
+
+
+def test_running_maxima_of_what_is_no_number() -> None:
+    given = torch.tensor([[1.0, float("nan"), 3.0, float("nan")], [2.0, 2.0, 1.0, float("inf")]])
+    module = TrainingModule(Function(lambda a: torch.cummax(a, 1)))
+    found, expected = module(given.clone().requires_grad_()), torch.cummax(given, 1)
+    torch.testing.assert_close(found[0], expected[0], equal_nan=True)
+    assert torch.equal(found[1], expected[1])
+
+
+class Spectral(nn.Module):
+    """Weights divided by their largest singular value, of which the module keeps estimates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.utils.spectral_norm(nn.Linear(5, 7))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+def test_spectral_norm() -> None:
+    torch.manual_seed(3)
+    theirs = Spectral()
+    ours = TrainingModule(copy.deepcopy(theirs))
+    for _ in range(3):
+        given = x(4, 5)
+        for module in (ours, theirs):
+            module.zero_grad()
+            module(given).square().sum().backward()
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+        for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_small_numbers_keep_their_digits() -> None:

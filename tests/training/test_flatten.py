@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
+import sys
+import types
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,6 +26,7 @@ from sardonyx.training.flatten import (
     leaf_schemas,
     unflatten,
 )
+from sardonyx.training.module import TrainingModule
 
 
 class Pair(NamedTuple):
@@ -193,3 +197,74 @@ def test_fits_says_what_flatten_would(one: Any, other: Any, numbers: bool) -> No
         assert fits(schema, value, found, numbers=numbers) is same
         if same:
             assert all(a is b for a, b in zip(found, expected, strict=True))
+
+
+class _Layer:
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.keys, self.values, self.is_initialized = keys, values, True
+
+
+class _Cache:
+    """As that of transformers: layers, and what they are made of."""
+
+    def __init__(self) -> None:
+        self.layers: list[_Layer] = []
+        self.layer_class_to_replicate = _Layer
+
+
+@pytest.fixture
+def _caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("transformers.cache_utils")
+    vars(module).update(Cache=_Cache, CacheLayerMixin=_Layer)
+    monkeypatch.setitem(sys.modules, "transformers.cache_utils", module)
+
+
+@pytest.mark.usefixtures("_caches")
+def test_results_may_hold_caches_of_transformers() -> None:
+    cache = _Cache()
+    cache.layers = [_Layer(torch.ones(2), torch.zeros(3)), _Layer(torch.ones(4), torch.zeros(5))]
+    leaves: list[Any] = []
+    schema = flatten({"past": cache}, leaves, numbers=False, caches=True)
+    assert [leaf.shape[0] for leaf in leaves] == [2, 3, 4, 5]
+    again = unflatten(schema, leaves)["past"]
+    assert type(again) is _Cache
+    assert again.layer_class_to_replicate is _Layer
+    assert again.layers[1].values is leaves[3]
+    assert again.layers[0].is_initialized is True
+    assert again is not cache
+
+
+@pytest.mark.usefixtures("_caches")
+def test_caches_that_are_passed_are_refused() -> None:
+    with pytest.raises(UnsupportedType, match="_Cache"):
+        flatten(((_Cache(),), {}), [])
+    with pytest.raises(UnsupportedType, match="type"):
+        flatten({"kind": _Layer}, [])
+
+
+class _Caching(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        y, cache = self.layer(x), _Cache()
+        cache.layers.append(_Layer(y[..., :2], y[..., 2:]))
+        return {"loss": y.square().sum(), "past_key_values": cache}
+
+
+@pytest.mark.usefixtures("_caches")
+def test_a_module_that_gives_a_cache_back_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTMODULE_FALLBACK_POLICY", "FALLBACK_DISABLE")
+    torch.manual_seed(0)
+    theirs = _Caching()
+    ours = TrainingModule(copy.deepcopy(theirs))
+    for rows in (2, 5):
+        x = torch.randn(rows, 3)
+        found, expected = ours(x), theirs(x)
+        torch.testing.assert_close(found["past_key_values"].layers[0].values, expected["past_key_values"].layers[0].values)
+        for module, result in ((ours, found), (theirs, expected)):
+            module.zero_grad()
+            (result["loss"] + result["past_key_values"].layers[0].keys.sum()).backward()
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
@@ -56,7 +57,7 @@ class MappingSchema(NamedTuple):
 
 
 class RecordSchema(NamedTuple):
-    """A dataclass that is no mapping."""
+    """A dataclass that is no mapping, or a cache of keys and values that a model of transformers gives back."""
 
     type: type
     names: tuple[str, ...]
@@ -86,14 +87,15 @@ class UnsupportedType(TypeError):
         self.found = found
 
 
-def flatten(value: Any, leaves: list[Leaf], *, numbers: bool = True, path: str = "the value") -> Schema:
+def flatten(value: Any, leaves: list[Leaf], *, numbers: bool = True, caches: bool = False, path: str = "the value") -> Schema:
     """Append the leaves of a value, depth first, and return its schema.
 
-    `numbers` says whether an int or float is a leaf (True) or a constant of the schema. UnsupportedType says where a value
-    of another type sits; `path` is how messages call the whole.
+    `numbers` says whether an int or float is a leaf (True) or a constant of the schema; `caches`, whether those of transformers
+    are taken apart: a result may hold one, but one that is passed would have to be changed by the call. UnsupportedType says
+    where a value of another type sits; `path` is how messages call the whole.
     """
     try:
-        return _flatten(value, leaves, numbers)
+        return _Flattener(leaves, numbers, caches).schema(value)
     except _Found as found:
         raise UnsupportedType(path + "".join(reversed(found.steps)), found.type) from None
 
@@ -140,39 +142,55 @@ class _Found(Exception):
         self.steps: list[str] = []
 
 
-def _flatten(value: Any, leaves: list[Leaf], numbers: bool) -> Schema:
-    if isinstance(value, torch.Tensor):
-        leaves.append(value)
-        return TensorSchema(value.dtype, value.ndim)
-    kind = type(value)
-    if kind in _NUMBERS:
-        if numbers:
-            leaves.append(value)
-            return ScalarSchema(kind)
-        return ConstantSchema(kind, value)
-    if kind in _CONSTANTS or isinstance(value, (str, bool)):
-        return ConstantSchema(kind, value)
-    if isinstance(value, Mapping):
-        return MappingSchema(
-            kind, tuple(value), _children(((f"[{key!r}]", item) for key, item in value.items()), leaves, numbers)
-        )
-    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview, range)):
-        return SequenceSchema(kind, _children(((f"[{index}]", item) for index, item in enumerate(value)), leaves, numbers))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = tuple(field.name for field in dataclasses.fields(value))
-        return RecordSchema(kind, names, _children(((f".{name}", getattr(value, name)) for name in names), leaves, numbers))
-    raise _Found(kind)
+class _Flattener:
+    """Takes values apart, and gathers their leaves."""
+
+    def __init__(self, leaves: list[Leaf], numbers: bool, caches: bool) -> None:
+        self._leaves, self._numbers, self._caches = leaves, numbers, caches
+
+    def schema(self, value: Any) -> Schema:
+        if isinstance(value, torch.Tensor):
+            self._leaves.append(value)
+            return TensorSchema(value.dtype, value.ndim)
+        kind = type(value)
+        if kind in _NUMBERS:
+            if self._numbers:
+                self._leaves.append(value)
+                return ScalarSchema(kind)
+            return ConstantSchema(kind, value)
+        if kind in _CONSTANTS or isinstance(value, (str, bool)):
+            return ConstantSchema(kind, value)
+        if isinstance(value, Mapping):
+            return MappingSchema(kind, tuple(value), self._children((f"[{key!r}]", item) for key, item in value.items()))
+        if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview, range)):
+            return SequenceSchema(kind, self._children((f"[{index}]", item) for index, item in enumerate(value)))
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._record(value, [field.name for field in dataclasses.fields(value)])
+        if self._caches and _is_cache(value):
+            return self._record(value, vars(value))
+        if self._caches and isinstance(value, type):  # a cache says what it makes its layers of
+            return ConstantSchema(kind, value)
+        raise _Found(kind)
+
+    def _record(self, value: Any, names: Iterable[str]) -> Schema:
+        return RecordSchema(type(value), tuple(names), self._children((f".{name}", getattr(value, name)) for name in names))
+
+    def _children(self, items: Iterable[tuple[str, Any]]) -> tuple[Schema, ...]:
+        children = []
+        for step, item in items:
+            try:
+                children.append(self.schema(item))
+            except _Found as found:
+                found.steps.append(step)
+                raise
+        return tuple(children)
 
 
-def _children(items: Iterator[tuple[str, Any]], leaves: list[Leaf], numbers: bool) -> tuple[Schema, ...]:
-    children = []
-    for step, item in items:
-        try:
-            children.append(_flatten(item, leaves, numbers))
-        except _Found as found:
-            found.steps.append(step)
-            raise
-    return tuple(children)
+def _is_cache(value: Any) -> bool:
+    """Whether a value is a cache of transformers, or a layer of one."""
+    module = sys.modules.get("transformers.cache_utils")
+    kinds = [getattr(module, name, None) for name in ("Cache", "CacheLayerMixin")]
+    return isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type)))
 
 
 def unflatten(schema: Schema, leaves: Sequence[Any]) -> Any:

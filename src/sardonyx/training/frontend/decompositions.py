@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -377,6 +377,77 @@ def _cut(x: Tensor, axis: int, start: int, stop: int | None) -> Tensor:
     return x[(*whole, slice(start, stop))]
 
 
+def _running(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, int], Tensor]:
+    """Combinations of each element with all before it along an axis, in as many rounds as the length has bits."""
+
+    def run(input: Tensor, dim: int) -> Tensor:
+        axis, result, span = dim % max(input.ndim, 1), input, 1
+        while input.ndim and input.shape[axis] > span:
+            earlier, later = _cut(result, axis, 0, -span), _cut(result, axis, span, None)
+            result = torch.cat((_cut(result, axis, 0, span), combine(earlier, later)), axis)
+            span *= 2
+        return result
+
+    return run
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Any:
+    """Products of each element with all before it."""
+    if dtype is None and not input.is_floating_point():
+        return NotImplemented
+    return _running(torch.mul)(input if dtype is None else input.to(dtype), dim)
+
+
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """Logarithms of running sums of powers of e."""
+    return _running(logaddexp)(input, dim)
+
+
+class Chosen(NamedTuple):
+    """Elements of a tensor, and where they stand in it."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _running_choice(prefers: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, int], Any]:
+    """Running maxima or minima with their positions: of equal ones the last, and whatever is no number from there on."""
+
+    def run(input: Tensor, dim: int) -> Any:
+        if not input.ndim:
+            return NotImplemented
+        axis, values, span = dim % input.ndim, input.detach(), 1
+        numbers = torch.arange(input.shape[axis]).reshape([-1 if at == axis else 1 for at in range(input.ndim)])
+        indices = numbers.expand(input.shape)
+        while input.shape[axis] > span:
+            earlier, later = _cut(values, axis, 0, -span), _cut(values, axis, span, None)
+            takes = prefers(later, earlier)
+            if input.is_floating_point():
+                takes = (takes & ~earlier.isnan()) | later.isnan()
+            sooner, current = _cut(indices, axis, 0, -span), _cut(indices, axis, span, None)
+            values = torch.cat((_cut(values, axis, 0, span), torch.where(takes, later, earlier)), axis)
+            indices = torch.cat((_cut(indices, axis, 0, span), torch.where(takes, current, sooner)), axis)
+            span *= 2
+        return Chosen(input.gather(axis, indices), indices)
+
+    return run
+
+
+def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Any:
+    """Sums and means of what falls into the same place, with what was there or without."""
+    if reduce not in ("sum", "mean") or not input.is_floating_point() or not input.ndim:
+        return NotImplemented
+    if any(bool(size != other) for size, other in zip(src.shape, index.shape)):  # then torch itself has no gradient
+        return NotImplemented
+    fallen = torch.ones_like(index, dtype=input.dtype)
+    counts = torch.zeros_like(input).scatter_add(dim, index, fallen)
+    start = input if include_self else torch.where(counts > 0, torch.zeros_like(input), input)
+    sums = start.scatter_add(dim, index, src)
+    if reduce == "sum":
+        return sums
+    return sums / (counts + 1 if include_self else torch.where(counts > 0, counts, torch.ones_like(counts)))
+
+
 def cov(input: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """Covariances of rows."""
     if fweights is not None or aweights is not None:
@@ -480,6 +551,11 @@ _SIMPLE: Final[dict[str, Callable[..., Any]]] = {  # functions of one or two ten
     "median": median,
     "quantile": quantile,
     "kthvalue": kthvalue,
+    "cumprod": cumprod,
+    "logcumsumexp": logcumsumexp,
+    "cummax": _running_choice(torch.ge),
+    "cummin": _running_choice(torch.le),
+    "scatter_reduce": scatter_reduce,
 }
 _SPECIAL: Final = {"erfc": "erfc", "expm1": "expm1", "exp2": "exp2", "xlogy": "xlogy", "sinc": "sinc"}  # in torch.special
 _LOSSES: Final = (

@@ -246,6 +246,13 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     return torch.where(input > threshold, input, torch.full_like(input, value))
 
 
+def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Tensor | None = None) -> Any:
+    """Vectors of length 1, written to a tensor: as `spectral_norm` does with its buffers."""
+    if out is None:
+        return NotImplemented
+    return out.zero_().add_(input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input))
+
+
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean of squares + eps), in 32 bits at least."""
     epsilon = torch.finfo(input.dtype).eps if eps is None else eps
@@ -292,6 +299,7 @@ LAYERS: Final[dict[Any, Callable[..., Any]]] = {
     F.channel_shuffle: channel_shuffle,
     torch.channel_shuffle: channel_shuffle,
     F.threshold: threshold,
+    F.normalize: normalize,
     F.rms_norm: rms_norm,
     F.batch_norm: batch_norm,
 }

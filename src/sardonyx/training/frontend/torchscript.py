@@ -121,7 +121,7 @@ def result_schema(module: torch.nn.Module, inputs: CallInputs) -> tuple[Schema, 
     )
     tensors: list[Any] = []
     with _put_back(module, _buffers(module)), torch.no_grad():
-        schema = flatten(module(*args, **kwargs), tensors, numbers=False, path="the module's result")
+        schema = flatten(module(*args, **kwargs), tensors, numbers=False, caches=True, path="the module's result")
     return schema, len(tensors)
 
 
@@ -197,7 +197,7 @@ class _TracedModule(torch.nn.Module):
                     "return that"
                 )
         tensors: list[Any] = []
-        self.output_schema = flatten(result, tensors, numbers=False, path="the module's result")
+        self.output_schema = flatten(result, tensors, numbers=False, caches=True, path="the module's result")
         self.output_count = len(tensors)
         for each in self._buffer_list:
             now = each.owner[each.key]

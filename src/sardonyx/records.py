@@ -1,8 +1,8 @@
 """`dataclass`, made in a third of the time.
 
 Python's own compiles up to six methods of every class from text, each for itself, when its module is imported: for the classes
-that compiling a small model needs, that is a quarter of the whole time. Here one text is compiled, that of `__init__`; the other
-methods are closures. What the classes do is the same: same fields, equality, hashes and errors; `dataclasses.fields` and
+that compiling a small model needs, that is a quarter of the whole time. Here one text is compiled, that of `__init__`, when it is
+first asked for; the other methods are closures. What the classes do is the same: same fields, equality, hashes and errors; `dataclasses.fields` and
 `replace` work on them. Classes with rarer parameters (`order`, `unsafe_hash`) are left to Python's.
 """
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 else:
     import dataclasses
     from dataclasses import MISSING, FrozenInstanceError
+    from functools import partial
     from operator import attrgetter
     from reprlib import recursive_repr
 
@@ -43,7 +44,7 @@ else:
         own = plain.__dict__
         made = {"__frozen_record__": frozen}
         if "__init__" not in own:
-            made["__init__"] = _initializer(plain, fields, frozen, slots)
+            made["__init__"] = _Initializer(plain, partial(_initializer, plain, fields, frozen, slots))
         if "__repr__" not in own:
             made["__repr__"] = _representation(fields)
         if eq:
@@ -62,6 +63,20 @@ else:
                 value.__name__ = name
             setattr(plain, name, value)
         return plain
+
+    class _Initializer:
+        """Stands for `__init__` until somebody asks for it: most classes of a compiler are not used by most models."""
+
+        def __init__(self, cls, make):
+            self._cls = cls
+            self._make = make
+
+        def __get__(self, instance, owner):
+            function = self._make()
+            function.__qualname__ = f"{self._cls.__qualname__}.__init__"
+            if self._cls.__dict__.get("__init__") is self:  # nobody was faster, or has put another one there
+                self._cls.__init__ = function
+            return function if instance is None else function.__get__(instance, owner)
 
     def _initializer(cls, fields, frozen, slots):
         """The only method whose text depends on the fields: calling it has to be quick."""

@@ -94,13 +94,13 @@ entry:
   %c92 = icmp slt i64 %begin, %end
   br i1 %c92, label %loop90, label %done91
 loop90:
-  %i93 = phi i64 [ %begin, %entry ], [ %i371, %done147 ]
-  %r94 = phi i64 [ %i80, %entry ], [ %i352, %done147 ]
-  %r95 = phi i64 [ %i82, %entry ], [ %i356, %done147 ]
-  %r96 = phi i64 [ %i84, %entry ], [ %i360, %done147 ]
-  %r97 = phi i64 [ %i86, %entry ], [ %i364, %done147 ]
-  %r98 = phi i64 [ %i88, %entry ], [ %i368, %done147 ]
-  %r99 = phi i64 [ %i89, %entry ], [ %i370, %done147 ]
+  %i93 = phi i64 [ %begin, %entry ], [ %i365, %done147 ]
+  %r94 = phi i64 [ %i80, %entry ], [ %i346, %done147 ]
+  %r95 = phi i64 [ %i82, %entry ], [ %i350, %done147 ]
+  %r96 = phi i64 [ %i84, %entry ], [ %i354, %done147 ]
+  %r97 = phi i64 [ %i86, %entry ], [ %i358, %done147 ]
+  %r98 = phi i64 [ %i88, %entry ], [ %i362, %done147 ]
+  %r99 = phi i64 [ %i89, %entry ], [ %i364, %done147 ]
   %i100 = mul i64 %r99, %a11
   %i101 = add i64 %i100, %r98
   %i102 = mul i64 %r96, %a39
@@ -150,7 +150,7 @@ loop90:
   %c148 = icmp slt i64 %i106, %i145
   br i1 %c148, label %loop146, label %done147
 loop146:
-  %i149 = phi i64 [ %i106, %loop90 ], [ %i347, %done160 ]
+  %i149 = phi i64 [ %i106, %loop90 ], [ %i341, %done160 ]
   %i150 = mul i64 %i108, 8
   %p151 = getelementptr float, ptr %a5, i64 %i150
   %b152 = load <8 x float>, ptr %p151, align 4
@@ -334,72 +334,66 @@ done160:
   %v321 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r301
   %v322 = select <8 x i1> %v321, <8 x float> splat (float 0x0000000000000000), <8 x float> %r301
   store <8 x float> %v322, ptr %p320, align 4
-  %i323 = mul i64 2, 8
-  %p324 = getelementptr float, ptr %p317, i64 %i323
-  %v325 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r302
-  %v326 = select <8 x i1> %v325, <8 x float> splat (float 0x0000000000000000), <8 x float> %r302
-  store <8 x float> %v326, ptr %p324, align 4
-  %i327 = mul i64 3, 8
-  %p328 = getelementptr float, ptr %p317, i64 %i327
-  %v329 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r303
-  %v330 = select <8 x i1> %v329, <8 x float> splat (float 0x0000000000000000), <8 x float> %r303
-  store <8 x float> %v330, ptr %p328, align 4
-  %i331 = mul i64 4, 8
-  %p332 = getelementptr float, ptr %p317, i64 %i331
-  %v333 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r304
-  %v334 = select <8 x i1> %v333, <8 x float> splat (float 0x0000000000000000), <8 x float> %r304
+  %p323 = getelementptr float, ptr %p317, i64 16
+  %v324 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r302
+  %v325 = select <8 x i1> %v324, <8 x float> splat (float 0x0000000000000000), <8 x float> %r302
+  store <8 x float> %v325, ptr %p323, align 4
+  %p326 = getelementptr float, ptr %p317, i64 24
+  %v327 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r303
+  %v328 = select <8 x i1> %v327, <8 x float> splat (float 0x0000000000000000), <8 x float> %r303
+  store <8 x float> %v328, ptr %p326, align 4
+  %p329 = getelementptr float, ptr %p317, i64 32
+  %v330 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r304
+  %v331 = select <8 x i1> %v330, <8 x float> splat (float 0x0000000000000000), <8 x float> %r304
+  store <8 x float> %v331, ptr %p329, align 4
+  %p332 = getelementptr float, ptr %p317, i64 40
+  %v333 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r305
+  %v334 = select <8 x i1> %v333, <8 x float> splat (float 0x0000000000000000), <8 x float> %r305
   store <8 x float> %v334, ptr %p332, align 4
-  %i335 = mul i64 5, 8
-  %p336 = getelementptr float, ptr %p317, i64 %i335
-  %v337 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r305
-  %v338 = select <8 x i1> %v337, <8 x float> splat (float 0x0000000000000000), <8 x float> %r305
-  store <8 x float> %v338, ptr %p336, align 4
-  %i339 = mul i64 6, 8
-  %p340 = getelementptr float, ptr %p317, i64 %i339
-  %v341 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r306
-  %v342 = select <8 x i1> %v341, <8 x float> splat (float 0x0000000000000000), <8 x float> %r306
-  store <8 x float> %v342, ptr %p340, align 4
-  %i343 = mul i64 7, 8
-  %p344 = getelementptr float, ptr %p317, i64 %i343
-  %v345 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r307
-  %v346 = select <8 x i1> %v345, <8 x float> splat (float 0x0000000000000000), <8 x float> %r307
-  store <8 x float> %v346, ptr %p344, align 4
-  %i347 = add nsw i64 %i149, 8
-  %c348 = icmp slt i64 %i347, %i145
-  br i1 %c348, label %loop146, label %done147
+  %p335 = getelementptr float, ptr %p317, i64 48
+  %v336 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r306
+  %v337 = select <8 x i1> %v336, <8 x float> splat (float 0x0000000000000000), <8 x float> %r306
+  store <8 x float> %v337, ptr %p335, align 4
+  %p338 = getelementptr float, ptr %p317, i64 56
+  %v339 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %r307
+  %v340 = select <8 x i1> %v339, <8 x float> splat (float 0x0000000000000000), <8 x float> %r307
+  store <8 x float> %v340, ptr %p338, align 4
+  %i341 = add nsw i64 %i149, 8
+  %c342 = icmp slt i64 %i341, %i145
+  br i1 %c342, label %loop146, label %done147
 done147:
-  %i349 = zext i1 true to i64
-  %i350 = add i64 %r94, %i349
-  %c351 = icmp eq i64 %i350, %a23
-  %i352 = select i1 %c351, i64 0, i64 %i350
-  %i353 = zext i1 %c351 to i64
-  %i354 = add i64 %r95, %i353
-  %c355 = icmp eq i64 %i354, %a17
-  %i356 = select i1 %c355, i64 0, i64 %i354
-  %i357 = zext i1 %c355 to i64
-  %i358 = add i64 %r96, %i357
-  %c359 = icmp eq i64 %i358, %a15
-  %i360 = select i1 %c359, i64 0, i64 %i358
-  %i361 = zext i1 %c359 to i64
-  %i362 = add i64 %r97, %i361
-  %c363 = icmp eq i64 %i362, %a9
-  %i364 = select i1 %c363, i64 0, i64 %i362
-  %i365 = zext i1 %c363 to i64
-  %i366 = add i64 %r98, %i365
-  %c367 = icmp eq i64 %i366, %a11
-  %i368 = select i1 %c367, i64 0, i64 %i366
-  %i369 = zext i1 %c367 to i64
-  %i370 = add i64 %r99, %i369
-  %i371 = add nsw i64 %i93, 1
-  %c372 = icmp slt i64 %i371, %end
-  br i1 %c372, label %loop90, label %done91
+  %i343 = zext i1 true to i64
+  %i344 = add i64 %r94, %i343
+  %c345 = icmp eq i64 %i344, %a23
+  %i346 = select i1 %c345, i64 0, i64 %i344
+  %i347 = zext i1 %c345 to i64
+  %i348 = add i64 %r95, %i347
+  %c349 = icmp eq i64 %i348, %a17
+  %i350 = select i1 %c349, i64 0, i64 %i348
+  %i351 = zext i1 %c349 to i64
+  %i352 = add i64 %r96, %i351
+  %c353 = icmp eq i64 %i352, %a15
+  %i354 = select i1 %c353, i64 0, i64 %i352
+  %i355 = zext i1 %c353 to i64
+  %i356 = add i64 %r97, %i355
+  %c357 = icmp eq i64 %i356, %a9
+  %i358 = select i1 %c357, i64 0, i64 %i356
+  %i359 = zext i1 %c357 to i64
+  %i360 = add i64 %r98, %i359
+  %c361 = icmp eq i64 %i360, %a11
+  %i362 = select i1 %c361, i64 0, i64 %i360
+  %i363 = zext i1 %c361 to i64
+  %i364 = add i64 %r99, %i363
+  %i365 = add nsw i64 %i93, 1
+  %c366 = icmp slt i64 %i365, %end
+  br i1 %c366, label %loop90, label %done91
 done91:
-  %r373 = phi i64 [ %i80, %entry ], [ %i352, %done147 ]
-  %r374 = phi i64 [ %i82, %entry ], [ %i356, %done147 ]
-  %r375 = phi i64 [ %i84, %entry ], [ %i360, %done147 ]
-  %r376 = phi i64 [ %i86, %entry ], [ %i364, %done147 ]
-  %r377 = phi i64 [ %i88, %entry ], [ %i368, %done147 ]
-  %r378 = phi i64 [ %i89, %entry ], [ %i370, %done147 ]
+  %r367 = phi i64 [ %i80, %entry ], [ %i346, %done147 ]
+  %r368 = phi i64 [ %i82, %entry ], [ %i350, %done147 ]
+  %r369 = phi i64 [ %i84, %entry ], [ %i354, %done147 ]
+  %r370 = phi i64 [ %i86, %entry ], [ %i358, %done147 ]
+  %r371 = phi i64 [ %i88, %entry ], [ %i362, %done147 ]
+  %r372 = phi i64 [ %i89, %entry ], [ %i364, %done147 ]
   ret void
 }
 
@@ -490,12 +484,12 @@ entry:
   %c84 = icmp slt i64 %begin, %end
   br i1 %c84, label %loop82, label %done83
 loop82:
-  %i85 = phi i64 [ %begin, %entry ], [ %i245, %after94 ]
-  %r86 = phi i64 [ %i74, %entry ], [ %i230, %after94 ]
-  %r87 = phi i64 [ %i76, %entry ], [ %i234, %after94 ]
-  %r88 = phi i64 [ %i78, %entry ], [ %i238, %after94 ]
-  %r89 = phi i64 [ %i80, %entry ], [ %i242, %after94 ]
-  %r90 = phi i64 [ %i81, %entry ], [ %i244, %after94 ]
+  %i85 = phi i64 [ %begin, %entry ], [ %i243, %after94 ]
+  %r86 = phi i64 [ %i74, %entry ], [ %i228, %after94 ]
+  %r87 = phi i64 [ %i76, %entry ], [ %i232, %after94 ]
+  %r88 = phi i64 [ %i78, %entry ], [ %i236, %after94 ]
+  %r89 = phi i64 [ %i80, %entry ], [ %i240, %after94 ]
+  %r90 = phi i64 [ %i81, %entry ], [ %i242, %after94 ]
   %i91 = mul i64 %r88, %a17
   %i92 = add i64 %i91, %r86
   %c95 = icmp slt i64 %i92, %a21
@@ -634,46 +628,43 @@ done130:
   store <8 x float> %r210, ptr %p221, align 4
   %p222 = getelementptr float, ptr %p221, i64 8
   store <8 x float> %r211, ptr %p222, align 4
-  %i223 = mul i64 2, 8
-  %p224 = getelementptr float, ptr %p221, i64 %i223
-  store <8 x float> %r212, ptr %p224, align 4
-  %i225 = mul i64 3, 8
-  %p226 = getelementptr float, ptr %p221, i64 %i225
-  store <8 x float> %r213, ptr %p226, align 4
+  %p223 = getelementptr float, ptr %p221, i64 16
+  store <8 x float> %r212, ptr %p223, align 4
+  %p224 = getelementptr float, ptr %p221, i64 24
+  store <8 x float> %r213, ptr %p224, align 4
   br label %after94
 after94:
-  %i227 = zext i1 true to i64
-  %i228 = add i64 %r86, %i227
-  %c229 = icmp eq i64 %i228, %a17
-  %i230 = select i1 %c229, i64 0, i64 %i228
-  %i231 = zext i1 %c229 to i64
-  %i232 = add i64 %r87, %i231
-  %c233 = icmp eq i64 %i232, %a13
-  %i234 = select i1 %c233, i64 0, i64 %i232
-  %i235 = zext i1 %c233 to i64
-  %i236 = add i64 %r88, %i235
-  %c237 = icmp eq i64 %i236, %a19
-  %i238 = select i1 %c237, i64 0, i64 %i236
-  %i239 = zext i1 %c237 to i64
-  %i240 = add i64 %r89, %i239
-  %c241 = icmp eq i64 %i240, %a15
-  %i242 = select i1 %c241, i64 0, i64 %i240
-  %i243 = zext i1 %c241 to i64
-  %i244 = add i64 %r90, %i243
-  %i245 = add nsw i64 %i85, 1
-  %c246 = icmp slt i64 %i245, %end
-  br i1 %c246, label %loop82, label %done83
+  %i225 = zext i1 true to i64
+  %i226 = add i64 %r86, %i225
+  %c227 = icmp eq i64 %i226, %a17
+  %i228 = select i1 %c227, i64 0, i64 %i226
+  %i229 = zext i1 %c227 to i64
+  %i230 = add i64 %r87, %i229
+  %c231 = icmp eq i64 %i230, %a13
+  %i232 = select i1 %c231, i64 0, i64 %i230
+  %i233 = zext i1 %c231 to i64
+  %i234 = add i64 %r88, %i233
+  %c235 = icmp eq i64 %i234, %a19
+  %i236 = select i1 %c235, i64 0, i64 %i234
+  %i237 = zext i1 %c235 to i64
+  %i238 = add i64 %r89, %i237
+  %c239 = icmp eq i64 %i238, %a15
+  %i240 = select i1 %c239, i64 0, i64 %i238
+  %i241 = zext i1 %c239 to i64
+  %i242 = add i64 %r90, %i241
+  %i243 = add nsw i64 %i85, 1
+  %c244 = icmp slt i64 %i243, %end
+  br i1 %c244, label %loop82, label %done83
 done83:
-  %r247 = phi i64 [ %i74, %entry ], [ %i230, %after94 ]
-  %r248 = phi i64 [ %i76, %entry ], [ %i234, %after94 ]
-  %r249 = phi i64 [ %i78, %entry ], [ %i238, %after94 ]
-  %r250 = phi i64 [ %i80, %entry ], [ %i242, %after94 ]
-  %r251 = phi i64 [ %i81, %entry ], [ %i244, %after94 ]
+  %r245 = phi i64 [ %i74, %entry ], [ %i228, %after94 ]
+  %r246 = phi i64 [ %i76, %entry ], [ %i232, %after94 ]
+  %r247 = phi i64 [ %i78, %entry ], [ %i236, %after94 ]
+  %r248 = phi i64 [ %i80, %entry ], [ %i240, %after94 ]
+  %r249 = phi i64 [ %i81, %entry ], [ %i242, %after94 ]
   ret void
 }
 
 ; layout|from|8|8
-declare void @llvm.masked.store.v8f32.p0(<8 x float>, ptr, <8 x i1>)
 define  void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) nounwind {
 entry:
   %a1 = load ptr, ptr %args, align 8
@@ -704,10 +695,10 @@ entry:
   %c28 = icmp slt i64 %begin, %end
   br i1 %c28, label %loop26, label %done27
 loop26:
-  %i29 = phi i64 [ %begin, %entry ], [ %i211, %done112 ]
-  %r30 = phi i64 [ %i22, %entry ], [ %i204, %done112 ]
-  %r31 = phi i64 [ %i24, %entry ], [ %i208, %done112 ]
-  %r32 = phi i64 [ %i25, %entry ], [ %i210, %done112 ]
+  %i29 = phi i64 [ %begin, %entry ], [ %i146, %done112 ]
+  %r30 = phi i64 [ %i22, %entry ], [ %i139, %done112 ]
+  %r31 = phi i64 [ %i24, %entry ], [ %i143, %done112 ]
+  %r32 = phi i64 [ %i25, %entry ], [ %i145, %done112 ]
   %i33 = mul i64 %r32, %a15
   %i34 = mul i64 %r31, 8
   %i35 = mul i64 %i34, %a17
@@ -745,29 +736,29 @@ loop50:
   %p67 = getelementptr float, ptr %p54, i64 %i66
   %i68 = mul i64 7, %a17
   %p69 = getelementptr float, ptr %p54, i64 %i68
-  %v70 = load <8 x float>, ptr %p56, align 4
-  %p71 = getelementptr float, ptr %p56, i64 8
-  %v72 = load <8 x float>, ptr %p71, align 4
-  %p73 = getelementptr float, ptr %p56, i64 16
-  %v74 = load <8 x float>, ptr %p73, align 4
-  %p75 = getelementptr float, ptr %p56, i64 24
-  %v76 = load <8 x float>, ptr %p75, align 4
-  %p77 = getelementptr float, ptr %p56, i64 32
-  %v78 = load <8 x float>, ptr %p77, align 4
-  %p79 = getelementptr float, ptr %p56, i64 40
-  %v80 = load <8 x float>, ptr %p79, align 4
-  %p81 = getelementptr float, ptr %p56, i64 48
-  %v82 = load <8 x float>, ptr %p81, align 4
-  %p83 = getelementptr float, ptr %p56, i64 56
-  %v84 = load <8 x float>, ptr %p83, align 4
-  %v85 = shufflevector <8 x float> %v70, <8 x float> %v78, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v86 = shufflevector <8 x float> %v70, <8 x float> %v78, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v87 = shufflevector <8 x float> %v72, <8 x float> %v80, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v88 = shufflevector <8 x float> %v72, <8 x float> %v80, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v89 = shufflevector <8 x float> %v74, <8 x float> %v82, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v90 = shufflevector <8 x float> %v74, <8 x float> %v82, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v91 = shufflevector <8 x float> %v76, <8 x float> %v84, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v92 = shufflevector <8 x float> %v76, <8 x float> %v84, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %p70 = getelementptr float, ptr %p56, i64 8
+  %p71 = getelementptr float, ptr %p56, i64 16
+  %p72 = getelementptr float, ptr %p56, i64 24
+  %p73 = getelementptr float, ptr %p56, i64 32
+  %p74 = getelementptr float, ptr %p56, i64 40
+  %p75 = getelementptr float, ptr %p56, i64 48
+  %p76 = getelementptr float, ptr %p56, i64 56
+  %v77 = load <8 x float>, ptr %p56, align 4
+  %v78 = load <8 x float>, ptr %p70, align 4
+  %v79 = load <8 x float>, ptr %p71, align 4
+  %v80 = load <8 x float>, ptr %p72, align 4
+  %v81 = load <8 x float>, ptr %p73, align 4
+  %v82 = load <8 x float>, ptr %p74, align 4
+  %v83 = load <8 x float>, ptr %p75, align 4
+  %v84 = load <8 x float>, ptr %p76, align 4
+  %v85 = shufflevector <8 x float> %v77, <8 x float> %v81, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v86 = shufflevector <8 x float> %v77, <8 x float> %v81, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v87 = shufflevector <8 x float> %v78, <8 x float> %v82, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v88 = shufflevector <8 x float> %v78, <8 x float> %v82, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v89 = shufflevector <8 x float> %v79, <8 x float> %v83, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v90 = shufflevector <8 x float> %v79, <8 x float> %v83, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v91 = shufflevector <8 x float> %v80, <8 x float> %v84, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v92 = shufflevector <8 x float> %v80, <8 x float> %v84, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
   %v93 = shufflevector <8 x float> %v85, <8 x float> %v89, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
   %v94 = shufflevector <8 x float> %v85, <8 x float> %v89, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
   %v95 = shufflevector <8 x float> %v87, <8 x float> %v91, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
@@ -796,122 +787,57 @@ loop50:
   %c110 = icmp slt i64 %i109, %i49
   br i1 %c110, label %loop50, label %done51
 done51:
-  %i113 = sub i64 %i45, %i49
-  %c114 = icmp sgt i64 %i113, 0
-  br i1 %c114, label %some111, label %done112
-some111:
-  %v115 = insertelement <8 x i64> poison, i64 %i113, i32 0
-  %v116 = shufflevector <8 x i64> %v115, <8 x i64> poison, <8 x i32> zeroinitializer
-  %m117 = icmp sgt <8 x i64> %v116, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
-  %p118 = getelementptr float, ptr %p40, i64 %i49
-  %i119 = mul i64 %i49, 8
-  %p120 = getelementptr float, ptr %p41, i64 %i119
-  %p121 = getelementptr float, ptr %p118, i64 %a17
-  %i122 = mul i64 2, %a17
-  %p123 = getelementptr float, ptr %p118, i64 %i122
-  %i124 = mul i64 3, %a17
-  %p125 = getelementptr float, ptr %p118, i64 %i124
-  %i126 = mul i64 4, %a17
-  %p127 = getelementptr float, ptr %p118, i64 %i126
-  %i128 = mul i64 5, %a17
-  %p129 = getelementptr float, ptr %p118, i64 %i128
-  %i130 = mul i64 6, %a17
-  %p131 = getelementptr float, ptr %p118, i64 %i130
-  %i132 = mul i64 7, %a17
-  %p133 = getelementptr float, ptr %p118, i64 %i132
-  %v134 = load <8 x float>, ptr %p120, align 4
-  %i135 = sub i64 %i113, 1
-  %c136 = icmp slt i64 1, %i135
-  %i137 = select i1 %c136, i64 1, i64 %i135
-  %i138 = mul i64 %i137, 8
-  %p139 = getelementptr float, ptr %p120, i64 %i138
-  %v140 = load <8 x float>, ptr %p139, align 4
-  %i141 = sub i64 %i113, 1
-  %c142 = icmp slt i64 2, %i141
-  %i143 = select i1 %c142, i64 2, i64 %i141
-  %i144 = mul i64 %i143, 8
-  %p145 = getelementptr float, ptr %p120, i64 %i144
-  %v146 = load <8 x float>, ptr %p145, align 4
-  %i147 = sub i64 %i113, 1
-  %c148 = icmp slt i64 3, %i147
-  %i149 = select i1 %c148, i64 3, i64 %i147
-  %i150 = mul i64 %i149, 8
-  %p151 = getelementptr float, ptr %p120, i64 %i150
-  %v152 = load <8 x float>, ptr %p151, align 4
-  %i153 = sub i64 %i113, 1
-  %c154 = icmp slt i64 4, %i153
-  %i155 = select i1 %c154, i64 4, i64 %i153
-  %i156 = mul i64 %i155, 8
-  %p157 = getelementptr float, ptr %p120, i64 %i156
-  %v158 = load <8 x float>, ptr %p157, align 4
-  %i159 = sub i64 %i113, 1
-  %c160 = icmp slt i64 5, %i159
-  %i161 = select i1 %c160, i64 5, i64 %i159
-  %i162 = mul i64 %i161, 8
-  %p163 = getelementptr float, ptr %p120, i64 %i162
-  %v164 = load <8 x float>, ptr %p163, align 4
-  %i165 = sub i64 %i113, 1
-  %c166 = icmp slt i64 6, %i165
-  %i167 = select i1 %c166, i64 6, i64 %i165
-  %i168 = mul i64 %i167, 8
-  %p169 = getelementptr float, ptr %p120, i64 %i168
-  %v170 = load <8 x float>, ptr %p169, align 4
-  %i171 = sub i64 %i113, 1
-  %c172 = icmp slt i64 7, %i171
-  %i173 = select i1 %c172, i64 7, i64 %i171
-  %i174 = mul i64 %i173, 8
-  %p175 = getelementptr float, ptr %p120, i64 %i174
-  %v176 = load <8 x float>, ptr %p175, align 4
-  %v177 = shufflevector <8 x float> %v134, <8 x float> %v158, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v178 = shufflevector <8 x float> %v134, <8 x float> %v158, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v179 = shufflevector <8 x float> %v140, <8 x float> %v164, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v180 = shufflevector <8 x float> %v140, <8 x float> %v164, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v181 = shufflevector <8 x float> %v146, <8 x float> %v170, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v182 = shufflevector <8 x float> %v146, <8 x float> %v170, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v183 = shufflevector <8 x float> %v152, <8 x float> %v176, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v184 = shufflevector <8 x float> %v152, <8 x float> %v176, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v185 = shufflevector <8 x float> %v177, <8 x float> %v181, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
-  %v186 = shufflevector <8 x float> %v177, <8 x float> %v181, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
-  %v187 = shufflevector <8 x float> %v179, <8 x float> %v183, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
-  %v188 = shufflevector <8 x float> %v179, <8 x float> %v183, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
-  %v189 = shufflevector <8 x float> %v178, <8 x float> %v182, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
-  %v190 = shufflevector <8 x float> %v178, <8 x float> %v182, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
-  %v191 = shufflevector <8 x float> %v180, <8 x float> %v184, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
-  %v192 = shufflevector <8 x float> %v180, <8 x float> %v184, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
-  %v193 = shufflevector <8 x float> %v185, <8 x float> %v187, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
-  %v194 = shufflevector <8 x float> %v185, <8 x float> %v187, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
-  %v195 = shufflevector <8 x float> %v186, <8 x float> %v188, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
-  %v196 = shufflevector <8 x float> %v186, <8 x float> %v188, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
-  %v197 = shufflevector <8 x float> %v189, <8 x float> %v191, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
-  %v198 = shufflevector <8 x float> %v189, <8 x float> %v191, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
-  %v199 = shufflevector <8 x float> %v190, <8 x float> %v192, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
-  %v200 = shufflevector <8 x float> %v190, <8 x float> %v192, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v193, ptr align 4 %p118, <8 x i1> %m117)
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v194, ptr align 4 %p121, <8 x i1> %m117)
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v195, ptr align 4 %p123, <8 x i1> %m117)
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v196, ptr align 4 %p125, <8 x i1> %m117)
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v197, ptr align 4 %p127, <8 x i1> %m117)
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v198, ptr align 4 %p129, <8 x i1> %m117)
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v199, ptr align 4 %p131, <8 x i1> %m117)
-  call void @llvm.masked.store.v8f32.p0(<8 x float> %v200, ptr align 4 %p133, <8 x i1> %m117)
-  br label %done112
+  %c113 = icmp slt i64 %i49, %i45
+  br i1 %c113, label %loop111, label %done112
+loop111:
+  %i114 = phi i64 [ %i49, %done51 ], [ %i134, %loop111 ]
+  %p115 = getelementptr float, ptr %p40, i64 %i114
+  %i116 = mul i64 %i114, 8
+  %p117 = getelementptr float, ptr %p41, i64 %i116
+  %v118 = load <8 x float>, ptr %p117, align 4
+  %v119 = extractelement <8 x float> %v118, i32 0
+  store float %v119, ptr %p115, align 4
+  %p120 = getelementptr float, ptr %p115, i64 %a17
+  %v121 = extractelement <8 x float> %v118, i32 1
+  store float %v121, ptr %p120, align 4
+  %p122 = getelementptr float, ptr %p120, i64 %a17
+  %v123 = extractelement <8 x float> %v118, i32 2
+  store float %v123, ptr %p122, align 4
+  %p124 = getelementptr float, ptr %p122, i64 %a17
+  %v125 = extractelement <8 x float> %v118, i32 3
+  store float %v125, ptr %p124, align 4
+  %p126 = getelementptr float, ptr %p124, i64 %a17
+  %v127 = extractelement <8 x float> %v118, i32 4
+  store float %v127, ptr %p126, align 4
+  %p128 = getelementptr float, ptr %p126, i64 %a17
+  %v129 = extractelement <8 x float> %v118, i32 5
+  store float %v129, ptr %p128, align 4
+  %p130 = getelementptr float, ptr %p128, i64 %a17
+  %v131 = extractelement <8 x float> %v118, i32 6
+  store float %v131, ptr %p130, align 4
+  %p132 = getelementptr float, ptr %p130, i64 %a17
+  %v133 = extractelement <8 x float> %v118, i32 7
+  store float %v133, ptr %p132, align 4
+  %i134 = add nsw i64 %i114, 1
+  %c135 = icmp slt i64 %i134, %i45
+  br i1 %c135, label %loop111, label %done112
 done112:
-  %i201 = zext i1 true to i64
-  %i202 = add i64 %r30, %i201
-  %c203 = icmp eq i64 %i202, %a13
-  %i204 = select i1 %c203, i64 0, i64 %i202
-  %i205 = zext i1 %c203 to i64
-  %i206 = add i64 %r31, %i205
-  %c207 = icmp eq i64 %i206, %a7
-  %i208 = select i1 %c207, i64 0, i64 %i206
-  %i209 = zext i1 %c207 to i64
-  %i210 = add i64 %r32, %i209
-  %i211 = add nsw i64 %i29, 1
-  %c212 = icmp slt i64 %i211, %end
-  br i1 %c212, label %loop26, label %done27
+  %i136 = zext i1 true to i64
+  %i137 = add i64 %r30, %i136
+  %c138 = icmp eq i64 %i137, %a13
+  %i139 = select i1 %c138, i64 0, i64 %i137
+  %i140 = zext i1 %c138 to i64
+  %i141 = add i64 %r31, %i140
+  %c142 = icmp eq i64 %i141, %a7
+  %i143 = select i1 %c142, i64 0, i64 %i141
+  %i144 = zext i1 %c142 to i64
+  %i145 = add i64 %r32, %i144
+  %i146 = add nsw i64 %i29, 1
+  %c147 = icmp slt i64 %i146, %end
+  br i1 %c147, label %loop26, label %done27
 done27:
-  %r213 = phi i64 [ %i22, %entry ], [ %i204, %done112 ]
-  %r214 = phi i64 [ %i24, %entry ], [ %i208, %done112 ]
-  %r215 = phi i64 [ %i25, %entry ], [ %i210, %done112 ]
+  %r148 = phi i64 [ %i22, %entry ], [ %i139, %done112 ]
+  %r149 = phi i64 [ %i24, %entry ], [ %i143, %done112 ]
+  %r150 = phi i64 [ %i25, %entry ], [ %i145, %done112 ]
   ret void
 }

@@ -33,7 +33,7 @@ entry:
   %c30 = icmp slt i64 %begin, %end
   br i1 %c30, label %loop28, label %done29
 loop28:
-  %i31 = phi i64 [ %begin, %entry ], [ %i439, %done223 ]
+  %i31 = phi i64 [ %begin, %entry ], [ %i399, %done217 ]
   %i32 = urem i64 %i31, %i27
   %i33 = mul i64 %i32, 32
   %i34 = udiv i64 %i31, %i27
@@ -55,7 +55,7 @@ loop28:
   %c52 = icmp slt i64 %i33, %i46
   br i1 %c52, label %loop50, label %done51
 loop50:
-  %i53 = phi i64 [ %i33, %loop28 ], [ %i220, %done116 ]
+  %i53 = phi i64 [ %i33, %loop28 ], [ %i214, %done116 ]
   %i54 = mul i64 %i53, %a13
   %p55 = getelementptr float, ptr %a11, i64 %i54
   %i56 = mul i64 %a13, 2
@@ -211,283 +211,222 @@ done116:
   %p201 = getelementptr float, ptr %p198, i64 %a25
   store float %v200, ptr %p201, align 4
   %v202 = extractelement <8 x float> %v196, i32 2
-  %i203 = mul i64 %a25, 2
-  %p204 = getelementptr float, ptr %p198, i64 %i203
-  store float %v202, ptr %p204, align 4
-  %v205 = extractelement <8 x float> %v196, i32 3
-  %i206 = mul i64 %a25, 3
-  %p207 = getelementptr float, ptr %p198, i64 %i206
-  store float %v205, ptr %p207, align 4
-  %v208 = extractelement <8 x float> %v196, i32 4
-  %i209 = mul i64 %a25, 4
-  %p210 = getelementptr float, ptr %p198, i64 %i209
-  store float %v208, ptr %p210, align 4
-  %v211 = extractelement <8 x float> %v196, i32 5
-  %i212 = mul i64 %a25, 5
-  %p213 = getelementptr float, ptr %p198, i64 %i212
-  store float %v211, ptr %p213, align 4
-  %v214 = extractelement <8 x float> %v196, i32 6
-  %i215 = mul i64 %a25, 6
-  %p216 = getelementptr float, ptr %p198, i64 %i215
-  store float %v214, ptr %p216, align 4
-  %v217 = extractelement <8 x float> %v196, i32 7
-  %i218 = mul i64 %a25, 7
-  %p219 = getelementptr float, ptr %p198, i64 %i218
-  store float %v217, ptr %p219, align 4
-  %i220 = add nsw i64 %i53, 8
-  %c221 = icmp slt i64 %i220, %i46
-  br i1 %c221, label %loop50, label %done51
+  %p203 = getelementptr float, ptr %p201, i64 %a25
+  store float %v202, ptr %p203, align 4
+  %v204 = extractelement <8 x float> %v196, i32 3
+  %p205 = getelementptr float, ptr %p203, i64 %a25
+  store float %v204, ptr %p205, align 4
+  %v206 = extractelement <8 x float> %v196, i32 4
+  %p207 = getelementptr float, ptr %p205, i64 %a25
+  store float %v206, ptr %p207, align 4
+  %v208 = extractelement <8 x float> %v196, i32 5
+  %p209 = getelementptr float, ptr %p207, i64 %a25
+  store float %v208, ptr %p209, align 4
+  %v210 = extractelement <8 x float> %v196, i32 6
+  %p211 = getelementptr float, ptr %p209, i64 %a25
+  store float %v210, ptr %p211, align 4
+  %v212 = extractelement <8 x float> %v196, i32 7
+  %p213 = getelementptr float, ptr %p211, i64 %a25
+  store float %v212, ptr %p213, align 4
+  %i214 = add nsw i64 %i53, 8
+  %c215 = icmp slt i64 %i214, %i46
+  br i1 %c215, label %loop50, label %done51
 done51:
-  %c224 = icmp slt i64 %i46, %i43
-  br i1 %c224, label %loop222, label %done223
-loop222:
-  %i225 = phi i64 [ %i46, %done51 ], [ %i437, %skip433 ]
-  %i226 = sub i64 %i43, %i225
-  %i227 = mul i64 %i225, %a13
-  %p228 = getelementptr float, ptr %a11, i64 %i227
-  %i229 = sub i64 %i226, 1
-  %c230 = icmp slt i64 0, %i229
-  %i231 = select i1 %c230, i64 0, i64 %i229
-  %i232 = mul i64 %i231, %a13
-  %p233 = getelementptr float, ptr %p228, i64 %i232
-  %c234 = icmp slt i64 1, %i229
-  %i235 = select i1 %c234, i64 1, i64 %i229
-  %i236 = mul i64 %i235, %a13
-  %p237 = getelementptr float, ptr %p228, i64 %i236
-  %c238 = icmp slt i64 2, %i229
-  %i239 = select i1 %c238, i64 2, i64 %i229
-  %i240 = mul i64 %i239, %a13
-  %p241 = getelementptr float, ptr %p228, i64 %i240
-  %c242 = icmp slt i64 3, %i229
-  %i243 = select i1 %c242, i64 3, i64 %i229
-  %i244 = mul i64 %i243, %a13
-  %p245 = getelementptr float, ptr %p228, i64 %i244
-  %c246 = icmp slt i64 4, %i229
-  %i247 = select i1 %c246, i64 4, i64 %i229
-  %i248 = mul i64 %i247, %a13
-  %p249 = getelementptr float, ptr %p228, i64 %i248
-  %c250 = icmp slt i64 5, %i229
-  %i251 = select i1 %c250, i64 5, i64 %i229
-  %i252 = mul i64 %i251, %a13
-  %p253 = getelementptr float, ptr %p228, i64 %i252
-  %c254 = icmp slt i64 6, %i229
-  %i255 = select i1 %c254, i64 6, i64 %i229
-  %i256 = mul i64 %i255, %a13
-  %p257 = getelementptr float, ptr %p228, i64 %i256
-  %c258 = icmp slt i64 7, %i229
-  %i259 = select i1 %c258, i64 7, i64 %i229
-  %i260 = mul i64 %i259, %a13
-  %p261 = getelementptr float, ptr %p228, i64 %i260
-  %i262 = and i64 %a5, -8
-  %c265 = icmp slt i64 0, %i262
-  br i1 %c265, label %loop263, label %done264
-loop263:
-  %i266 = phi i64 [ 0, %loop222 ], [ %i301, %loop263 ]
-  %r267 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v279, %loop263 ]
-  %r268 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v282, %loop263 ]
-  %r269 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v285, %loop263 ]
-  %r270 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v288, %loop263 ]
-  %r271 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v291, %loop263 ]
-  %r272 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v294, %loop263 ]
-  %r273 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v297, %loop263 ]
-  %r274 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v300, %loop263 ]
-  %p275 = getelementptr float, ptr %p36, i64 %i266
-  %v276 = load <8 x float>, ptr %p275, align 4
-  %p277 = getelementptr float, ptr %p233, i64 %i266
+  %c218 = icmp slt i64 %i46, %i43
+  br i1 %c218, label %loop216, label %done217
+loop216:
+  %i219 = phi i64 [ %i46, %done51 ], [ %i397, %done389 ]
+  %i220 = sub i64 %i43, %i219
+  %i221 = mul i64 %i219, %a13
+  %p222 = getelementptr float, ptr %a11, i64 %i221
+  %i223 = sub i64 %i220, 1
+  %c224 = icmp slt i64 0, %i223
+  %i225 = select i1 %c224, i64 0, i64 %i223
+  %i226 = mul i64 %i225, %a13
+  %p227 = getelementptr float, ptr %p222, i64 %i226
+  %c228 = icmp slt i64 1, %i223
+  %i229 = select i1 %c228, i64 1, i64 %i223
+  %i230 = mul i64 %i229, %a13
+  %p231 = getelementptr float, ptr %p222, i64 %i230
+  %c232 = icmp slt i64 2, %i223
+  %i233 = select i1 %c232, i64 2, i64 %i223
+  %i234 = mul i64 %i233, %a13
+  %p235 = getelementptr float, ptr %p222, i64 %i234
+  %c236 = icmp slt i64 3, %i223
+  %i237 = select i1 %c236, i64 3, i64 %i223
+  %i238 = mul i64 %i237, %a13
+  %p239 = getelementptr float, ptr %p222, i64 %i238
+  %c240 = icmp slt i64 4, %i223
+  %i241 = select i1 %c240, i64 4, i64 %i223
+  %i242 = mul i64 %i241, %a13
+  %p243 = getelementptr float, ptr %p222, i64 %i242
+  %c244 = icmp slt i64 5, %i223
+  %i245 = select i1 %c244, i64 5, i64 %i223
+  %i246 = mul i64 %i245, %a13
+  %p247 = getelementptr float, ptr %p222, i64 %i246
+  %c248 = icmp slt i64 6, %i223
+  %i249 = select i1 %c248, i64 6, i64 %i223
+  %i250 = mul i64 %i249, %a13
+  %p251 = getelementptr float, ptr %p222, i64 %i250
+  %c252 = icmp slt i64 7, %i223
+  %i253 = select i1 %c252, i64 7, i64 %i223
+  %i254 = mul i64 %i253, %a13
+  %p255 = getelementptr float, ptr %p222, i64 %i254
+  %i256 = and i64 %a5, -8
+  %c259 = icmp slt i64 0, %i256
+  br i1 %c259, label %loop257, label %done258
+loop257:
+  %i260 = phi i64 [ 0, %loop216 ], [ %i295, %loop257 ]
+  %r261 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v273, %loop257 ]
+  %r262 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v276, %loop257 ]
+  %r263 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v279, %loop257 ]
+  %r264 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v282, %loop257 ]
+  %r265 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v285, %loop257 ]
+  %r266 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v288, %loop257 ]
+  %r267 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v291, %loop257 ]
+  %r268 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v294, %loop257 ]
+  %p269 = getelementptr float, ptr %p36, i64 %i260
+  %v270 = load <8 x float>, ptr %p269, align 4
+  %p271 = getelementptr float, ptr %p227, i64 %i260
+  %v272 = load <8 x float>, ptr %p271, align 4
+  %v273 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v270, <8 x float> %v272, <8 x float> %r261)
+  %p274 = getelementptr float, ptr %p231, i64 %i260
+  %v275 = load <8 x float>, ptr %p274, align 4
+  %v276 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v270, <8 x float> %v275, <8 x float> %r262)
+  %p277 = getelementptr float, ptr %p235, i64 %i260
   %v278 = load <8 x float>, ptr %p277, align 4
-  %v279 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v276, <8 x float> %v278, <8 x float> %r267)
-  %p280 = getelementptr float, ptr %p237, i64 %i266
+  %v279 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v270, <8 x float> %v278, <8 x float> %r263)
+  %p280 = getelementptr float, ptr %p239, i64 %i260
   %v281 = load <8 x float>, ptr %p280, align 4
-  %v282 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v276, <8 x float> %v281, <8 x float> %r268)
-  %p283 = getelementptr float, ptr %p241, i64 %i266
+  %v282 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v270, <8 x float> %v281, <8 x float> %r264)
+  %p283 = getelementptr float, ptr %p243, i64 %i260
   %v284 = load <8 x float>, ptr %p283, align 4
-  %v285 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v276, <8 x float> %v284, <8 x float> %r269)
-  %p286 = getelementptr float, ptr %p245, i64 %i266
+  %v285 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v270, <8 x float> %v284, <8 x float> %r265)
+  %p286 = getelementptr float, ptr %p247, i64 %i260
   %v287 = load <8 x float>, ptr %p286, align 4
-  %v288 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v276, <8 x float> %v287, <8 x float> %r270)
-  %p289 = getelementptr float, ptr %p249, i64 %i266
+  %v288 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v270, <8 x float> %v287, <8 x float> %r266)
+  %p289 = getelementptr float, ptr %p251, i64 %i260
   %v290 = load <8 x float>, ptr %p289, align 4
-  %v291 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v276, <8 x float> %v290, <8 x float> %r271)
-  %p292 = getelementptr float, ptr %p253, i64 %i266
+  %v291 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v270, <8 x float> %v290, <8 x float> %r267)
+  %p292 = getelementptr float, ptr %p255, i64 %i260
   %v293 = load <8 x float>, ptr %p292, align 4
-  %v294 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v276, <8 x float> %v293, <8 x float> %r272)
-  %p295 = getelementptr float, ptr %p257, i64 %i266
-  %v296 = load <8 x float>, ptr %p295, align 4
-  %v297 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v276, <8 x float> %v296, <8 x float> %r273)
-  %p298 = getelementptr float, ptr %p261, i64 %i266
-  %v299 = load <8 x float>, ptr %p298, align 4
-  %v300 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v276, <8 x float> %v299, <8 x float> %r274)
-  %i301 = add nsw i64 %i266, 8
-  %c302 = icmp slt i64 %i301, %i262
-  br i1 %c302, label %loop263, label %done264
-done264:
-  %r303 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v279, %loop263 ]
-  %r304 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v282, %loop263 ]
-  %r305 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v285, %loop263 ]
-  %r306 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v288, %loop263 ]
-  %r307 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v291, %loop263 ]
-  %r308 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v294, %loop263 ]
-  %r309 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v297, %loop263 ]
-  %r310 = phi <8 x float> [ splat (float 0x0000000000000000), %loop222 ], [ %v300, %loop263 ]
-  %c313 = icmp slt i64 %i262, %a5
-  br i1 %c313, label %loop311, label %done312
-loop311:
-  %i314 = phi i64 [ %i262, %done264 ], [ %i353, %loop311 ]
-  %r315 = phi <8 x float> [ %r303, %done264 ], [ %v331, %loop311 ]
-  %r316 = phi <8 x float> [ %r304, %done264 ], [ %v334, %loop311 ]
-  %r317 = phi <8 x float> [ %r305, %done264 ], [ %v337, %loop311 ]
-  %r318 = phi <8 x float> [ %r306, %done264 ], [ %v340, %loop311 ]
-  %r319 = phi <8 x float> [ %r307, %done264 ], [ %v343, %loop311 ]
-  %r320 = phi <8 x float> [ %r308, %done264 ], [ %v346, %loop311 ]
-  %r321 = phi <8 x float> [ %r309, %done264 ], [ %v349, %loop311 ]
-  %r322 = phi <8 x float> [ %r310, %done264 ], [ %v352, %loop311 ]
-  %i323 = sub i64 %a5, %i314
-  %v324 = insertelement <8 x i64> poison, i64 %i323, i32 0
-  %v325 = shufflevector <8 x i64> %v324, <8 x i64> poison, <8 x i32> zeroinitializer
-  %m326 = icmp sgt <8 x i64> %v325, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
-  %p327 = getelementptr float, ptr %p36, i64 %i314
-  %v328 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p327, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %p329 = getelementptr float, ptr %p233, i64 %i314
-  %v330 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p329, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %v331 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v328, <8 x float> %v330, <8 x float> %r315)
-  %p332 = getelementptr float, ptr %p237, i64 %i314
-  %v333 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p332, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %v334 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v328, <8 x float> %v333, <8 x float> %r316)
-  %p335 = getelementptr float, ptr %p241, i64 %i314
-  %v336 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p335, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %v337 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v328, <8 x float> %v336, <8 x float> %r317)
-  %p338 = getelementptr float, ptr %p245, i64 %i314
-  %v339 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p338, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %v340 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v328, <8 x float> %v339, <8 x float> %r318)
-  %p341 = getelementptr float, ptr %p249, i64 %i314
-  %v342 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p341, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %v343 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v328, <8 x float> %v342, <8 x float> %r319)
-  %p344 = getelementptr float, ptr %p253, i64 %i314
-  %v345 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p344, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %v346 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v328, <8 x float> %v345, <8 x float> %r320)
-  %p347 = getelementptr float, ptr %p257, i64 %i314
-  %v348 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p347, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %v349 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v328, <8 x float> %v348, <8 x float> %r321)
-  %p350 = getelementptr float, ptr %p261, i64 %i314
-  %v351 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p350, <8 x i1> %m326, <8 x float> zeroinitializer)
-  %v352 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v328, <8 x float> %v351, <8 x float> %r322)
-  %i353 = add nsw i64 %i314, 8
-  %c354 = icmp slt i64 %i353, %a5
-  br i1 %c354, label %loop311, label %done312
-done312:
-  %r355 = phi <8 x float> [ %r303, %done264 ], [ %v331, %loop311 ]
-  %r356 = phi <8 x float> [ %r304, %done264 ], [ %v334, %loop311 ]
-  %r357 = phi <8 x float> [ %r305, %done264 ], [ %v337, %loop311 ]
-  %r358 = phi <8 x float> [ %r306, %done264 ], [ %v340, %loop311 ]
-  %r359 = phi <8 x float> [ %r307, %done264 ], [ %v343, %loop311 ]
-  %r360 = phi <8 x float> [ %r308, %done264 ], [ %v346, %loop311 ]
-  %r361 = phi <8 x float> [ %r309, %done264 ], [ %v349, %loop311 ]
-  %r362 = phi <8 x float> [ %r310, %done264 ], [ %v352, %loop311 ]
-  %v363 = shufflevector <8 x float> %r355, <8 x float> %r359, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v364 = shufflevector <8 x float> %r355, <8 x float> %r359, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v365 = shufflevector <8 x float> %r356, <8 x float> %r360, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v366 = shufflevector <8 x float> %r356, <8 x float> %r360, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v367 = shufflevector <8 x float> %r357, <8 x float> %r361, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v368 = shufflevector <8 x float> %r357, <8 x float> %r361, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v369 = shufflevector <8 x float> %r358, <8 x float> %r362, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
-  %v370 = shufflevector <8 x float> %r358, <8 x float> %r362, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
-  %v371 = fadd <8 x float> %v363, %v364
-  %v372 = fadd <8 x float> %v365, %v366
-  %v373 = fadd <8 x float> %v367, %v368
-  %v374 = fadd <8 x float> %v369, %v370
-  %v375 = shufflevector <8 x float> %v371, <8 x float> %v373, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
-  %v376 = shufflevector <8 x float> %v371, <8 x float> %v373, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
-  %v377 = shufflevector <8 x float> %v372, <8 x float> %v374, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
-  %v378 = shufflevector <8 x float> %v372, <8 x float> %v374, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
-  %v379 = fadd <8 x float> %v375, %v376
-  %v380 = fadd <8 x float> %v377, %v378
-  %v381 = shufflevector <8 x float> %v379, <8 x float> %v380, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
-  %v382 = shufflevector <8 x float> %v379, <8 x float> %v380, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
-  %v383 = fadd <8 x float> %v381, %v382
-  %v384 = insertelement <8 x i64> poison, i64 %i226, i32 0
-  %v385 = shufflevector <8 x i64> %v384, <8 x i64> poison, <8 x i32> zeroinitializer
-  %m386 = icmp sgt <8 x i64> %v385, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
-  %v387 = fadd <8 x float> %v383, %v49
-  %v388 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %v387
-  %v389 = select <8 x i1> %v388, <8 x float> splat (float 0x0000000000000000), <8 x float> %v387
-  %i390 = mul i64 %i225, %a25
-  %p391 = getelementptr float, ptr %p40, i64 %i390
-  %v392 = extractelement <8 x float> %v389, i32 0
-  %v395 = icmp sgt i64 %i226, 0
-  br i1 %v395, label %write393, label %skip394
-write393:
-  store float %v392, ptr %p391, align 4
-  br label %skip394
-skip394:
-  %v396 = extractelement <8 x float> %v389, i32 1
-  %v399 = icmp sgt i64 %i226, 1
-  br i1 %v399, label %write397, label %skip398
-write397:
-  %p400 = getelementptr float, ptr %p391, i64 %a25
-  store float %v396, ptr %p400, align 4
-  br label %skip398
-skip398:
-  %v401 = extractelement <8 x float> %v389, i32 2
-  %v404 = icmp sgt i64 %i226, 2
-  br i1 %v404, label %write402, label %skip403
-write402:
-  %i405 = mul i64 %a25, 2
-  %p406 = getelementptr float, ptr %p391, i64 %i405
-  store float %v401, ptr %p406, align 4
-  br label %skip403
-skip403:
-  %v407 = extractelement <8 x float> %v389, i32 3
-  %v410 = icmp sgt i64 %i226, 3
-  br i1 %v410, label %write408, label %skip409
-write408:
-  %i411 = mul i64 %a25, 3
-  %p412 = getelementptr float, ptr %p391, i64 %i411
-  store float %v407, ptr %p412, align 4
-  br label %skip409
-skip409:
-  %v413 = extractelement <8 x float> %v389, i32 4
-  %v416 = icmp sgt i64 %i226, 4
-  br i1 %v416, label %write414, label %skip415
-write414:
-  %i417 = mul i64 %a25, 4
-  %p418 = getelementptr float, ptr %p391, i64 %i417
-  store float %v413, ptr %p418, align 4
-  br label %skip415
-skip415:
-  %v419 = extractelement <8 x float> %v389, i32 5
-  %v422 = icmp sgt i64 %i226, 5
-  br i1 %v422, label %write420, label %skip421
-write420:
-  %i423 = mul i64 %a25, 5
-  %p424 = getelementptr float, ptr %p391, i64 %i423
-  store float %v419, ptr %p424, align 4
-  br label %skip421
-skip421:
-  %v425 = extractelement <8 x float> %v389, i32 6
-  %v428 = icmp sgt i64 %i226, 6
-  br i1 %v428, label %write426, label %skip427
-write426:
-  %i429 = mul i64 %a25, 6
-  %p430 = getelementptr float, ptr %p391, i64 %i429
-  store float %v425, ptr %p430, align 4
-  br label %skip427
-skip427:
-  %v431 = extractelement <8 x float> %v389, i32 7
-  %v434 = icmp sgt i64 %i226, 7
-  br i1 %v434, label %write432, label %skip433
-write432:
-  %i435 = mul i64 %a25, 7
-  %p436 = getelementptr float, ptr %p391, i64 %i435
-  store float %v431, ptr %p436, align 4
-  br label %skip433
-skip433:
-  %i437 = add nsw i64 %i225, 8
-  %c438 = icmp slt i64 %i437, %i43
-  br i1 %c438, label %loop222, label %done223
-done223:
-  %i439 = add nsw i64 %i31, 1
-  %c440 = icmp slt i64 %i439, %end
-  br i1 %c440, label %loop28, label %done29
+  %v294 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v270, <8 x float> %v293, <8 x float> %r268)
+  %i295 = add nsw i64 %i260, 8
+  %c296 = icmp slt i64 %i295, %i256
+  br i1 %c296, label %loop257, label %done258
+done258:
+  %r297 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v273, %loop257 ]
+  %r298 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v276, %loop257 ]
+  %r299 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v279, %loop257 ]
+  %r300 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v282, %loop257 ]
+  %r301 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v285, %loop257 ]
+  %r302 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v288, %loop257 ]
+  %r303 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v291, %loop257 ]
+  %r304 = phi <8 x float> [ splat (float 0x0000000000000000), %loop216 ], [ %v294, %loop257 ]
+  %c307 = icmp slt i64 %i256, %a5
+  br i1 %c307, label %loop305, label %done306
+loop305:
+  %i308 = phi i64 [ %i256, %done258 ], [ %i347, %loop305 ]
+  %r309 = phi <8 x float> [ %r297, %done258 ], [ %v325, %loop305 ]
+  %r310 = phi <8 x float> [ %r298, %done258 ], [ %v328, %loop305 ]
+  %r311 = phi <8 x float> [ %r299, %done258 ], [ %v331, %loop305 ]
+  %r312 = phi <8 x float> [ %r300, %done258 ], [ %v334, %loop305 ]
+  %r313 = phi <8 x float> [ %r301, %done258 ], [ %v337, %loop305 ]
+  %r314 = phi <8 x float> [ %r302, %done258 ], [ %v340, %loop305 ]
+  %r315 = phi <8 x float> [ %r303, %done258 ], [ %v343, %loop305 ]
+  %r316 = phi <8 x float> [ %r304, %done258 ], [ %v346, %loop305 ]
+  %i317 = sub i64 %a5, %i308
+  %v318 = insertelement <8 x i64> poison, i64 %i317, i32 0
+  %v319 = shufflevector <8 x i64> %v318, <8 x i64> poison, <8 x i32> zeroinitializer
+  %m320 = icmp sgt <8 x i64> %v319, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
+  %p321 = getelementptr float, ptr %p36, i64 %i308
+  %v322 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p321, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %p323 = getelementptr float, ptr %p227, i64 %i308
+  %v324 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p323, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %v325 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v322, <8 x float> %v324, <8 x float> %r309)
+  %p326 = getelementptr float, ptr %p231, i64 %i308
+  %v327 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p326, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %v328 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v322, <8 x float> %v327, <8 x float> %r310)
+  %p329 = getelementptr float, ptr %p235, i64 %i308
+  %v330 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p329, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %v331 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v322, <8 x float> %v330, <8 x float> %r311)
+  %p332 = getelementptr float, ptr %p239, i64 %i308
+  %v333 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p332, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %v334 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v322, <8 x float> %v333, <8 x float> %r312)
+  %p335 = getelementptr float, ptr %p243, i64 %i308
+  %v336 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p335, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %v337 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v322, <8 x float> %v336, <8 x float> %r313)
+  %p338 = getelementptr float, ptr %p247, i64 %i308
+  %v339 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p338, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %v340 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v322, <8 x float> %v339, <8 x float> %r314)
+  %p341 = getelementptr float, ptr %p251, i64 %i308
+  %v342 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p341, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %v343 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v322, <8 x float> %v342, <8 x float> %r315)
+  %p344 = getelementptr float, ptr %p255, i64 %i308
+  %v345 = call <8 x float> @llvm.masked.load.v8f32.p0(ptr align 4 %p344, <8 x i1> %m320, <8 x float> zeroinitializer)
+  %v346 = call <8 x float> @llvm.fmuladd.v8f32(<8 x float> %v322, <8 x float> %v345, <8 x float> %r316)
+  %i347 = add nsw i64 %i308, 8
+  %c348 = icmp slt i64 %i347, %a5
+  br i1 %c348, label %loop305, label %done306
+done306:
+  %r349 = phi <8 x float> [ %r297, %done258 ], [ %v325, %loop305 ]
+  %r350 = phi <8 x float> [ %r298, %done258 ], [ %v328, %loop305 ]
+  %r351 = phi <8 x float> [ %r299, %done258 ], [ %v331, %loop305 ]
+  %r352 = phi <8 x float> [ %r300, %done258 ], [ %v334, %loop305 ]
+  %r353 = phi <8 x float> [ %r301, %done258 ], [ %v337, %loop305 ]
+  %r354 = phi <8 x float> [ %r302, %done258 ], [ %v340, %loop305 ]
+  %r355 = phi <8 x float> [ %r303, %done258 ], [ %v343, %loop305 ]
+  %r356 = phi <8 x float> [ %r304, %done258 ], [ %v346, %loop305 ]
+  %v357 = shufflevector <8 x float> %r349, <8 x float> %r353, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v358 = shufflevector <8 x float> %r349, <8 x float> %r353, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v359 = shufflevector <8 x float> %r350, <8 x float> %r354, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v360 = shufflevector <8 x float> %r350, <8 x float> %r354, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v361 = shufflevector <8 x float> %r351, <8 x float> %r355, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v362 = shufflevector <8 x float> %r351, <8 x float> %r355, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v363 = shufflevector <8 x float> %r352, <8 x float> %r356, <8 x i32> <i32 0, i32 1, i32 2, i32 3, i32 8, i32 9, i32 10, i32 11>
+  %v364 = shufflevector <8 x float> %r352, <8 x float> %r356, <8 x i32> <i32 4, i32 5, i32 6, i32 7, i32 12, i32 13, i32 14, i32 15>
+  %v365 = fadd <8 x float> %v357, %v358
+  %v366 = fadd <8 x float> %v359, %v360
+  %v367 = fadd <8 x float> %v361, %v362
+  %v368 = fadd <8 x float> %v363, %v364
+  %v369 = shufflevector <8 x float> %v365, <8 x float> %v367, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v370 = shufflevector <8 x float> %v365, <8 x float> %v367, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v371 = shufflevector <8 x float> %v366, <8 x float> %v368, <8 x i32> <i32 0, i32 1, i32 8, i32 9, i32 4, i32 5, i32 12, i32 13>
+  %v372 = shufflevector <8 x float> %v366, <8 x float> %v368, <8 x i32> <i32 2, i32 3, i32 10, i32 11, i32 6, i32 7, i32 14, i32 15>
+  %v373 = fadd <8 x float> %v369, %v370
+  %v374 = fadd <8 x float> %v371, %v372
+  %v375 = shufflevector <8 x float> %v373, <8 x float> %v374, <8 x i32> <i32 0, i32 8, i32 2, i32 10, i32 4, i32 12, i32 6, i32 14>
+  %v376 = shufflevector <8 x float> %v373, <8 x float> %v374, <8 x i32> <i32 1, i32 9, i32 3, i32 11, i32 5, i32 13, i32 7, i32 15>
+  %v377 = fadd <8 x float> %v375, %v376
+  %v378 = insertelement <8 x i64> poison, i64 %i220, i32 0
+  %v379 = shufflevector <8 x i64> %v378, <8 x i64> poison, <8 x i32> zeroinitializer
+  %m380 = icmp sgt <8 x i64> %v379, <i64 0, i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7>
+  %v381 = fadd <8 x float> %v377, %v49
+  %v382 = fcmp ogt <8 x float> splat (float 0x0000000000000000), %v381
+  %v383 = select <8 x i1> %v382, <8 x float> splat (float 0x0000000000000000), <8 x float> %v381
+  %i384 = mul i64 %i219, %a25
+  %p385 = getelementptr float, ptr %p40, i64 %i384
+  %c386 = icmp slt i64 %i220, 8
+  %i387 = select i1 %c386, i64 %i220, i64 8
+  %c390 = icmp slt i64 0, %i387
+  br i1 %c390, label %loop388, label %done389
+loop388:
+  %i391 = phi i64 [ 0, %done306 ], [ %i395, %loop388 ]
+  %v392 = extractelement <8 x float> %v383, i64 %i391
+  %i393 = mul i64 %a25, %i391
+  %p394 = getelementptr float, ptr %p385, i64 %i393
+  store float %v392, ptr %p394, align 4
+  %i395 = add nsw i64 %i391, 1
+  %c396 = icmp slt i64 %i395, %i387
+  br i1 %c396, label %loop388, label %done389
+done389:
+  %i397 = add nsw i64 %i219, 8
+  %c398 = icmp slt i64 %i397, %i43
+  br i1 %c398, label %loop216, label %done217
+done217:
+  %i399 = add nsw i64 %i31, 1
+  %c400 = icmp slt i64 %i399, %end
+  br i1 %c400, label %loop28, label %done29
 done29:
   ret void
 }

@@ -10,6 +10,9 @@ from sardonyx.codegen.driver import System, common_ir
 from sardonyx.target.machine import LINUX, PLAIN
 from sardonyx.target.target import Target
 
+# Attributes of functions that are called when a program begins or a worker has nothing to do, not for every step: they call the
+# system or wait. LLVM makes code of them without optimising it, which takes a third of the driver's time off.
+_SELDOM: Final = "nounwind optnone noinline"
 # Tells the core that it waits: (declaration, call)
 _PAUSE: Final = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -73,7 +76,7 @@ def _linux(architecture: str) -> System:
     futex = calls.futex
     wake_all = f"call i64 (i64, ...) @syscall(i64 {futex}, ptr %pool, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647)"
     functions = f"""
-define internal void @wake(ptr %pool) nounwind {{
+define internal void @wake(ptr %pool) {_SELDOM} {{
 entry:
 {load("sleepers", SLEEPERS, order="seq_cst")}
   %asleep = icmp ne i64 %sleepers, 0
@@ -96,7 +99,7 @@ done:
 
 ; Sleep, unless there is something to do by now. Who makes such writes it before he looks for sleepers, and counts on before he
 ; wakes them; a worker says that it sleeps before it looks: one of the two sees the other.
-define internal i64 @rest(ptr %pool, i64 %worker, i64 %rounds) nounwind {{
+define internal i64 @rest(ptr %pool, i64 %worker, i64 %rounds) {_SELDOM} {{
 entry:
   %seen = load atomic i64, ptr %pool seq_cst, align 8
 {at("sleepers", SLEEPERS)}
@@ -152,7 +155,7 @@ awake:
   ret i64 0
 }}
 
-define internal i64 @core() nounwind {{
+define internal i64 @core() {_SELDOM} {{
   %core = alloca i32, align 4
   store i32 {NOWHERE}, ptr %core, align 4
   %rc = call i64 (i64, ...) @syscall(i64 {calls.getcpu}, ptr %core, ptr null, ptr null)
@@ -161,7 +164,7 @@ define internal i64 @core() nounwind {{
   ret i64 %wide
 }}
 
-define internal i1 @crowds(ptr %pool, i64 %worker) nounwind {{
+define internal i1 @crowds(ptr %pool, i64 %worker) {_SELDOM} {{
 entry:
 {load("asleep_at", ASLEEP_AT, order="monotonic")}
   %none = icmp slt i64 %asleep_at, 0
@@ -177,7 +180,7 @@ no:
 }}
 
 ; Go to any other core that this thread may use; afterwards it may use the same ones as before.
-define internal void @move() nounwind {{
+define internal void @move() {_SELDOM} {{
 entry:
   %all = alloca [{_CORES // 64} x i64], align 8
   %others = alloca [{_CORES // 64} x i64], align 8
@@ -217,21 +220,21 @@ done:
   ret void
 }}
 
-define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) nounwind {{
+define void @start(ptr %pool, ptr %steps, i64 %count, ptr %table) {_SELDOM} {{
   call void @prepare(ptr %pool, ptr %steps, i64 %count, ptr %table)
   call void @wake(ptr %pool)
   call void @lead(ptr %pool)
   ret void
 }}
 
-define void @start_loop(ptr %pool, ptr %loop) nounwind {{
+define void @start_loop(ptr %pool, ptr %loop) {_SELDOM} {{
   call void @prepare_loop(ptr %pool, ptr %loop)
   call void @wake(ptr %pool)
   call void @lead(ptr %pool)
   ret void
 }}
 
-define void @stop(ptr %pool) nounwind {{
+define void @stop(ptr %pool) {_SELDOM} {{
 {at("stop", STOP)}
   store atomic i64 1, ptr %stop_p seq_cst, align 8
   %old = atomicrmw add ptr %pool, i64 1 seq_cst
@@ -239,7 +242,7 @@ define void @stop(ptr %pool) nounwind {{
   ret void
 }}
 
-define void @work(ptr %pool, i64 %worker) nounwind {{
+define void @work(ptr %pool, i64 %worker) {_SELDOM} {{
 entry:
   br label %look
 look:

@@ -28,6 +28,7 @@ class Loop:
     exit: str
     stop: str
     step: str
+    runs: bool  # at least once, whatever the data
 
 
 class FunctionBuilder:
@@ -89,23 +90,33 @@ class FunctionBuilder:
     # Integers: sizes and addresses are i64; constants are folded, so that kernels with known sizes stay short.
 
     def add(self, a: str | int, b: str | int) -> str:
-        if isinstance(a, int) and isinstance(b, int):
-            return str(a + b)
-        if str(a) == "0":
+        x, y = _number(a), _number(b)
+        if x is not None and y is not None:
+            return str(x + y)
+        if x == 0:
             return str(b)
-        return str(a) if str(b) == "0" else self.let(f"add i64 {a}, {b}", "i")
+        return str(a) if y == 0 else self.let(f"add i64 {a}, {b}", "i")
 
     def sub(self, a: str | int, b: str | int) -> str:
-        return str(a) if str(b) == "0" else self.let(f"sub i64 {a}, {b}", "i")
+        x, y = _number(a), _number(b)
+        if x is not None and y is not None:
+            return str(x - y)
+        return str(a) if y == 0 else self.let(f"sub i64 {a}, {b}", "i")
 
     def mul(self, a: str | int, b: str | int) -> str:
-        if str(a) == "0" or str(b) == "0":
+        x, y = _number(a), _number(b)
+        if x is not None and y is not None:
+            return str(x * y)
+        if x == 0 or y == 0:
             return "0"
-        if str(a) == "1":
+        if x == 1:
             return str(b)
-        return str(a) if str(b) == "1" else self.let(f"mul i64 {a}, {b}", "i")
+        return str(a) if y == 1 else self.let(f"mul i64 {a}, {b}", "i")
 
     def min(self, a: str | int, b: str | int) -> str:
+        x, y = _number(a), _number(b)
+        if x is not None and y is not None:
+            return str(min(x, y))
         less = self.let(f"icmp slt i64 {a}, {b}", "c")
         return self.let(f"select i1 {less}, i64 {a}, i64 {b}", "i")
 
@@ -125,15 +136,28 @@ class FunctionBuilder:
     def loop(self, start: str | int, stop: str | int, step: str | int = 1, carry: Sequence[tuple[str, str]] = ()) -> Loop:
         """Open `for index in range(start, stop, step)`; close it with `end`."""
         body, exit_ = self.fresh("loop"), self.fresh("done")
-        runs = self.let(f"icmp slt i64 {start}, {stop}", "c")
+        first, last = _number(start), _number(stop)
+        runs = first is not None and last is not None and first < last
         before = self._block
-        self.branch_if(runs, body, exit_)
+        if runs:
+            self.branch(body)
+        else:
+            self.branch_if(self.let(f"icmp slt i64 {start}, {stop}", "c"), body, exit_)
         self.label(body)
         index = self.fresh("i")
         carried = [self.fresh("r") for _ in carry]
         # The values after the first iteration are known only when the loop is closed: `end` fills them in.
         loop = Loop(
-            index, carried, [kind for kind, _ in carry], [value for _, value in carry], before, body, exit_, str(stop), str(step)
+            index,
+            carried,
+            [kind for kind, _ in carry],
+            [value for _, value in carry],
+            before,
+            body,
+            exit_,
+            str(stop),
+            str(step),
+            runs,
         )
         self._lines.append(f"  {index} = phi i64 [ {start}, %{before} ], [ @NEXT{body[1:]}@, %@LATCH{body[1:]}@ ]")
         for number, (name, (kind, value)) in enumerate(zip(carried, carry)):
@@ -157,6 +181,8 @@ class FunctionBuilder:
                 line = line.replace(mark, value)
             self._lines[position] = line
         self.label(loop.exit)
+        if loop.runs:
+            return list(values)
         results = []
         for kind, initial, value in zip(loop.types, loop.initial, values):
             results.append(self.let(f"phi {kind} [ {initial}, %{loop.before} ], [ {value}, %{latch} ]", "r"))
@@ -166,6 +192,13 @@ class FunctionBuilder:
         """The whole function; it returns nothing."""
         self.line("ret void")
         return "\n".join([self._head, *self._lines, "}"])
+
+
+def _number(text: str | int) -> int | None:
+    """The value of a constant; None if it is known only when the kernel runs."""
+    if isinstance(text, int):
+        return text
+    return int(text) if text.lstrip("-").isdecimal() else None
 
 
 def module(*functions: FunctionBuilder) -> str:

@@ -135,7 +135,12 @@ class _LoopEmitter:
         f.end(row)
 
     def _rows_together(self) -> int:
-        """How many short rows are worked on at once: if something is reduced, or rows share what they read."""
+        """How many short rows are worked on at once: if something is reduced, or rows share what they read.
+
+        Loads with branches around them are not mixed with those of other rows.
+        """
+        if any(map(self._is_strided, self.walks)):
+            return 1
         shared = any(operand.same_rows and operand.inner == "unit" for operand in self.k.operands)
         if self.k.reduce != "inner" and not shared:
             return 1
@@ -259,7 +264,7 @@ class _LoopEmitter:
                         self._write(operand, known[value], row.pointers, i, mask, count)
             return following
 
-        unroll = _unroll(found)
+        unroll = self._unroll(found)
         results = self._walk_parts(found, rows, start, stop, body, accumulators)
         width, position = len(results) // unroll, 0
         for row in rows:
@@ -321,7 +326,7 @@ class _LoopEmitter:
         self, found: Walk, rows: list[_Row], start: str, stop: str, body: _Body, accumulators: list[Accumulator]
     ) -> list[str]:
         """Walk along rows, part by part if they have parts: the state of each accumulator for each row and unrolled position."""
-        f, each = self.f, accumulators * (len(rows) * _unroll(found))
+        f, each = self.f, accumulators * (len(rows) * self._unroll(found))
         if self.k.reduce != "parts":
             for row in rows:
                 row.known = self._uniform(found.roots, row, self.k.axes - 1)
@@ -329,14 +334,14 @@ class _LoopEmitter:
         part = f.loop(0, self.sizes[-2], 1, states_of(each))
         inside = partial(body, self._rows_of_part(found, rows, part.index))
         if not any(acc.rounds for acc in each):
-            return f.end(part, self._walk(start, stop, _unroll(found), inside, each, part.carry))
+            return f.end(part, self._walk(start, stop, self._unroll(found), inside, each, part.carry))
         return f.end(part, joined(each, part.carry, self._walk_stretches(found, start, stop, inside, each, short=False)))
 
     def _walk_stretches(
         self, found: Walk, start: str, stop: str, body: _WalkBody, each: list[Accumulator], *, short: bool
     ) -> list[str]:
         """Walk along a row or part; one that is not known to be short in stretches, if it adds floats."""
-        f, unroll = self.f, _unroll(found)
+        f, unroll = self.f, self._unroll(found)
         nothing = [value for _, value in states_of(each)]
         if short or not any(acc.rounds for acc in each):
             return self._walk(start, stop, unroll, body, each, nothing)
@@ -377,6 +382,22 @@ class _LoopEmitter:
         for number, (kind, value) in enumerate(zip(kinds, last)):
             values[number] = f.let(f"phi {kind} [ {values[number]}, %{before} ], [ {value}, %{reached} ]", "r")
         return values
+
+    def _unroll(self, found: Walk) -> int:
+        """How many vectors are worked on at once.
+
+        One, where the stride of something is known only then: every vector has branches around it, so that nothing is mixed, and
+        each way to load it is written out for every vector.
+        """
+        operations = _operations(found)
+        if not found.reductions and self._is_strided(found):
+            return 1
+        return 1 if operations > 3 * _HEAVY else 2 if operations > _HEAVY else 4
+
+    def _is_strided(self, found: Walk) -> bool:
+        """Whether a walk reads or writes elements whose distance is not known."""
+        read = {node.param for node in surface(found.roots) if node.op == "load"}
+        return any(self.k.operands[number].inner == "any" for number in (*read, *found.stores, *(at for at, _ in found.stash)))
 
     def _uniform(self, values: Iterable[Expr], row: _Row, moving: int) -> dict[Expr, str]:
         """What is the same along the whole row, in vectors: operands that do not move, outer indices, and what follows from them.
@@ -582,9 +603,3 @@ def _moving_operations(found: Walk, kernel: LoopKernel) -> int:
         if leaf or (node.op != "reduced" and any(arg in moving for arg in node.args)):
             moving.add(node)
     return len(moving)
-
-
-def _unroll(found: Walk) -> int:
-    """How many vectors are worked on at once."""
-    operations = _operations(found)
-    return 1 if operations > 3 * _HEAVY else 2 if operations > _HEAVY else 4

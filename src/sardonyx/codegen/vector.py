@@ -145,13 +145,27 @@ class VectorEmitter:
         """Elements a stride apart. With `count`, lanes from there on repeat the last element that exists."""
         element = memory_type(kind)
         value = "poison"
+        at = pointer
         for lane in range(self.lanes):
-            step = str(lane) if count is None else self.f.min(lane, self.f.sub(count, 1))
-            at = self.f.element(pointer, element, self.f.mul(stride, step))
+            if count is not None:
+                at = self.f.element(pointer, element, self.f.mul(stride, self.f.min(lane, self.f.sub(count, 1))))
+            elif lane:
+                at = self.f.element(at, element, stride)
             one = self.f.let(f"load {element}, ptr {at}, align {max(BITS[kind] // 8, 1)}")
             if self.lanes == 1:
                 return self._from_memory(one, kind)
             value = self.f.let(f"insertelement {_wide(element, self.lanes)} {value}, {element} {one}, i32 {lane}")
+        return self._from_memory(value, kind)
+
+    def _load_first(self, pointer: str, stride: str, kind: str, count: str) -> str:
+        """The first elements of a vector that is not full, a stride apart, one by one; lanes from there on repeat the first."""
+        element, f = memory_type(kind), self.f
+        wide = _wide(element, self.lanes)
+        align = max(BITS[kind] // 8, 1)
+        first = self.splat(f.let(f"load {element}, ptr {pointer}, align {align}"), element)
+        loop = f.loop(1, count, 1, [(wide, first)])
+        one = f.let(f"load {element}, ptr {f.element(pointer, element, f.mul(stride, loop.index))}, align {align}")
+        (value,) = f.end(loop, [f.let(f"insertelement {wide} {loop.carry[0]}, {element} {one}, i64 {loop.index}")])
         return self._from_memory(value, kind)
 
     def load_any(self, pointer: str, stride: str, kind: str, mask: str | None = None, count: str | None = None) -> str:
@@ -171,7 +185,10 @@ class VectorEmitter:
         found.append((self.load_scalar(pointer, kind), f.block))
         f.branch(after)
         f.label(apart)
-        found.append((self.load_strided(pointer, stride, kind, count), f.block))
+        is_full = count is None or self.lanes == 1
+        found.append(
+            (self.load_strided(pointer, stride, kind) if is_full else self._load_first(pointer, stride, kind, str(count)), f.block)
+        )
         f.branch(after)
         f.label(after)
         return f.let(f"phi {self.type(kind)} " + ", ".join(f"[ {value}, %{block} ]" for value, block in found))
@@ -203,20 +220,21 @@ class VectorEmitter:
         """Elements to addresses a stride apart; with `count`, only the first ones."""
         element = memory_type(kind)
         value = self._to_memory(value, kind)
+        align = max(BITS[kind] // 8, 1)
+        if count is not None and self.lanes > 1:
+            loop = self.f.loop(0, self.f.min(count, self.lanes))
+            one = self.f.let(f"extractelement {_wide(element, self.lanes)} {value}, i64 {loop.index}")
+            at = self.f.element(pointer, element, self.f.mul(stride, loop.index))
+            self.f.line(f"store {element} {one}, ptr {at}, align {align}")
+            self.f.end(loop)
+            return
+        at = pointer
         for lane in range(self.lanes):
             one = value
             if self.lanes > 1:
                 one = self.f.let(f"extractelement {_wide(element, self.lanes)} {value}, i32 {lane}")
-            done = ""
-            if count is not None:
-                write, done = self.f.fresh("write"), self.f.fresh("skip")
-                self.f.branch_if(self.f.let(f"icmp sgt i64 {count}, {lane}"), write, done)
-                self.f.label(write)
-            at = self.f.element(pointer, element, self.f.mul(stride, lane))
-            self.f.line(f"store {element} {one}, ptr {at}, align {max(BITS[kind] // 8, 1)}")
-            if done:
-                self.f.branch(done)
-                self.f.label(done)
+            at = self.f.element(at, element, stride) if lane else pointer
+            self.f.line(f"store {element} {one}, ptr {at}, align {align}")
 
     def splat(self, value: str, element: str) -> str:
         """A scalar of an LLVM type in every lane."""

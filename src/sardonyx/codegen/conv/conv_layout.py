@@ -64,60 +64,47 @@ def _pixels(
     whole = f.let(f"sdiv i64 {f.sub(end, begin)}, {kernel.block}", "i")
     edge = f.add(begin, f.mul(whole, kernel.block))
     loop = f.loop(begin, edge, kernel.block)
-    _square(kernel, f, a, pointers, loop.index, channels, None)
+    _square(kernel, f, a, pointers, loop.index, channels)
     f.end(loop)
-    some, done = f.fresh("some"), f.fresh("done")
-    rest = f.sub(end, edge)
-    f.branch_if(f.let(f"icmp sgt i64 {rest}, 0", "c"), some, done)
-    f.label(some)
-    _square(kernel, f, a, pointers, edge, channels, rest)
-    f.branch(done)
-    f.label(done)
+    rest = f.loop(edge, end)
+    _pixel(kernel, f, a, pointers, rest.index, channels)
+    f.end(rest)
 
 
 def _square(
-    kernel: LayoutKernel,
-    f: FunctionBuilder,
-    a: Loaded,
-    pointers: tuple[str, str],
-    pixel: str,
-    channels: int,
-    count: str | None,
+    kernel: LayoutKernel, f: FunctionBuilder, a: Loaded, pointers: tuple[str, str], pixel: str, channels: int
 ) -> None:
-    """One block of channels times as many pixels; with `count`, only so many pixels exist."""
+    """One block of channels times as many pixels."""
     e = VectorEmitter(f, kernel.block)
-    mask = None if count is None else e.mask_below(count)
     plain, blocked = f.element(pointers[0], "float", pixel), f.element(pointers[1], "float", f.mul(pixel, kernel.block))
     rows = [f.element(plain, "float", f.mul(channel, a["plain_channel"])) for channel in range(channels)]
+    lines = [f.element(blocked, "float", number * kernel.block) for number in range(kernel.block)]
     if kernel.direction == "to":
-        loaded = [e.load(row, "f32", mask) for row in rows]
-        loaded += ["zeroinitializer"] * (kernel.block - channels)
-        for number, value in enumerate(transpose(f, loaded)):
-            _store_pixel(e, value, f.element(blocked, "float", number * kernel.block), number, count)
-        return
-    lines = []
-    for number in range(kernel.block):
-        if count is None or number == 0:
-            lines.append(e.load(f.element(blocked, "float", number * kernel.block), "f32"))
-        else:  # pixels that do not exist repeat the last one that does
-            at = f.mul(f.min(number, f.sub(count, 1)), kernel.block)
-            lines.append(e.load(f.element(blocked, "float", at), "f32"))
-    for row, value in zip(rows, transpose(f, lines)):
-        e.store(row, value, "f32", mask)
+        loaded = [*(e.load(row, "f32") for row in rows), *["zeroinitializer"] * (kernel.block - channels)]
+        for line, value in zip(lines, transpose(f, loaded)):
+            e.store(line, value, "f32")
+    else:
+        for row, value in zip(rows, transpose(f, [e.load(line, "f32") for line in lines])):
+            e.store(row, value, "f32")
 
 
-def _store_pixel(e: VectorEmitter, value: str, at: str, number: int, count: str | None) -> None:
-    """Store a pixel if it exists."""
-    f = e.f
-    after = ""
-    if count is not None and number:
-        write, after = f.fresh("write"), f.fresh("after")
-        f.branch_if(f.let(f"icmp sgt i64 {count}, {number}", "c"), write, after)
-        f.label(write)
-    e.store(at, value, "f32")
-    if after:
-        f.branch(after)
-        f.label(after)
+def _pixel(kernel: LayoutKernel, f: FunctionBuilder, a: Loaded, pointers: tuple[str, str], pixel: str, channels: int) -> None:
+    """One block of channels of a pixel that has no square."""
+    e = VectorEmitter(f, kernel.block)
+    vector = e.type("f32")
+    row, line = f.element(pointers[0], "float", pixel), f.element(pointers[1], "float", f.mul(pixel, kernel.block))
+    value = "zeroinitializer" if kernel.direction == "to" else e.load(line, "f32")
+    for channel in range(channels):
+        if channel:
+            row = f.element(row, "float", a["plain_channel"])
+        if kernel.direction == "to":
+            one = f.let(f"load float, ptr {row}, align 4")
+            value = f.let(f"insertelement {vector} {value}, float {one}, i32 {channel}")
+        else:
+            one = f.let(f"extractelement {vector} {value}, i32 {channel}")
+            f.line(f"store float {one}, ptr {row}, align 4")
+    if kernel.direction == "to":
+        e.store(line, value, "f32")
 
 
 def emit_surround(kernel: SurroundKernel, name: str, target: Target) -> FunctionBuilder:

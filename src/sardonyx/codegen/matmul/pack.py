@@ -76,13 +76,14 @@ class _PackEmitter:
         start = f.mul(piece, DEPTH)
         stop = f.min(f.add(start, DEPTH), self.depth)
         target = f.element(self.target, self.type, f.mul(f.mul(above, self.depth), self.strip))
-        for number in range(self.k.vectors):
-            column = f.add(f.mul(strip, self.strip), number * self.lanes)
-            pointer = f.element(target, self.type, number * self.lanes)
-            if self.k.order == "columns":
-                source = f.element(self.source, self.source_type, f.add(offset, column))
-                self._copy(source, pointer, start, stop, f.sub(self.columns, column))
-                continue
+        vector = f.loop(0, self.k.vectors)  # of the strip
+        along = f.mul(vector.index, self.lanes)
+        column = f.add(f.mul(strip, self.strip), along)
+        pointer = f.element(target, self.type, along)
+        if self.k.order == "columns":
+            source = f.element(self.source, self.source_type, f.add(offset, column))
+            self._copy(source, pointer, start, stop, f.sub(self.columns, column))
+        else:
             column = f.min(column, f.sub(self.columns, 1))  # beyond the matrix its last column is repeated
             count = f.sub(self.columns, column)
             source = f.element(self.source, self.source_type, f.add(offset, f.mul(column, self.column_stride)))
@@ -91,6 +92,7 @@ class _PackEmitter:
                 whole = f.add(start, f.let(f"and i64 {f.sub(stop, start)}, {-self.lanes}", "i"))
                 self._transpose(source, pointer, start, whole, count)
             self._gather(source, pointer, whole, stop, count)
+        f.end(vector)
         f.end(unit)
 
     def _put(self, pointer: str, row: str, value: str) -> None:

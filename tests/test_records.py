@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 import re
 from collections.abc import Callable
@@ -168,3 +169,36 @@ def test_all_of_ours_are_made_this_way() -> None:
     found = re.compile(r"^ *from dataclasses import .*\bdataclass\b", re.MULTILINE)
     others = [str(path) for path in source.rglob("*.py") if path.name != "records.py" and found.search(path.read_text("utf-8"))]
     assert others == [], "import dataclass from sardonyx.records: it takes a third of the time"
+
+
+def test_an_initializer_is_made_when_it_is_asked_for_and_has_its_signature() -> None:
+    @records.dataclass
+    class Point:
+        """Two numbers."""
+
+        x: int
+        y: int = 2
+
+    assert not inspect.isfunction(Point.__dict__["__init__"])
+    assert str(inspect.signature(Point)) == "(x, y=2)"
+    assert Point(1) == Point(1, 2)
+    assert inspect.isfunction(Point.__dict__["__init__"])
+    assert Point.__init__.__qualname__.endswith("Point.__init__")
+
+
+def test_an_initializer_that_somebody_replaces_stays() -> None:
+    @records.dataclass
+    class Point:
+        """A number."""
+
+        x: int
+
+    placeholder = Point.__dict__["__init__"]
+    with_another = Point
+
+    def replaced(self: Any, x: int) -> None:
+        self.x = -x
+
+    with_another.__init__ = replaced  # type: ignore[method-assign]
+    placeholder.__get__(None, Point)
+    assert Point(3).x == -3

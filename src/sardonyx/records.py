@@ -1,9 +1,9 @@
 """`dataclass`, made in a third of the time.
 
 Python's own compiles up to six methods of every class from text, each for itself, when its module is imported: for the classes
-that compiling a small model needs, that is a quarter of the whole time. Here one text is compiled, that of `__init__`, when it is
-first asked for; the other methods are closures. What the classes do is the same: same fields, equality, hashes and errors; `dataclasses.fields` and
-`replace` work on them. Classes with rarer parameters (`order`, `unsafe_hash`) are left to Python's.
+that compiling a small model needs, that is a quarter of the whole time. Here one text is compiled, that of `__init__`, when it
+is first asked for; the other methods are closures. What the classes do is the same: same fields, equality, hashes and errors;
+`dataclasses.fields` and `replace` work on them. Classes with rarer parameters (`order`, `unsafe_hash`) are left to Python's.
 """
 
 from __future__ import annotations

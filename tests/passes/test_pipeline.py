@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from pass_support import assert_same, copy_of, evaluate, model_of, operators
@@ -24,6 +29,7 @@ from sardonyx.passes import pipeline
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.pipeline import ALL, BASIC, EXTENDED, FOLDING_LIMIT_KEY, LAYOUT, Stage, run_passes, stages_for
 from sardonyx.passes.protocol import Optimization, PassResult
+from sardonyx.passes.rule_to_load import RuleToLoad
 from targets import described
 
 OFF = GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -347,3 +353,25 @@ def test_layout_assignment_is_verified_like_every_pass(monkeypatch: pytest.Monke
     monkeypatch.setattr("sardonyx.passes.layout_region.Region.give_back", lambda region: None)
     with pytest.raises(EngineError, match="pass AssignLayout left the graph inconsistent"):
         run_passes(model_of(CONVOLUTION), options(), described(8))
+
+
+def test_rules_that_are_loaded_later_are_what_the_pipeline_takes_them_for() -> None:
+    later = [each for each in ALL if isinstance(each, RuleToLoad)]
+    assert later
+    for each in later:
+        rule: Any = each.load()
+        assert (rule.name, rule.ort_names, rule.roots) == (each.name, each.ort_names, each.roots)
+
+
+def test_a_graph_without_their_operators_loads_no_rules(tmp_path: Path) -> None:
+    code = (
+        "import sys, sardonyx\n"
+        "sardonyx.InferenceSession(sys.argv[1])\n"
+        "print([name for name in sys.modules if name.startswith('sardonyx.passes.expand_')])"
+    )
+    content = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> m (float[4] x) => (float[4] y) { y = Relu (x) }')
+    path = tmp_path / "relu.onnx"
+    path.write_bytes(content.SerializeToString())
+    environment = {**os.environ, "SARDONYX_CACHE_DIR": ""}
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]"

@@ -187,7 +187,10 @@ class VectorEmitter:
         f.label(apart)
         is_full = count is None or self.lanes == 1
         found.append(
-            (self.load_strided(pointer, stride, kind) if is_full else self._load_first(pointer, stride, kind, str(count)), f.block)
+            (
+                self.load_strided(pointer, stride, kind) if is_full else self._load_first(pointer, stride, kind, str(count)),
+                f.block,
+            )
         )
         f.branch(after)
         f.label(after)

@@ -32,6 +32,7 @@ class CountTokens:
 
     name: ClassVar[str] = "CountTokens"
     ort_names: ClassVar[tuple[str, ...]] = ()
+    roots: ClassVar[frozenset[str]] = frozenset(("TfIdfVectorizer",))
 
     def run(self, model: Model) -> PassResult:
         """Apply the rule wherever it matches, in subgraphs too."""
@@ -41,7 +42,7 @@ class CountTokens:
         changes = 0
         for graph in g.graphs():
             for node in graph.nodes:
-                if node.op_type != "TfIdfVectorizer" or node.domain != ONNX_DOMAIN:
+                if node.op_type not in self.roots or node.domain != ONNX_DOMAIN:
                     continue
                 tokenizer = _tokenizer(node)
                 if tokenizer is None:

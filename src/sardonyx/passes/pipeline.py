@@ -21,62 +21,29 @@ from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
-from sardonyx.passes.assign_channels_last import AssignChannelsLast
 from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
 from sardonyx.passes.bind_cache_room import BindCacheRoom
 from sardonyx.passes.capture_invariants import CaptureInvariants
-from sardonyx.passes.count_tokens import CountTokens
-from sardonyx.passes.dequantize_kernels import DequantizeKernels
-from sardonyx.passes.encode_texts import EncodeTexts
-from sardonyx.passes.expand_deformed import ExpandDeformed
-from sardonyx.passes.expand_features import ExpandFeatures
-from sardonyx.passes.expand_fused import ExpandFused, ExpandingRule
-from sardonyx.passes.expand_head_norms import ExpandHeadNorms
-from sardonyx.passes.expand_layers import ExpandLayers
-from sardonyx.passes.expand_layouts import ExpandBlocked, ExpandChannelsLast
-from sardonyx.passes.expand_linear_models import ExpandLinearModels, ExpandSupportVectors
-from sardonyx.passes.expand_losses import ExpandLosses
-from sardonyx.passes.expand_older import ExpandOlder
-from sardonyx.passes.expand_quantized import ExpandQuantized
-from sardonyx.passes.expand_short_argmax import ExpandShortArgMax
-from sardonyx.passes.expand_short_softmax import ExpandShortSoftmax
-from sardonyx.passes.expand_updates import ExpandUpdates
 from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
 from sardonyx.passes.fold_constants import FoldConstants
-from sardonyx.passes.fold_pad import FoldPad
-from sardonyx.passes.fold_sequences import FoldSequences
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
-from sardonyx.passes.form_block_gathers import FormBlockGathers
 from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, LEVEL_KEY, FormBlockProducts
-from sardonyx.passes.form_byte_tables import FormByteTables
-from sardonyx.passes.form_channel_convs import FormChannelConv
-from sardonyx.passes.form_convs import FormConv
-from sardonyx.passes.form_integer_convs import FormQLinearConv, FormQLinearLayer, PullQuantize, RemoveRequantize
-from sardonyx.passes.form_integer_matmuls import FormIntegerMatMul, FormMatMulIntegerToFloat
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
-from sardonyx.passes.form_quantized_transposed import FormQuantizedTransposed
-from sardonyx.passes.form_scan_outputs import FormScanOutputs
-from sardonyx.passes.form_tree_scores import FormTreeScores
-from sardonyx.passes.fuse_activations import FuseGelu, FuseHardSigmoid, FuseHardSwish, FuseMish, FuseQuickGelu, FuseTanhGelu
-from sardonyx.passes.fuse_attention import FuseAttention
-from sardonyx.passes.fuse_norms import FuseLayerNorm, FuseRmsNorm
 from sardonyx.passes.merge_casts import MergeCasts
 from sardonyx.passes.merge_reshapes import MergeReshapes, ReshapeInsteadOfTranspose
 from sardonyx.passes.merge_siblings import MergeSiblings
 from sardonyx.passes.merge_subexpressions import MergeSubexpressions
 from sardonyx.passes.merge_transposes import MergeTransposes
 from sardonyx.passes.protocol import Optimization, Rule
-from sardonyx.passes.push_dequantize import PushDequantize
 from sardonyx.passes.push_transposes import PushTransposes
 from sardonyx.passes.remove_no_ops import RemoveCastBeforeShape, RemoveDropout, RemoveIdentity, RemoveNoOps
 from sardonyx.passes.remove_unused import RemoveUnused
 from sardonyx.passes.rewriter import all_graphs
+from sardonyx.passes.rule_to_load import QDQ_PASSES, RuleToLoad, later
 from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
 from sardonyx.passes.sink_into_branches import SinkIntoBranches
 from sardonyx.passes.size_contract import SizeContract
-from sardonyx.passes.transpose_softmax import TransposeSoftmax
-from sardonyx.passes.trim_kernels import TrimKernels
 from sardonyx.passes.widen_half import WidenConvolutions
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
@@ -84,20 +51,18 @@ from sardonyx.target.target import Target
 FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
 KEEP_QDQ_KEY: Final = "session.disable_quant_qdq"  # "1": what is quantized and dequantized again is computed in floats
 
-QDQ_PASSES: Final = "QDQSelectorActionTransformer"  # ONNX Runtime's name for all passes that make integers of such pairs
-
 _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their patterns know the parts
     WidenConvolutions(),  # narrow floats are not taken apart
-    ExpandFused(),
-    ExpandLayers(),
-    ExpandHeadNorms(),
+    later("ExpandFused"),
+    later("ExpandLayers"),
+    later("ExpandHeadNorms"),
     BindCacheRoom(),
-    ExpandOlder(),
-    ExpandDeformed(),
-    ExpandQuantized(),
-    ExpandBlocked(),
-    ExpandChannelsLast(),
-    ExpandUpdates(),
+    later("ExpandOlder"),
+    later("ExpandDeformed"),
+    later("ExpandQuantized"),
+    later("ExpandBlocked"),
+    later("ExpandChannelsLast"),
+    later("ExpandUpdates"),
     SinkIntoBranches(),  # what is behind Ifs of several ranks gets one
 )
 _PREPARE: Final[tuple[Optimization, ...]] = (
@@ -109,8 +74,8 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveDropout(),
     CaptureInvariants(),  # constants that loops carry are literal operands, too
     FoldConstants(),  # literal operands for everything below
-    FoldSequences(),  # literal indices lead to elements
-    FormScanOutputs(),  # literal numbers of iterations
+    later("FoldSequences"),  # literal indices lead to elements
+    later("FormScanOutputs"),  # literal numbers of iterations
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),
     RemoveCastBeforeShape(),
@@ -119,10 +84,10 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     FuseDivMul(),
     FuseReluClip(),
     FuseNotWhere(),
-    FoldPad(),  # before pads meet their neighbours in PushTransposes
-    TrimKernels(),
+    later("FoldPad"),  # before pads meet their neighbours in PushTransposes
+    later("TrimKernels"),
     MergeTransposes(),
-    FormChannelConv(),  # leaves Transposes behind it
+    later("FormChannelConv"),  # leaves Transposes behind it
     PushTransposes(),  # brings activations and batch norms next to the convolutions they follow
     ReshapeInsteadOfTranspose(),  # what was not cancelled may move nothing
     MergeReshapes(),
@@ -135,22 +100,22 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
 )
 _FUSE: Final[tuple[Optimization, ...]] = (
     FormBlockProducts(),  # before those of integers: activations that are floats stay so
-    FormMatMulIntegerToFloat(),
-    FormIntegerMatMul(),  # before the patterns of float products
-    PushDequantize(),
-    PullQuantize(),  # brings a QuantizeLinear next to the convolution it follows
-    RemoveRequantize(),
-    FormQuantizedTransposed(),  # leaves convolutions
-    FormQLinearConv(),
-    FormQLinearLayer(),
-    FuseLayerNorm(),  # before FuseRmsNorm, which is a part of it
-    FuseRmsNorm(),
-    FuseGelu(),
-    FuseTanhGelu(),
-    FuseHardSwish(),  # before FuseHardSigmoid, which is a part of it
-    FuseHardSigmoid(),
-    FuseMish(),
-    FuseQuickGelu(),
+    later("FormMatMulIntegerToFloat"),
+    later("FormIntegerMatMul"),  # before the patterns of float products
+    later("PushDequantize"),
+    later("PullQuantize"),  # brings a QuantizeLinear next to the convolution it follows
+    later("RemoveRequantize"),
+    later("FormQuantizedTransposed"),  # leaves convolutions
+    later("FormQLinearConv"),
+    later("FormQLinearLayer"),
+    later("FuseLayerNorm"),  # before FuseRmsNorm, which is a part of it
+    later("FuseRmsNorm"),
+    later("FuseGelu"),
+    later("FuseTanhGelu"),
+    later("FuseHardSwish"),  # before FuseHardSigmoid, which is a part of it
+    later("FuseHardSigmoid"),
+    later("FuseMish"),
+    later("FuseQuickGelu"),
     FoldInputScale(),  # after the activations: it would take the factor out of a Gelu
     FormFusedMatMul(),  # after it: what a constant cannot take
     MergeSiblings(),
@@ -158,28 +123,28 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),
 )
 CLASSICAL: Final[tuple[Optimization, ...]] = (
-    CountTokens(),
-    EncodeTexts(),  # what it leaves are encoders of numbers
-    ExpandFeatures(),
-    ExpandLinearModels(),
-    ExpandSupportVectors(),
-    FormTreeScores(),
-    ExpandShortArgMax(),  # which those above leave
+    later("CountTokens"),
+    later("EncodeTexts"),  # what it leaves are encoders of numbers
+    later("ExpandFeatures"),
+    later("ExpandLinearModels"),
+    later("ExpandSupportVectors"),
+    later("FormTreeScores"),
+    later("ExpandShortArgMax"),  # which those above leave
     RemoveUnused(),  # scores or labels that nobody asks for
 )
 _LAYOUT: Final[tuple[Optimization, ...]] = (
-    FuseAttention(),  # its operator is our own
-    ExpandLosses(),
-    ExpandShortSoftmax(),  # of those it leaves
-    FormBlockGathers(),  # so is this one's
-    DequantizeKernels(),  # of convolutions that no pass has made integers of
-    FormByteTables(),  # before transposes are pushed: a table is elementwise
-    AssignChannelsLast(),
+    later("FuseAttention"),  # its operator is our own
+    later("ExpandLosses"),
+    later("ExpandShortSoftmax"),  # of those it leaves
+    later("FormBlockGathers"),  # so is this one's
+    later("DequantizeKernels"),  # of convolutions that no pass has made integers of
+    later("FormByteTables"),  # before transposes are pushed: a table is elementwise
+    later("AssignChannelsLast"),
     PushTransposes(),  # what it has put around each node
     MergeTransposes(),
-    TransposeSoftmax(),  # after PushTransposes, which would take its Transposes out again
+    later("TransposeSoftmax"),  # after PushTransposes, which would take its Transposes out again
     RemoveUnused(),
-    FormConv(),
+    later("FormConv"),
     AssignLayout(),  # last: the patterns above know standard convolutions
 )
 
@@ -191,7 +156,10 @@ ALL: Final = LAYOUT
 
 def is_expanded(domain: str, name: str) -> bool:
     """Whether nodes of an operator become nodes of others before anything is compiled."""
-    return any(isinstance(each, ExpandingRule) and domain in each.domains and name in each.roots for each in _EXPAND)
+    from sardonyx.passes.expand_fused import ExpandingRule  # lazy: a session does not ask
+
+    rules = (each.load() for each in _EXPAND if isinstance(each, RuleToLoad) and name in each.roots)
+    return any(isinstance(each, ExpandingRule) and domain in each.domains for each in rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +248,10 @@ def _configured(pass_: Optimization, options: CompileOptions, target: Target | N
     """The pass with those of its fields set that options or target decide."""
     if isinstance(pass_, AssignLayout) and target is not None:
         return replace(pass_, target=target, exact=options.flag(EXACT_KEY))
-    if isinstance(pass_, FormByteTables) and target is not None:
-        return replace(pass_, is_used=target.has_byte_permute)
-    if isinstance(pass_, FormConv | TransposeSoftmax) and target is not None:
-        return replace(pass_, target=target)
+    if isinstance(pass_, RuleToLoad) and pass_.name == "FormByteTables" and target is not None:
+        return pass_.with_settings(is_used=target.has_byte_permute)
+    if isinstance(pass_, RuleToLoad) and pass_.name in ("FormConv", "TransposeSoftmax") and target is not None:
+        return pass_.with_settings(target=target)
     if isinstance(pass_, FormBlockProducts):
         level = _number(options, LEVEL_KEY, str(pass_.level), range(5), "0 to 4")
         block = _number(
@@ -369,7 +337,7 @@ def run_stage(stage: Stage, model: Model, check: bool) -> Iterator[PassReport]:
         for index, each in enumerate(stage.passes):
             if seen.get(index) == changes:
                 continue
-            if isinstance(each, Rule):
+            if isinstance(each, (Rule, RuleToLoad)):
                 if counted_at != changes:
                     present, counted_at = _operators(model), changes
                 if each.roots.isdisjoint(present):  # the graph has nothing it could begin with

@@ -33,7 +33,8 @@ class PassResult:
 class Pass(Protocol):
     """A change of a model. `name` is what the command line and reports call it."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str: ...
 
     def run(self, model: Model) -> PassResult:
         """Change the model in place."""
@@ -43,7 +44,8 @@ class Pass(Protocol):
 class Optimization(Pass, Protocol):
     """A pass that may be left out; `ort_names` are what ONNX Runtime calls the same thing, for `disabled_optimizers`."""
 
-    ort_names: ClassVar[tuple[str, ...]]
+    @property
+    def ort_names(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,7 @@ def _pixels(
     f.end(rest)
 
 
-def _square(
-    kernel: LayoutKernel, f: FunctionBuilder, a: Loaded, pointers: tuple[str, str], pixel: str, channels: int
-) -> None:
+def _square(kernel: LayoutKernel, f: FunctionBuilder, a: Loaded, pointers: tuple[str, str], pixel: str, channels: int) -> None:
     """One block of channels times as many pixels."""
     e = VectorEmitter(f, kernel.block)
     plain, blocked = f.element(pointers[0], "float", pixel), f.element(pointers[1], "float", f.mul(pixel, kernel.block))

@@ -1,0 +1,110 @@
+"""Rules that are imported when a graph has an operator they begin with: most graphs have few of these operators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, Final
+
+from sardonyx.ir.graph import Model
+from sardonyx.passes.protocol import Optimization, PassResult
+from sardonyx.records import dataclass
+
+QDQ_PASSES: Final = "QDQSelectorActionTransformer"  # ONNX Runtime's name for all passes that make integers of such pairs
+
+# By the name of the pass, which is that of its class: module, roots, and what ONNX Runtime calls it.
+_RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "ExpandFused": ("expand_fused", "BiasSoftmax FusedConv FusedMatMulActivation GemmFastGelu", ()),
+    "ExpandLayers": ("expand_layers", "EmbedLayerNormalization QAttention", ()),
+    "ExpandHeadNorms": ("expand_head_norms", "GroupQueryAttention", ()),
+    "ExpandOlder": ("expand_older", "CDist ExpandDims GatherND GridSample Pad SampleOp Trilu", ()),
+    "ExpandDeformed": ("expand_deformed", "DeformConv", ()),
+    "ExpandQuantized": (
+        "expand_quantized",
+        "DequantizeLinear QLinearAveragePool QLinearReduceMean QLinearSoftmax QLinearWhere QuantizeLinear",
+        (),
+    ),
+    "ExpandBlocked": (
+        "expand_layouts",
+        "AveragePool Conv GlobalAveragePool GlobalMaxPool MaxPool ReorderInput ReorderOutput Upsample",
+        (),
+    ),
+    "ExpandChannelsLast": (
+        "expand_layouts",
+        "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace GlobalAveragePool GlobalLpPool GlobalMaxPool "
+        "InstanceNormalization LRN LpPool MaxPool NhwcConv NhwcFusedConv SpaceToDepth",
+        (),
+    ),
+    "ExpandUpdates": ("expand_updates", "Adagrad Adam InPlaceAccumulatorV2 Momentum", ()),
+    "FoldSequences": ("fold_sequences", "ConcatFromSequence SequenceAt SequenceLength", ()),
+    "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
+    "FoldPad": ("fold_pad", "AveragePool Conv MaxPool", ("Pad_Fusion", "PadFusion")),
+    "TrimKernels": ("trim_kernels", "Conv", ()),
+    "FormMatMulIntegerToFloat": ("form_integer_matmuls", "Mul", ("MatMulIntegerToFloatFusion",)),
+    "FormIntegerMatMul": ("form_integer_matmuls", "Gemm MatMul", (QDQ_PASSES,)),
+    "PushDequantize": ("push_dequantize", "Gather", ("QDQPropagationTransformer",)),
+    "PullQuantize": ("form_integer_convs", "QuantizeLinear", (QDQ_PASSES, "ReluQuantFusion", "ClipQuantFusion")),
+    "RemoveRequantize": ("form_integer_convs", "QuantizeLinear", (QDQ_PASSES,)),
+    "FormQLinearConv": ("form_integer_convs", "QuantizeLinear", (QDQ_PASSES,)),
+    "FormQLinearLayer": ("form_integer_convs", "QuantizeLinear", (QDQ_PASSES,)),
+    "FormQuantizedTransposed": ("form_quantized_transposed", "QuantizeLinear", (QDQ_PASSES,)),
+    "FuseLayerNorm": ("fuse_norms", "Div Mul", ("LayerNormFusion", "LayerNormFusionL1", "LayerNormFusionL2")),
+    "FuseRmsNorm": ("fuse_norms", "Div Mul", ("SimplifiedLayerNormFusion",)),
+    "FuseGelu": ("fuse_activations", "Div Mul", ("GeluFusion", "GeluFusionL1", "GeluFusionL2")),
+    "FuseTanhGelu": ("fuse_activations", "Div Mul", ("FastGeluFusion",)),
+    "FuseHardSwish": ("fuse_activations", "Div Mul", ("HardSwishFusion",)),
+    "FuseHardSigmoid": ("fuse_activations", "Clip Div Mul", ("HardSigmoidFusion",)),
+    "FuseMish": ("fuse_activations", "Mul", ("MishFusion",)),
+    "FuseQuickGelu": ("fuse_activations", "Mul", ("QuickGeluFusion",)),
+    "CountTokens": ("count_tokens", "TfIdfVectorizer", ()),
+    "EncodeTexts": ("encode_texts", "CategoryMapper LabelEncoder OneHotEncoder", ()),
+    "ExpandFeatures": (
+        "expand_features",
+        "ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LabelEncoder Normalizer OneHotEncoder Scaler",
+        (),
+    ),
+    "ExpandLinearModels": ("expand_linear_models", "LinearClassifier LinearRegressor", ()),
+    "ExpandSupportVectors": ("expand_linear_models", "SVMClassifier SVMRegressor", ()),
+    "FormTreeScores": ("form_tree_scores", "TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor", ()),
+    "ExpandShortArgMax": ("expand_short_argmax", "ArgMax", ()),
+    "FuseAttention": ("fuse_attention", "FusedMatMul MatMul", ("AttentionFusion",)),
+    "ExpandLosses": ("expand_losses", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", ()),
+    "ExpandShortSoftmax": ("expand_short_softmax", "Softmax", ()),
+    "FormBlockGathers": ("form_block_gathers", "GatherBlockQuantized", ()),
+    "DequantizeKernels": ("dequantize_kernels", "DequantizeLinear", ()),
+    "FormByteTables": ("form_byte_tables", "QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear", ()),
+    "AssignChannelsLast": ("assign_channels_last", "MaxPool QLinearConv", ("NhwcTransformer",)),
+    "FormChannelConv": ("form_channel_convs", "MatMul", ()),
+    "TransposeSoftmax": ("transpose_softmax", "LogSoftmax Softmax", ()),
+    "FormConv": ("form_convs", "ConvTranspose", ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleToLoad:
+    """A rule, with what must be known of it to see that a graph has nothing for it: its names, and its roots."""
+
+    name: str
+    ort_names: tuple[str, ...]
+    roots: frozenset[str]
+    module: str  # of this folder
+    settings: tuple[tuple[str, Any], ...] = ()  # fields of the pass that are not as by default
+
+    def with_settings(self, **settings: Any) -> RuleToLoad:
+        """The rule with fields of the pass set."""
+        return replace(self, settings=tuple(settings.items()))
+
+    def load(self) -> Optimization:
+        """The pass itself."""
+        found: Optimization = getattr(import_module(f"sardonyx.passes.{self.module}"), self.name)(**dict(self.settings))
+        return found
+
+    def run(self, model: Model) -> PassResult:
+        """As the pass does."""
+        return self.load().run(model)
+
+
+def later(name: str) -> RuleToLoad:
+    """The rule of a name."""
+    module, roots, ort_names = _RULES[name]
+    return RuleToLoad(name, ort_names, frozenset(roots.split()), module)

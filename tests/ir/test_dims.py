@@ -130,6 +130,9 @@ def test_expressions_simplify_where_the_answer_is_certain() -> None:
     assert dim_max(N + 3, N) == N + 3
     assert dim_min(N, 0) == 0
     assert dim_max(0, N) == N
+    assert dim_min(N, N + M) == N
+    assert dim_max(512 - dim_min(N, 512), 0) == 512 - dim_min(N, 512)
+    assert dim_max(dim_max(N, M) - N, 0) == dim_max(N, M) - N
     assert dims.product((N, 3, M)) == 3 * M * N
     assert dims.product(()) == 1
 

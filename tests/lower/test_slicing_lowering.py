@@ -57,6 +57,20 @@ def test_slices_of_sizes_told_at_run_time(start: int, end: int, step: int, size:
     assert_native_agrees(model(graph), {"x": data((size, 3), "float")}, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 7, 8, 9, 20])
+def test_slices_whose_bounds_may_count_from_the_end(size: int) -> None:
+    # A table of positions of which as many are taken as the input has: more than that many count from the end.
+    graph = f"""(float[N] x, float[4,3] table) => (float[a] y) {{
+        all = Shape(x)  four = {constant([4])}  far = {constant([2**63 - 1])}  d = {constant([0])}
+        start = Sub(four, all)
+        v = Slice(table, start, far, d)
+        y = Neg(v)
+    }}"""
+    _, compiled = compile_native(model(graph))
+    assert [getattr(one, "label", "host") for one in compiled.lowered.steps] == ["Neg"]
+    assert_native_agrees(model(graph), {"x": data((size,), "float"), "table": data((4, 3), "float")}, rtol=0, atol=0)
+
+
 def test_old_slices_and_a_backward_view_that_is_reshaped() -> None:
     x = data((4, 6), "float")
     assert_native_agrees(model("(float[4,6] x) => (float[a] y) { y = Slice<starts=[1], ends=[5], axes=[1]>(x) }", 9), {"x": x})

@@ -16,10 +16,11 @@ from sardonyx.ir.dims import symbol
 from sardonyx.ops.indexing.slicing import sliced_size
 
 quick = settings(max_examples=40, deadline=None)
-N = symbol("N")
+N, M = symbol("N"), symbol("M")
 FAR = 2**63 - 1
 bounds = st.one_of(st.integers(-7, 7), st.sampled_from([FAR, -FAR - 1, 2**31 - 1, -(2**31)]))
 steps = st.integers(-3, 3).filter(bool)
+moving = st.tuples(st.integers(-7, 7), st.sampled_from([-2, -1, 1, 2]))  # a number, and how often a size is added
 
 
 def as_python(start: int, end: int, step: int, size: int) -> slice:
@@ -62,6 +63,18 @@ def test_symbolic_sizes_are_exact(size: int, start: int, end: int, step: int) ->
         assert dims.evaluate(found, {"N": size}) == len(range(size)[as_python(start, end, step, size)])
     elif step > 0:
         pytest.fail(f"slice {start}:{end}:{step} should have a symbolic size")
+
+
+@settings(max_examples=300, deadline=None)
+@given(size=st.integers(0, 9), other=st.integers(0, 9), start=moving, end=moving, step=st.integers(1, 3))
+def test_bounds_of_either_sign_have_exact_sizes_too(
+    size: int, other: int, start: tuple[int, int], end: tuple[int, int], step: int
+) -> None:
+    (first, per_first), (last, per_last) = start, end
+    found = sliced_size(N, first + per_first * M, last + per_last * M, step)
+    assert found is not None
+    cut = slice(first + per_first * other, last + per_last * other, step)
+    assert dims.evaluate(found, {"N": size, "M": other}) == len(range(size)[cut])
 
 
 def test_symbolic_slices_read_well() -> None:

@@ -30,6 +30,7 @@ _Monomial: TypeAlias = tuple["Atom", ...]  # a product of atoms, sorted; () is t
 _LONGEST_TEXT: Final = 400  # characters of an atom
 _MOST_TERMS: Final = 64  # of a polynomial; (a + 1) * (b + 1) * ... has twice as many with every factor
 _MOST_FACTORS: Final = 16  # of a monomial
+_MOST_BOUNDS: Final = 2  # minima and maxima that are looked into to find out that a dimension is not negative
 
 
 class Atom:
@@ -302,29 +303,18 @@ def ceildiv(a: Dim, b: Dim) -> Dim:
     return floordiv(a + b - 1, b)
 
 
-def _constant_difference(a: Dim, b: Dim) -> int | None:
-    difference = a - b
-    return difference if isinstance(difference, int) else None
-
-
 def dim_max(a: Dim, b: Dim) -> Dim:
-    """The larger of two dimensions; folds where the difference is a known number."""
-    difference = _constant_difference(a, b)
-    if difference is not None:
-        return a if difference >= 0 else b
-    if (a == 0 and _is_size(b)) or (b == 0 and _is_size(a)):
-        return b if a == 0 else a
-    return _function("max", a, b)
+    """The larger of two dimensions; folds where it is known which one that is."""
+    if is_nonnegative(a - b):
+        return a
+    return b if is_nonnegative(b - a) else _function("max", a, b)
 
 
 def dim_min(a: Dim, b: Dim) -> Dim:
-    """The smaller of two dimensions; folds where the difference is a known number."""
-    difference = _constant_difference(a, b)
-    if difference is not None:
-        return b if difference >= 0 else a
-    if (a == 0 and _is_size(b)) or (b == 0 and _is_size(a)):
-        return 0
-    return _function("min", a, b)
+    """The smaller of two dimensions; folds where it is known which one that is."""
+    if is_nonnegative(a - b):
+        return b
+    return a if is_nonnegative(b - a) else _function("min", a, b)
 
 
 def broadcast(a: Dim, b: Dim) -> Dim:
@@ -353,7 +343,20 @@ def _is_size(dim: Dim) -> bool:
 
 def is_nonnegative(dim: Dim) -> bool:
     """True if the dimension cannot be negative; False if that is not known."""
-    return _is_size(dim)
+    return _is_size(dim) or _has_bound(dim, _MOST_BOUNDS)
+
+
+def _has_bound(dim: Dim, steps: int) -> bool:
+    """Whether it is plainly not negative with an argument for a minimum that is subtracted, or for a maximum that is added."""
+    for monomial, factor in () if isinstance(dim, int) else dim.terms:
+        atom = monomial[0] if len(monomial) == 1 else None
+        if atom is not None and atom.function == ("min" if factor < 0 else "max"):
+            rest = dim - _make({monomial: factor})
+            for argument in atom.args:
+                bound = rest + argument * factor
+                if _is_size(bound) or (steps > 0 and _has_bound(bound, steps - 1)):
+                    return True
+    return False
 
 
 def product(dims: tuple[Dim, ...] | list[Dim]) -> Dim:

@@ -54,17 +54,18 @@ def _slice_by_inputs(x: Array, starts: Array, ends: Array, axes: Array | None = 
     return _slice(x, starts.reshape(-1).tolist(), ends.reshape(-1).tolist(), *listed)
 
 
-def slice_position(value: Dim, size: Dim) -> Dim | None:
-    """Where a start or end lies for a positive step, between 0 and the size; None if its sign is not known."""
+def slice_position(value: Dim, size: Dim) -> Dim:
+    """Where a start or end lies for a positive step, between 0 and the size."""
     if isinstance(value, int) and value >= _FAR:
         return size
     if isinstance(value, int) and value <= -_FAR:
         return 0
     if dims.is_nonnegative(value):
         return dims.dim_min(value, size)
-    if dims.is_nonnegative(-value):
+    if dims.is_nonnegative(-value - 1):
         return dims.dim_max(size + value, 0)
-    return None
+    is_negative = dims.dim_min(dims.dim_max(-value, 0), 1)  # 1 or 0: which one only the actual sizes tell
+    return dims.dim_max(dims.dim_min(value + size * is_negative, size), 0)
 
 
 def sliced_size(size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
@@ -76,10 +77,7 @@ def sliced_size(size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
             return dims.ceildiv(dims.dim_max(size - start, 0), step)
         if isinstance(start, int) and start < 0 and isinstance(end, int) and end >= _FAR:
             return dims.ceildiv(dims.dim_min(size, -start), step)
-        first, last = slice_position(start, size), slice_position(end, size)
-        if first is None or last is None:
-            return None
-        return dims.ceildiv(dims.dim_max(last - first, 0), step)
+        return dims.ceildiv(dims.dim_max(slice_position(end, size) - slice_position(start, size), 0), step)
     from_the_end = isinstance(start, int) and (start == -1 or start >= _FAR)
     to_the_front = isinstance(end, int) and (end <= -_FAR or end in _ALL_THE_WAY)
     return dims.ceildiv(size, -step) if from_the_end and to_the_front else None

@@ -99,3 +99,14 @@ def test_largest_of_windows_with_channels_last(
     pads = tuple(min(pad, width - 1) for pad, width in zip(pads, (*window, *window)))  # type: ignore[assignment]
     attrs = {"kernel_shape": window, "strides": strides, "pads": pads, "ceil_mode": int(ceil)}
     check("NhwcMaxPool", {"x": integers(seed, dtype, sizes)}, {"x"}, dtype, target, **attrs)
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 0, 0, 1)])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_largest_of_windows_of_an_image_whose_channels_lie_apart(dtype: Any, pads: tuple[int, ...]) -> None:
+    x = guarded(integers(3, dtype, (2, 19, 9, 8)))
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["last"], perm=[0, 2, 3, 1]),
+        helper.make_node("NhwcMaxPool", ["last"], ["y"], domain=MICROSOFT, kernel_shape=[2, 3], strides=[2, 1], pads=pads),
+    ]
+    assert_native_agrees(model(nodes, {"x": x}, {"y": dtype}, opset=21), {"x": x})

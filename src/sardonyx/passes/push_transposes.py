@@ -211,6 +211,8 @@ def _step(g: Rewriter, node: Node, perms: dict[Value, Perm]) -> _Step | None:
         return handler(g, node, perm or (), perms)
     if node.domain == MICROSOFT and node.op_type in _POOLS:
         return _pool(node, perms)
+    if node.domain == MICROSOFT and node.op_type == "QLinearConcat":
+        return _concat(g, node, (), perms, slice(2, None, 3))  # each with its scale and zero point
     if Trait.ELEMENTWISE not in known:
         return None
     alone = len(node.inputs) == 1 or node.op_type.startswith("QLinear")  # no biases of the last axis
@@ -281,14 +283,16 @@ def _axis(axis: int, perm: Perm) -> int | None:
     return perm[axis] if -len(perm) <= axis < len(perm) else None
 
 
-def _concat(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm]) -> _Step | None:
+def _concat(g: Rewriter, node: Node, perm: Perm, perms: dict[Value, Perm], parts: slice = slice(None)) -> _Step | None:
+    """Parts that are joined, all transposed alike; `parts` tells which of the inputs they are."""
     found = {perms[value] for value in node.inputs if value is not None and value in perms}
     if len(found) != 1:
         return None
     perm = next(iter(found))
     axis = _axis(node.attr("axis", 1), perm)
     constants: dict[int, Any] = {}
-    for position, value in enumerate(node.inputs):
+    for position in range(len(node.inputs))[parts]:
+        value = node.inputs[position]
         if value is None:
             return None
         if value not in perms:

@@ -132,6 +132,8 @@ def nhwc_max_pool(ctx: LowerContext, group: Group) -> None:
             inner = ctx.part(inner, axis, first, size)
         ctx.copy(image, inner, "image in its border")
         image = whole
+    elif image.strides[-1] != 1:  # a vector of channels would be read one by one, for each tap
+        image = ctx.contiguous(given(node, 0))
     result = (batch, *out, channels)
     views: list[View] = []
     value: Expr | None = None

@@ -325,12 +325,12 @@ CONVOLUTION = """graph main(x: f32[N,3,8,8]) -> (y: f32[N,8,7,7]) {
 }"""
 
 
-def test_the_layout_is_assigned_by_the_last_pass_and_after_the_model_was_portable() -> None:
+def test_the_layout_is_assigned_last_but_for_the_division_of_batches_and_after_the_model_was_portable() -> None:
     model = model_of(CONVOLUTION)
     seen: list[list[str]] = []
     report = run_passes(model, options(), described(16), on_portable=lambda portable: seen.append(operators(portable)))
-    assert ALL[-1].name == "AssignLayout"
-    assert report.passes[-1].name == "AssignLayout"
+    assert [each.name for each in ALL[-2:]] == ["AssignLayout", "SplitBatches"]
+    assert [each.name for each in report.passes[-2:]] == ["AssignLayout", "SplitBatches"]
     assert report.changes()["AssignLayout"] == 2
     assert seen == [["Conv", "Relu"]]
     assert operators(model) == ["BlockedConv", "Relu", "FromBlocked"]

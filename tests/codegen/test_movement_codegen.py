@@ -56,7 +56,7 @@ def numbered(shape: tuple[int, ...], kind: str) -> Array:
 
 @pytest.mark.parametrize("lanes", WIDTHS)
 @pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64"])
-@pytest.mark.parametrize("size", [(16, 16), (17, 31), (64, 130), (129, 16), (12, 70), (131, 5)])
+@pytest.mark.parametrize("size", [(16, 16), (17, 31), (64, 130), (129, 16), (12, 70), (131, 5), (16, 2048), (2048, 70)])
 def test_transpositions_stay_inside(lanes: int, kind: str, size: tuple[int, int]) -> None:
     rows, columns = size
     side = min(transpose.square(int(kind[1:]), library(lanes).target), 1 << (min(size).bit_length() - 1))

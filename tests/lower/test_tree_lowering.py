@@ -226,7 +226,7 @@ def test_any_number_of_workers_gives_the_same_bits() -> None:
         ({"nodes_featureids": [-3, 0, 0]}, "looks at feature -3"),
         ({"target_ids": [0, 5]}, "leaves vote for 0 to 5"),
         ({"nodes_modes": ["BRANCH_WHAT", "LEAF", "LEAF"]}, "nodes_modes has 'BRANCH_WHAT'"),
-        ({"target_nodeids": [1, 1], "target_ids": [0, 0]}, "a leaf votes twice for one target"),
+        ({"target_nodeids": [1, 1], "target_ids": [0, 0], "n_targets": 2}, "a leaf votes twice for one target"),
     ],
 )
 def test_faulty_forests_are_refused_with_a_reason(change: dict[str, Any], reason: str) -> None:
@@ -239,6 +239,21 @@ def test_faulty_forests_are_refused_with_a_reason(change: dict[str, Any], reason
     _, reasons = expanded(content)
     assert len(reasons) == 1
     assert reason in reasons[0]
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+def test_of_several_votes_for_the_only_target_the_first_counts(aggregate: str) -> None:
+    """As in ONNX Runtime; scikit-learn's decision paths are written so."""
+    attrs: dict[str, Any] = {
+        "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0], "nodes_values": [0.5, 0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0],
+        "target_treeids": [0] * 4, "target_nodeids": [2, 1, 1, 2], "target_ids": [0] * 4, "target_weights": [7.0, 1.0, 20.0, 3.0],
+        "aggregate_function": aggregate,
+    }  # fmt: skip
+    x = np.array([[0.0], [1.0]], np.float32)
+    content = ml_model("TreeEnsembleRegressor", {"x": x}, **attrs)
+    assert_classical_agrees(content, [{"x": x}], tolerance=0)
+    assert InferenceSession(content.SerializeToString()).run(None, {"x": x})[0].tolist() == [[1.0], [7.0]]
 
 
 def test_features_that_the_input_does_not_have_are_refused_when_it_comes() -> None:

@@ -222,12 +222,19 @@ def _check_depth(roots: Ints, inner: NDArray[np.bool_], when_true: Ints, when_fa
 def _vote_tables(
     nodes: int, targets: int, inner: NDArray[np.bool_], vote_node: Ints, vote_target: Ints, vote_weight: Array
 ) -> tuple[Ints, Array]:
-    """The votes of each node side by side, in the order they were given; inner nodes have none."""
+    """The votes of each node side by side, in the order they were given; inner nodes have none.
+
+    Where all votes are for one target, ONNX Runtime takes the first of each leaf. Converters rely on it: scikit-learn's
+    `decision_path` has a vote for each class, all of them the number of the leaf.
+    """
     kept = ~inner[vote_node]
     vote_node, vote_target, vote_weight = vote_node[kept], vote_target[kept], vote_weight[kept]
     order = np.argsort(vote_node, kind="stable")
     vote_node, vote_target, vote_weight = vote_node[order], vote_target[order], vote_weight[order]
     position = np.arange(len(vote_node)) - np.searchsorted(vote_node, vote_node)
+    if targets == 1:
+        first = position == 0
+        vote_node, vote_target, vote_weight, position = vote_node[first], vote_target[first], vote_weight[first], position[first]
     width = int(position.max(initial=0)) + 1
     target = np.full((nodes, width), targets, np.int64)
     weight = np.zeros((nodes, width), vote_weight.dtype)

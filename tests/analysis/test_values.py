@@ -77,7 +77,10 @@ def known(body: str, inputs: str = "x: f32[N,3,M]") -> str:
         ("s = Shape(x) @13\nf = Cast(s) {to = 1} @13\nc = Constant() {value_float = 0.5} @13\nm = Mul(f, c) @13", "not known"),
         ("s = Shape(x) @13\nn = Neg(s) @13\na = Abs(n) @13", "[N, 3, M]"),
         ("s = Shape(x) @13\nc = Constant() {value_ints = [2]} @13\nd = Div(s, c) @14", "[floordiv(N, 2), 1, floordiv(M, 2)]"),
-        ("s = Shape(x) @13\nn = Neg(s) @13\nc = Constant() {value_ints = [2]} @13\nd = Div(n, c) @14", "not known"),
+        (
+            "s = Shape(x) @13\nn = Neg(s) @13\nc = Constant() {value_ints = [2]} @13\nd = Div(n, c) @14",
+            "[-floordiv(N, 2), -1, -floordiv(M, 2)]",
+        ),
         ("s = Shape(x) @13\nc = Constant() {value_ints = [-1]} @13\ne = Equal(s, c) @13", "[0, 0, 0]"),
         ("s = Shape(x) @13\nc = Constant() {value_ints = [3]} @13\ne = Equal(s, c) @13", "not known"),
         ("s = Shape(x) @13\nr = ReduceProd(s) {keepdims = 0} @13", "3*M*N"),
@@ -124,10 +127,11 @@ def random_known(
     bindings: dict[str, int] = {}
     for position in np.ndindex(shape):
         number = int(numbers[position])
-        if number >= 0 and draw(st.booleans()):
-            name = f"S{number}"
-            bindings[name] = number
-            hidden[position] = dims.symbol(name)
+        less = draw(st.sampled_from([0, 5]))  # of a size that 5 is taken from the sign is not known
+        if number + less >= 0 and draw(st.booleans()):
+            name = f"S{number + less}"
+            bindings[name] = number + less
+            hidden[position] = dims.symbol(name) - less
         else:
             hidden[position] = number
     return numbers, hidden, bindings

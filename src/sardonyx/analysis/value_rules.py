@@ -297,9 +297,11 @@ def _divide(view: NodeView) -> Known:
             raise _NotKnown
         if isinstance(a, int) and isinstance(b, int):  # integers are divided towards zero
             return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-        if dims.is_nonnegative(a) and dims.is_nonnegative(b):
+        if not dims.is_nonnegative(b):
+            raise _NotKnown
+        if dims.is_nonnegative(a):
             return quotient
-        raise _NotKnown
+        return dims.floordiv(dims.dim_max(a, 0), b) - dims.floordiv(dims.dim_max(-a, 0), b)  # one of them is 0
 
     return _elementwise(divide, view[0], view[1])
 

@@ -157,8 +157,10 @@ class VectorEmitter:
             value = self.f.let(f"insertelement {_wide(element, self.lanes)} {value}, {element} {one}, i32 {lane}")
         return self._from_memory(value, kind)
 
-    def _load_first(self, pointer: str, stride: str, kind: str, count: str) -> str:
-        """The first elements of a vector that is not full, a stride apart, one by one; lanes from there on repeat the first."""
+    def load_first(self, pointer: str, stride: str, kind: str, count: str) -> str:
+        """Elements a stride apart of a vector that is seldom full, one by one; lanes from `count` on repeat the first."""
+        if self.lanes == 1:
+            return self.load_scalar(pointer, kind)
         element, f = memory_type(kind), self.f
         wide = _wide(element, self.lanes)
         align = max(BITS[kind] // 8, 1)
@@ -185,13 +187,8 @@ class VectorEmitter:
         found.append((self.load_scalar(pointer, kind), f.block))
         f.branch(after)
         f.label(apart)
-        is_full = count is None or self.lanes == 1
-        found.append(
-            (
-                self.load_strided(pointer, stride, kind) if is_full else self._load_first(pointer, stride, kind, str(count)),
-                f.block,
-            )
-        )
+        value = self.load_strided(pointer, stride, kind) if count is None else self.load_first(pointer, stride, kind, count)
+        found.append((value, f.block))
         f.branch(after)
         f.label(after)
         return f.let(f"phi {self.type(kind)} " + ", ".join(f"[ {value}, %{block} ]" for value, block in found))

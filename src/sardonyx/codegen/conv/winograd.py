@@ -82,9 +82,14 @@ class WinogradEmitter(Generic[K]):
         # Distances in v: from one block of channels to the next, one group of taps, one element, one group of tiles.
         self.v_block = kernel.rows * kernel.block
         self.v_taps = f.mul(f.add(a["input_blocks"], int(kernel.tail > 0)), self.v_block)
-        self.v_element = f.mul(self.v_taps, kernel.tap_groups)
+        self.v_element = f.mul(self.v_taps, self.tap_groups)
         self.v_group = f.mul(self.v_element, kernel.elements)
         self.channels = f.add(f.mul(a["input_blocks"], kernel.block), kernel.tail)
+
+    @property
+    def tap_groups(self) -> str | int:
+        """How many sums of transformed taps are added up."""
+        raise NotImplementedError
 
     def _set(self, vectors: int, lanes: int) -> ChannelSet:
         epilogue = EpilogueEmitter(self.k.epilogue, self.f, lanes, self.target)
@@ -143,7 +148,7 @@ class WinogradEmitter(Generic[K]):
         full = f.let(f"udiv i64 {count}, {k.rows}", "i")
         left = f.sub(count, f.mul(full, k.rows))
         element = f.loop(0, k.elements)
-        w = f.element(weights, "float", f.mul(element.index, f.mul(self.channels, channels.width * k.tap_groups)))
+        w = f.element(weights, "float", f.mul(element.index, f.mul(f.mul(self.channels, channels.width), self.tap_groups)))
         v = f.element(self.v, "float", f.mul(element.index, self.v_element))
         m = f.element(self.m, "float", f.mul(element.index, k.block))
         # A last group that is not full is filled: it is one more, unless so few tiles are left that they have a product.
@@ -167,13 +172,13 @@ class WinogradEmitter(Generic[K]):
         f, a, k, vector = self.f, self.a, self.k, channels.vector
         v = f.element(v, "float", f.mul(group, self.v_group))
         sums = ["zeroinitializer"] * (rows * channels.vectors)
-        if k.tail and k.tap_groups > 1:
-            taps = f.loop(0, k.tap_groups, carry=[(vector, value) for value in sums])
+        if k.tail and self.tap_groups != 1:
+            taps = f.loop(0, self.tap_groups, carry=[(vector, value) for value in sums])
             own_w = f.element(w, "float", f.mul(taps.index, f.mul(self.channels, channels.width)))
             own_v = f.element(v, "float", f.mul(taps.index, self.v_taps))
             sums = f.end(taps, self._runs(channels, rows, a["input_blocks"], own_w, own_v, taps.carry))
         else:
-            sums = self._runs(channels, rows, f.mul(a["input_blocks"], k.tap_groups), w, v, sums)
+            sums = self._runs(channels, rows, f.mul(a["input_blocks"], self.tap_groups), w, v, sums)
         first = f.mul(group, k.rows * k.vectors * k.elements * k.block)
         to = f.element(m, "float", first)
         for row in range(rows):
@@ -233,6 +238,10 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         super().__init__(kernel, function, target)
         # Pixels of a tile that reaches past the image: as if they lay inside
         self.patch = function.let(f"alloca [{self.size * self.size * kernel.block} x float], align 64", "patch")
+
+    @property
+    def tap_groups(self) -> str | int:
+        return self.k.tap_groups
 
     def _tile(self, tile: str) -> _Tile:
         f, a = self.f, self.a
@@ -499,7 +508,7 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
             at = f.add(at, f.mul(f.add(front, f.mul(deep.index, a["plane_dilation"])), a["x_plane"]))
         pixel = e.load_scalar(f.element(source, "float", at), "f32")
         tap = f.add(f.mul(f.add(f.mul(deep.index, tap_rows), high.index), tap_columns), wide.index)
-        w = e.load_strided(f.element(taps, "float", tap), kernel, "f32", lanes)
+        w = e.load_first(f.element(taps, "float", tap), kernel, "f32", lanes)
         total = f.call(vector, f"llvm.fmuladd.v{e.lanes}f32", (vector, pixel), (vector, w), (vector, wide.carry[0]))
         (total,) = f.end(channel, f.end(deep, f.end(high, f.end(wide, [total]))))
         self._pixels(channels, where, row, column, [total], None)

@@ -35,6 +35,10 @@ class _Tile:
 
 
 class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
+    @property
+    def tap_groups(self) -> str | int:
+        return self.a["tap_groups"]
+
     def _tile(self, tile: str) -> _Tile:
         f, a = self.f, self.a
         every_line = f.let(f"udiv i64 {tile}, {a['line_tiles']}", "i")
@@ -87,7 +91,7 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         column = f.sub(f.add(tile.base, tile.residue), a["left"])
         line = f.add(f.mul(tile.image, a["x_batch"]), f.mul(tile.line, a["x_line"]))
         at = f.element(f.element(x, "float", line), "float", f.mul(column, a["x_step"]))
-        behind = f.add(column, f.mul(a["dilation"], TAPS * k.tap_groups + k.tile - 2))
+        behind = f.add(column, f.mul(a["dilation"], f.add(f.mul(self.tap_groups, TAPS), k.tile - 2)))
         starts = f.let(f"icmp sge i64 {column}, 0", "c")
         ends = f.let(f"icmp slt i64 {behind}, {a['width']}", "c")
         inner, outer, after = f.fresh("inner"), f.fresh("outer"), f.fresh("after")
@@ -107,21 +111,23 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         f, a, k = self.f, self.a, self.k
         e = Arithmetic(f, k.block)
         step = f.mul(a["dilation"], a["x_step"])
-        pixels: list[str] = []
+        shared = self.size - TAPS  # pixels that the next three taps read as well
 
-        def load(number: int) -> str:
+        def load(number: str | int) -> str:
             pointer = f.element(at, "float", f.mul(step, number))
             if column:
                 here = f.let(f"icmp ult i64 {f.add(column, f.mul(a['dilation'], number))}, {a['width']}", "c")
                 pointer = f.let(f"select i1 {here}, ptr {pointer}, ptr {a['zeros']}", "p")
             return f.let(f"load {self.vector}, ptr {pointer}, align 4", "x")
 
-        for group in range(k.tap_groups):
-            pixels += [load(number) for number in range(len(pixels), TAPS * group + self.size)]
-            taps = f.element(to, "float", f.mul(group, self.v_taps))
-            for number, value in enumerate(INPUTS[k.tile](e, pixels[TAPS * group :])):
-                element = f.element(taps, "float", f.mul(number, self.v_element))
-                f.line(f"store {self.vector} {value}, ptr {element}, align 4")
+        group = f.loop(0, self.tap_groups, carry=[(self.vector, load(number)) for number in range(shared)])
+        first = f.add(f.mul(group.index, TAPS), shared)
+        pixels = [*group.carry, *(load(f.add(first, number)) for number in range(TAPS))]
+        taps = f.element(to, "float", f.mul(group.index, self.v_taps))
+        for number, value in enumerate(INPUTS[k.tile](e, pixels)):
+            element = f.element(taps, "float", f.mul(number, self.v_element))
+            f.line(f"store {self.vector} {value}, ptr {element}, align 4")
+        f.end(group, pixels[TAPS:])
 
     # Outputs
 
@@ -170,7 +176,7 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         e = VectorEmitter(f, channels.lanes)
         first = f.mul(block, k.block)
         lanes = f.min(f.sub(a["outputs"], first), channels.lanes)
-        kernel = f.mul(self.channels, k.taps)  # elements of one output channel
+        kernel = f.mul(self.channels, a["taps"])  # elements of one output channel
         kernels = f.element(a["kernels"], "float", f.mul(first, kernel))
         line = f.add(f.mul(tile.image, a["x_batch"]), f.mul(tile.line, a["x_line"]))
         along = f.loop(0, pixels)
@@ -181,11 +187,11 @@ class _RowEmitter(WinogradEmitter[WinogradRowKernel]):
         lane = f.sub(channel.index, f.mul(within, k.block))
         own = f.element(a["x"], "float", f.mul(self.group, a["x_group"]))
         source = f.element(own, "float", f.add(line, f.add(f.mul(within, a["x_block"]), lane)))
-        taps = f.element(kernels, "float", f.mul(channel.index, k.taps))
-        wide = f.loop(*inside(f, left, a["dilation"], a["width"], k.taps), carry=[(vector, channel.carry[0])])
+        taps = f.element(kernels, "float", f.mul(channel.index, a["taps"]))
+        wide = f.loop(*inside(f, left, a["dilation"], a["width"], a["taps"]), carry=[(vector, channel.carry[0])])
         pixel = f.add(left, f.mul(wide.index, a["dilation"]))
         x = e.load_scalar(f.element(source, "float", f.mul(pixel, a["x_step"])), "f32")
-        w = e.load_strided(f.element(taps, "float", wide.index), kernel, "f32", lanes)
+        w = e.load_first(f.element(taps, "float", wide.index), kernel, "f32", lanes)
         total = f.call(vector, f"llvm.fmuladd.v{e.lanes}f32", (vector, x), (vector, w), (vector, wide.carry[0]))
         (total,) = f.end(channel, f.end(wide, [total]))
         self._pixels(channels, tile, block, at, [total], None)

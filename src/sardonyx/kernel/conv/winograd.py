@@ -109,7 +109,8 @@ def tap_groups(taps: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, in
 
 _ROW_NUMBERS: Final = (
     "tiles", "lines", "line_tiles", "block_tiles", "tile_blocks", "sets", "outputs", "blocks", "columns",
-    "width", "left", "dilation", "input_blocks", "x_batch", "x_group", "x_block", "x_line", "x_step", "w_set",
+    "width", "left", "dilation", "taps", "tap_groups", "input_blocks", "x_batch", "x_group", "x_block", "x_line", "x_step",
+    "w_set",
 )  # fmt: skip
 
 
@@ -186,19 +187,14 @@ class WinogradRowKernel(_TiledKernel):
         v[group][element][three taps][block of input channels][row][lane]
         w[set][element][three taps][input channel][output channel of the set]
 
-    Of its arguments, x_line leads from one line to the next, x_step from one pixel of a line to the next.
+    Of its arguments, tap_groups tells how many times three taps there are, x_line leads from one line to the next, x_step from
+    one pixel of a line to the next.
     """
 
     kind = "winograd row"
     numbers = _ROW_NUMBERS
-    taps: int
 
     @property
     def elements(self) -> int:
         """Of a transformed tile."""
         return self.tile + TAPS - 1
-
-    @property
-    def tap_groups(self) -> int:
-        """How many times three taps there are."""
-        return -(-self.taps // TAPS)

@@ -222,18 +222,21 @@ def lower_winograd_rows(task: Task, tile: int) -> None:
     weights, geometry, x = task.weights, task.geometry, task.x
     line_tiles, taps = _tiles(geometry, tile, 2), geometry.kernel[2]
     tiles = product([x.shape[0], geometry.out[1], line_tiles])
-    layer = _Layer(task, tile, tiles, (tile + TAPS - 1) * ceildiv_int(taps, TAPS))
-    kernel = WinogradRowKernel(taps=taps, **layer.fields)
+    groups = ceildiv_int(taps, TAPS)
+    layer = _Layer(task, tile, tiles, (tile + TAPS - 1) * groups)
+    kernel = WinogradRowKernel(**layer.fields)
     layer.write(
         kernel,
         pack_winograd_rows,
         (),
-        cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, kernel.tap_groups, task.ctx.target),
+        cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, groups, task.ctx.target),
         lines=geometry.out[1],
         line_tiles=line_tiles,
         columns=geometry.out[2],
         width=geometry.size[2],
         left=geometry.pads_begin[2],
         dilation=geometry.dilation[2],
+        taps=taps,
+        tap_groups=groups,
         **named("x_line x_step", x.strides[3:5]),
     )

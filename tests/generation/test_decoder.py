@@ -110,11 +110,16 @@ def test_unknown_tokens_are_refused(folder: Path) -> None:
     decoder.begin([[1, 2]])
     with pytest.raises(errors.InvalidArgument, match=r"row 0 has the token -1"):
         decoder.extend([-1])
+    for rows in ([3], [-1], [[0]]):
+        with pytest.raises(errors.InvalidArgument, match=r"to go on with: expected some of 0 to 0"):
+            decoder.reorder(rows)
     with pytest.raises(errors.InvalidArgument, match=r"2 tokens were given for 1 rows"):
         decoder.extend([1, 2])
 
 
 def test_models_that_are_no_decoders_are_refused(folder: Path) -> None:
+    with pytest.raises(errors.InvalidArgument, match="room is -1: expected a number of positions"):
+        Decoder(decoder_file(folder, "plain"), room=-1)
     with pytest.raises(errors.InvalidArgument, match="no input 'input_ids'"):
         Decoder("src/sardonyx/data/digits.onnx")
     with pytest.raises(errors.InvalidArgument, match="cache 'past': the model has no such input"):

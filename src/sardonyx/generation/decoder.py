@@ -109,6 +109,8 @@ class Decoder:
         prompt_model: str | os.PathLike[str] | bytes | None = None,
         providers: Sequence[Any] | None = None,
     ) -> None:
+        if room < 0:
+            raise errors.InvalidArgument(f"room is {room}: expected a number of positions, 0 for as many as are needed")
         graph = load(model).graph
         self._inputs = {value.name: value for value in graph.inputs if value.constant is None}
         outputs = [value.name for value in graph.outputs]
@@ -210,6 +212,8 @@ class Decoder:
     def reorder(self, rows: Any) -> None:
         """Go on with these rows."""
         order = np.asarray(rows, np.int64)
+        if order.ndim != 1 or (order.size and (int(order.min()) < 0 or int(order.max()) >= len(self._lengths))):
+            raise errors.InvalidArgument(f"rows {order.tolist()} to go on with: expected some of 0 to {len(self._lengths) - 1}")
         for cache in self._caches:
             if not cache.is_cross:
                 cache.reorder(order, self._filled)

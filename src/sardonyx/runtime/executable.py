@@ -38,8 +38,8 @@ class RunContext(RunMemory):
     """Memory of one run at a time, and what it was last set up for: a single call, segments, or a loop. Never two of these."""
 
     __slots__ = (
-        "addresses", "binds", "block", "block_address", "block_view", "given", "known_symbols", "loop", "object_view", "objects",
-        "operands", "outputs", "shapes", "stages", "symbols", "table_address", "table_view",
+        "addresses", "binds", "block", "block_address", "block_view", "given", "known_symbols", "lasting", "loop", "object_view",
+        "objects", "operands", "outputs", "shapes", "stages", "symbols", "table_address", "table_view",
     )  # fmt: skip
 
     def __init__(self, core: NativeCore, entries: Array, values: int) -> None:
@@ -64,6 +64,9 @@ class RunContext(RunMemory):
         self.stages: list[Any] = []  # what it was set up for after each segment that bound sizes
         self.known_symbols = 0  # in the run under way: a bit for each
         self.symbols: list[int] = []  # their values
+        self.lasting: dict[
+            Any, tuple[Any, int, Array]
+        ] = {}  # arrays that look into this memory, by view: for which sizes, and where
         self.loop: Any = None  # what iterations in native code need (see `native_loop`)
 
 

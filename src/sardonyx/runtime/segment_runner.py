@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,6 +37,7 @@ from sardonyx.program.segments import (
     StepSegment,
 )
 from sardonyx.program.sizes import SYMBOL
+from sardonyx.runtime.captures import Captures
 from sardonyx.runtime.executable import Executable, RunContext
 from sardonyx.runtime.feed_start import FeedStart
 from sardonyx.runtime.mixed_program import MixedProgram
@@ -487,12 +489,18 @@ class SegmentRunner:
         """Compute something in Python; the shapes of its results that native code may read."""
         lent: list[Array] = []  # memory of this run that Python sees only while the call runs
         values = segment.values
-        if values is None:
+        call = self.calls[segment.call]
+        inputs: Sequence[Any]
+        captured: Sequence[Any] = ()
+        if values is not None:
+            inputs = [frame[number] for number in values]
+        elif call.kind == "branch":
+            read = partial(self.operand, context, frame=frame, lent=lent)
+            inputs = Captures(context, segment.inputs, self._array, read, lent)
+            captured = Captures(context, segment.captured, self._array, read, lent)
+        else:
             inputs = [self.operand(context, operand, frame, lent) for operand in segment.inputs]
             captured = [self.operand(context, operand, frame, lent) for operand in segment.captured]
-        else:
-            inputs, captured = [frame[number] for number in values], []
-        call = self.calls[segment.call]
         if control.terminate is not never:
             control.stop_if_asked(call.node.label)
         results = call(inputs, captured, self._known(context, sizes) if call.has_bodies else sizes, control)

@@ -157,6 +157,22 @@ def test_tokenizer(mark: int, attrs: dict[str, Any]) -> None:
         check("Tokenizer", [x], mark=mark, pad_value="#", **attrs)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.text("ab-, é", max_size=12), min_size=1, max_size=4),
+    separators=st.lists(st.text("a-, é", min_size=1, max_size=2), min_size=1, max_size=2),
+    least=st.integers(1, 3), mark=st.integers(0, 1),
+)  # fmt: skip
+def test_separators_that_stand_for_themselves_cut_as_patterns_do(
+    texts: list[str], separators: list[str], least: int, mark: int
+) -> None:
+    x = np.array(texts, object)
+    others: dict[str, Any] = {"mark": mark, "mincharnum": least, "pad_value": "#"}
+    (plain,) = evaluate("Tokenizer", [x], separators=tuple(separators), **others)
+    (pattern,) = evaluate("Tokenizer", [x], separators=tuple(f"(?:{each})" for each in separators), **others)
+    assert plain.tolist() == pattern.tolist()
+
+
 def test_tokenizer_needs_a_rule() -> None:
     with pytest.raises(ValueError, match="one of separators and tokenexp is required"):
         evaluate("Tokenizer", [text("a")], mark=0, pad_value="#", mincharnum=1)

@@ -6,6 +6,7 @@ Regular expressions have the syntax of RE2; of several matches at one position t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -20,13 +21,18 @@ from sardonyx.ops.interruption import stop_if_asked
 from sardonyx.ops.text.re2 import compile_re2
 
 _START, _END = "\x02", "\x03"
+_SPECIAL: Final = frozenset("\\.^$|()[]{}*+?")  # what is more than itself in a pattern
 _MANY_TEXTS: Final = 16  # that are hashed together
 
 
 def _split(text: str, separators: tuple[str, ...], least: int) -> list[str]:
     """The text cut at every match of each separator in turn; pieces shorter than `least` are dropped."""
     pieces = [text]
-    for pattern in map(compile_re2, separators):
+    for separator in separators:
+        if separator and _SPECIAL.isdisjoint(separator):  # it stands for itself
+            pieces = [part for piece in pieces for part in piece.split(separator) if len(part) >= least]
+            continue
+        pattern = compile_re2(separator)
         cut: list[str] = []
         for piece in pieces:
             find, start = pattern.finder(piece), 0
@@ -74,7 +80,7 @@ def _tokenizer(
     if characters and mincharnum > 1:
         raise ValueError(f"mincharnum is {mincharnum}, but single characters are the tokens")
     rows: list[list[str]] = []
-    for text in x.reshape(-1):
+    for text in x.ravel().tolist():
         if characters:
             rows.append(list(text))
         elif separators:
@@ -88,8 +94,8 @@ def _tokenizer(
         rows = [[_START, *row, _END] for row in rows]
         longest += 2
     result = np.full((len(rows), longest), pad_value, object)
-    for target, row in zip(result, rows, strict=True):
-        target[: len(row)] = row
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    result[np.arange(longest) < lengths[:, None]] = list(chain.from_iterable(rows))
     return result.reshape(*x.shape, longest)
 
 

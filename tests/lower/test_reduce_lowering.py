@@ -58,6 +58,32 @@ def test_any_axes_of_any_shape(data: st.DataObject) -> None:
     check_reduction(name, numbers(F32, shape), axes, data.draw(st.integers(0, 1)), symbolic=data.draw(st.booleans()))
 
 
+def check_of_transposed(x: Array, order: list[int], axes: list[int], *, symbolic: bool) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=order),
+        helper.make_node("ReduceSum", ["t", "axes"], ["y"], keepdims=0),
+        helper.make_node("ReduceMax", ["t", "axes"], ["z"]),
+    ]
+    made = model(nodes, {"x": x}, {"y": x.dtype, "z": x.dtype}, constants={"axes": np.array(axes, np.int64)}, symbolic=symbolic)
+    assert_native_agrees(made, {"x": x}, rtol=1e-5, atol=1e-5)
+
+
+def test_axes_in_one_line_with_a_kept_axis_between_them() -> None:
+    """In the transposed tensor batch and depth lie in one line; in the sums over pixels they do not."""
+    for symbolic in (False, True):
+        check_of_transposed(numbers(F32, (2, 7, 3, 40)), [0, 2, 1, 3], [0, 2, 3], symbolic=symbolic)
+        check_of_transposed(numbers(F32, (2, 3, 5, 4, 6)), [0, 3, 1, 2, 4], [0, 2, 3, 4], symbolic=symbolic)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_axes_of_any_transposed_tensor(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=2, max_size=5)))
+    order = data.draw(st.permutations(range(len(shape))))
+    axes = sorted(data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+    check_of_transposed(numbers(F32, shape), list(order), axes, symbolic=data.draw(st.booleans()))
+
+
 @pytest.mark.parametrize("name", ["Max", "Min"])
 @pytest.mark.parametrize("dtype", [F32, F64, F16, I32, U8, BOOL], ids=str)
 def test_extremes_of_special_values(name: str, dtype: np.dtype[Any]) -> None:

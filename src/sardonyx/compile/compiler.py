@@ -38,6 +38,7 @@ from sardonyx.ir.graph import Graph, Model, Node, needed_nodes
 from sardonyx.ir.tensor import from_numpy
 from sardonyx.ir.types import TensorType
 from sardonyx.matching.signatures import resolver_of
+from sardonyx.ops.signature import signature
 from sardonyx.options import DISABLE_PACKING_KEY, TIME_CANDIDATES_KEY, environment
 from sardonyx.passes.apply_overrides import (
     free_parameters,
@@ -159,11 +160,26 @@ def native_settings(options: CompileOptions) -> NativeSettings:
 def _settle(model: Model, options: CompileOptions) -> None:
     """Functions inlined, and what the caller wants otherwise."""
     InlineFunctions().run(model)
+    _forget_unknown_attributes(model)
     settle_initializers(model)
     free_sequence_elements(model.graph)
     override_initializers(model.graph, options.initializer_overrides)
     free_parameters(model.graph, options.parameters)
     override_dimensions(model.graph, options.free_dimension_overrides)
+
+
+def _forget_unknown_attributes(model: Model) -> None:
+    """Take attributes away that ONNX's operators do not have in their versions.
+
+    An older or newer version may have one, as the axes of a reduction that are an input now: operators ignore it then, and so
+    must everybody who rewrites or compiles them.
+    """
+    for graph in all_graphs(model):
+        for node in graph.nodes:
+            found = None if node.domain or not node.attrs else signature(node.domain, node.op_type, node.version)
+            if found is not None:
+                for name in [name for name in node.attrs if name not in found.attributes and not name.startswith("_")]:
+                    del node.attrs[name]
 
 
 def _check(model: Model, is_extended: bool) -> None:

@@ -287,12 +287,15 @@ class Rows:
         """Reduce one run of axes after the other, the last first; what is left is read over the whole shape."""
         if kind.startswith("arg"):
             raise _NoStages
-        used = sorted({node.param for node in walk([value]) if node.op == "load"})
-        runs = self._runs([self.views[number] for number in used], self.axes)
         left = value
         done: list[int] = []
-        for run in reversed(runs):
+        remaining = [axis for axis in self.axes if self.shape[axis] != 1] or [self.axes[-1]]
+        while remaining:
             views = [*self.views]
+            # Axes that lie in one line in an operand need not do so in what a stage leaves, which has kept axes between them.
+            used = sorted({node.param for node in walk([left]) if node.op == "load"})
+            run = self._runs([views[number] for number in used], remaining)[-1]
+            remaining = [axis for axis in remaining if axis not in run]
             done += run
             shape = tuple(1 if axis in done else dim for axis, dim in enumerate(self.shape))
             scratch = self.ctx.scratch(_TYPES[value.type], shape, f"{kind} of {self.root.op_type}")

@@ -12,6 +12,8 @@ from sardonyx.training.gradients.rules import Backward, dtype_of, gradient
 
 Results = Sequence[Value | None]
 
+_VOLUME: Final = 3  # axes besides those of images and channels
+_END: Final = np.iinfo(np.int64).max  # of whatever is sliced
 _WINDOW: Final = ("auto_pad", "dilations", "group", "pads", "strides")
 
 
@@ -33,11 +35,52 @@ def _kernel(b: Backward) -> list[int]:
     return [int(str(size)) for size in given]
 
 
+def _of_kernels(b: Backward, x: Value, dy: Value) -> Value:
+    """The gradient of the kernels of a convolution of x whose result has the gradient dy."""
+    attrs, kernel = _attrs(b), _kernel(b)
+    if len(kernel) != _VOLUME or attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return b.own("ConvGradWeights", x, dy, kernel_shape=kernel, **attrs)
+    return _of_kernels_by_planes(b, x, dy, kernel, attrs)
+
+
+def _of_kernels_by_planes(b: Backward, x: Value, dy: Value, kernel: Sequence[int], attrs: dict[str, Any]) -> Value:
+    """The same of volumes: each plane of a kernel meets some planes of x, which are images of their own."""
+    pads = list(attrs.pop("pads", None) or [0] * (2 * _VOLUME))
+    strides, dilations = (list(attrs.pop(name, None) or [1] * _VOLUME) for name in ("strides", "dilations"))
+    attrs.pop("auto_pad", None)
+    before, behind = pads[0], pads[_VOLUME]
+    if before or behind:
+        x = b.Pad(x, b.ints(0, 0, before, 0, 0, 0, 0, behind, 0, 0))
+    reach = (kernel[0] - 1) * dilations[0]
+    planes = []
+    for first in range(0, reach + 1, dilations[0]):
+        end = first - reach or _END
+        met = b.Slice(x, b.ints(first), b.ints(end), b.ints(2), b.ints(strides[0]))
+        found = b.own(
+            "ConvGradWeights",
+            _as_images(b, met),
+            _as_images(b, dy),
+            kernel_shape=list(kernel[1:]),
+            pads=[*pads[1:_VOLUME], *pads[_VOLUME + 1 :]],
+            strides=strides[1:],
+            dilations=dilations[1:],
+            **attrs,
+        )
+        planes.append(b.Unsqueeze(found, b.ints(2)))
+    return b.Concat(*planes, axis=2) if len(planes) > 1 else planes[0]
+
+
+def _as_images(b: Backward, volumes: Value) -> Value:
+    """The planes of volumes as images of a larger batch."""
+    whole = b.Concat(b.ints(-1), b.sizes(volumes, 1, 3, 4), axis=0)
+    return b.Reshape(b.Transpose(volumes, perm=[0, 2, 1, 3, 4]), whole)
+
+
 @gradient("Conv")
 def _conv(b: Backward) -> Results:
     attrs = _attrs(b)
     of_x = b.own("ConvGradData", b.dy(), b.x(1), b.Shape(b.x()), **attrs) if b.wants(0) else None
-    of_w = b.own("ConvGradWeights", b.x(), b.dy(), kernel_shape=_kernel(b), **attrs) if b.wants(1) else None
+    of_w = _of_kernels(b, b.x(), b.dy()) if b.wants(1) else None
     return [of_x, of_w, _bias(b)]
 
 
@@ -55,7 +98,7 @@ def _conv_transpose(b: Backward) -> Results:
             b.refuse(f"its output_padding {list(extra)} is not smaller than its strides {list(strides)}")
         attrs["pads"] = pads
     of_x = b.g.op("Conv", b.dy(), b.x(1), **attrs) if b.wants(0) else None
-    of_w = b.own("ConvGradWeights", b.dy(), b.x(), kernel_shape=_kernel(b), **attrs) if b.wants(1) else None
+    of_w = _of_kernels(b, b.dy(), b.x()) if b.wants(1) else None
     return [of_x, of_w, _bias(b)]
 
 

@@ -12,6 +12,7 @@ from sardonyx.training.gradients.rules import Backward, Term, dtype_of, gradient
 
 Results = Sequence[Value | None]
 
+_VOLUME: Final = 3  # axes besides those of images and channels
 _WINDOW: Final = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 
 
@@ -21,7 +22,43 @@ def _attrs(b: Backward, *more: str) -> dict[str, Any]:
 
 @gradient("MaxPool")
 def _max_pool(b: Backward) -> Results:
+    if len(b.attr("kernel_shape")) == _VOLUME and b.attr("auto_pad") in (None, "NOTSET", "VALID"):
+        return [_max_pool_of_volumes(b)]
     return [b.own("MaxPoolGrad", b.dy(), b.x(), b.y(), **_attrs(b))]
+
+
+def _max_pool_of_volumes(b: Backward) -> Value:
+    """First the maxima of each plane, then those along the planes: of equal elements both take the first, as all at once does."""
+    attrs = _attrs(b)
+    attrs.pop("auto_pad", None)
+    along, across = _cut_attrs(attrs, 0, 1), _cut_attrs(attrs, 1, _VOLUME)
+    x, y, dy = b.x(), b.y(), b.dy()
+    turned = b.Transpose(x, perm=[0, 2, 1, 3, 4])
+    images = b.Reshape(turned, b.Concat(b.ints(-1), b.sizes(x, 1, 3, 4), axis=0))
+    maxima = b.MaxPool(images, **across)
+    # Planes are rows now, and the pixels of a plane columns.
+    rows = b.Concat(b.sizes(x, 0, 1, 2), b.ints(-1), axis=0)
+    planes = b.Reshape(maxima, b.Concat(b.sizes(x, 0, 2, 1), b.sizes(y, 3, 4), axis=0))
+    lines = b.Reshape(b.Transpose(planes, perm=[0, 2, 1, 3, 4]), rows)
+    of_y = b.Concat(b.sizes(y, 0, 1, 2), b.ints(-1), axis=0)
+    of_lines = b.own("MaxPoolGrad", b.Reshape(dy, of_y), lines, b.Reshape(y, of_y), **along)
+    of_planes = b.Reshape(of_lines, b.Concat(b.sizes(x, 0, 1, 2), b.sizes(y, 3, 4), axis=0))
+    of_maxima = b.Reshape(b.Transpose(of_planes, perm=[0, 2, 1, 3, 4]), b.Shape(maxima))
+    of_images = b.own("MaxPoolGrad", of_maxima, images, maxima, **across)
+    return b.Transpose(b.Reshape(of_images, b.Shape(turned)), perm=[0, 2, 1, 3, 4])
+
+
+def _cut_attrs(attrs: dict[str, Any], start: int, end: int) -> dict[str, Any]:
+    """The attributes of a pool of volumes for some of its axes; with a single one, for another, too, on which nothing is done."""
+    more = end - start < 2
+    found = dict(attrs)
+    for name, nothing in (("kernel_shape", 1), ("strides", 1), ("dilations", 1)):
+        if found.get(name):
+            found[name] = [*found[name][start:end], *([nothing] if more else [])]
+    if found.get("pads"):
+        halves = found["pads"][:_VOLUME], found["pads"][_VOLUME:]
+        found["pads"] = [size for half in halves for size in (*half[start:end], *([0] if more else []))]
+    return found
 
 
 @gradient("AveragePool")

@@ -40,7 +40,7 @@ def _check(theirs: nn.Module, *shapes: tuple[int, ...], rounded: bool = False) -
     assert left == []
 
 
-CONVOLUTIONS = {
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "plain": {"kernel_size": 3},
     "padded": {"kernel_size": 3, "padding": 1},
     "in steps": {"kernel_size": (3, 2, 3), "stride": (2, 1, 2), "padding": (2, 0, 1)},
@@ -54,7 +54,7 @@ CONVOLUTIONS = {
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name: str) -> None:
-    options: dict[str, Any] = CONVOLUTIONS[name]
+    options = CONVOLUTIONS[name]
     _check(nn.Conv3d(4, 4 if name == "depthwise" else 6, **options), (2, 4, 7, 6, 8), (3, 4, 9, 7, 6))
 
 
@@ -62,7 +62,7 @@ def test_transposed_convolutions() -> None:
     _check(nn.ConvTranspose3d(4, 6, 3, stride=2, padding=1), (2, 4, 3, 4, 5), (1, 4, 4, 3, 3))
 
 
-POOLS = {
+POOLS: dict[str, dict[str, Any]] = {
     "plain": {"kernel_size": 2},
     "overlapping": {"kernel_size": 3, "stride": (1, 2, 1), "padding": 1},
     "uneven": {"kernel_size": (3, 2, 1), "stride": (2, 3, 1)},

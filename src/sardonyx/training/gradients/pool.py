@@ -33,8 +33,8 @@ def _max_pool_of_volumes(b: Backward) -> Value:
     attrs.pop("auto_pad", None)
     along, across = _cut_attrs(attrs, 0, 1), _cut_attrs(attrs, 1, _VOLUME)
     x, y, dy = b.x(), b.y(), b.dy()
-    turned = b.Transpose(x, perm=[0, 2, 1, 3, 4])
-    images = b.Reshape(turned, b.Concat(b.ints(-1), b.sizes(x, 1, 3, 4), axis=0))
+    transposed = b.Transpose(x, perm=[0, 2, 1, 3, 4])
+    images = b.Reshape(transposed, b.Concat(b.ints(-1), b.sizes(x, 1, 3, 4), axis=0))
     maxima = b.MaxPool(images, **across)
     # Planes are rows now, and the pixels of a plane columns.
     rows = b.Concat(b.sizes(x, 0, 1, 2), b.ints(-1), axis=0)
@@ -45,7 +45,7 @@ def _max_pool_of_volumes(b: Backward) -> Value:
     of_planes = b.Reshape(of_lines, b.Concat(b.sizes(x, 0, 1, 2), b.sizes(y, 3, 4), axis=0))
     of_maxima = b.Reshape(b.Transpose(of_planes, perm=[0, 2, 1, 3, 4]), b.Shape(maxima))
     of_images = b.own("MaxPoolGrad", of_maxima, images, maxima, **across)
-    return b.Transpose(b.Reshape(of_images, b.Shape(turned)), perm=[0, 2, 1, 3, 4])
+    return b.Transpose(b.Reshape(of_images, b.Shape(transposed)), perm=[0, 2, 1, 3, 4])
 
 
 def _cut_attrs(attrs: dict[str, Any], start: int, end: int) -> dict[str, Any]:

@@ -142,9 +142,12 @@ class Stretches:
         )
 
 
-def write_rows(core: NativeCore, context: RunContext, stretch: Stretch, ports: dict[int, Array], condition: Array) -> None:
-    """Give a stretch memory, and write what each of its iterations reads; `ports` has addresses by buffer, for each iteration.
+def write_rows(
+    core: NativeCore, context: RunContext, stretch: Stretch, columns: Sequence[int], ports: Array, condition: Array
+) -> None:
+    """Give a stretch memory, and write what each of its iterations reads.
 
+    `columns` are those of the core's addresses whose buffers the caller has, `ports` where these lie, a row for each column.
     Addresses are written anew for each call: its inputs lie elsewhere, and so may the arena.
     """
     context.known = stretch.symbols
@@ -153,10 +156,7 @@ def write_rows(core: NativeCore, context: RunContext, stretch: Stretch, ports: d
     context.known = None
     context.table[:] = stretch.table
     context.alone = core.pool.workers == 1 or stretch.is_small
-    count = len(core.address_slots)
-    addresses = stretch.rows[:, -1 - count : -1]
+    addresses = stretch.rows[:, -1 - len(core.address_slots) : -1]
     addresses[:] = context.bases[core.address_buffers] + stretch.dims[:, core.address_offsets]
-    for position, buffer in enumerate(core.address_buffers.tolist()):
-        if buffer in ports:
-            addresses[:, position] += ports[buffer]
+    addresses[:, columns] += ports.T
     stretch.rows[:, -1] = condition

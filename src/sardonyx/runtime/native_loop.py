@@ -141,11 +141,13 @@ class NativeLoop:
         first = self._first_output = len(image.inputs)  # inputs and outputs are numbered in one series
         self._types = [(len(port.dims), port.numpy_type) for port in image.inputs]
         self._result_types = [(port.dims, port.numpy_type) for port in image.outputs]
-        positions = self._positions = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
+        positions = {port.buffer: position for position, port in enumerate((*image.inputs, *image.outputs))}
         entries = [
             (slot, positions[buffer], offset) for slot, buffer, offset in image.address_slots.tolist() if buffer in positions
         ]
         self._offset_dims = [offset for _, _, offset in entries]
+        self._port_positions = [position for _, position, _ in entries]
+        self._port_columns = [column for column, buffer in enumerate(image.address_slots[:, 1].tolist()) if buffer in positions]
         self._entries = [(slot, position) for slot, position, _ in entries]
         self._condition_at = NO_CONDITION
         if signature.condition >= 0:
@@ -386,7 +388,8 @@ class NativeLoop:
                 at = number - self._first_output
                 elements = max([prod(given[at]) for given in stretch.given])
                 buffers[number] = _memory((2, elements), self._result_types[at][1])
-            write_rows(self._core, context, stretch, *self._addresses(block, stretch, arrays, stacks, buffers, done))
+            ports, condition = self._addresses(block, stretch, arrays, stacks, buffers, done)
+            write_rows(self._core, context, stretch, self._port_columns, ports, condition)
             block.use_rows(stretch)
             begin, end, has_ended = done, min(done + len(stretch), call.trips), False
             while done < end and not has_ended:
@@ -446,22 +449,22 @@ class NativeLoop:
         stacks: dict[int, _Stack],
         buffers: dict[int, Array],
         done: int,
-    ) -> tuple[dict[int, Array], Array]:
-        """Where the iterations of a stretch find each buffer that is given, and where they write the condition."""
+    ) -> tuple[Array, Array]:
+        """Where the iterations of a stretch find what is given, a row for each buffer, and where they write the condition."""
         count = len(stretch)
-        number_of = np.arange(count)
-        where = [np.full(count, address_of(array)) for array in arrays]
-        where += [np.full(count, address_of(block.condition))] * len(self._result_types)
-        where[0] = np.full(count, block.address + 8 * LOOP_ITERATION)
+        numbers = np.arange(count)
+        bases = [*map(address_of, arrays), *[address_of(block.condition)] * len(self._result_types)]
+        bases[0] = block.address + 8 * LOOP_ITERATION
+        where = np.repeat(np.array(bases, np.int64)[:, None], count, axis=1)
         for number, buffer in buffers.items():
-            where[number] = address_of(buffer) + number_of % 2 * buffer.strides[0]
+            where[number] += address_of(buffer) - bases[number] + numbers % 2 * buffer.strides[0]
         for number, stack in stacks.items():
-            where[number] = address_of(stack.array) + (done + number_of) * stack.array.strides[0]
+            where[number] += address_of(stack.array) - bases[number] + (done + numbers) * stack.array.strides[0]
         for taken, number in self._carried:
-            where[taken][1:] = where[number][:-1]
+            where[taken, 1:] = where[number, :-1]
         condition = self.signature.condition
         written = where[self._first_output + condition] if condition >= 0 else np.zeros(count, np.int64)
-        return {buffer: where[position] for buffer, position in self._positions.items()}, written
+        return where[self._port_positions], written
 
     def _raise_fault(self, context: RunMemory, iteration: int) -> None:
         try:

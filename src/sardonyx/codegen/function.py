@@ -26,9 +26,11 @@ class Loop:
     before: str
     body: str
     exit: str
+    start: str
     stop: str
     step: str
     runs: bool  # at least once, whatever the data
+    position: int  # of the first line of its body
 
 
 class FunctionBuilder:
@@ -146,7 +148,6 @@ class FunctionBuilder:
         self.label(body)
         index = self.fresh("i")
         carried = [self.fresh("r") for _ in carry]
-        # The values after the first iteration are known only when the loop is closed: `end` fills them in.
         loop = Loop(
             index,
             carried,
@@ -155,15 +156,14 @@ class FunctionBuilder:
             before,
             body,
             exit_,
+            str(start),
             str(stop),
             str(step),
             runs,
+            len(self._lines),
         )
-        self._lines.append(f"  {index} = phi i64 [ {start}, %{before} ], [ @NEXT{body[1:]}@, %@LATCH{body[1:]}@ ]")
-        for number, (name, (kind, value)) in enumerate(zip(carried, carry)):
-            self._lines.append(
-                f"  {name} = phi {kind} [ {value}, %{before} ], [ @CARRY{body[1:]}_{number}@, %@LATCH{body[1:]}@ ]"
-            )
+        # The values after the first iteration are known only when the loop is closed: `end` writes these lines.
+        self._lines += [""] * (1 + len(carried))
         return loop
 
     def end(self, loop: Loop, values: Sequence[str] = ()) -> list[str]:
@@ -172,14 +172,10 @@ class FunctionBuilder:
         again = self.let(f"icmp slt i64 {following}, {loop.stop}", "c")
         latch = self._block
         self.branch_if(again, loop.body, loop.exit)
-        marks = {f"@NEXT{loop.body[1:]}@": following, f"@LATCH{loop.body[1:]}@": latch}
-        marks.update({f"@CARRY{loop.body[1:]}_{number}@": value for number, value in enumerate(values)})
-        at = self._lines.index(f"{loop.body[1:]}:")
-        for position in range(at + 1, at + 2 + len(loop.carry)):
-            line = self._lines[position]
-            for mark, value in marks.items():
-                line = line.replace(mark, value)
-            self._lines[position] = line
+        names, kinds = [loop.index, *loop.carry], ["i64", *loop.types]
+        firsts, nexts = [loop.start, *loop.initial], [following, *values]
+        for number, (name, kind, first, next_) in enumerate(zip(names, kinds, firsts, nexts)):
+            self._lines[loop.position + number] = f"  {name} = phi {kind} [ {first}, %{loop.before} ], [ {next_}, %{latch} ]"
         self.label(loop.exit)
         if loop.runs:
             return list(values)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sardonyx
@@ -38,6 +38,16 @@ ROWS = """graph main(q: f32[B,S,4], k: f32[B,T,4], v: f32[B,T,3], m: f32[{mask}]
   p = Softmax(x) {{axis = 2}} @12
   y = MatMul(p, v) @12
 }}"""
+PIXELS = """graph main(q: f32[B,2,4,S], k: f32[B,2,4,T], v: f32[B,2,3,T], m: f32[1,2,S,T]) -> (y: f32[B,2,3,S]) {
+  const scale: f32[] = 0.5
+  a = Transpose(q) {perm = [0, 1, 3, 2]} @17
+  s = MatMul(a, k) @17
+  t = Mul(s, scale) @17
+  x = Add(t, m) @17
+  p = Softmax(x) {axis = -1} @17
+  b = Transpose(p) {perm = [0, 1, 3, 2]} @17
+  y = MatMul(v, b) @17
+}"""
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -107,6 +117,22 @@ def test_one_head(seed: int, batch: int, queries: int, keys: int, mask: str) -> 
         _model(ROWS.format(mask=mask), 12),
         {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()},
     )
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), SIZES, SIZES, st.booleans())
+@example(0, 1, 17, 40, True)
+def test_channels_before_pixels(seed: int, batch: int, queries: int, keys: int, special: bool) -> None:
+    """V times the transposed weights, as attention over images is written."""
+    rng = np.random.default_rng(seed)
+    shapes = {"q": (batch, 2, 4, queries), "k": (batch, 2, 4, keys), "v": (batch, 2, 3, keys), "m": (1, 2, queries, keys)}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    if special:
+        feeds["m"][0, 1, 0, 0] = -np.inf if keys > 1 else 0.0
+        feeds["q"][0, 0, 0, 0] = np.nan
+    content = _model(PIXELS, 17)
+    _agree(content, feeds)
+    assert "SoftmaxAttention" in {step.label for step in explain_model(content, {"B": (1,), "S": (16,), "T": (16,)}).steps}
 
 
 def test_the_scores_take_no_memory_and_nothing_is_copied_behind() -> None:

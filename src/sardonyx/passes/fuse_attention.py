@@ -5,7 +5,8 @@
     y = MatMul(p, v)
 
 One kernel computes scores, softmax and the product with V for a block of queries: the scores of all queries never lie in memory.
-Operands are [batch, heads, time, size], or [batch, time, size] with one head. What is added to the scores becomes one mask; a
+Operands are [batch, heads, time, size], or [batch, time, size] with one head; they may lie transposed, as those of attention over
+images do (V times the transposed weights, with channels before pixels). What is added to the scores becomes one mask; a
 Where whose other side is so low that any score vanishes beside it (or minus infinity) is the same as adding that. Runs late:
 factors have become a part of the product by then (FormFusedMatMul), and the result is an operator of our own. Refuses: scores or
 weights that are used elsewhere too, operands that broadcast, masks that broadcast the scores or have one element for all keys.
@@ -32,13 +33,26 @@ _MOST_STEPS: Final = 6  # between the scores and the softmax
 
 @dataclass(frozen=True)
 class _Product:
-    """alpha * a @ b, where b may lie transposed."""
+    """alpha * a @ b, where each of them may lie transposed, and the result, too."""
 
     node: Node
     a: Value
     b: Value
     alpha: float
-    is_transposed: bool
+    is_transposed: bool  # b
+    is_a_transposed: bool = False
+    is_result_transposed: bool = False
+
+    def exchanged(self) -> _Product:
+        """The same with the operands in the other order: a @ b is the transposed product of b transposed with a transposed."""
+        return replace(
+            self,
+            a=self.b,
+            b=self.a,
+            is_transposed=not self.is_a_transposed,
+            is_a_transposed=not self.is_transposed,
+            is_result_transposed=True,
+        )
 
 
 @dataclass(frozen=True)
@@ -77,9 +91,22 @@ def _product(value: Value) -> _Product | None:
         return _Product(node, a, b, 1.0, False)
     if node.op_type != "FusedMatMul" or node.domain != MICROSOFT:
         return None
-    if node.attr("transA", 0) or node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
+    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
         return None
-    return _Product(node, a, b, float(node.attr("alpha", 1.0)), bool(node.attr("transB", 0)))
+    alpha, swapped, second = node.attr("alpha", 1.0), node.attr("transA", 0), node.attr("transB", 0)
+    return _Product(node, a, b, float(alpha), bool(second), bool(swapped))
+
+
+def _weighted(value: Value) -> _Product | None:
+    """A product of weights, which are its `a` as they lie, with something."""
+    product = _product(value)
+    if product is None:
+        return None
+    for each in (product, product.exchanged()):
+        softmax = each.a.producer
+        if softmax is not None and softmax.op_type == "Softmax" and is_standard(softmax) and not each.is_a_transposed:
+            return each
+    return None
 
 
 def _scores(g: Rewriter, value: Value | None, steps: int = 0) -> _Scores | None:
@@ -126,9 +153,9 @@ class FuseAttention(Rule[_Attention]):
     domains: ClassVar[frozenset[str]] = frozenset(("", MICROSOFT))
 
     def match(self, g: Rewriter, node: Node) -> _Attention | Reject | None:
-        weighted = _product(node.outputs[0])
+        weighted = _weighted(node.outputs[0])
         softmax = None if weighted is None else weighted.a.producer
-        if weighted is None or softmax is None or softmax.op_type != "Softmax" or not is_standard(softmax):
+        if weighted is None or softmax is None:
             return None
         shape = weighted.a.shape
         if shape is None or softmax.attr("axis", -1 if softmax.version >= _ONE_AXIS else 1) not in (-1, len(shape) - 1):
@@ -162,6 +189,8 @@ class FuseAttention(Rule[_Attention]):
         q, k, v = product.a, product.b, weighted.b
         rank = len(q.shape or ())
         swapped = [*range(rank - 2), rank - 1, rank - 2]
+        if product.is_a_transposed:
+            q = g.op("Transpose", q, perm=swapped)
         if not product.is_transposed:
             k = g.op("Transpose", k, perm=swapped)
         if weighted.is_transposed:
@@ -171,7 +200,7 @@ class FuseAttention(Rule[_Attention]):
         if masks:
             operands.append(reduce(lambda a, b: g.op("Add", a, b), masks))
         made = g.op("SoftmaxAttention", *operands, domain=_DOMAIN, scale=found.scores.scale)
-        g.replace(weighted.node.outputs[0], made)
+        g.replace(weighted.node.outputs[0], g.op("Transpose", made, perm=swapped) if weighted.is_result_transposed else made)
 
 
 def _added(g: Rewriter, mask: _Mask, scores: Value) -> Value:

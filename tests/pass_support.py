@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,13 @@ def golden_text(pass_: Pass, source: str) -> str:
     """Graph text before `=>`, the graph after the pass, and what the pass said if it refused something."""
     model, result = apply(pass_, source)
     refused = "".join(f"# {reason}\n" for reason in result.reasons)
-    return f"{source.rstrip()}\n=>\n{format_graph(model.graph, elide=True)}{refused}"
+    return f"{source.rstrip()}\n=>\n{_renumbered(format_graph(model.graph, elide=True))}{refused}"
+
+
+def _renumbered(text: str) -> str:
+    """The text with anonymous sizes counted from 0: their own numbers go on from whatever the process did before."""
+    numbers: dict[str, int] = {}
+    return re.sub(r"\?([a-z_]*)(\d+)", lambda found: f"?{found[1]}{numbers.setdefault(found[0], len(numbers))}", text)
 
 
 def assert_same(got: list[Any], expected: list[Any], rtol: float = 1e-4, atol: float = 1e-5) -> None:

@@ -127,6 +127,15 @@ def test_sizes_that_are_rounded_up_for_the_plan_take_no_more_memory() -> None:
         assert layout.place((size,), np.array(evaluate(size), np.int64))[1] == 2 * size * size * 64
 
 
+def test_small_buffers_stay_where_they_are_while_sizes_grow() -> None:
+    side = symbol("s")
+    program = image([side * 64] * 12, [(step, step + 1) for step in range(12)], ("s",))
+    layout = ArenaLayout(program, range(12))
+    found = [layout.place((size,), np.array(program.sizes(size), np.int64)) for size in (25, 26)]
+    assert rounded_up(25) == rounded_up(26)
+    assert found[0][0].tolist() == found[1][0].tolist()
+
+
 def test_a_buffer_that_takes_over_anothers_memory_keeps_it_alive() -> None:
     size = 1 << 16
     layout = ArenaLayout(image([size, size, size], [(0, 1), (1, 5), (2, 3)], (), {1: 0}), [0, 1, 2])

@@ -9,7 +9,7 @@ from typing import Final
 
 # Of the agreement between Python, kernels and driver: blocks, tables, the signature of kernels. Whoever changes it, here or in
 # the driver, counts on: compiled models in files are refused then.
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 
 # Offsets in the pool block, in bytes: a line of what is written once for a job, one of what is written when a worker sleeps or is
 # held up, one of the step that is open (see `claims`).

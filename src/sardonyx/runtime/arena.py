@@ -1,9 +1,10 @@
 """Memory of runs: mapped from the system, and where in it the buffers of a program lie, for any sizes.
 
-A model whose sequence grows by one each step would otherwise be planned anew each time. The sizes of the symbols are rounded up
-to the next of a geometric series; if no buffer is larger then than it was planned for, the order of the plan holds, and the
-buffers move together to what they really need. Sizes do not grow with the symbols in every model (a difference of two of them
-does not): that is checked, and such sizes are planned exactly.
+A model whose sequence grows by one each step would otherwise be planned anew each time. The sizes of the symbols are rounded
+up to the next of a geometric series; if no buffer is larger then than it was planned for, the order of the plan holds, and the
+buffers move together to what they really need, unless all of them are so small that it is not worth the time. Sizes do not
+grow with the symbols in every model (a difference of two of them does not): that is checked, and such sizes are planned
+exactly.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _GROWTH = 1.25
 
 _FEW = 8
 _NOT_WORTH_PLANNING = 1 << 14  # bytes of a few buffers together
+_NOT_WORTH_MOVING = 1 << 20  # bytes of a plan for rounded sizes: a decoder's step is shorter than moving its buffers takes
 LARGE_FROM = 1 << 22  # bytes from which on large pages pay
 _LARGE_PAGE = 1 << 21
 _FAR_TOO_LARGE = 4  # times what is needed
@@ -193,10 +195,10 @@ class ArenaLayout:
             self._plans[key] = found
             if len(self._plans) > _PLANS_KEPT:
                 del self._plans[next(iter(self._plans))]
-        if (needed == found.sizes).all():
-            return found.offsets, found.total
         if (needed > found.sizes).any():
             found = _Plan(needed, self._lifetimes)
+            return found.offsets, found.total
+        if found.total <= _NOT_WORTH_MOVING or (needed == found.sizes).all():
             return found.offsets, found.total
         offsets, total = found.stack.offsets(needed.tolist())
         return np.array(offsets, np.int64), total

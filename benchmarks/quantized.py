@@ -1,8 +1,9 @@
 """Models in 8 bits against onnxruntime, and against our own float32: `python -m benchmarks.quantized [NAME ...]`.
 
 Models of the catalog, or files (FILE.onnx with FILE.npz beside it), are quantized by onnxruntime's own tools, in every form
-that is asked for, and run on one thread by both engines in turn, in one process. Printed are the best processor times, and how
-far the results of the two engines are apart, of the largest one.
+that is asked for, and run by both engines, and OpenVINO if it is installed, in turn, in one process. Printed are the best times
+and how far the results of the first two engines are apart, of the largest one. On a machine that others use as well,
+`--processor-time` with one thread (the default is two, by the clock, each engine after the others' threads have come to rest).
 
     u8s8, s8s8    QDQ, static, by channel: activations unsigned or signed
     qop           QOperator, static, by tensor
@@ -14,14 +15,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-import sardonyx
 from benchmarks.models.catalog import CASES, Unavailable
+from sardonyx.benchmarking.engines import OURS, PEERS, is_installed, open_engine
+from sardonyx.benchmarking.timing import interleave
 
 Array = np.ndarray[Any, Any]
 FORMS: Final = ("u8s8", "s8s8", "qop", "dynamic")
@@ -70,39 +73,38 @@ def quantize(model: Path, feeds: Mapping[str, Array], form: str, target: Path) -
     )
 
 
-def _session(module: Any, path: Path) -> Any:
-    options = module.SessionOptions()
-    options.intra_op_num_threads = 1
-    return module.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def race(sessions: Sequence[Any], feeds: Mapping[str, Array], seconds: float) -> list[float]:
-    """The best processor times of sessions that run in turn."""
-    best = [float("inf")] * len(sessions)
+def processor_times(runs: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+    """The best processor times of functions that take turns."""
+    best = dict.fromkeys(runs, float("inf"))
     begin = time.process_time()
     rounds = 0
     while rounds < 3 or time.process_time() - begin < seconds:
-        for number, each in enumerate(sessions):
+        for name, run in runs.items():
             start = time.process_time()
-            each.run(None, dict(feeds))
-            best[number] = min(best[number], time.process_time() - start)
+            run()
+            best[name] = min(best[name], time.process_time() - start)
         rounds += 1
     return best
 
 
-def row(title: str, model: Path, feeds: Mapping[str, Array], form: str, folder: Path, seconds: float) -> str:
+def row(title: str, model: Path, feeds: Mapping[str, Array], form: str, settings: argparse.Namespace) -> str:
     """A line of the table."""
-    import onnxruntime
-
-    path = folder / f"{model.parent.name}.{model.stem}.{form}.onnx"
+    path = settings.cache / "quantized" / f"{model.parent.name}.{model.stem}.{form}.onnx"
     if not path.exists():
         quantize(model, feeds, form, path)
-    ours, theirs = (_session(module, path) for module in (sardonyx, onnxruntime))
-    pairs = zip(ours.run(None, dict(feeds)), theirs.run(None, dict(feeds)))
+    peers = [name for name in PEERS if name != "torch" and is_installed(name)]
+    engines = {name: open_engine(name, path, settings.threads).run for name in (OURS, *peers)}
+    pairs = zip(engines[OURS](feeds), engines["onnxruntime"](feeds))
     apart = max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
-    mine, other, floats = race([ours, theirs, _session(sardonyx, model)], feeds, seconds)
-    times = " | ".join(f"{each * 1e3:.2f} ms" for each in (mine, other))
-    return f"| {title} | {form} | {times} | **{other / mine:.2f}** | {floats / mine:.2f} | {apart:.0e} |"
+    engines["float32"] = open_engine(OURS, model, settings.threads).run
+    runs = {name: partial(run, feeds) for name, run in engines.items()}
+    if settings.processor_time:
+        best = processor_times(runs, settings.seconds)
+    else:
+        best = {name: timing.best for name, timing in interleave(runs, settings.seconds).items()}
+    mine = best[OURS]
+    others = " | ".join(f"{best[name] * 1e3:.2f} ms | **{best[name] / mine:.2f}**" for name in peers)
+    return f"| {title} | {form} | {mine * 1e3:.2f} ms | {others} | {best['float32'] / mine:.2f} | {apart:.0e} |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,14 +113,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="of the catalog, or files (default: some of the catalog)")
     parser.add_argument("--forms", nargs="+", choices=FORMS, help="(default: those that suit the model)")
     parser.add_argument("--cache", type=Path, default=Path(".bench-cache"), help="where models are kept")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of processor time for each row (default 4)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each row (default 4)")
+    parser.add_argument("--threads", type=int, default=2, help="of each engine (default 2)")
+    parser.add_argument("--processor-time", action="store_true", help="instead of the clock's")
     settings = parser.parse_args(arguments)
-    folder = settings.cache / "quantized"
-    folder.mkdir(parents=True, exist_ok=True)
-    print(
-        "| model | form | Sardonyx | onnxruntime | times as fast | as our float32 | apart |\n|---|---|---|---|---|---|---|",
-        flush=True,
-    )
+    (settings.cache / "quantized").mkdir(parents=True, exist_ok=True)
+    peers = " | ".join(f"{name} | times as fast" for name in PEERS if name != "torch" and is_installed(name))
+    heading = f"| model | form | Sardonyx | {peers} | as our float32 | apart |"
+    print(heading, "|---" * (heading.count("|") - 1) + "|", sep="\n", flush=True)
     for name in settings.names or DEFAULT:
         if name in CASES:
             try:
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             parser.error(f"no model is called {name}; there are: {', '.join(CASES)}")
         for form in settings.forms or DEFAULT.get(name, FORMS):
-            print(row(CASES[name].title if name in CASES else name, model, feeds, form, folder, settings.seconds), flush=True)
+            print(row(CASES[name].title if name in CASES else name, model, feeds, form, settings), flush=True)
     return 0
 
 

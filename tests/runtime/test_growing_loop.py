@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,25 @@ def test_memory_is_in_proportion_to_the_iterations_there_are() -> None:
     }""")
     (y,) = sardonyx.InferenceSession(content).run(None, {"x": np.ones(1, F32), "last": np.array(4)})
     assert y.shape == (32,)
+
+
+def test_a_session_that_is_dropped_leaves_no_loop_behind(native: list[bool]) -> None:
+    def loops() -> int:
+        return sum(type(each) is NativeLoop for each in gc.get_objects())
+
+    gc.collect()
+    before = loops()
+    session = sardonyx.InferenceSession(model(DOUBLING))
+    session.run(None, {"x": np.ones(3, F32), "n": np.array(4)})
+    assert native == [True]
+    assert loops() > before
+    gc.collect()
+    gc.disable()  # what a session holds does not wait for a search for cycles
+    try:
+        del session
+        assert loops() == before
+    finally:
+        gc.enable()
 
 
 SHRINKING = """g (float[k] x, int64 n, int64 at) => (float[m] y, float[t] firsts) {

@@ -35,6 +35,13 @@ _log = logging.getLogger("sardonyx")
 _MOST_PROGRAMS: Final = 16  # sets of fetched values whose programs are kept
 
 
+def _tell(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    """Call a method, if its object is still there."""
+    found = method()
+    if found is not None:
+        found()
+
+
 class NativeModel:
     """A model as native programs.
 
@@ -73,7 +80,7 @@ class NativeModel:
         self._short = program if program.has_fast_path else None  # what the runs of a specialisation take
         self._fast = program if program.has_fast_path and program.is_one_call else None
         if isinstance(program, MixedProgram):
-            program.on_bodies = self._tell_compiled
+            program.on_bodies = partial(_tell, weakref.WeakMethod(self._tell_compiled))  # the program is this model's own
         self._release()  # what was packed lies in memory of its own now
         # The graph is full of cycles: without this, pages of the file would stay until Python looks for those.
         weakref.finalize(self, self._release).atexit = False

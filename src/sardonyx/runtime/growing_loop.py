@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Shapes = tuple[tuple[int, ...], ...]
+Fits = Callable[[Sequence[tuple[int, ...]]], bool]
 
 _FIRST: Final = 32  # iterations of a first stretch
 _MOST: Final = 512
@@ -58,12 +59,10 @@ class Stretches:
         core: NativeCore,
         carried: Sequence[tuple[int, int]],
         results: Sequence[tuple[Sequence[int], Any]],
-        fits: Callable[[Sequence[tuple[int, ...]]], bool],
     ) -> None:
         self._core = core
         self._carried = carried  # input, and which output the next iteration takes for it
         self._results = results  # numbers of dims, element type
-        self._fits = fits  # whether what an iteration gives has the shapes that a loop can go on with
         self._kept: dict[tuple[Shapes, tuple[int, ...]], Stretch] = {}
         self._entries = 0
 
@@ -72,13 +71,17 @@ class Stretches:
         return (shapes, data_dependent) in self._kept
 
     def beginning(
-        self, context: RunContext, shapes: Shapes, data_dependent: tuple[int, ...], done: int, trips: int
+        self, context: RunContext, shapes: Shapes, data_dependent: tuple[int, ...], fits: Fits, done: int, trips: int
     ) -> Stretch | None:
-        """The next iterations, whose first takes these shapes; None if that one cannot be computed like this."""
+        """The next iterations, whose first takes these shapes; None if that one cannot be computed like this.
+
+        `fits` says of what an iteration gives whether the loop can go on with it. It is not kept: it is the loop's, whose
+        contexts keep this.
+        """
         found = self._kept.get((shapes, data_dependent))
         if found is None:
             most = min(max(_FIRST, done), _MOST, trips - done)
-            found = self._made(context, shapes, data_dependent, most)
+            found = self._made(context, shapes, data_dependent, fits, most)
             if found is None:
                 return None
             self._entries += found.dims.size + found.rows.size
@@ -88,7 +91,7 @@ class Stretches:
             self._kept[shapes, data_dependent] = found
         return found
 
-    def _made(self, context: RunContext, first: Shapes, data_dependent: tuple[int, ...], most: int) -> Stretch | None:
+    def _made(self, context: RunContext, first: Shapes, data_dependent: tuple[int, ...], fits: Fits, most: int) -> Stretch | None:
         core, shapes = self._core, first
         taken = [first]
         symbols: tuple[int, ...] = ()
@@ -105,7 +108,7 @@ class Stretches:
                 break
             sizes = context.sizes
             outputs = tuple([tuple([sizes[number] for number in numbers]) for numbers, _ in self._results])
-            if not self._fits(outputs):
+            if not fits(outputs):
                 break
             needed = core.arena_bytes(context) + sum([prod(s) * dtype.itemsize for s, (_, dtype) in zip(outputs, self._results)])
             if given and needed > room:

@@ -374,13 +374,13 @@ class NativeLoop:
         block = self._block(context)
         if block.stretches is None:
             carried = [(taken, number - self._first_output) for taken, number in self._carried]
-            block.stretches = Stretches(self._core, carried, self._result_types, self._goes_on)
+            block.stretches = Stretches(self._core, carried, self._result_types)
         pace = _Pace(_ITERATION)
         stacks: dict[int, _Stack] = {}
         arrays, shapes, done = list(call.arrays), call.shapes, 0
         block.block[LOOP_ITERATION] = 0
         while True:
-            stretch = block.stretches.beginning(context, shapes, data_dependent, done, call.trips)
+            stretch = block.stretches.beginning(context, shapes, data_dependent, self._goes_on, done, call.trips)
             if stretch is None or not self._make_room(stacks, stretch, done, call.trips):
                 return None
             buffers = {}

@@ -120,3 +120,33 @@ def test_sizes_that_are_no_numbers_are_refused_by_name(size: float) -> None:
     for provider in (NATIVE, REFERENCE):
         with pytest.raises(errors.SardonyxError, match="Split"):
             sardonyx.InferenceSession(model.SerializeToString(), providers=[provider]).run(None, {"x": np.ones(4, np.float32)})
+
+
+@pytest.mark.parametrize("provider", [REFERENCE, NATIVE])
+@pytest.mark.parametrize("repeats", [(1, 1 << 62), (1 << 31, 1 << 33), (3, 1 << 61)])
+def test_tiles_beyond_every_memory_are_refused(repeats: tuple[int, int], provider: str) -> None:
+    feeds = {"x": np.ones((4, 1), np.float32), "r": np.array(repeats)}
+    session = sardonyx.InferenceSession(one_node("Tile", feeds, {}), providers=[provider])
+    with pytest.raises(errors.SardonyxError, match="'n'"):
+        session.run(None, feeds)
+
+
+@pytest.mark.parametrize("provider", [REFERENCE, NATIVE])
+def test_tiles_of_which_nothing_is_left_are_empty(provider: str) -> None:
+    feeds = {"x": np.ones((4, 1), np.float32), "r": np.array([1 << 40, 0])}
+    [result] = sardonyx.InferenceSession(one_node("Tile", feeds, {}), providers=[provider]).run(None, feeds)
+    assert result.shape == (4 << 40, 0)
+
+
+def test_blocks_may_be_longer_than_their_axis() -> None:
+    x = np.arange(6, dtype=np.int8).reshape(2, 3)
+    scale = np.array([[0.5], [2.0]], np.float32)
+    node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"], axis=1, block_size=1 << 62)
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.INT8, [2, 3]),
+        helper.make_tensor_value_info("s", TensorProto.FLOAT, [2, 1]),
+    ]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = sardonyx.InferenceSession(model.SerializeToString(), providers=[REFERENCE])
+    np.testing.assert_array_equal(session.run(None, {"x": x, "s": scale})[0], x * scale)

@@ -5,6 +5,7 @@ Reshape, Flatten, Squeeze, Unsqueeze and Transpose return views where NumPy can.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
@@ -385,12 +386,22 @@ def _tile(x: Array, repeats: Array) -> Array:
     counts = [int(count) for count in repeats.reshape(-1)]
     if len(counts) != x.ndim or any(count < 0 for count in counts):
         raise ValueError(f"repeats are {tuple(counts)}: expected {x.ndim} numbers, none negative, for shape {x.shape}")
-    return np.tile(x, counts)
+    return _tiled(x, counts)
 
 
 def _tile_axis(x: Array, tiles: Array, axis: Array) -> Array:
     counts = [1] * x.ndim
     counts[normalize_axis(int(axis.reshape(())), x.ndim)] = int(tiles.reshape(()))
+    return _tiled(x, counts)
+
+
+def _tiled(x: Array, counts: Sequence[int]) -> Array:
+    """The tensor side by side with itself; NumPy's own crashes where the number of elements is no 64-bit integer."""
+    shape = [size * count for size, count in zip(x.shape, counts, strict=True)]
+    if 0 in shape:
+        return np.empty(shape, x.dtype)
+    if prod(shape) * x.itemsize > sys.maxsize:
+        raise MemoryError(f"a tensor of shape {tuple(shape)} is larger than any memory")
     return np.tile(x, counts)
 
 

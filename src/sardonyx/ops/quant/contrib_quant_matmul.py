@@ -180,7 +180,7 @@ def _matmul_bnb4(
     values = np.array(_FP4 + tuple(-value for value in _FP4) if quant_type == 0 else _NF4, np.float32)
     flat = b.reshape(-1)
     codes = np.stack([flat >> 4, flat & 15], axis=-1).reshape(-1)[: N * K]  # the first of two in the high bits
-    weight = values[codes] * np.repeat(widen(absmax).reshape(-1), block_size)[: N * K]
+    weight = values[codes] * np.repeat(widen(absmax).reshape(-1), min(block_size, N * K))[: N * K]
     # The weight is stored transposed, [N, K]; a gradient multiplies by it as it lies.
     operand = weight.reshape(N, K)
     return narrow(matmul_core(widen(a), operand.T if transB is None or transB else operand), a.dtype)

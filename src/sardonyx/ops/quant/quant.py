@@ -63,7 +63,7 @@ def along(parameter: Array, shape: tuple[int, ...], axis: int, block_size: int =
             f"the {what} has shape {parameter.shape}, expected {expected}: "
             f"the tensor {shape} in blocks of {block_size} along axis {axis}"
         )
-    blocks = np.repeat(parameter, block_size, axis)
+    blocks = np.repeat(parameter, min(block_size, shape[axis]), axis)  # blocks may be longer than the axis
     return blocks[(slice(None),) * axis + (slice(shape[axis]),)]
 
 

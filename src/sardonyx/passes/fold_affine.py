@@ -25,7 +25,7 @@ from sardonyx.passes.rewriter import Rewriter, dtype_of
 from sardonyx.records import dataclass
 
 _PRODUCTS: Final = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul"))
-_SHARED: Final = 1 << 16  # bytes of weights that may be copied although others use them
+SHARED: Final = 1 << 16  # bytes of weights that may be copied although others use them
 
 
 @dataclass(frozen=True)
@@ -118,17 +118,17 @@ def _folded(g: Rewriter, found: _Affine) -> Reject | tuple[Array | None, Array |
     weights: Array | None = None
     if scale is not None:
         source = product.inputs[1]
-        if source is not None and len(source.uses) > 1 and held.nbytes > _SHARED:
+        if source is not None and len(source.uses) > 1 and held.nbytes > SHARED:
             return Reject(f"the weights {source.name!r} are used elsewhere too")
         data = g.array(source)
         if data is None:
             return Reject("the weights cannot be read")
         with np.errstate(all="ignore"):
-            weights = _rounded(_scaled(product, data, scale), dtype)
+            weights = rounded(_scaled(product, data, scale), dtype)
         if weights is None:
             return Reject("the weights would overflow")
     if product.op_type == "MatMul":
-        kept = None if shift is None else _rounded(shift, dtype)
+        kept = None if shift is None else rounded(shift, dtype)
         return Reject("the shift would overflow") if shift is not None and kept is None else (weights, None, kept)
     beta = float(product.attr("beta", 1.0)) if product.op_type == "Gemm" else 1.0
     total: Array | None = None if bias is None else np.asarray(bias, np.float64) * beta
@@ -140,7 +140,7 @@ def _folded(g: Rewriter, found: _Affine) -> Reject | tuple[Array | None, Array |
         return weights, None, None
     if total.size > max(0 if bias is None else bias.size, (0 if shift is None else shift.size)):
         return Reject(f"the bias of shape {list(total.shape)} would be larger than what it is made of")
-    new = _rounded(total, dtype)
+    new = rounded(total, dtype)
     return Reject("the bias would overflow") if new is None else (weights, new, None)
 
 
@@ -159,7 +159,7 @@ def _scaled(product: Node, weights: Array, scale: Array) -> Array:
     return wide * (scale[:, None] if product.op_type == "Gemm" and product.attr("transB", 0) else scale)
 
 
-def _rounded(data: Array, dtype: DType) -> Array | None:
+def rounded(data: Array, dtype: DType) -> Array | None:
     """The data in the type of the weights; None if a number in it is not finite."""
     with np.errstate(all="ignore"):
         result: Array = data.astype(dtype.numpy, copy=False)
@@ -173,6 +173,23 @@ def _rounded(data: Array, dtype: DType) -> Array | None:
 def _wide(weights: Array) -> Array:
     """The weights in the type in which they are scaled."""
     return weights if weights.dtype == np.float64 else np.asarray(weights, np.float32)
+
+
+def normalization_factors(g: Rewriter, node: Node, channels: int | None) -> tuple[Array, Array] | Reject:
+    """What a BatchNormalization multiplies each channel with, and what it adds."""
+    if node.attr("training_mode", 0) or node.attr("spatial", 1) != 1:
+        return Reject("its statistics are not per channel and fixed")
+    if any(value.uses or g.is_output(value) for value in node.outputs[1:]):
+        return Reject("its statistics are used")
+    parameters = [g.array(value) for value in node.inputs[1:5]]
+    scale, bias, mean, variance = (None if data is None else np.asarray(data, np.float64) for data in parameters)
+    if scale is None or bias is None or mean is None or variance is None:
+        return Reject("its parameters are not constants")
+    if any(data.shape != (channels,) for data in (scale, bias, mean, variance)):
+        return Reject(f"its parameters are not of shape [{channels}]")
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + float(node.attr("epsilon", 1e-5)))
+        return factor, bias - mean * factor
 
 
 @dataclass(frozen=True)
@@ -189,20 +206,10 @@ class FoldBatchNorm(_FoldAfter):
             return None
         if product.op_type in ("Gemm", "MatMul") and len(product.outputs[0].shape or ()) != 2:
             return Reject(f"the channels of {product.label} are not the second axis")
-        if node.attr("training_mode", 0) or node.attr("spatial", 1) != 1:
-            return Reject("its statistics are not per channel and fixed")
-        if any(value.uses or g.is_output(value) for value in node.outputs[1:]):
-            return Reject("its statistics are used")
-        parameters = [g.array(value) for value in node.inputs[1:]]
-        channels = _channels(g, product)
-        scale, bias, mean, variance = (None if data is None else np.asarray(data, np.float64) for data in parameters)
-        if scale is None or bias is None or mean is None or variance is None:
-            return Reject("its parameters are not constants")
-        if any(data.shape != (channels,) for data in (scale, bias, mean, variance)):
-            return Reject(f"its parameters are not of shape [{channels}]")
-        with np.errstate(all="ignore"):
-            factor = scale / np.sqrt(variance + float(node.attr("epsilon", 1e-5)))
-            shift = bias - mean * factor
+        factors = normalization_factors(g, node, _channels(g, product))
+        if isinstance(factors, Reject):
+            return factors
+        factor, shift = factors
         return _Affine(product, factor, shift)
 
 
@@ -315,13 +322,13 @@ class FoldInputScale(Rule[_InputScale]):
         held = g.constant_of(weights)
         if not g.is_private(found.scaling.outputs[0]):
             return Reject(f"the result of {found.scaling.label} is used elsewhere too")
-        if weights is None or held is None or (len(weights.uses) > 1 and held.nbytes > _SHARED):
+        if weights is None or held is None or (len(weights.uses) > 1 and held.nbytes > SHARED):
             return Reject("the weights are used elsewhere too")
         data = g.array(weights)
         if data is None:
             return Reject("the weights cannot be read")
         with np.errstate(all="ignore"):
-            scaled = _rounded(_scaled_inputs(found.product, _wide(data), found.factor), held.dtype)
+            scaled = rounded(_scaled_inputs(found.product, _wide(data), found.factor), held.dtype)
         if scaled is None or dtype_of(found.source) is not held.dtype:
             return Reject("the weights would overflow")
         return scaled

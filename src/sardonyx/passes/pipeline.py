@@ -94,6 +94,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     FoldBatchNorm(),
     FoldScale(),
     FoldShift(),  # after the scales: a bias is scaled with its weights
+    later("MergeBranches"),  # after all three: branches are convolutions alone by then
     FormGemm(),  # after FoldScale, which needs the MatMul
     AbsorbTransposesInGemm(),
     RemoveUnused(),  # what the folding left behind

@@ -40,6 +40,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "FormScanOutputs": ("form_scan_outputs", "ConcatFromSequence", ()),
     "FoldPad": ("fold_pad", "AveragePool Conv MaxPool", ("Pad_Fusion", "PadFusion")),
     "TrimKernels": ("trim_kernels", "Conv", ()),
+    "MergeBranches": ("merge_branches", "Add Sub Sum", ()),
     "FormMatMulIntegerToFloat": ("form_integer_matmuls", "Mul", ("MatMulIntegerToFloatFusion",)),
     "FormIntegerMatMul": ("form_integer_matmuls", "Gemm MatMul", (QDQ_PASSES,)),
     "PushDequantize": ("push_dequantize", "Gather", ("QDQPropagationTransformer",)),

@@ -21,9 +21,10 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.builder import make_attr
+from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
 from sardonyx.ir.types import Shape, TensorType
-from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, repeats, to_blocked
+from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, to_blocked
 from sardonyx.passes.layout_choice import is_faster_as_product, write_product
 from sardonyx.passes.layout_gradients import GRADIENT_RULES
 from sardonyx.passes.layout_region import (
@@ -427,18 +428,27 @@ def _resize(region: Region, node: Node) -> None:
         return
     found, shape = start
     attrs = _resize_attributes(region, node, x.shape, shape)
-    if not node.outputs[0].uses and _grows(x.shape, shape):
-        attrs = "what it makes is larger than what it reads, and only a result of the model: it is put in plain order before"
+    if _grows(x.shape, shape) and not _is_read_in_blocks(node.outputs[0]):
+        attrs = "what it makes is larger than what it reads, and nobody reads it in blocks: it is put in plain order before"
     if isinstance(attrs, str):
         region.refuse(node, attrs)
         return
-    region.replace(node, [region.add(node, "BlockedResize", [found.value], shape, domain=DOMAIN, **attrs)])
+    inputs: list[Value | None] = [found.value]
+    if "scales" not in attrs and "sizes" not in attrs:
+        inputs.append(node.inputs[3])
+    region.replace(node, [region.add(node, "BlockedResize", inputs, shape, domain=DOMAIN, **attrs)])
 
 
 def _grows(before: Shape, after: Shape) -> bool:
-    """Whether an image is known to get at least twice as many pixels."""
+    """Whether an image gets at least twice as many pixels; those of open sizes do, as far as anybody knows."""
     sizes = [size for size in (*before[2:], *after[2:]) if isinstance(size, int)]
-    return len(sizes) == 2 * len(before[2:]) and prod(sizes[len(before[2:]) :]) >= 2 * prod(sizes[: len(before[2:])])
+    is_known = len(sizes) == 2 * len(before[2:])
+    return not is_known or prod(sizes[len(before[2:]) :]) >= 2 * prod(sizes[: len(before[2:])])
+
+
+def _is_read_in_blocks(value: Value) -> bool:
+    """Whether a node that may stay in blocks reads a value."""
+    return any((reader.domain, reader.op_type) in _RULES or is_elementwise(reader) for reader in value.consumers)
 
 
 def _resize_attributes(region: Region, node: Node, before: Shape, after: Shape) -> dict[str, Any] | str:
@@ -470,8 +480,9 @@ def _resize_attributes(region: Region, node: Node, before: Shape, after: Shape) 
         made["scales"] = [by_axis.get(axis, 1.0) for axis in range(2, rank)]
     elif known:
         made["sizes"] = list(after[2:])
-    if not known and ("scales" not in made or repeats(made) is None):
-        return "the sizes are not known and pixels are not simply repeated"
+    is_given = factors or not any(isinstance(dim, DimExpr) and dim.is_anonymous for dim in after[2:])
+    if not is_given or (not factors and axes not in (list(range(rank)), list(range(2, rank)))):
+        return "its sizes are known only when it runs"
     return made
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import product
+from sardonyx.ir.dims import Dim, dim_max, product
 from sardonyx.ir.graph import Node
 from sardonyx.kernel.sampling.resize import TABLES, ResizeKernel
 from sardonyx.lower.conv.conv import result_epilogue, result_strides, root_of
@@ -14,7 +17,7 @@ from sardonyx.lower.conv.conv_task import dense_blocks, operand_arguments, zeros
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
-from sardonyx.lower.sampling.resize_tables import known_table
+from sardonyx.lower.sampling.resize_tables import Table, fits_open_sizes, known_table, open_table
 from sardonyx.ops.indexing.layout import DOMAIN, repeats, resize_axes
 from sardonyx.ops.sampling.resize import AxisPlan, Interpolation
 from sardonyx.program.steps import Address, KernelStep
@@ -28,10 +31,35 @@ def _accepts(node: Node) -> str:
     attrs = attribute_values(node)
     if attrs["mode"] not in ("nearest", "linear"):
         return f"no blocked kernel for {attrs['mode']}"
-    known = all(isinstance(dim, int) for dim in value.shape[2:-1])
-    if not known and repeats(attrs) is None:
-        return "the sizes are not known and pixels are not simply repeated"
+    known = all(isinstance(dim, int) for each in (value, node.outputs[0]) for dim in (each.shape or ("",))[2:-1])
+    if not known and repeats(attrs) is None and not fits_open_sizes(_interpolation(attrs)):
+        return "the sizes are not known, and no kernel finds the pixels for them"
     return ""
+
+
+def _interpolation(attrs: Mapping[str, Any]) -> Interpolation:
+    return Interpolation(attrs["mode"], attrs["coordinate_transformation_mode"], attrs["nearest_mode"])
+
+
+def _tables(
+    ctx: LowerContext, group: Group, attrs: Mapping[str, Any], before: Sequence[Dim], after: Sequence[Dim]
+) -> list[Table]:
+    """What rows are made of, then columns."""
+    how, scales = _interpolation(attrs), attrs.get("scales")
+    made = []
+    if len(before) == 1:  # a row of pixels is an image of one row
+        plan = AxisPlan(0, 1, 1, np.float32(1), np.float32(0), np.float32(1))
+        made.append(known_table(ctx, plan, how, dtypes.FLOAT32, group.label))
+    for axis, (size, out) in enumerate(zip(before, after, strict=True)):
+        scale = scales[axis] if scales else None
+        if isinstance(size, int) and isinstance(out, int):
+            (plan,) = resize_axes([size], None if scale is None else [scale], [out] if scale is None else None)
+            made.append(known_table(ctx, plan, how, dtypes.FLOAT32, group.label))
+            continue
+        ctx.check_equal(dim_max(size, 1), size)
+        factor = None if scale is None else float(np.float32(scale))
+        made.append(open_table(ctx, axis, size, out, factor, how, dtypes.FLOAT32, group.label))
+    return made
 
 
 @template("BlockedResize", domain=DOMAIN, accepts=_accepts, fuses=True)
@@ -47,19 +75,13 @@ def blocked_resize(ctx: LowerContext, group: Group) -> None:
     x = dense_blocks(ctx, ctx.view(source))
     block = x.shape[-1]
     assert isinstance(block, int)
-    shape = tuple(source.shape or ())
-    spatial = [dim if isinstance(dim, int) else 1 for dim in shape[2:-1]]
     blend = attrs["mode"] == "linear"
     factors = repeats(attrs)
     tables = [zeros(ctx, block)] * 4
     if factors is not None:
         factors = (1, *factors)[-2:]
     else:
-        plans = resize_axes(spatial, attrs.get("scales"), attrs.get("sizes"))
-        if len(plans) == 1:  # a row of pixels is an image of one row
-            plans.insert(0, AxisPlan(0, 1, 1, np.float32(1), np.float32(0), np.float32(1)))
-        how = Interpolation(attrs["mode"], attrs["coordinate_transformation_mode"], attrs["nearest_mode"])
-        made = [known_table(ctx, plan, how, dtypes.FLOAT32, group.label) for plan in plans]  # of rows, then of columns
+        made = _tables(ctx, group, attrs, (source.shape or ())[2:-1], group.shape[2:-1])
         tables = [view for table in made for view in (table.indices, table.weights or tables[0])]
     inner = [own[-1] for own in operand_strides]
     kernel = ResizeKernel(block=block, blend=blend, factors=factors, epilogue=epilogue.for_kernel(inner))  # type: ignore[arg-type]

@@ -259,6 +259,7 @@ def repeats(attrs: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 def _blocked_resize(
     x: Array,
+    lengths: Array | None = None,
     *,
     coordinate_transformation_mode: str,
     mode: str,
@@ -266,6 +267,8 @@ def _blocked_resize(
     scales: tuple[float, ...] | None,
     sizes: tuple[int, ...] | None,
 ) -> Array:
+    if lengths is not None:
+        sizes = tuple(int(each) for each in lengths.reshape(-1)[3 - x.ndim :])
     plans = [replace(plan, axis=plan.axis + 2) for plan in resize_axes(x.shape[2:-1], scales, sizes)]
     return interpolate(x, plans, Interpolation(mode, coordinate_transformation_mode, nearest_mode))
 
@@ -276,6 +279,11 @@ def _infer_blocked_resize(ctx: InferContext) -> InferResult:
         return None
     _checked(x, 3)
     sizes, scales = ctx.attr("sizes"), ctx.attr("scales")
+    if ctx.has(1):  # of the spatial axes, perhaps behind those of all others
+        lengths = ctx.dims(1)
+        if lengths is None:
+            return (*x[:2], *(ctx.fresh() for _ in x[2:-1]), x[-1])
+        sizes = lengths[3 - len(x) :]
     if len(sizes or scales or ()) != len(x) - 3:
         raise ValueError(f"X of shape {format_shape(x)} needs {len(x) - 3} sizes or scales, found {len(sizes or scales or ())}")
     out: list[Dim] = list(sizes or ())

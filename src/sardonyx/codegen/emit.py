@@ -35,6 +35,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "indexing.compact.CountKernel": "indexing.compact.emit_count_kernel",
     "indexing.compact.StartsKernel": "indexing.compact.emit_starts_kernel",
     "indexing.compact.NonzeroIndicesKernel": "indexing.compact.emit_nonzero_indices_kernel",
+    "indexing.bags.BagKernel": "indexing.bags.emit_bags",
     "indexing.write.WriteKernel": "indexing.write.emit_write_kernel",
     "indexing.switch.SwitchKernel": "indexing.switch.emit_switch_kernel",
     "matmul.experts.RouteKernel": "matmul.experts.emit_route",

@@ -89,7 +89,7 @@ class FormScanOutputs(Rule[_Appended]):
         count = g.number(loop.inputs[0])
         if count is None or count < 1:
             return Reject("the number of iterations is not known")
-        if not _is_true(g, loop.inputs[1]) or not _is_true(g, found.body.outputs[0], found.body.inputs[1]):
+        if not is_always_true(g, loop.inputs[1]) or not is_always_true(g, found.body.outputs[0], found.body.inputs[1]):
             return Reject("the loop may end early")
         element, is_new = found.element.type, bool(node.attr("new_axis", 0))
         if not isinstance(element, TensorType) or element.shape is None:
@@ -116,7 +116,7 @@ class FormScanOutputs(Rule[_Appended]):
         g.replace(g.anchor.outputs[0], result)
 
 
-def _is_true(g: Rewriter, value: Value | None, given: Value | None = None) -> bool:
+def is_always_true(g: Rewriter, value: Value | None, given: Value | None = None) -> bool:
     """Whether a condition is always true; `given` is the one that an iteration is given, which has been true."""
     while value is not None and value is not given and value.producer is not None and value.producer.op_type == "Identity":
         value = value.producer.inputs[0]

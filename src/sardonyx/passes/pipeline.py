@@ -124,6 +124,8 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),
 )
 CLASSICAL: Final[tuple[Optimization, ...]] = (
+    later("FormEmbeddingBags"),
+    later("JoinEmbeddingBags"),
     later("CountTokens"),
     later("EncodeTexts"),  # what it leaves are encoders of numbers
     later("ExpandFeatures"),

@@ -71,6 +71,8 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "FuseAttention": ("fuse_attention", "FusedMatMul MatMul", ("AttentionFusion",)),
     "ExpandLosses": ("expand_losses", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", ()),
     "ExpandShortSoftmax": ("expand_short_softmax", "Softmax", ()),
+    "FormEmbeddingBags": ("form_embedding_bags", "Loop", ()),
+    "JoinEmbeddingBags": ("form_embedding_bags", "ConcatFromSequence", ()),
     "FormBlockGathers": ("form_block_gathers", "GatherBlockQuantized", ()),
     "DequantizeKernels": ("dequantize_kernels", "DequantizeLinear", ()),
     "FormByteTables": ("form_byte_tables", "QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear", ()),

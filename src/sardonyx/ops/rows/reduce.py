@@ -58,7 +58,7 @@ def _log_sum_exp(x: Array, axes: Axes) -> Any:
     return np.log(np.sum(np.exp(x - largest), axis=axes, keepdims=True)) + largest
 
 
-_REDUCERS: Final[dict[str, Reducer]] = {
+REDUCERS: Final[dict[str, Reducer]] = {
     "ReduceSum": _sum,
     "ReduceMean": _mean,
     "ReduceMax": lambda x, axes: np.max(x, axis=axes, keepdims=True, initial=_lowest(x)),
@@ -126,7 +126,7 @@ def _reduction(name: str, reducer: Reducer, axes_are_input_since: int) -> None:
     op(name, eval=by_input, infer=infer_reduce, since=axes_are_input_since, traits=Trait.AHEAD | Trait.REDUCES)
 
 
-for _name, _reducer in _REDUCERS.items():
+for _name, _reducer in REDUCERS.items():
     _reduction(_name, _reducer, 13 if _name == "ReduceSum" else 18)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -307,6 +308,18 @@ class LowerContext:
         self.lowered.steps.append(step)
         self.lowered.groups.append(self.group)
         self.lowered.regions.append(self.region)
+
+    @contextmanager
+    def if_one(self, condition: Dim) -> Iterator[None]:
+        """Steps of the body do their work in runs in which a size, which is 0 or 1, is 1.
+
+        Whatever they write is written by others otherwise, so it shares no memory with what they read.
+        """
+        first = len(self.lowered.steps)
+        yield
+        for number, step in enumerate(self.lowered.steps[first:], first):
+            assert isinstance(step, KernelStep), step
+            self.lowered.steps[number] = replace(step, units=step.units * condition, work=step.work * condition, in_place=())
 
     def mark(self) -> tuple[int, ...]:
         """How far lowering has come, for `back_to`."""

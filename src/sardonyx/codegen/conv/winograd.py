@@ -13,11 +13,10 @@ full is filled with the last tile, so that all that is multiplied is defined.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Generic, TypeVar
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps, inside
+from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps
 from sardonyx.codegen.conv.winograd_transforms import INPUTS, OUTPUTS, Arithmetic, transform_columns
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
@@ -478,37 +477,37 @@ class _TileEmitter(WinogradEmitter[WinogradKernel]):
         image, block, plane = where
         first = f.mul(block, k.block)
         lanes = f.min(f.sub(a["outputs"], first), channels.lanes)
-        kernel = f.mul(self.channels, prod(k.taps))  # elements of one output channel
-        kernels = f.element(a["kernels"], "float", f.mul(first, kernel))
+        kernels = f.element(a["kernels"], "float", f.mul(first, a["kernel_output"]))
         x = f.element(a["x"], "float", f.add(f.mul(image, a["x_batch"]), f.mul(self.group, a["x_group"])))
-        steps, (_, tap_rows, tap_columns) = k.dilations, k.taps
+        steps = k.dilations
         down = f.loop(0, self._existing(tile.row, a["rows"], steps[0]))
         along = f.loop(0, self._existing(tile.column, a["columns"], steps[1]))
         row, column = f.add(tile.row, f.mul(down.index, steps[0])), f.add(tile.column, f.mul(along.index, steps[1]))
         top, left = f.sub(f.mul(row, k.strides[0]), a["top"]), f.sub(f.mul(column, k.strides[1]), a["left"])
         front = self._first_plane(plane)
-        planes = inside(f, front, a["plane_dilation"], a["depth"], k.taps[0]) if k.deep else ("0", "1")
-        rows, columns = (
-            inside(f, begin, str(step), a[size], taps)
-            for begin, step, size, taps in ((top, steps[0], "height", tap_rows), (left, steps[1], "width", tap_columns))
-        )
         channel = f.loop(0, self.channels, carry=[(vector, bias)])
         within = f.let(f"udiv i64 {channel.index}, {k.block}", "i")
         lane = f.sub(channel.index, f.mul(within, k.block))
         source = f.element(x, "float", f.add(f.mul(within, a["x_block"]), lane))
-        taps = f.element(kernels, "float", f.mul(channel.index, prod(k.taps)))
-        deep = f.loop(*planes, carry=[(vector, channel.carry[0])])
-        high = f.loop(*rows, carry=[(vector, deep.carry[0])])
-        wide = f.loop(*columns, carry=[(vector, high.carry[0])])
-        at = f.add(
-            f.mul(f.add(top, f.mul(high.index, steps[0])), a["x_row"]),
-            f.mul(f.add(left, f.mul(wide.index, steps[1])), k.block),
-        )
+        taps = f.element(kernels, "float", f.mul(channel.index, a["kernel_input"]))
+        deep = f.loop(0, k.taps[0], carry=[(vector, channel.carry[0])])
+        high = f.loop(0, k.taps[1], carry=[(vector, deep.carry[0])])
+        wide = f.loop(0, k.taps[2], carry=[(vector, high.carry[0])])
+        coordinates = [(f.add(top, f.mul(high.index, steps[0])), "height", a["x_row"])]
+        coordinates.append((f.add(left, f.mul(wide.index, steps[1])), "width", str(k.block)))
         if k.deep:
-            at = f.add(at, f.mul(f.add(front, f.mul(deep.index, a["plane_dilation"])), a["x_plane"]))
-        pixel = e.load_scalar(f.element(source, "float", at), "f32")
-        tap = f.add(f.mul(f.add(f.mul(deep.index, tap_rows), high.index), tap_columns), wide.index)
-        w = e.load_first(f.element(taps, "float", tap), kernel, "f32", lanes)
+            coordinates.append((f.add(front, f.mul(deep.index, a["plane_dilation"])), "depth", a["x_plane"]))
+        exists, at = "true", "0"
+        for coordinate, size, stride in coordinates:
+            exists = f.let(f"and i1 {exists}, {f.let(f'icmp ult i64 {coordinate}, {a[size]}', 'c')}", "c")
+            at = f.add(at, f.mul(coordinate, stride))
+        # Weights meet zeros outside of the image: an infinity or NaN among them makes NaN.
+        pointer = f.let(f"select i1 {exists}, ptr {f.element(source, 'float', at)}, ptr {a['zeros']}", "p")
+        pixel = e.load_scalar(pointer, "f32")
+        tap = f.add(f.mul(high.index, a["kernel_row"]), f.mul(wide.index, a["kernel_column"]))
+        if k.deep:
+            tap = f.add(tap, f.mul(deep.index, a["kernel_plane"]))
+        w = e.load_first(f.element(taps, "float", tap), a["kernel_output"], "f32", lanes)
         total = f.call(vector, f"llvm.fmuladd.v{e.lanes}f32", (vector, pixel), (vector, w), (vector, wide.carry[0]))
         (total,) = f.end(channel, f.end(deep, f.end(high, f.end(wide, [total]))))
         self._pixels(channels, where, row, column, [total], None)

@@ -21,7 +21,7 @@ for a result instead of 25 and 49. The planes of a kernel with three axes are su
 taps that meet even rows and columns, and odd ones: they read every other pixel, as if the stride were 1 (5 x 5: 9, not 25).
 
 Infinities and NaN would spread over whole tiles, and so would values that overflow in the transforms: a tile with results that
-are no numbers is computed again as the definition says, from the kernels as they are.
+are no numbers is computed again as the definition says, from the kernels as they are (`kernel_output`, ... are their strides).
 
 With dilations, the inputs of a tile and its results are that far apart; tiles with neighbouring starts fill the gaps.
 
@@ -51,6 +51,7 @@ _NUMBERS: Final = (
     "tiles", "tile_rows", "tile_columns", "block_tiles", "tile_blocks", "sets", "outputs", "blocks", "planes", "rows", "columns",
     "depth", "height", "width", "front", "top", "left", "plane_stride", "plane_dilation",
     "input_blocks", "x_batch", "x_group", "x_block", "x_plane", "x_row", "w_set",
+    "kernel_output", "kernel_input", "kernel_plane", "kernel_row", "kernel_column",
 )  # fmt: skip
 
 Matrix: TypeAlias = tuple[tuple[float, ...], ...]

@@ -13,17 +13,17 @@ from typing import Any, Final
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim, is_nonnegative
+from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative
 from sardonyx.ir.graph import Node, Value, is_constant
 from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import load
 from sardonyx.lower.candidates import Alternative, write_fastest
-from sardonyx.lower.conv.conv_choice import ROW_TILE, TILES, candidates
+from sardonyx.lower.conv.conv_choice import COMPUTED, ROW_TILE, TILES, candidates, fewest_tiles, is_lane_grouped
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, blocked_strides, blocked_view, window_geometry
 from sardonyx.lower.conv.conv_task import Algorithm, Task, Weights, ceildiv_int, whole_view
-from sardonyx.lower.conv.winograd import lower_winograd, lower_winograd_rows
+from sardonyx.lower.conv.winograd import lower_winograd, lower_winograd_rows, tile_count
 from sardonyx.lower.derived import as_float32, is_fixed, numbers
 from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
@@ -161,9 +161,28 @@ def blocked_conv(ctx: LowerContext, group: Group) -> None:
 
 def lower_fastest(task: Task, *, plain: bool, exact: bool) -> None:
     """Write the steps of a convolution by the algorithm that takes the least time."""
+    if not plain and not exact and not is_lane_grouped(task.weights, task.block) and not is_fixed(task.weights.kernels):
+        lower_computed(task)
+        return
     found = candidates(task, plain=plain, exact=exact)
     alternatives = [Alternative(algorithm, estimate, partial(_lower, task, algorithm)) for algorithm, estimate in found.items()]
     write_fastest(task.ctx, alternatives, task.usual)
+
+
+def lower_computed(task: Task) -> None:
+    """Write the steps of a dense convolution whose weights are computed: how it is computed may depend on sizes of the run."""
+    fewest = fewest_tiles(task)
+    tiles = tile_count(task.x.shape[0], task.geometry, TILES[COMPUTED])
+    if fewest is None or (isinstance(tiles, int) and tiles < fewest):
+        task.lower("direct")
+    elif isinstance(tiles, int):
+        _lower(task, COMPUTED)
+    else:
+        enough = dim_min(dim_max(tiles - (fewest - 1), 0), 1)
+        with task.ctx.if_one(enough):
+            _lower(task, COMPUTED)
+        with task.ctx.if_one(1 - enough):
+            task.lower("direct")
 
 
 def _lower(task: Task, algorithm: Algorithm) -> None:

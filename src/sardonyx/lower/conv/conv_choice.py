@@ -22,6 +22,9 @@ _LONGEST_NARROW_ROW: Final = 32  # kernel columns: they are written out in the c
 _LARGEST_ERROR: Final = 1e-4  # of a model, relative, that may come from Winograd's sums
 TILES: Final[dict[Algorithm, int]] = {"winograd2": 2, "winograd4": 4}  # results of a side
 ROW_TILE: Final = 4  # results of a tile along one axis
+COMPUTED: Final[Algorithm] = "winograd2"  # for weights that are computed
+_ROTATED_RANK: Final = 6  # of kernels that are seen by group
+_MOST_PLANES: Final = 5  # of a kernel whose planes are kernels of their own
 _TAKEN_APART: Final = 0.75  # of the time of direct sums that kernels may take which are taken apart
 _FEWEST_TILES: Final = 4  # fewer take as long: sums wait for each other
 
@@ -51,6 +54,33 @@ def candidates(task: Task, *, plain: bool, exact: bool) -> dict[Algorithm, int]:
         if algorithm == "direct" or _is_exact_enough(task, algorithm):
             found[algorithm] = times[algorithm]
     return found
+
+
+def fewest_tiles(task: Task) -> int | None:
+    """How many of Winograd's tiles there have to be before it pays to transform weights that are computed; None: it never does.
+
+    Only tiles of 2 x 2: how exact larger ones are depends on weights that nobody has seen. What such tiles round is within a
+    small factor of what plain sums do, whatever the weights.
+    """
+    weights, geometry, target = task.weights, task.geometry, task.ctx.target
+    rotated = len(weights.kernels.shape) == _ROTATED_RANK
+    plain_taps = geometry.kernel[1:] == (TAPS, TAPS) and geometry.stride == (1, 1, 1)
+    if is_fixed(weights.kernels) or not plain_taps or (rotated and weights.groups > 1) or geometry.kernel[0] > _MOST_PLANES:
+        return None
+    lanes = ceildiv_int(weights.outputs, task.block) * task.block
+    products = weights.groups * weights.inputs * lanes * geometry.kernel[0]
+    many = 1 << 20
+    tile = TILES[COMPUTED]
+    direct = cost.conv(many * (2 * tile * tile * TAPS * TAPS * products), target)
+    tiled = weights.groups * cost.winograd(many, weights.inputs, lanes, tile, geometry.kernel[0], target)
+    assert isinstance(direct, int)
+    assert isinstance(tiled, int)
+    if tiled >= direct:
+        return None
+    moved = products * (TAPS**2 + (tile + TAPS - 1) ** 2)
+    transformed = cost.loop(moved, 1, 4)
+    assert isinstance(transformed, int)
+    return max(ceildiv_int(transformed * many, direct - tiled), _FEWEST_TILES)
 
 
 def estimates(task: Task) -> dict[Algorithm, int]:

@@ -17,7 +17,7 @@ from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.conv.weight_grad import DepthwiseGradKernel, WeightGradKernel
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.lower.conv.conv import as_float, result_epilogue, result_strides, root_of
+from sardonyx.lower.conv.conv import as_float, lower_computed, result_epilogue, result_strides, root_of
 from sardonyx.lower.conv.conv_geometry import SPATIAL, Geometry, window_geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, dense_blocks, named, whole_view
 from sardonyx.lower.derived import numbers
@@ -148,7 +148,10 @@ def _data_steps(
             operand_strides=operand_strides if whole else apart, shift=phase,
             whole_strides=None if whole else operand_strides,
         )  # fmt: skip
-        task.lower("lanes" if lanes else "direct")
+        if lanes or attrs.get("exact"):
+            task.lower("lanes" if lanes else "direct")
+        else:
+            lower_computed(task)
 
 
 def _phase(phase: int, begin: int, step: int, kernel: int, dilation: int) -> tuple[int, int, int]:

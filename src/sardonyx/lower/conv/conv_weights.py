@@ -161,10 +161,10 @@ def by_group(w: View, groups: int) -> View:
     return View(w.buffer, (groups, outputs, *w.shape[1:]), (outputs * w.strides[0], *w.strides), w.offset)
 
 
-def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: int) -> View:
+def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: int, *, filled: bool = False) -> View:
     """What `pack_direct` (or, without a block, `pack_plain`) does, for weights that are computed; they may have any strides.
 
-    Output channels past the last are not written: they end in lanes nobody reads.
+    Output channels past the last are not written, as they end in lanes nobody reads; those that are `filled` are zero.
     """
     w = by_group(w, groups)
     _, outputs, inputs, *kernel = numbers(w.shape)
@@ -206,7 +206,13 @@ def pack_computed(ctx: LowerContext, w: View, groups: int, sets: Sets, block: in
         if full:
             copy(first, full, width, width)
         if full < end - first:
-            copy(first + full, 1, width, left - full * width)
+            lanes = left - full * width
+            copy(first + full, 1, width, lanes)
+            if filled:
+                missing = (groups, taps * inputs, width - lanes)
+                at = (first + full) * size + lanes
+                nothing = View(ctx.literal(np.zeros(1, np.float32)).buffer, missing, (0, 0, 0))
+                ctx.copy(nothing, View(packed.buffer, missing, (sets.count * size, width, 1), at), "pack weights")
     return packed
 
 

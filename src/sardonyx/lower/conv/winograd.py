@@ -12,9 +12,11 @@ from sardonyx.kernel.conv.winograd import TAPS, WinogradKernel, WinogradRowKerne
 from sardonyx.lower.conv.conv_geometry import Geometry
 from sardonyx.lower.conv.conv_task import Task, Weights, ceildiv_int, named, zeros
 from sardonyx.lower.conv.conv_tiles import ANY_WIDTH_PIXELS, ConvTile, most_pixels
+from sardonyx.lower.conv.winograd_computed import transform_computed
 from sardonyx.lower.conv.winograd_weights import pack_winograd, pack_winograd_rows
+from sardonyx.lower.derived import is_fixed
 from sardonyx.program.constants import Transform
-from sardonyx.program.steps import Address, KernelStep
+from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 from sardonyx.target.target import Target
@@ -126,20 +128,17 @@ class _Layer:
             "epilogue": task.epilogue.for_kernel([own[-1] for own in task.operand_strides]),
         }
 
-    def write(
-        self,
-        kernel: WinogradKernel | WinogradRowKernel,
-        transform: Transform,
-        parameters: tuple[Any, ...],
-        work: Dim,
-        **arguments: Dim,
-    ) -> None:
-        """Write the step; `arguments` are those that only this kernel has, `parameters` those of its weights' transform."""
-        task, sets, divided = self.task, self.sets, self.divided
-        ctx, weights, block, x = task.ctx, task.weights, task.block, task.x
+    def packed(self, transform: Transform, *parameters: Any) -> View:
+        """Constant weights, as a transform makes them."""
+        weights, sets = self.task.weights, self.sets
         shape = (weights.groups * sets.count, self.size)
         parameters = (self.tile, sets.width, sets.last, *parameters)
-        packed = ctx.packed(transform, (weights.kernels,), *parameters, dtype=dtypes.FLOAT32, shape=shape)
+        return self.task.ctx.packed(transform, (weights.kernels,), *parameters, dtype=dtypes.FLOAT32, shape=shape)
+
+    def write(self, kernel: WinogradKernel | WinogradRowKernel, packed: View, work: Dim, **arguments: Dim) -> None:
+        """Write the step; `arguments` are those that only this kernel has."""
+        task, sets, divided = self.task, self.sets, self.divided
+        ctx, weights, block, x = task.ctx, task.weights, task.block, task.x
         bias, nothing = task.bias(weights.groups, weights.outputs), zeros(ctx, block)
         lanes = ceildiv_int(weights.inputs, block) * block
         v = ctx.worker_scratch(dtypes.FLOAT32, divided.tiles * self.depth * lanes, "transformed tiles")
@@ -200,10 +199,13 @@ def lower_winograd(task: Task, tile: int) -> None:
         deep=(planes, geometry.size[0], geometry.out[0], geometry.pads_begin[0]) != (1, 1, 1, 0),
         **layer.fields,
     )
+    if is_fixed(weights.kernels):
+        packed = layer.packed(pack_winograd, kernel.strides)
+    else:
+        packed = transform_computed(task.ctx, weights.kernels, weights.groups, layer.sets, tile)
     layer.write(
         kernel,
-        pack_winograd,
-        (kernel.strides,),
+        packed,
         cost.winograd(tiles, weights.inputs, weights.outputs, tile, groups, task.ctx.target),
         **named("tile_rows tile_columns", [_tiles(geometry, tile, axis) for axis in (1, 2)]),
         **named("planes rows columns", geometry.out),
@@ -211,6 +213,7 @@ def lower_winograd(task: Task, tile: int) -> None:
         **named("front top left", geometry.pads_begin),
         **named("plane_stride plane_dilation", (geometry.stride[0], geometry.dilation[0])),
         **named("x_plane x_row", x.strides[2:4]),
+        **named("kernel_output kernel_input kernel_plane kernel_row kernel_column", weights.kernels.strides[-5:]),
     )
 
 
@@ -227,8 +230,7 @@ def lower_winograd_rows(task: Task, tile: int) -> None:
     kernel = WinogradRowKernel(**layer.fields)
     layer.write(
         kernel,
-        pack_winograd_rows,
-        (),
+        layer.packed(pack_winograd_rows),
         cost.winograd_rows(tiles, weights.inputs, weights.outputs, tile, groups, task.ctx.target),
         lines=geometry.out[1],
         line_tiles=line_tiles,

@@ -13,7 +13,8 @@ from sardonyx.ops.infer import InferContext, InferResult
 from sardonyx.ops.pool.gradients import AVERAGE_POOL_GRAD, MAX_POOL_GRAD
 
 
-def _blocked_conv_grad_data(dy: Array, w: Array, shape: Array, *, block: int, **attrs: Any) -> Array:
+def _blocked_conv_grad_data(dy: Array, w: Array, shape: Array, *, block: int, exact: int = 0, **attrs: Any) -> Array:
+    # `exact` forbids algorithms that round otherwise than this sum does.
     return to_blocked(CONV_GRAD_DATA.eval(from_blocked(dy, w.shape[0]), w, shape, **attrs), block)
 
 
@@ -32,7 +33,7 @@ BLOCKED_CONV_GRAD_DATA = op(
     domain=DOMAIN,
     eval=_blocked_conv_grad_data,
     infer=_infer_data,
-    keywords=(*CONV_GRAD_DATA.attr_names, "block"),
+    keywords=(*CONV_GRAD_DATA.attr_names, "block", "exact"),
 )
 BLOCKED_DEPTHWISE_GRAD_DATA = op(
     "BlockedDepthwiseGradData",

@@ -256,7 +256,7 @@ def test_numbers_become_strings_at_the_end() -> None:
     [
         ("Scaler", {"offset": [1.0, 2.0]}, "offset or scale does not fit"),
         ("Imputer", {}, "no imputed values"),
-        ("OneHotEncoder", {"cats_int64s": [1], "zeros": 0}, "others are refused"),
+        ("OneHotEncoder", {"cats_int64s": [1, 1]}, "some twice"),
         ("LabelEncoder", {"keys_int64s": [1], "values_int64s": [1]}, "keys that do not fit"),
         ("LinearRegressor", {"coefficients": [1.0], "targets": 1}, "1 coefficients for 1 classes"),
         ("SVMRegressor", {"coefficients": [1.0], "n_supports": 1, "support_vectors": [1.0]}, "1 numbers for 1 support vectors"),

@@ -27,6 +27,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "rows.topk.TopKKernel": "rows.topk.emit_topk_kernel",
     "rows.sort.SortKernel": "rows.sort.emit_sort_kernel",
     "ml.key_lookup.KeyLookupKernel": "ml.key_lookup.emit_key_lookup",
+    "ml.one_hot.OneHotKernel": "ml.one_hot.emit_one_hot",
     "ml.coupling.CouplingKernel": "ml.coupling.emit_coupling",
     "ml.trees.TreeKernel": "ml.trees.emit_trees",
     "sampling.suppress.SuppressKernel": "sampling.suppress.emit_suppress_kernel",

@@ -1,12 +1,14 @@
 """Texts become numbers where they enter, so that native code does all the rest.
 
     ai.onnx.ml::OneHotEncoder(Gather(x, 0)) {cats_strings}    =>   OneHotEncoder(Gather(TextPositions(x), 0)) {cats_int64s}
+    ai.onnx.ml::OneHotEncoder(x) {cats_strings, zeros = 0}    =>   KnownOneHot(TextPositions(x), 0, 1, ...)
     ai.onnx.ml::LabelEncoder(x) {keys_strings, values_floats} =>   Gather(values and default, TextPositions(x))
     ai.onnx.ml::CategoryMapper(x) {cats_strings}              =>   Gather(numbers and default, TextPositions(x))
 
 `TextPositions` looks each text up in a list of keys: -1 where it is none of them, which is the last entry of a table. Lookups
 move up through whatever only moves elements; several lookups in one value become one, in all their keys, and each takes its own
-positions from a table. Runs after the portable passes, before ExpandFeatures. Refuses: encoders that must know each text.
+positions from a table. Runs after the portable passes, before ExpandFeatures. Refuses: categories that stand twice, keys that
+do not fit the values.
 """
 
 from __future__ import annotations
@@ -145,9 +147,11 @@ def _encoded(g: ScoreRewriter, node: Node, x: Value, attrs: dict[str, Any]) -> V
     """What takes the place of an encoder's result."""
     if node.op_type == "OneHotEncoder":
         categories = attrs.get("cats_strings") or ()
-        if not categories or not attrs["zeros"] or len(set(categories)) < len(categories):
-            return Reject("no categories, some twice, or others are refused")
+        if not categories or len(set(categories)) < len(categories):
+            return Reject("no categories, or some twice")
         positions = _looked_up(g, x, tuple(categories))
+        if not attrs["zeros"]:
+            return g.op("KnownOneHot", positions, g.int64s(*range(len(categories))), domain=_DOMAIN, texts=1)
         return g.op("OneHotEncoder", positions, domain=ML, cats_int64s=tuple(range(len(categories))), zeros=1)
     keys, values, default = _table(node, attrs)
     if not len(keys) or len(keys) != len(values):

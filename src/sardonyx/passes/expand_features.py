@@ -7,12 +7,13 @@
     ai.onnx.ml::ArrayFeatureExtractor(x, [2, 3])       =>   Slice(x), or Gather(x, indices)
     ai.onnx.ml::FeatureVectorizer(x, y)                =>   Concat(x, y)
     ai.onnx.ml::OneHotEncoder(x) {cats_int64s}         =>   Cast(Equal(Unsqueeze(x), cats))
+    ai.onnx.ml::OneHotEncoder(x) {zeros = 0}           =>   sardonyx::KnownOneHot(x, cats), which refuses what is none of them
     ai.onnx.ml::LabelEncoder(x), few numbers as keys   =>   Where(Equal(x, key), value, Where(...))
     ai.onnx.ml::LabelEncoder(x), many integers         =>   Gather(values, x - smallest key), if keys lie close together
     ai.onnx.ml::LabelEncoder(x), many numbers          =>   sardonyx::KeyLookup(x, slots, values)
 
 Runs after the portable passes. Refuses: strings, which Python looks up; attributes with a number for each feature where their
-number is not known; categories that must be known (zeros = 0).
+number is not known; categories that stand twice.
 """
 
 from __future__ import annotations
@@ -185,10 +186,12 @@ def _feature_vectorizer(g: ScoreRewriter, node: Node, x: Value, attrs: dict[str,
 
 def _one_hot_encoder(g: ScoreRewriter, node: Node, x: Value, attrs: dict[str, Any]) -> Made:
     categories = attrs.get("cats_int64s") or ()
-    if not categories or not attrs["zeros"] or len(set(categories)) < len(categories):
-        return Reject("no categories, some twice, or others are refused")
+    if not categories or len(set(categories)) < len(categories):
+        return Reject("no categories, or some twice")
     dtype = dtype_of(x)
     assert dtype is not None
+    if not attrs["zeros"]:
+        return [g.op("KnownOneHot", g.cast(x, dtypes.INT64), g.int64s(*categories), domain="sardonyx", texts=0)]
     wide = g.op("Unsqueeze", x, g.int64s(-1))
     found = g.op("Equal", g.cast(wide, dtypes.INT64), g.int64s(*categories))
     if dtype.is_float:  # no number is NaN's

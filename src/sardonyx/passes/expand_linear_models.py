@@ -5,6 +5,8 @@
         {post_transform = SOFTMAX}                      l = ArgMax(s); p = Softmax(s)
     y = ai.onnx.ml::SVMRegressor(x)                =>   k = Exp(-gamma * |x - vectors|^2), in float64
         {kernel_type = RBF}                             y = MatMul(k, coefficients) + rho
+    y = ai.onnx.ml::SVMRegressor(x)                =>   y = Gemm(x, coefficients @ vectors, rho), in float64
+        {kernel_type = LINEAR}
 
 Runs after the portable passes. Refuses: inputs whose number of features is not known; models that are faulty: their definition
 then says why, when they run.
@@ -85,9 +87,9 @@ class ExpandLinearModels(ClassicalRule):
 
 
 def _kernel(g: ScoreRewriter, x: Value, vectors: Array, attrs: dict[str, Any]) -> Value | Reject:
-    """The kernel of each row with each support vector, in float64."""
+    """The kernel of each row with each support vector, in float64, where it is not linear."""
     kind, parameters = attrs["kernel_type"], attrs.get("kernel_params") or (0.0, 0.0, 0.0)
-    if len(parameters) != 3 or kind not in ("LINEAR", "POLY", "RBF", "SIGMOID"):
+    if len(parameters) != 3 or kind not in ("POLY", "RBF", "SIGMOID"):
         return Reject(f"kernel_type is {kind!r} with {len(parameters)} parameters")
     gamma, coef0, degree = (float(np.float32(value)) for value in parameters)
     if kind == "RBF":
@@ -99,17 +101,28 @@ def _kernel(g: ScoreRewriter, x: Value, vectors: Array, attrs: dict[str, Any]) -
         exponents = g.cast(g.op("Mul", squares, g.scalar(squares, -gamma)), dtypes.FLOAT32)
         return g.cast(g.op("Exp", exponents), dtypes.FLOAT64)
     products = _product(g, x, vectors, None)
-    if kind != "LINEAR":
-        affine = g.op("Add", g.op("Mul", products, g.scalar(products, gamma)), g.scalar(products, coef0))
-        if kind == "SIGMOID":
-            products = g.op("Tanh", affine)
-        elif degree in (1.0, 2.0, 3.0):
-            products = affine
-            for _ in range(int(degree) - 1):
-                products = g.op("Mul", products, affine)
-        else:
-            products = g.op("Pow", affine, g.scalar(affine, degree))
-    return g.cast(products, dtypes.FLOAT64)
+    affine = g.op("Add", g.op("Mul", products, g.scalar(products, gamma)), g.scalar(products, coef0))
+    if kind == "SIGMOID":
+        made = g.op("Tanh", affine)
+    elif degree in (1.0, 2.0, 3.0):
+        made = affine
+        for _ in range(int(degree) - 1):
+            made = g.op("Mul", made, affine)
+    else:
+        made = g.op("Pow", affine, g.scalar(affine, degree))
+    return g.cast(made, dtypes.FLOAT64)
+
+
+def _weighted_kernels(
+    g: ScoreRewriter, x: Value, vectors: Array, weights: Array, offsets: Array, attrs: dict[str, Any]
+) -> Value | Reject:
+    """Sums of the kernels of each row, with weights [sums, vectors], in float64."""
+    if (
+        attrs["kernel_type"] == "LINEAR" and len(attrs.get("kernel_params") or (0, 0, 0)) == 3
+    ):  # the weighted sum of products is the product with the weighted sum
+        return _product(g, g.cast(x, dtypes.FLOAT64), weights @ vectors.astype(np.float64), offsets)
+    kernel = _kernel(g, x, vectors, attrs)
+    return kernel if isinstance(kernel, Reject) else _product(g, kernel, weights, offsets)
 
 
 @dataclass(frozen=True)
@@ -144,10 +157,10 @@ def _regressor(g: ScoreRewriter, x: Value, features: int, weights: Array, attrs:
         vectors = _vectors(attrs, count, features)
         if isinstance(vectors, Reject) or len(weights) != count:
             return vectors if isinstance(vectors, Reject) else Reject(f"{len(weights)} coefficients for {count} support vectors")
-        kernel = _kernel(g, x, vectors, attrs)
-        if isinstance(kernel, Reject):
-            return kernel
-        score = _product(g, kernel, weights.astype(np.float64)[None], np.array([offset]))
+        found = _weighted_kernels(g, x, vectors, weights.astype(np.float64)[None], np.array([offset]), attrs)
+        if isinstance(found, Reject):
+            return found
+        score = found
     else:
         if len(weights) != features:
             return Reject(f"{len(weights)} coefficients for {features} features")
@@ -175,14 +188,12 @@ def _classifier(g: ScoreRewriter, x: Value, features: int, weights: Array, attrs
     vectors = _vectors(attrs, sum(per_class), features)
     if isinstance(vectors, Reject):
         return vectors
-    kernel = _kernel(g, x, vectors, attrs)
-    if isinstance(kernel, Reject):
-        return kernel
     if not pairs:
         return Reject("there is one class")
-    exact = _product(
-        g, kernel, pair_weights(attrs["coefficients"], per_class), np.asarray(rho, np.float32)[: len(pairs)].astype(np.float64)
-    )
+    offsets = np.asarray(rho, np.float32)[: len(pairs)].astype(np.float64)
+    exact = _weighted_kernels(g, x, vectors, pair_weights(attrs["coefficients"], per_class), offsets, attrs)
+    if isinstance(exact, Reject):
+        return exact
     scores = g.cast(exact, dtypes.FLOAT32)
     chosen = g.labels(_elected(g, exact, pairs, classes), labels)
     if prob_a:

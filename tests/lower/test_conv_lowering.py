@@ -351,3 +351,24 @@ def test_phases_of_few_channels_and_of_single_columns_agree(
     nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=strides, pads=[0, 1, 0, 1])]
     content = model(nodes, {"x": shape}, {"w": numbers(1, *channels, *window)})
     assert_blocked_agrees(content, {"x": numbers(0, *shape)}, guard=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_transposed_convolutions_with_strides_and_dilations_agree(data: st.DataObject) -> None:
+    draw, rank = data.draw, data.draw(st.sampled_from((1, 2, 2, 3)))
+    spatial, kernel, dilations = ([draw(st.integers(1, most)) for _ in range(rank)] for most in (5, 4, 4))
+    strides = [draw(st.integers(1, 3)) for _ in range(rank)]
+    groups, inputs, outputs = draw(st.sampled_from(((1, 5, 20), (1, 20, 18), (20, 1, 1), (2, 16, 16))))
+    full = [(s - 1) * step + d * (k - 1) + 1 for s, step, d, k in zip(spatial, strides, dilations, kernel, strict=True)]
+    pads = [draw(st.integers(0, (length - 1) // 2)) for length in full] * 2
+    extra = [draw(st.integers(0, max(step, d) - 1)) for step, d in zip(strides, dilations, strict=True)]
+    attrs = {"strides": strides, "dilations": dilations, "pads": pads, "output_padding": extra, "group": groups}
+    shape: list[int | str] = [2, groups * inputs, *spatial]
+    if draw(st.booleans()):
+        shape[2:] = ["D", "H", "W"][:rank]
+    nodes = [helper.make_node("ConvTranspose", ["x", "w", "b"], ["c"], **attrs), helper.make_node("Relu", ["c"], ["y"])]
+    constants = {"w": numbers(1, groups * inputs, outputs, *kernel), "b": numbers(2, groups * outputs)}
+    content = model(nodes, {"x": shape}, constants)
+    program = assert_blocked_agrees(content, {"x": numbers(0, 2, groups * inputs, *spatial)}, guard=True)
+    assert all(isinstance(step, KernelStep) for step in program.lowered.steps)

@@ -184,9 +184,6 @@ def _conv_transpose(region: Region, node: Node) -> None:
     if not fits_blocks(groups, inputs, outputs, region.block):
         region.refuse(node, f"{groups} groups of {inputs} and {outputs} channels do not fit blocks of {region.block}")
         return
-    if any(step != 1 for step in node.attr("dilations") or ()):
-        region.refuse(node, "there is no kernel for transposed convolutions with dilations")
-        return
     if prod(node.attr("strides") or ()) > MOST_PHASES:
         region.refuse(node, f"strides {list(node.attr('strides'))} would make more than {MOST_PHASES} convolutions of it")
         return

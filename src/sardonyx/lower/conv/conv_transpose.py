@@ -1,15 +1,18 @@
 """Transposed convolutions as steps: one convolution for each phase.
 
 With a stride of s, the output pixels whose position leaves the same remainder modulo s meet the same taps of the kernel. They are
-an ordinary convolution with a stride of 1 over part of the kernel, turned around; its results lie s pixels apart.
+an ordinary convolution with a stride of 1 over part of the kernel, turned around; its results lie s pixels apart. With a dilation
+of d, neighbouring taps of a phase are d / gcd(d, s) pixels of the input apart, and phases between them meet none.
 
     s = 2, kernel [a b c], no padding:   y[0 2 4 ...] = conv(x, [c a]);   y[1 3 5 ...] = conv(x, [b])
+    the same with d = 2:                 y[0 2 4 ...] = conv(x, [c b a]); y[1 3 5 ...] = 0
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product as combinations
+from math import gcd
 from typing import Any
 
 from sardonyx import dtypes
@@ -40,8 +43,6 @@ from sardonyx.program.steps import View
 
 
 def _accepts(node: Node) -> str:
-    if any(step != 1 for step in node.attr("dilations") or ()):
-        return "a transposed convolution with dilations"
     reason = accepts_conv(node)
     if reason:
         return reason
@@ -89,6 +90,7 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     kernel = (*(1,) * fill, *window)
     full = whole_view(given, (inputs, outputs, *kernel))
     strides = (*(1,) * fill, *where.strides)
+    dilations = (*(1,) * fill, *where.dilations)
     begin = (*(0,) * fill, *where.begin)
     out: tuple[Dim, ...] = (*(1,) * fill, *where.out)
     epilogue = result_epilogue(ctx, group)
@@ -101,7 +103,7 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
     apart = [(*own[:2], *(step * stride for step, stride in zip(strides, own[2:5])), *own[5:]) for own in operand_strides]
     block = int(attrs["block"])
     for phase in combinations(*(range(step) for step in strides)):
-        axes = [_phase(*each) for each in zip(phase, begin, strides, kernel)]
+        axes = [_phase(*each) for each in zip(phase, begin, strides, dilations, kernel)]
         taps = tuple(chosen for chosen, _ in axes)
         if is_fixed(full):
             shape = (groups * outputs, inputs // groups, *(len(chosen) for chosen in taps))
@@ -114,7 +116,7 @@ def blocked_conv_transpose(ctx: LowerContext, group: Group) -> None:
             tuple(ceildiv(length - at, step) for length, at, step in zip(out, phase, strides)),
             tuple(len(chosen) for chosen in taps),
             (1,) * SPATIAL,
-            (1,) * SPATIAL,
+            tuple(d // gcd(d, step) if len(chosen) > 1 else 1 for d, step, chosen in zip(dilations, strides, taps)),
             tuple(before for _, before in axes),
             (1,) * SPATIAL,  # whatever lies there is looked at pixel by pixel
         )
@@ -141,12 +143,12 @@ def _phase_of_computed(full: View, groups: int, taps: Sequence[tuple[int, ...]])
     return View(full.buffer, shape, (inputs // groups * row, column, row, *strides), offset)
 
 
-def _phase(phase: int, begin: int, step: int, kernel: int) -> tuple[tuple[int, ...], int]:
+def _phase(phase: int, begin: int, step: int, dilation: int, kernel: int) -> tuple[tuple[int, ...], int]:
     """The taps of the kernel, last first, that a phase meets, and the padding before the first of them.
 
     Output pixel step * q + phase is at step * q + phase + begin of the full result; tap k of the kernel reaches it from
-    input (that - k) / step.
+    input (that - dilation * k) / step.
     """
     full = phase + begin
-    taps = tuple(range(full % step, kernel, step))[::-1]
-    return taps, len(taps) - 1 - full // step
+    taps = tuple(tap for tap in range(kernel) if (full - dilation * tap) % step == 0)[::-1]
+    return taps, (dilation * taps[0] - full) // step if taps else 0

@@ -148,6 +148,7 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     later("TransposeSoftmax"),  # after PushTransposes, which would take its Transposes out again
     RemoveUnused(),
     later("FormConv"),
+    later("RepeatChannels"),
     AssignLayout(),  # the patterns above know standard convolutions
     later("SplitBatches"),  # last: of layers in blocks
 )
@@ -254,7 +255,11 @@ def _configured(pass_: Optimization, options: CompileOptions, target: Target | N
         return replace(pass_, target=target, exact=options.flag(EXACT_KEY))
     if isinstance(pass_, RuleToLoad) and pass_.name == "FormByteTables" and target is not None:
         return pass_.with_settings(is_used=target.has_byte_permute)
-    if isinstance(pass_, RuleToLoad) and pass_.name in ("FormConv", "SplitBatches", "TransposeSoftmax") and target is not None:
+    if (
+        isinstance(pass_, RuleToLoad)
+        and pass_.name in ("FormConv", "RepeatChannels", "SplitBatches", "TransposeSoftmax")
+        and target is not None
+    ):
         return pass_.with_settings(target=target)
     if isinstance(pass_, FormBlockProducts):
         level = _number(options, LEVEL_KEY, str(pass_.level), range(5), "0 to 4")

@@ -43,6 +43,9 @@ DISABLE_PACKING_KEY: Final = "session.disable_prepacking"
 SHARE_PACKING_KEY: Final = "session.share_prepacked_weights"
 BACKGROUND_KEY: Final = "session.background_compile"
 PROGRESS_KEY: Final = "session.show_progress"
+CACHES_KEY: Final = "sardonyx.caches_with_room"  # "1": give caches room
+FIXED_KEY: Final = "sardonyx.fixed_inputs"  # "use_cache_branch=1": inputs that are always this
+LAST_KEY: Final = "sardonyx.last_logits"  # the name of an output: compute it for the rows that the caller names
 TIME_CANDIDATES_KEY: Final = "session.time_candidates"
 SHRINK_KEY: Final = "memory.enable_memory_arena_shrinkage"
 

@@ -79,7 +79,7 @@ def kind_of(content: ModelProto, settings: NativeSettings) -> str:
 
 def timed(folder: Path, **choices: Any) -> NativeSettings:
     folder.chmod(0o700)
-    return NativeSettings(cache_folder=folder, workers=1, times_candidates=True, **choices)
+    return NativeSettings(cache_folder=str(folder), workers=1, times_candidates=True, **choices)
 
 
 @pytest.mark.usefixtures("close")
@@ -118,9 +118,9 @@ def test_estimates_decide_for_other_machines_without_a_cache_and_by_default(tmp_
     elsewhere = KernelLibrary(library(None).target, None, loads=False)
     assert timed(tmp_path, kernels=elsewhere).chooser() is None
     assert NativeSettings(times_candidates=True).chooser() is None
-    assert kind_of(content, NativeSettings(cache_folder=tmp_path, workers=1)) == "WinogradKernel4"
+    assert kind_of(content, NativeSettings(cache_folder=str(tmp_path), workers=1)) == "WinogradKernel4"
     tmp_path.chmod(0o777)  # anybody may write to it
-    assert NativeSettings(cache_folder=tmp_path, times_candidates=True, kernels=library(None)).chooser() is None
+    assert NativeSettings(cache_folder=str(tmp_path), times_candidates=True, kernels=library(None)).chooser() is None
     assert not times.raced
 
 

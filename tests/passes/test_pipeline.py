@@ -370,7 +370,8 @@ def test_rules_that_are_loaded_later_are_what_the_pipeline_takes_them_for() -> N
     assert later
     for each in later:
         rule: Any = each.load()
-        assert (rule.name, rule.ort_names, rule.roots) == (each.name, each.ort_names, each.roots)
+        found: tuple[Any, ...] = (rule.name, rule.ort_names, rule.roots, getattr(rule, "needs", frozenset()))
+        assert found == (each.name, each.ort_names, each.roots, each.needs)
 
 
 def test_a_graph_without_their_operators_loads_no_rules(tmp_path: Path) -> None:

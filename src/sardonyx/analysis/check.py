@@ -6,7 +6,6 @@ Used by `sardonyx check` (everything) and when a session opens a model (errors o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache
 
 from sardonyx.analysis.constraints import supported_types
@@ -175,6 +174,8 @@ def _unknown_operator(node: Node) -> Problem:
     elsewhere = [each for each in signature.DOMAINS if node.op_type in signature.names(each)]
     if elsewhere:
         return Problem("error", node.label, text, f"{elsewhere[0]} has an operator of that name")
+    from difflib import get_close_matches  # lazy: only what is wrong is compared
+
     close = get_close_matches(node.op_type, same_domain, n=3)
     return Problem("error", node.label, text, f"similar: {', '.join(close)}" if close else "")
 
@@ -209,6 +210,8 @@ class _NodeCheck:
             if attr.name in formal:
                 yield from self._attribute_kind(attr)
             elif not attr.name.startswith("_"):  # frameworks mark nodes with names of this form
+                from difflib import get_close_matches  # lazy: only what is wrong is compared
+
                 close = get_close_matches(attr.name, formal, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(formal)}" if formal else "it has none"
                 yield Problem("warning", self.node.label, f"{self._operator} has no attribute {attr.name!r}, it is ignored", hint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from sardonyx.cache_folder import CacheFolder
@@ -16,7 +15,7 @@ _NOTES_LIMIT: Final = 1 << 20  # bytes of descriptions of machines that are kept
 
 
 @cache
-def host(cache_folder: Path | None = None, trusted: bool = False, name: str = NATIVE, runtime: str = "") -> Target:
+def host(cache_folder: str | None = None, trusted: bool = False, name: str = NATIVE, runtime: str = "") -> Target:
     """The machine this runs on, or a level of it. It is remembered in the cache folder, so that LLVM need not be loaded."""
     if runtime and runtime != (whole := host(cache_folder, trusted, name)).runtime:
         return replace(whole, runtime=runtime)

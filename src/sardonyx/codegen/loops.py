@@ -20,7 +20,6 @@ from typing import Final
 from sardonyx.codegen.accumulators import Accumulator, joined, states_of
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.function import FunctionBuilder
-from sardonyx.codegen.squared_deviations import SquaredDeviationsWalk
 from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
 from sardonyx.kernel.expr import Expr
 from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, surface, vector_lanes, walks
@@ -289,6 +288,8 @@ class _LoopEmitter:
                 for operand, kept in stash:
                     self._write(operand, known[kept], at.pointers, i, mask, count)
             return [known[value] for known in knowns]
+
+        from sardonyx.codegen.squared_deviations import SquaredDeviationsWalk  # lazy: few loops have one
 
         walk = SquaredDeviationsWalk(self.e, value.type, read)
         stretch = None if self._are_short(rows) else self._stretch(walk.step)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 
 from sardonyx.cache_folder import CacheFolder
-from sardonyx.target.timed_choice import choices_in
 
 _SUFFIX = ".obj"
 
@@ -28,6 +27,8 @@ class ObjectCache(CacheFolder):
 
     def clear(self) -> int:
         """Delete all entries, and which of them were found to be the fastest; how many entries there were."""
+        from sardonyx.target.timed_choice import choices_in  # lazy: only to clear the folder
+
         choices_in(self.folder).clear()
         return super().clear()
 

@@ -18,7 +18,7 @@ _DONT_NEED: Final = 4  # MADV_DONTNEED
 
 def release_compiler_code() -> int:
     """Have the system forget pages of LLVM that it can read again; how many bytes of memory they took."""
-    if not sys.platform.startswith("linux") or "llvmlite.binding" not in sys.modules:
+    if not sys.platform.startswith("linux") or "llvmlite" not in sys.modules:
         return 0
     released = 0
     with suppress(OSError, AttributeError, ValueError):  # another system than expected: the pages just stay

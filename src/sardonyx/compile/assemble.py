@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sardonyx import errors
 from sardonyx.cache_folder import why_not_used
@@ -17,7 +17,6 @@ from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary, OnProgress
 from sardonyx.codegen.object_cache import ObjectCache
 from sardonyx.compile.kernel_order import kernel_order
-from sardonyx.compile.step_choice import StepChooser, machine_of
 from sardonyx.forks import ForkSafeLock, held_off
 from sardonyx.ir.dims import Expectation
 from sardonyx.ir.graph import Graph, Node, Value, needed_nodes
@@ -42,7 +41,6 @@ from sardonyx.records import dataclass
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.host_calls import Body, Call, call_of
 from sardonyx.runtime.native_core import NativeCore
-from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.pool import shared_pool, usable_cores
 from sardonyx.runtime.reference_model import HostPrograms
 from sardonyx.runtime.runs import RunControl
@@ -50,16 +48,18 @@ from sardonyx.runtime.segment_runner import SegmentRunner, executable_of
 from sardonyx.runtime.step_timing import step_timing
 from sardonyx.runtime.weight_store import WeightStore, shared_store
 from sardonyx.target.machine import runtime
-from sardonyx.target.timed_choice import TimedChoices
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.native_loop import NativeLoop
 
 _log = logging.getLogger("sardonyx")
 
 
-_libraries: dict[tuple[Path | None, str, str], KernelLibrary] = {}  # by cache folder, target and runtime
+_libraries: dict[tuple[str | None, str, str], KernelLibrary] = {}  # by cache folder, target and runtime
 _libraries_lock = ForkSafeLock()
 
 
-def library(cache_folder: Path | None, target: str = "") -> KernelLibrary:
+def library(cache_folder: str | os.PathLike[str] | None, target: str = "") -> KernelLibrary:
     """The kernels of this process for a target, by default that of the environment; they stay loaded as long as it lives.
 
     A folder that others could write to is not even read.
@@ -68,12 +68,13 @@ def library(cache_folder: Path | None, target: str = "") -> KernelLibrary:
         settings = environment()
         name, trusted = target or settings.target, settings.cache_trusted
         kind = runtime()
-        key = (cache_folder, name, kind)
+        given = None if cache_folder is None else os.fspath(cache_folder)
+        key = (given, name, kind)
         if key not in _libraries:
-            objects = None if cache_folder is None else ObjectCache(cache_folder, trusted=trusted)
+            objects = None if given is None else ObjectCache(given, trusted=trusted)
             if objects is not None and objects.problem():
                 objects = None
-            folder = None if objects is None else cache_folder
+            folder = None if objects is None else given
             _libraries[key] = KernelLibrary(host(folder, trusted, name, kind), objects)
         return _libraries[key]
 
@@ -112,7 +113,7 @@ class BodyCount:
 class NativeSettings:
     """What decides how a graph is compiled and on how many threads it runs."""
 
-    cache_folder: Path | None = None
+    cache_folder: str | None = None
     workers: int = 0  # 0: as many as this process may use
     spinning: bool = True
     eager: bool = True  # pack weights now, not in the first run
@@ -138,7 +139,9 @@ class NativeSettings:
         trusted = environment().cache_trusted
         if why_not_used(self.cache_folder, trusted):
             return None
-        return StepChooser(TimedChoices(machine_of(kernels.target), str(self.cache_folder), trusted), kernels)
+        from sardonyx.compile.step_choice import chooser_in  # lazy: few sessions ask for it
+
+        return chooser_in(self.cache_folder, trusted, kernels)
 
 
 def compile_graph(
@@ -387,5 +390,7 @@ def _compile_loop(
         and [view.buffer.value for view in plan.inputs] == inputs
         and [view.buffer.value for view in plan.outputs] == loop_body.made
     )
+    from sardonyx.runtime.native_loop import NativeLoop  # lazy: most models have no loops
+
     captures = [outer[value] for value in captured]
     return NativeLoop(compiled.program, loop_body.signature(), captures, node.label) if fits else None

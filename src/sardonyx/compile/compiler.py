@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar, Final
 
 import numpy as np
@@ -280,6 +280,6 @@ def optimise(
     return run_passes(model, options, target or library(_cache_folder()).target, on_portable, on_pass)
 
 
-def _cache_folder() -> Path | None:
+def _cache_folder() -> str | None:
     folder = environment().cache_folder
-    return None if folder is None else Path(folder)
+    return None if folder is None else os.path.normpath(folder)

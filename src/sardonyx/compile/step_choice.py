@@ -32,6 +32,11 @@ def machine_of(target: Target) -> str:
     return f"{source_version()}|{target.key}|{machine_fingerprint()}|{caches.l1d},{caches.l2},{caches.l3}"
 
 
+def chooser_in(folder: str, trusted: bool, kernels: KernelLibrary) -> StepChooser:
+    """Who chooses, with winners remembered in a folder."""
+    return StepChooser(TimedChoices(machine_of(kernels.target), folder, trusted), kernels)
+
+
 class StepChooser:
     """Chooses among the steps that a rule proposes."""
 

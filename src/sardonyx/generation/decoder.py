@@ -29,8 +29,8 @@ from sardonyx import errors
 from sardonyx.dtypes import from_ort
 from sardonyx.formats.loading import load
 from sardonyx.ir.graph import Graph, walk
-from sardonyx.options import SessionOptions
-from sardonyx.passes.prepare_decoder import CACHES_KEY, FILLED, FIXED_KEY, LAST_KEY, ROOM, ROWS
+from sardonyx.options import CACHES_KEY, FIXED_KEY, LAST_KEY, SessionOptions
+from sardonyx.passes.prepare_decoder import FILLED, ROOM, ROWS
 from sardonyx.passes.unpack_caches import PARTS
 from sardonyx.runtime.ports import NodeArg
 from sardonyx.runtime.runs import RunControl

@@ -44,7 +44,6 @@ from sardonyx.target.target import Target
 
 _LONGEST_ROW: Final = 64  # kernel columns of depthwise convolutions and pools: they are written out in the code
 MOST_PHASES: Final = 64  # a transposed convolution is a convolution for every phase of its stride
-EXACT_KEY: Final = "session.exact_convolution"  # "1": no algorithm that rounds otherwise than the plain sum
 _CONV_ATTRS: Final = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _TRANSPOSE_ATTRS: Final = (*_CONV_ATTRS, "output_padding", "output_shape")
 _QUANTIZES: Final = frozenset(("DynamicQuantizeLinear", "QuantizeLinear"))
@@ -57,9 +56,10 @@ class AssignLayout:
     """Convert convolutions and what lies between them to blocks of as many channels as a vector has lanes."""
 
     target: Target = _USUAL  # the pipeline sets it to what code is made for
-    exact: bool = False  # convolutions add up what their definition says (EXACT_KEY)
+    exact: bool = False  # convolutions add up what their definition says
     name: ClassVar[str] = "AssignLayout"
     ort_names: ClassVar[tuple[str, ...]] = ("NchwcTransformer",)
+    roots: ClassVar[frozenset[str]] = frozenset(("Conv", "ConvTranspose", "ConvGradData", "ConvGradWeights", "MaxPoolGrad"))
 
     def run(self, model: Model) -> PassResult:
         """Change the model in place; its types must be inferred."""

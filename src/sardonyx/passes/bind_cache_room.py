@@ -31,6 +31,7 @@ class BindCacheRoom:
 
     name: ClassVar[str] = "BindCacheRoom"
     ort_names: ClassVar[tuple[str, ...]] = ()
+    roots: ClassVar[frozenset[str]] = frozenset(("GroupQueryAttention",))
 
     def run(self, model: Model) -> PassResult:
         """Change all graphs."""

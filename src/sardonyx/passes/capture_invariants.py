@@ -23,6 +23,7 @@ class CaptureInvariants:
 
     name: ClassVar[str] = "CaptureInvariants"
     ort_names: ClassVar[tuple[str, ...]] = ()
+    roots: ClassVar[frozenset[str]] = frozenset(("Loop", "Scan"))
 
     def run(self, model: Model) -> PassResult:
         """One walk over all loops."""

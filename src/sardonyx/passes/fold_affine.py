@@ -199,6 +199,7 @@ class FoldBatchNorm(_FoldAfter):
     name: ClassVar[str] = "FoldBatchNorm"
     ort_names: ClassVar[tuple[str, ...]] = ("ConvBNFusion", "MatmulBNFusion", "MatMulBNFusion")
     roots: ClassVar[frozenset[str]] = frozenset(("BatchNormalization",))
+    needs: ClassVar[frozenset[str]] = _PRODUCTS
 
     def match(self, g: Rewriter, node: Node) -> _Affine | Reject | None:
         product = _product_before(g, node.inputs[0])
@@ -243,6 +244,7 @@ class FoldScale(_FoldOperand):
     name: ClassVar[str] = "FoldScale"
     ort_names: ClassVar[tuple[str, ...]] = ("ConvMulFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Mul", "Div", "Neg"))
+    needs: ClassVar[frozenset[str]] = _PRODUCTS
 
     def match(self, g: Rewriter, node: Node) -> _Affine | Reject | None:
         if node.op_type == "Neg":
@@ -267,6 +269,7 @@ class FoldShift(_FoldOperand):
     name: ClassVar[str] = "FoldShift"
     ort_names: ClassVar[tuple[str, ...]] = ("ConvAddFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Add", "Sub"))
+    needs: ClassVar[frozenset[str]] = _PRODUCTS
 
     def match(self, g: Rewriter, node: Node) -> _Affine | Reject | None:
         found = super().match(g, node)
@@ -296,6 +299,7 @@ class FoldInputScale(Rule[_InputScale]):
     name: ClassVar[str] = "FoldInputScale"
     ort_names: ClassVar[tuple[str, ...]] = ()
     roots: ClassVar[frozenset[str]] = _PRODUCTS
+    needs: ClassVar[frozenset[str]] = frozenset(("Mul", "Div"))
 
     def match(self, g: Rewriter, node: Node) -> _InputScale | Reject | None:
         value = node.inputs[0]

@@ -22,16 +22,11 @@ from sardonyx import dtypes
 from sardonyx.dtypes import DType
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array, Derivation, Tensor, origin_of, pack, release_pages
+from sardonyx.passes.block_options import BLOCKS, DEFAULT_BLOCK, DEFAULT_LEVEL, LEAST_WASTE
 from sardonyx.passes.protocol import Reject, Rule, is_standard
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter, dtype_of
 from sardonyx.records import dataclass
 
-LEVEL_KEY: Final = "session.qdq_matmulnbits_accuracy_level"
-BLOCK_KEY: Final = "session.qdq_matmulnbits_block_size"
-DEFAULT_LEVEL: Final = 4
-DEFAULT_BLOCK: Final = 32
-LEAST_WASTE: Final = -1  # the block size that pads least
-BLOCKS: Final = (16, 32, 64, 128, 256)
 _WEIGHTS: Final = frozenset((dtypes.INT2, dtypes.UINT2, dtypes.INT4, dtypes.UINT4, dtypes.INT8, dtypes.UINT8))
 _PAIRS_AT_ONCE: Final = 256  # of columns that are transposed: what is read and written stays in the cache
 _UNSIGNED: Final = {2: dtypes.UINT2, 4: dtypes.UINT4}
@@ -64,6 +59,7 @@ class FormBlockProducts(Rule[_Weights]):
     name: ClassVar[str] = "FormBlockProducts"
     ort_names: ClassVar[tuple[str, ...]] = ("QDQSelectorActionTransformer",)
     roots: ClassVar[frozenset[str]] = frozenset(("MatMul", "Gemm"))
+    needs: ClassVar[frozenset[str]] = frozenset(("DequantizeLinear",))
     level: int = DEFAULT_LEVEL
     block_size: int = 0  # for weights without blocks; 0: DEFAULT_BLOCK
 

@@ -41,6 +41,7 @@ class FormChannelConv(Rule[_ChannelProduct]):
 
     name: ClassVar[str] = "FormChannelConv"
     roots: ClassVar[frozenset[str]] = frozenset(("MatMul",))
+    needs: ClassVar[frozenset[str]] = frozenset(("Transpose",))
 
     def match(self, g: Rewriter, node: Node) -> _ChannelProduct | Reject | None:
         moved, weights = node.inputs

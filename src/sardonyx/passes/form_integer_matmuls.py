@@ -37,6 +37,7 @@ class FormIntegerMatMul(Rule[_Operands]):
     name: ClassVar[str] = "FormIntegerMatMul"
     ort_names: ClassVar[tuple[str, ...]] = ("QDQSelectorActionTransformer",)
     roots: ClassVar[frozenset[str]] = frozenset(("MatMul", "Gemm"))
+    needs: ClassVar[frozenset[str]] = frozenset(("DequantizeLinear",))
 
     def match(self, g: Rewriter, node: Node) -> _Operands | Reject | None:
         a, b = dequantized(node.inputs[0]), dequantized(node.inputs[1])
@@ -106,6 +107,7 @@ class FormMatMulIntegerToFloat(Rule[_Scaled]):
     name: ClassVar[str] = "FormMatMulIntegerToFloat"
     ort_names: ClassVar[tuple[str, ...]] = ("MatMulIntegerToFloatFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Mul",))
+    needs: ClassVar[frozenset[str]] = frozenset(("MatMulInteger",))
 
     def match(self, g: Rewriter, node: Node) -> _Scaled | Reject | None:
         for converted, factor in (node.inputs, node.inputs[::-1]):

@@ -58,6 +58,7 @@ class FuseGelu(_Formula):
     name: ClassVar[str] = "FuseGelu"
     ort_names: ClassVar[tuple[str, ...]] = ("GeluFusion", "GeluFusionL1", "GeluFusionL2")
     roots: ClassVar[frozenset[str]] = frozenset(("Mul", "Div"))
+    needs: ClassVar[frozenset[str]] = frozenset(("Erf",))
     formula: ClassVar[Pattern] = one_of(  # the root of 2, or, as in Megatron, six digits of it
         *(product(_X, op("Add", op("Erf", product(_X, scale=s)), number(1.0)), scale=0.5) for s in (sqrt(0.5), 1 / 1.41421))
     )
@@ -88,6 +89,7 @@ class FuseTanhGelu(_Formula):
     name: ClassVar[str] = "FuseTanhGelu"
     ort_names: ClassVar[tuple[str, ...]] = ("FastGeluFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Mul", "Div"))
+    needs: ClassVar[frozenset[str]] = frozenset(("Tanh",))
     formula: ClassVar[Pattern] = product(_X, op("Add", op("Tanh", _CUBIC), number(1.0)), scale=0.5)
 
     def fused(self, g: Rewriter, x: Value, m: Match) -> Value:
@@ -101,6 +103,7 @@ class FuseQuickGelu(_Formula):
     name: ClassVar[str] = "FuseQuickGelu"
     ort_names: ClassVar[tuple[str, ...]] = ("QuickGeluFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Mul",))
+    needs: ClassVar[frozenset[str]] = frozenset(("Sigmoid",))
     formula: ClassVar[Pattern] = product(_X, op("Sigmoid", product(_X, scale=None, name="alpha")))
 
     def fused(self, g: Rewriter, x: Value, m: Match) -> Value:
@@ -114,6 +117,7 @@ class FuseHardSigmoid(_Formula):
     name: ClassVar[str] = "FuseHardSigmoid"
     ort_names: ClassVar[tuple[str, ...]] = ("HardSigmoidFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Clip", "Div", "Mul"))
+    needs: ClassVar[frozenset[str]] = frozenset(("Clip",))
     formula: ClassVar[Pattern] = one_of(
         clip(op("Add", product(_X, scale=None, name="alpha"), number(name="beta")), number(0.0), number(1.0)),
         product(clip(op("Add", _X, number(name="shift")), number(0.0), number(name="top")), scale=None, name="scale"),
@@ -148,6 +152,7 @@ class FuseHardSwish(_Formula):
     name: ClassVar[str] = "FuseHardSwish"
     ort_names: ClassVar[tuple[str, ...]] = ("HardSwishFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Mul", "Div"))
+    needs: ClassVar[frozenset[str]] = frozenset(("Clip", "HardSigmoid"))
     formula: ClassVar[Pattern] = one_of(
         product(_X, op("HardSigmoid", _X)),
         product(_X, clip(op("Add", _X, number(3.0)), number(0.0), number(6.0)), scale=_SIXTH),
@@ -180,6 +185,7 @@ class FuseMish(_Formula):
     name: ClassVar[str] = "FuseMish"
     ort_names: ClassVar[tuple[str, ...]] = ("MishFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Mul",))
+    needs: ClassVar[frozenset[str]] = frozenset(("Tanh",))
     formula: ClassVar[Pattern] = product(
         _X, op("Tanh", one_of(op("Softplus", _X), op("Log", op("Add", op("Exp", _X), number(1.0)))))
     )

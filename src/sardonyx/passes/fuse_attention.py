@@ -150,6 +150,7 @@ class FuseAttention(Rule[_Attention]):
     name: ClassVar[str] = "FuseAttention"
     ort_names: ClassVar[tuple[str, ...]] = ("AttentionFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("MatMul", "FusedMatMul"))
+    needs: ClassVar[frozenset[str]] = frozenset(("Softmax",))
     domains: ClassVar[frozenset[str]] = frozenset(("", MICROSOFT))
 
     def match(self, g: Rewriter, node: Node) -> _Attention | Reject | None:

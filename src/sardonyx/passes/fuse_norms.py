@@ -154,6 +154,7 @@ class FuseLayerNorm(_Norm):
     name: ClassVar[str] = "FuseLayerNorm"
     ort_names: ClassVar[tuple[str, ...]] = ("LayerNormFusion", "LayerNormFusionL1", "LayerNormFusionL2")
     roots: ClassVar[frozenset[str]] = frozenset(("Div", "Mul"))
+    needs: ClassVar[frozenset[str]] = frozenset(("ReduceMean",))
     core: ClassVar[Pattern] = _normalised(_D, _mean(_square(_D)))
     takes_bias: ClassVar[bool] = True
 
@@ -168,6 +169,7 @@ class FuseRmsNorm(_Norm):
     name: ClassVar[str] = "FuseRmsNorm"
     ort_names: ClassVar[tuple[str, ...]] = ("SimplifiedLayerNormFusion",)
     roots: ClassVar[frozenset[str]] = frozenset(("Div", "Mul"))
+    needs: ClassVar[frozenset[str]] = frozenset(("ReduceMean",))
     core: ClassVar[Pattern] = _normalised(_X, _mean(_square(_X)))
     takes_bias: ClassVar[bool] = False
 

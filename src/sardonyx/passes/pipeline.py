@@ -21,13 +21,9 @@ from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.ir.dims import DimExpr
 from sardonyx.ir.graph import Model
 from sardonyx.ir.verify import verify
-from sardonyx.passes.assign_layout import EXACT_KEY, AssignLayout
-from sardonyx.passes.bind_cache_room import BindCacheRoom
-from sardonyx.passes.capture_invariants import CaptureInvariants
-from sardonyx.passes.fold_affine import FoldBatchNorm, FoldInputScale, FoldScale, FoldShift
+from sardonyx.passes.block_options import BLOCK_KEY, BLOCKS, DEFAULT_LEVEL, LEAST_WASTE, LEVEL_KEY
 from sardonyx.passes.fold_constants import FoldConstants
 from sardonyx.passes.fold_shape_values import FoldShapeValues, infer_from_inputs
-from sardonyx.passes.form_block_products import BLOCK_KEY, BLOCKS, LEAST_WASTE, LEVEL_KEY, FormBlockProducts
 from sardonyx.passes.form_matmuls import AbsorbTransposesInGemm, FormFusedMatMul, FormGemm
 from sardonyx.passes.merge_casts import MergeCasts
 from sardonyx.passes.merge_reshapes import MergeReshapes, ReshapeInsteadOfTranspose
@@ -35,35 +31,33 @@ from sardonyx.passes.merge_siblings import MergeSiblings
 from sardonyx.passes.merge_subexpressions import MergeSubexpressions
 from sardonyx.passes.merge_transposes import MergeTransposes
 from sardonyx.passes.protocol import Optimization, Rule
-from sardonyx.passes.push_transposes import PushTransposes
 from sardonyx.passes.remove_no_ops import RemoveCastBeforeShape, RemoveDropout, RemoveIdentity, RemoveNoOps
 from sardonyx.passes.remove_unused import RemoveUnused
 from sardonyx.passes.rewriter import all_graphs
 from sardonyx.passes.rule_to_load import QDQ_PASSES, RuleToLoad, later
 from sardonyx.passes.share_constants import ShareConstants
 from sardonyx.passes.simplify_arithmetic import FuseDivMul, FuseNotWhere, FuseReluClip, MultiplyByInverse
-from sardonyx.passes.sink_into_branches import SinkIntoBranches
 from sardonyx.passes.size_contract import SizeContract
-from sardonyx.passes.widen_half import WidenConvolutions
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
 FOLDING_LIMIT_KEY: Final = "optimization.constant_folding_max_output_size_in_bytes"
+EXACT_KEY: Final = "session.exact_convolution"  # "1": no algorithm that rounds otherwise than the plain sum
 KEEP_QDQ_KEY: Final = "session.disable_quant_qdq"  # "1": what is quantized and dequantized again is computed in floats
 
 _EXPAND: Final[tuple[Optimization, ...]] = (  # before all others: their patterns know the parts
-    WidenConvolutions(),  # narrow floats are not taken apart
+    later("WidenConvolutions"),  # narrow floats are not taken apart
     later("ExpandFused"),
     later("ExpandLayers"),
     later("ExpandHeadNorms"),
-    BindCacheRoom(),
+    later("BindCacheRoom"),
     later("ExpandOlder"),
     later("ExpandDeformed"),
     later("ExpandQuantized"),
     later("ExpandBlocked"),
     later("ExpandChannelsLast"),
     later("ExpandUpdates"),
-    SinkIntoBranches(),  # what is behind Ifs of several ranks gets one
+    later("SinkIntoBranches"),  # what is behind Ifs of several ranks gets one
 )
 _PREPARE: Final[tuple[Optimization, ...]] = (
     FoldShapeValues(),  # sets the types all others rely on; they keep them up to date
@@ -72,7 +66,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),  # no time for what nobody needs
     RemoveIdentity(),  # nodes that hide others from patterns
     RemoveDropout(),
-    CaptureInvariants(),  # constants that loops carry are literal operands, too
+    later("CaptureInvariants"),  # constants that loops carry are literal operands, too
     FoldConstants(),  # literal operands for everything below
     later("FoldSequences"),  # literal indices lead to elements
     later("FormScanOutputs"),  # literal numbers of iterations
@@ -88,19 +82,19 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     later("TrimKernels"),
     MergeTransposes(),
     later("FormChannelConv"),  # leaves Transposes behind it
-    PushTransposes(),  # brings activations and batch norms next to the convolutions they follow
+    later("PushTransposes"),  # brings activations and batch norms next to the convolutions they follow
     ReshapeInsteadOfTranspose(),  # what was not cancelled may move nothing
     MergeReshapes(),
-    FoldBatchNorm(),
-    FoldScale(),
-    FoldShift(),  # after the scales: a bias is scaled with its weights
+    later("FoldBatchNorm"),
+    later("FoldScale"),
+    later("FoldShift"),  # after the scales: a bias is scaled with its weights
     later("MergeBranches"),  # after all three: branches are convolutions alone by then
     FormGemm(),  # after FoldScale, which needs the MatMul
     AbsorbTransposesInGemm(),
     RemoveUnused(),  # what the folding left behind
 )
 _FUSE: Final[tuple[Optimization, ...]] = (
-    FormBlockProducts(),  # before those of integers: activations that are floats stay so
+    later("FormBlockProducts"),  # before those of integers: activations that are floats stay so
     later("FormMatMulIntegerToFloat"),
     later("FormIntegerMatMul"),  # before the patterns of float products
     later("PushDequantize"),
@@ -117,7 +111,7 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     later("FuseHardSigmoid"),
     later("FuseMish"),
     later("FuseQuickGelu"),
-    FoldInputScale(),  # after the activations: it would take the factor out of a Gelu
+    later("FoldInputScale"),  # after the activations: it would take the factor out of a Gelu
     FormFusedMatMul(),  # after it: what a constant cannot take
     MergeSiblings(),
     MultiplyByInverse(),  # late: the patterns above know divisions
@@ -143,13 +137,13 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     later("DequantizeKernels"),  # of convolutions that no pass has made integers of
     later("FormByteTables"),  # before transposes are pushed: a table is elementwise
     later("AssignChannelsLast"),
-    PushTransposes(),  # what it has put around each node
+    later("PushTransposes"),  # what it has put around each node
     MergeTransposes(),
     later("TransposeSoftmax"),  # after PushTransposes, which would take its Transposes out again
     RemoveUnused(),
     later("FormConv"),
     later("RepeatChannels"),
-    AssignLayout(),  # the patterns above know standard convolutions
+    later("AssignLayout"),  # the patterns above know standard convolutions
     later("SplitBatches"),  # last: of layers in blocks
 )
 
@@ -251,28 +245,31 @@ def stages_for(options: CompileOptions, target: Target | None = None) -> tuple[S
 
 def _configured(pass_: Optimization, options: CompileOptions, target: Target | None) -> Optimization:
     """The pass with those of its fields set that options or target decide."""
-    if isinstance(pass_, AssignLayout) and target is not None:
-        return replace(pass_, target=target, exact=options.flag(EXACT_KEY))
-    if isinstance(pass_, RuleToLoad) and pass_.name == "FormByteTables" and target is not None:
-        return pass_.with_settings(is_used=target.has_byte_permute)
-    if (
-        isinstance(pass_, RuleToLoad)
-        and pass_.name in ("FormConv", "RepeatChannels", "SplitBatches", "TransposeSoftmax")
-        and target is not None
-    ):
-        return pass_.with_settings(target=target)
-    if isinstance(pass_, FormBlockProducts):
-        level = _number(options, LEVEL_KEY, str(pass_.level), range(5), "0 to 4")
-        block = _number(
-            options, BLOCK_KEY, "0", (LEAST_WASTE, 0, *BLOCKS), "a power of two from 16 to 256, 0 (32) or -1 (least padding)"
-        )
-        return replace(pass_, level=level, block_size=block)
+    if isinstance(pass_, RuleToLoad):
+        return _configured_later(pass_, options, target)
     limit = options.config.get(FOLDING_LIMIT_KEY)
     if isinstance(pass_, FoldConstants) and limit is not None:
         if not limit.strip().isdigit():
             raise errors.InvalidArgument(f"{FOLDING_LIMIT_KEY} is {limit!r}: expected a number of bytes, 0 for no limit")
         return replace(pass_, limit=int(limit))
     return pass_
+
+
+def _configured_later(pass_: RuleToLoad, options: CompileOptions, target: Target | None) -> RuleToLoad:
+    if pass_.name == "FormBlockProducts":
+        level = _number(options, LEVEL_KEY, str(DEFAULT_LEVEL), range(5), "0 to 4")
+        block = _number(
+            options, BLOCK_KEY, "0", (LEAST_WASTE, 0, *BLOCKS), "a power of two from 16 to 256, 0 (32) or -1 (least padding)"
+        )
+        return pass_.with_settings(level=level, block_size=block)
+    if target is None:
+        return pass_
+    if pass_.name == "AssignLayout":
+        return pass_.with_settings(target=target, exact=options.flag(EXACT_KEY))
+    if pass_.name == "FormByteTables":
+        return pass_.with_settings(is_used=target.has_byte_permute)
+    for_target = ("FormConv", "RepeatChannels", "SplitBatches", "TransposeSoftmax")
+    return pass_.with_settings(target=target) if pass_.name in for_target else pass_
 
 
 def _number(options: CompileOptions, key: str, default: str, allowed: Collection[int], text: str) -> int:
@@ -349,7 +346,7 @@ def run_stage(stage: Stage, model: Model, check: bool) -> Iterator[PassReport]:
             if isinstance(each, (Rule, RuleToLoad)):
                 if counted_at != changes:
                     present, counted_at = _operators(model), changes
-                if each.roots.isdisjoint(present):  # the graph has nothing it could begin with
+                if each.roots.isdisjoint(present) or (each.needs and each.needs.isdisjoint(present)):  # nothing to begin with
                     seen[index] = changes
                     yield PassReport(each.name, stage.level, number, 0, (), 0.0)
                     continue

@@ -25,15 +25,13 @@ from sardonyx.ir.dims import Dim, symbol
 from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Model, Node, Value, walk
 from sardonyx.ir.tensor import Tensor, from_numpy
 from sardonyx.ir.types import TensorType
+from sardonyx.options import CACHES_KEY, FIXED_KEY, LAST_KEY
 from sardonyx.passes.fold_constants import inline_branch
 from sardonyx.passes.inline_functions import InlineFunctions
 from sardonyx.passes.rewriter import MICROSOFT, Rewriter
 from sardonyx.passes.unpack_caches import unpack_caches
 from sardonyx.passes.write_out_caches import write_out_caches
 
-CACHES_KEY: Final = "sardonyx.caches_with_room"  # "1": give caches room
-FIXED_KEY: Final = "sardonyx.fixed_inputs"  # "use_cache_branch=1": inputs that are always this
-LAST_KEY: Final = "sardonyx.last_logits"  # the name of an output: compute it for the rows that the caller names
 FILLED: Final = "sardonyx.filled"  # bool[P]: its length is how many positions of the caches are filled
 ROWS: Final = "sardonyx.rows"  # i64[B,1]: rows of the flattened batch whose logits are wanted
 ROOM: Final = "sardonyx.room"

@@ -56,11 +56,15 @@ class Reject:
 
 
 class Rule(Generic[M]):
-    """A pass that rewrites one match at a time. `roots` names the operators (of ONNX, or of `domains`) a pattern can end with."""
+    """A pass that rewrites one match at a time. `roots` names the operators (of ONNX, or of `domains`) a pattern can end with.
+
+    `needs` names operators of which each pattern has one besides; none if that cannot be said.
+    """
 
     name: ClassVar[str]
     ort_names: ClassVar[tuple[str, ...]] = ()
     roots: ClassVar[frozenset[str]]
+    needs: ClassVar[frozenset[str]] = frozenset()
     domains: ClassVar[frozenset[str]] = frozenset((ONNX_DOMAIN,))  # of the roots
     expands: ClassVar[bool] = False  # whether it takes a node of the model apart
     rounds: ClassVar[int] = 1  # walks over the graph while there are changes

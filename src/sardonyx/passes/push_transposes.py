@@ -48,6 +48,7 @@ class PushTransposes:
 
     name: ClassVar[str] = "PushTransposes"
     ort_names: ClassVar[tuple[str, ...]] = ("TransposeOptimizer",)
+    roots: ClassVar[frozenset[str]] = frozenset(("Transpose",))
 
     def run(self, model: Model) -> PassResult:
         """Graph by graph; a value that a subgraph reads counts as needed."""

@@ -1,4 +1,4 @@
-"""Rules that are imported when a graph has an operator they begin with: most graphs have few of these operators."""
+"""Passes that are imported when a graph has the operators they begin with: most graphs have few of these operators."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ QDQ_PASSES: Final = "QDQSelectorActionTransformer"  # ONNX Runtime's name for al
 
 # By the name of the pass, which is that of its class: module, roots, and what ONNX Runtime calls it.
 _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "WidenConvolutions": ("widen_half", "Conv ConvTranspose FusedConv NhwcConv NhwcFusedConv", ("InsertCastTransformer",)),
+    "BindCacheRoom": ("bind_cache_room", "GroupQueryAttention", ()),
+    "SinkIntoBranches": ("sink_into_branches", "If", ()),
+    "CaptureInvariants": ("capture_invariants", "Loop Scan", ()),
+    "PushTransposes": ("push_transposes", "Transpose", ("TransposeOptimizer",)),
+    "FoldBatchNorm": ("fold_affine", "BatchNormalization", ("ConvBNFusion", "MatmulBNFusion", "MatMulBNFusion")),
+    "FoldScale": ("fold_affine", "Div Mul Neg", ("ConvMulFusion",)),
+    "FoldShift": ("fold_affine", "Add Sub", ("ConvAddFusion",)),
+    "FoldInputScale": ("fold_affine", "Conv ConvTranspose Gemm MatMul", ()),
+    "FormBlockProducts": ("form_block_products", "Gemm MatMul", (QDQ_PASSES,)),
+    "AssignLayout": (
+        "assign_layout",
+        "Conv ConvGradData ConvGradWeights ConvTranspose MaxPoolGrad",
+        ("NchwcTransformer",),
+    ),
     "ExpandFused": ("expand_fused", "BiasSoftmax FusedConv FusedMatMulActivation GemmFastGelu", ()),
     "ExpandLayers": ("expand_layers", "EmbedLayerNormalization QAttention", ()),
     "ExpandHeadNorms": ("expand_head_norms", "GroupQueryAttention", ()),
@@ -83,15 +98,37 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "RepeatChannels": ("repeat_channels", "Conv", ()),
     "SplitBatches": ("split_batches", "BlockedConv BlockedConvTranspose BlockedPool BlockedResize", ()),
 }
+_PRODUCTS: Final = "Conv ConvTranspose Gemm MatMul"
+# Operators of which a pattern has one besides.
+_NEEDS: Final[dict[str, str]] = {
+    "FoldBatchNorm": _PRODUCTS,
+    "FoldScale": _PRODUCTS,
+    "FoldShift": _PRODUCTS,
+    "FoldInputScale": "Div Mul",
+    "FormBlockProducts": "DequantizeLinear",
+    "FormIntegerMatMul": "DequantizeLinear",
+    "FormMatMulIntegerToFloat": "MatMulInteger",
+    "FuseLayerNorm": "ReduceMean",
+    "FuseRmsNorm": "ReduceMean",
+    "FuseGelu": "Erf",
+    "FuseTanhGelu": "Tanh",
+    "FuseHardSwish": "Clip HardSigmoid",
+    "FuseHardSigmoid": "Clip",
+    "FuseMish": "Tanh",
+    "FuseQuickGelu": "Sigmoid",
+    "FormChannelConv": "Transpose",
+    "FuseAttention": "Softmax",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class RuleToLoad:
-    """A rule, with what must be known of it to see that a graph has nothing for it: its names, and its roots."""
+    """A pass, with what must be known of it to see that a graph has nothing for it: its names, its roots, and what it needs."""
 
     name: str
     ort_names: tuple[str, ...]
     roots: frozenset[str]
+    needs: frozenset[str]
     module: str  # of this folder
     settings: tuple[tuple[str, Any], ...] = ()  # fields of the pass that are not as by default
 
@@ -110,6 +147,6 @@ class RuleToLoad:
 
 
 def later(name: str) -> RuleToLoad:
-    """The rule of a name."""
+    """The pass of a name."""
     module, roots, ort_names = _RULES[name]
-    return RuleToLoad(name, ort_names, frozenset(roots.split()), module)
+    return RuleToLoad(name, ort_names, frozenset(roots.split()), frozenset(_NEEDS.get(name, "").split()), module)

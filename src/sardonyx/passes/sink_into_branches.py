@@ -30,6 +30,7 @@ class SinkIntoBranches:
 
     name: ClassVar[str] = "SinkIntoBranches"
     ort_names: ClassVar[tuple[str, ...]] = ()
+    roots: ClassVar[frozenset[str]] = frozenset(("If",))
 
     def run(self, model: Model) -> PassResult:
         """One walk over all Ifs, inner ones first: what is behind one may be the side of another."""

@@ -71,6 +71,7 @@ class WidenConvolutions:
 
     name: ClassVar[str] = "WidenConvolutions"
     ort_names: ClassVar[tuple[str, ...]] = ("InsertCastTransformer",)
+    roots: ClassVar[frozenset[str]] = _CONVOLUTIONS
 
     def run(self, model: Model) -> PassResult:
         """Put in the Casts around them."""

@@ -23,12 +23,12 @@ from sardonyx.program.calls import BodyNode, HostNode
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.mixed_program import BODIES
 from sardonyx.runtime.native_core import SizeConflict
-from sardonyx.runtime.native_loop import NativeLoop
 from sardonyx.runtime.node_timing import NodeTiming
 from sardonyx.runtime.runs import RunControl, never
 
 if TYPE_CHECKING:
     from sardonyx.ops.definition import OpDef
+    from sardonyx.runtime.native_loop import NativeLoop
 
 _TOO_BIG: Final = "array is too big"  # NumPy's words for sizes beyond every memory, in a ValueError
 

@@ -245,6 +245,9 @@ def is_small_enough(entry: CacheEntry, arrays: Mapping[int, Array], locations: M
 def free_bytes(folder: str) -> int:
     """How much room there is on the file system of a folder; 0 if nobody says."""
     try:
+        if hasattr(os, "statvfs"):  # what `shutil` asks, which imports all kinds of archives
+            state = os.statvfs(folder)
+            return state.f_bavail * state.f_frsize
         import shutil  # lazy: a start from a saved program writes nothing
 
         return shutil.disk_usage(folder).free

@@ -157,7 +157,7 @@ def _add(
 
 def _library(name: str) -> KernelLibrary:
     folder = environment().cache_folder
-    kept = None if folder is None else Path(folder)
+    kept = None if folder is None else os.path.normpath(folder)
     if name == NATIVE:
         return library(kept, NATIVE)
     objects = None if kept is None else ObjectCache(kept, trusted=environment().cache_trusted)

@@ -26,14 +26,16 @@ from sardonyx.ir.graph import Graph, Model
 from sardonyx.mapped_file import FileIdentity
 from sardonyx.options import (
     BACKGROUND_KEY,
+    CACHES_KEY,
     EXTERNAL_FOLDER_KEY,
+    FIXED_KEY,
+    LAST_KEY,
     LOAD_FORMAT_KEY,
     RECORDING_KEY,
     SAVE_PACKINGS_KEY,
     SHARE_PACKING_KEY,
     SessionOptions,
 )
-from sardonyx.passes.prepare_decoder import prepare_decoder
 from sardonyx.plan.native import constant_keys
 from sardonyx.program.constants import by_content, by_identity
 from sardonyx.provider_names import CPU_PROVIDER, REFERENCE_PROVIDER
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from sardonyx.session.opening import CompiledModel
     from sardonyx.session.saving import PackingSaver
 
+_DECODER_KEYS: Final = frozenset((CACHES_KEY, FIXED_KEY, LAST_KEY))
 _REPLAY: Final = "session.enable_saved_runtime_optimizations"
 _DENOTATION: Final = "onnx.denotation."
 _TO_SETTLE: Final = 0.12  # seconds; see `mapped_file.is_settled`
@@ -75,7 +78,10 @@ class ModelRead:
             from sardonyx.passes.runtime_optimisations import replay_optimisations  # lazy: few models have any
 
             replay_optimisations(model, model.saved_optimisations)
-        prepare_decoder(model, options.config_entries)
+        if not _DECODER_KEYS.isdisjoint(options.config_entries):
+            from sardonyx.passes.prepare_decoder import prepare_decoder  # lazy: only who generates text asks for it
+
+            prepare_decoder(model, options.config_entries)
         opening.stop_if_cancelled()
         self.model = model
         self.looked_at = model.looked_at

@@ -12,7 +12,6 @@ tensors of a long list, and small ones cost a few nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -68,7 +67,7 @@ class TensorProgram:
 
     def __init__(self, calls: Sequence[TensorCall], workers: int = 0) -> None:
         folder = environment().cache_folder
-        kernels = library(None if folder is None else Path(folder))
+        kernels = library(folder)
         self.pool: Pool = shared_pool(kernels.driver, workers, True, kernels.target.runtime)
         kernels.prepare({call.kernel.key: call.kernel for call in calls}.values(), self.pool.workers)
         table: list[int] = []

@@ -17,7 +17,6 @@ from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.matmul.experts import grouped_tile, skip_empty
 from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_suffix, memory_type
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
@@ -102,6 +101,8 @@ class MatMulEmitter:
     def emit(self) -> None:
         f, following = self.f, self.f.fresh("next")
         if self.k.grouped:
+            from sardonyx.codegen.matmul.experts import grouped_tile, skip_empty  # lazy: few products are of experts
+
             unit = f.loop("%begin", "%end")
             tile = grouped_tile(f, self.tiles, unit.index, self._ceildiv(self.columns, self.strip))
             batch, strip, row, height = [tile.group], tile.strip, tile.row, tile.height

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
 from sardonyx.errors import Fail, MissingData
@@ -135,6 +134,8 @@ def check_location(location: str) -> None:
         raise Refused("its external data is an address in the memory of the process that wrote the model")
     if "\0" in location:
         raise Refused(f"the location {location!r} contains a zero byte")
+    from pathlib import PurePosixPath, PureWindowsPath  # lazy: most models have no external data
+
     for flavour in (PurePosixPath(location), PureWindowsPath(location)):
         if flavour.is_absolute() or flavour.drive or flavour.root:
             raise Refused(f"the location {location!r} is absolute; it must be relative to the model's folder")

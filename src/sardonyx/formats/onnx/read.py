@@ -12,7 +12,7 @@ Unknown fields are skipped, so that files of newer versions can be read.
 
 from __future__ import annotations
 
-import base64
+from binascii import b2a_base64
 from typing import Final
 
 from sardonyx.formats.onnx import schema, wire
@@ -229,7 +229,7 @@ class _Reader:
             before = stop
         node.metadata.pop(DEVICE_CONFIGURATIONS, None)  # a file must not forge what the writer takes for encoded fields
         if devices:
-            node.metadata[DEVICE_CONFIGURATIONS] = base64.b64encode(devices).decode()
+            node.metadata[DEVICE_CONFIGURATIONS] = b2a_base64(devices, newline=False).decode()
         if not node.op_type:
             ctx.problem(f"{ctx.location(pos - 1)}: a node without an operator (op_type)")
         elif not node.inputs and not node.outputs:

@@ -57,6 +57,19 @@ def test_a_reduction_takes_what_computes_its_input_and_what_uses_its_result() ->
     assert [node.op_type for node in group.after] == ["Exp"]
 
 
+def test_a_reduction_widens_what_a_template_stores() -> None:
+    feeds = {"x": X, "w": np.ones((6, 6), np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Neg", ["a"], ["b"]),
+        helper.make_node("Cast", ["b"], ["wide"], to=11),
+        helper.make_node("ReduceSum", ["wide", "axes"], ["total"], keepdims=1),
+        helper.make_node("Cast", ["total"], ["y"], to=1),
+    ]
+    assert labels(nodes, ["y"], feeds) == ["MatMul+Neg", "Cast+ReduceSum+Cast"]
+    assert labels(nodes[:3], ["wide"], feeds) == ["MatMul+Neg+Cast"]  # nothing is reduced
+
+
 def test_a_second_reduction_of_the_same_value_reads_what_the_first_stored() -> None:
     nodes = [
         helper.make_node("Neg", ["x"], ["a"]),

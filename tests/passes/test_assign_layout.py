@@ -241,3 +241,32 @@ def test_bodies_of_branches_are_rewritten_too() -> None:
 def test_the_pass_has_a_name_of_its_own_and_onnxruntimes() -> None:
     assert AssignLayout(described(8)).name == "AssignLayout"
     assert "NchwcTransformer" in AssignLayout(described(8)).ort_names
+
+
+_WIDE_SUM = [
+    node("Cast", ["c"], ["wide"], to=11),
+    node("ReduceSum", ["wide", "axes"], ["total"], keepdims=1),
+    node("Cast", ["total"], ["sum"], to=1),
+    node("Sub", ["c", "sum"], ["y"]),
+]
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("squared", [False, True])
+def test_sums_of_channels_in_64_bits_stay_in_blocks(named: bool, squared: bool) -> None:
+    before = [node("Mul", ["a", "a"], ["c"])] if squared else [node("Identity", ["a"], ["c"])]
+    constants = {"w": numbers(1, 21, 3, 3, 3), "axes": np.array([0, 2, 3])}
+    shape = ("N", 3, "H", "W") if named else (3, 3, 6, 7)
+    content = model([_conv("x", "a"), *before, *_WIDE_SUM], {"x": shape}, constants, ["y", "a"])
+    graph = _check(content, numbers(0, 3, 3, 6, 7))
+    assert _operators(graph).count("FromBlocked") == 2  # of both outputs
+    assert _operators(graph).count("ReduceSum") == 1
+    assert_blocked_agrees(content, {"x": numbers(0, 3, 3, 6, 7)}, guard=True)
+
+
+def test_sums_in_64_bits_that_are_read_as_such_are_computed_plain_too() -> None:
+    nodes = [_conv("x", "c"), *_WIDE_SUM[:3], node("Sqrt", ["total"], ["root"]), node("Cast", ["root"], ["narrow"], to=1)]
+    constants = {"w": numbers(1, 12, 3, 3, 3), "axes": np.array([0, 2, 3])}
+    content = model(nodes, {"x": (2, 3, 6, 7)}, constants, ["sum", "narrow"])
+    graph = _check(content, np.abs(numbers(0, 2, 3, 6, 7)))
+    assert "Sqrt" in _operators(graph)

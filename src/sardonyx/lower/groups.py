@@ -5,7 +5,8 @@
     u = Relu(z)
 
 Nodes are taken in order. An elementwise node joins the group that produces the latest of its inputs, if that group works on the
-same shape and is not too long: all other inputs then exist before the group runs. Elementwise groups of the same shape that
+same shape and is not too long: all other inputs then exist before the group runs. (A Cast to a wider type that only reductions
+read leaves the kernel of a template to them.) Elementwise groups of the same shape that
 compute those are taken into it, if no group in between uses a value of them; so a reduction takes the group that computes its
 input into its own. Values of a group that are used outside it are stored as well.
 Nodes with a low priority (`Node.priority` above 0) that depend on none without share no kernel with others, and the others share
@@ -348,6 +349,8 @@ def _joinable(
         return None, f"the kernel of {latest.label} takes no elementwise nodes"
     if latest.kind not in ("loop", "template"):
         return None, f"the latest input comes from {latest.label}, which is no kernel"
+    if latest.kind == "template" and _widens_for_reductions(node):
+        return None, f"reductions widen what {latest.label} stores while they read it"
     if latest.region != region:
         return None, f"the kernel of {latest.label} runs whatever the If decides"
     if len(latest.nodes) >= MOST_NODES:
@@ -355,6 +358,16 @@ def _joinable(
     if latest.shape != shape:
         return None, f"works on {format_shape(shape)}, the kernel of {latest.label} on {format_shape(latest.shape)}"
     return latest, ""
+
+
+def _widens_for_reductions(node: Node) -> bool:
+    """Whether a node makes elements wider that only reductions read, which do that themselves with less memory to go through."""
+    types = [None if value is None else value.type for value in (node.inputs[0], node.outputs[0])]
+    if node.op_type != "Cast" or not all(isinstance(type_, TensorType) for type_ in types):
+        return False
+    narrow, wide = (type_.dtype.bits for type_ in types if isinstance(type_, TensorType))
+    readers = [registry.template_rule(reader) for reader, _ in node.outputs[0].uses]
+    return narrow < wide and bool(readers) and all(template is not None and template.absorbs for template in readers)
 
 
 def _axes(value: Value | None) -> int:

@@ -26,7 +26,7 @@ from sardonyx.ir.graph import Attr, Graph, Model, Node, Value
 from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.indexing.layout import DOMAIN, blocked_shape, fits_blocks, to_blocked
 from sardonyx.passes.layout_choice import is_faster_as_product, write_product
-from sardonyx.passes.layout_gradients import GRADIENT_RULES
+from sardonyx.passes.layout_gradients import GRADIENT_RULES, write_wide_sum
 from sardonyx.passes.layout_region import (
     STANDARD_VERSION,
     Region,
@@ -255,6 +255,8 @@ def _reduce(region: Region, node: Node) -> None:
 
 
 def _elementwise(region: Region, node: Node) -> None:
+    if node.op_type == "Cast" and write_wide_sum(region, node):
+        return
     started = [value for value in node.inputs if value is not None and region.inside(value) is not None]
     if not started:
         return

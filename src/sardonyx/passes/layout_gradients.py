@@ -3,6 +3,7 @@
     dx = ConvGradData(dy, w, shape)             =>   DX = BlockedConvGradData(DY, w, shape)
     dw = ConvGradWeights(x, dy)                      dw = BlockedConvGradWeights(X, DY)
     s = ReduceSum(x, [0, 2, 3]) {keepdims = 1}       S = ReduceSum(X, [0, 2, 3])           one number for each channel
+    s = Cast(ReduceSum(Cast(x)))                     S = Cast(ReduceSum(Cast(X)))          the same, added up in 64 bits
 
 A gradient that meets a region in the blocked layout carries it on backwards.
 """
@@ -14,11 +15,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.ir.builder import make_attr
-from sardonyx.ir.graph import Node
-from sardonyx.ir.types import Shape
+from sardonyx.ir.graph import Node, Value
+from sardonyx.ir.types import Shape, TensorType
 from sardonyx.ops.indexing.layout import DOMAIN, fits_blocks
-from sardonyx.passes.layout_region import Region, constant_data, image_input, image_output, is_float
+from sardonyx.passes.layout_region import STANDARD_VERSION, Blocked, Region, constant_data, image_input, image_output, is_float
 
 _WINDOW: Final = ("auto_pad", "ceil_mode", "count_include_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _FLAT: Final = 2  # spatial axes at most
@@ -110,24 +112,83 @@ def _average_pool_grad(region: Region, node: Node) -> None:
     region.replace(node, [region.add(node, "BlockedAveragePoolGrad", inputs, shape, domain=DOMAIN, **_attrs(node))])
 
 
+def _sums_channels(region: Region, node: Node, rank: int) -> bool:
+    """Whether a ReduceSum goes over all axes but the channels."""
+    axes = constant_data(region.graph, node.inputs[1]) if len(node.inputs) > 1 else None
+    return axes is not None and sorted(int(axis) % rank for axis in axes.numpy().reshape(-1)) == [0, *range(2, rank)]
+
+
+def _axes(region: Region, node: Node, rank: int) -> Value:
+    """The axes of a sum over all but the channels."""
+    return region.constant(f"{node.outputs[0].name}:axes", np.array([0, *range(2, rank)], np.int64))
+
+
 def _reduce_sum(region: Region, node: Node) -> None:
     """A sum over all but the channels stays in blocks."""
     x = image_input(node)
     found = region.inside(x)
-    axes = constant_data(region.graph, node.inputs[1]) if len(node.inputs) > 1 else None
-    if found is None or x is None or x.shape is None or axes is None:
+    if (
+        found is None
+        or x is None
+        or x.shape is None
+        or len(node.inputs) < 2
+        or constant_data(region.graph, node.inputs[1]) is None
+    ):
         return
     rank = len(x.shape)
-    if sorted(int(axis) % rank for axis in axes.numpy().reshape(-1)) != [0, *range(2, rank)]:
+    if not _sums_channels(region, node, rank):
         region.refuse(node, "it sums over other axes than all but the channels")
         return
     shape: Shape = (1, x.shape[1], *(1,) * (rank - 2))
-    where = region.constant(f"{node.outputs[0].name}:axes", np.array([0, *range(2, rank)], np.int64))
-    made = region.add(node, "ReduceSum", [found.value, where], shape, keepdims=1)
+    made = region.add(node, "ReduceSum", [found.value, _axes(region, node, rank)], shape, keepdims=1)
     if node.attr("keepdims", 1):
         region.replace(node, [made])
     else:
         region.flatten(node, made, shape, [0, *range(2, rank)])
+
+
+def _wide_sum(region: Region, node: Node) -> Blocked | None:
+    """The image in the region whose channels a Cast gets the sums of, if these were added up in 64 bits."""
+    total = None if node.inputs[0] is None else node.inputs[0].producer
+    if total is None or total.op_type != "ReduceSum" or total.domain or not total.attr("keepdims", 1) or total.inputs[0] is None:
+        return None
+    wide = total.inputs[0].producer
+    if wide is None or wide.op_type != "Cast" or wide.domain or wide.attr("to") != dtypes.FLOAT64.onnx:
+        return None
+    x = image_input(wide)
+    found = region.inside(x)
+    known = x is not None and x.shape is not None and is_float(node.outputs[0])
+    return found if known and x is not None and _sums_channels(region, total, len(x.shape or ())) else None
+
+
+def write_wide_sum(region: Region, node: Node) -> bool:
+    """Bring a sum over all but the channels that is added up in 64 bits, and that a Cast rounds, into blocks, if it is one."""
+    found = _wide_sum(region, node)
+    if found is None:
+        return False
+    total = node.inputs[0].producer if node.inputs[0] is not None else None
+    assert total is not None
+    assert total.inputs[0] is not None
+    assert found.value.shape is not None
+    rank, inner = len(found.value.shape) - 1, list(found.value.shape)
+    sums = (1, inner[1], *(1,) * (rank - 2), inner[-1])
+    made: list[Value] = [found.value]
+    for op_type, dtype, shape, more, attrs in (
+        ("Cast", dtypes.FLOAT64, tuple(inner), [], {"to": dtypes.FLOAT64.onnx}),
+        ("ReduceSum", dtypes.FLOAT64, sums, [_axes(region, total, rank)], {"keepdims": 1}),
+        ("Cast", dtypes.FLOAT32, sums, [], {"to": dtypes.FLOAT32.onnx}),
+    ):
+        result = Value(region.free_name(f"{node.outputs[0].name}:{op_type}"), TensorType(dtype, shape))
+        own = [make_attr(name, value) for name, value in attrs.items()]
+        inputs = [made[-1], *more]
+        region.graph.insert_before(node, Node(op_type, inputs, [result], own, version=STANDARD_VERSION, name=node.name))
+        made.append(result)
+    wide = total.inputs[0].producer
+    region.replace(node, [made[-1]])
+    for old in (total, wide):
+        if old is not None and not old.outputs[0].uses and old.outputs[0] not in region.graph.outputs:
+            region.discard(old)
+    return True
 
 
 GRADIENT_RULES: Final[dict[tuple[str, str], Callable[[Region, Node], None]]] = {

@@ -136,12 +136,12 @@ class Region:
             result.name = self.free_name(f"{output.name}:blocked")
             self.known[output] = Blocked(result, shape[1], True)
             output.producer = None
-        self._discard(node)
+        self.discard(node)
 
     def put(self, node: Node, made: Node) -> None:
         """Another node computes the (plain) outputs of a node from now on."""
         self.graph.insert_before(node, made)
-        self._discard(node)
+        self.discard(node)
 
     def flatten(self, node: Node, pooled: Value, shape: Shape, gone: Sequence[int] | None = None) -> None:
         """The node's output is a pooled value without its spatial axes, or without these."""
@@ -153,9 +153,10 @@ class Region:
         )
         squeezed = Node("Squeeze", [plain, axes], [node.outputs[0]], version=STANDARD_VERSION, name=node.name)
         self.graph.insert_before(node, squeezed)
-        self._discard(node)
+        self.discard(node)
 
-    def _discard(self, node: Node) -> None:
+    def discard(self, node: Node) -> None:
+        """Take a node out of the graph whose outputs nobody reads, or that others compute."""
         self.graph.detach(node)
         for index in range(len(node.inputs)):
             node.set_input(index, None)

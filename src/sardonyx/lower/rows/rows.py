@@ -67,11 +67,28 @@ class Rows:
         self._source = source
         self._source_shape = ctx.shape(source)
         self.made: dict[Value, Expr] = {}
+        again = group.before
         if group.before and self.staged:
-            lower_loop(ctx, _part(group, group.before, self._source_shape))
-        elif group.before:
-            self.made = ctx.expressions(_part(group, group.before), {}, self.operand)
+            stored, again = self._divided()
+            if stored:
+                lower_loop(ctx, _part(group, stored, self._source_shape))
+        if again:
+            self.made = ctx.expressions(_part(group, again), {}, self.operand)
         self.x = self.made[source] if source in self.made else self.leaf(source)
+
+    def _divided(self) -> tuple[list[Node], list[Node]]:
+        """The nodes before a reduction by stages: those whose results go to memory, and a few that are cheap in every walk.
+
+        What others read as well, and what that is computed from, goes to memory anyway.
+        """
+        before, read = self.group.before, set(self.ctx.escaping(self.group))
+        stored: list[Node] = []
+        for node in reversed(before):
+            if any(value in read for value in node.outputs):
+                stored.insert(0, node)
+                read.update(value for value in node.inputs if value is not None)
+        again = [node for node in before if node not in stored]
+        return (stored, again) if len(again) <= _CHEAP else (before, [])
 
     @property
     def staged(self) -> bool:

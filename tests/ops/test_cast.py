@@ -112,6 +112,39 @@ def test_text_becomes_numbers_as_in_onnxruntime(target: dtypes.DType) -> None:
     np.testing.assert_array_equal(run("Cast", x, to=target.onnx), expected)
 
 
+READ_BY_C = (
+    "1_0", "infinity", "-Infinity", "iNf", "infx", "nan(12)", "nanx", "0x10", "0X1.8p1", "0x", "0x.8p-2", "-0x1p3", "0b1", "1abc",
+    "1.5.2", "1e", "1e+", "1d5", "1,5", "1.5f", "5.", ".5", "-0", "0e400", "1 ", "\t1", "\x0b-1", "1e39", "1e-46", "1\x00", "0",
+)  # fmt: skip
+REFUSED_BY_C = (
+    "", " ", "+", "abc", "+-1", "\x1c1", "\uff11", "\u0663", "\xa01", "_1", "1e400", "-1e400", "1e-400", "1e-310", "0x1p5000",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [dtypes.FLOAT32, dtypes.FLOAT64, dtypes.FLOAT16])
+def test_floats_are_read_from_text_as_c_reads_them(target: dtypes.DType) -> None:
+    x = text(*READ_BY_C)
+    like = [np.zeros(0, target.numpy)]
+    expected = by_onnxruntime("Cast", x, like=like, to=target.onnx)[0]
+    np.testing.assert_array_equal(run("Cast", x, to=target.onnx), expected)
+    for word in READ_BY_C:
+        np.testing.assert_array_equal(run("Cast", text(word), to=target.onnx), expected[READ_BY_C.index(word)][None])
+
+
+@pytest.mark.parametrize("word", REFUSED_BY_C)
+def test_text_that_c_refuses_is_no_float(word: str) -> None:
+    with pytest.raises(Exception, match=r"ast|float|onvert"):
+        by_onnxruntime("Cast", text(word), like=[np.zeros(0, np.float32)], to=dtypes.FLOAT32.onnx)
+    with pytest.raises(ValueError, match=r"cannot read|does not fit into a float64"):
+        run("Cast", text("2.5", word), to=dtypes.FLOAT32.onnx)
+
+
+@pytest.mark.parametrize("word", ["\uff11", "\u0663", "\xa01", "\x1c1", "_1"])
+def test_digits_that_are_not_ascii_are_no_integer(word: str) -> None:
+    with pytest.raises(ValueError, match="cannot read"):
+        run("Cast", text("2", word), to=dtypes.INT64.onnx)
+
+
 def test_text_names_infinity_and_nan() -> None:
     result = run("Cast", text("inf", "+INF", "-Inf", "NaN"), to=dtypes.FLOAT32.onnx)
     np.testing.assert_array_equal(result, np.array([np.inf, np.inf, -np.inf, np.nan], np.float32))

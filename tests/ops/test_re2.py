@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import sardonyx
 from model_text import model
-from sardonyx.ops.text import re2_match
+from sardonyx.ops.text import re2, re2_match
 from sardonyx.ops.text.contrib_text import TOKENIZER
 from sardonyx.ops.text.re2 import compile_re2
+from sardonyx.ops.text.re2_direct import direct_match
 
 # Python's $ matches before a newline at the end; \Z is what RE2's $ is.
 ATOMS = ("a", "b", "ab", ".", "[ab]", "[^a]", r"\w", r"\W", r"\s", r"\d", "(?i:A)", "(?s:.)", r"\n", "")
@@ -48,6 +49,59 @@ def in_python(pattern: str) -> re.Pattern[str]:
 def test_whole_texts_match_as_in_python(pattern: str, texts: list[str]) -> None:
     ours, theirs = compile_re2(pattern), in_python(pattern)
     assert [ours.fullmatch(text) for text in texts] == [theirs.fullmatch(text) is not None for text in texts]
+
+
+ITEMS = ("a", "b", "[ab]", "[^a]", ".", r"\d", "[a-zA_]", "(?i:a)", "(?s:.)", r"\x{10ffff}", "-", r"\]", r"\\")
+SEQUENCES = st.lists(
+    st.tuples(st.sampled_from(ITEMS), st.sampled_from(["", "+", "*", "?", "{2}", "{2,}"])), min_size=1, max_size=5
+)
+
+
+def in_automata(pattern: str) -> re2_match.Regex:
+    piece = re2._Parser(pattern).parse()
+    return re2_match.Regex(pattern, piece.forwards, piece.backwards)
+
+
+@settings(deadline=None, max_examples=300)
+@given(SEQUENCES, st.lists(st.text("abA_1 \n-]\\\U0010ffff", max_size=9), min_size=1, max_size=5), st.integers(1, 3))
+def test_sequences_of_classes_match_as_in_automata(items: list[tuple[str, str]], texts: list[str], least: int) -> None:
+    pattern = "".join(map("".join, items))
+    ours, slow = compile_re2(pattern), in_automata(pattern)
+    assert ours.full_matches(texts) == [slow.fullmatch(text) for text in texts] == list(map(ours.fullmatch, texts))
+    for text in texts:
+        find, find_slowly = ours.finder(text), slow.finder(text)
+        assert [find(at) for at in range(len(text) + 1)] == [find_slowly(at) for at in range(len(text) + 1)]
+    found = ours.find_all(texts, least)
+    if found is not None:
+        assert all(len(match) >= least for row in found for match in row)
+        for text, row in zip(texts, found, strict=True):
+            at, spans = 0, []
+            while (span := slow.finder(text)(at)) is not None:
+                spans.append(text[span.start : span.end])
+                at = span.end
+            assert row == spans
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_direct", "is_searched"),
+    [
+        (r"[a-z0-9]+@[a-z]+\.com", True, False),
+        ("[a-zA-Z0-9_]+", True, True),
+        (r"\w\w+", True, True),
+        ("a?b*c", True, False),
+        ("a+a", False, False),
+        ("a*b?a", False, False),
+        ("(a+)+b", False, False),
+        ("a|b", False, False),
+        (r"\ba+", False, False),
+        ("[a-z]{1,3}", False, False),
+        ("[a-z]{40}x", True, False),
+    ],
+)
+def test_patterns_that_could_take_long_are_left_to_automata(pattern: str, is_direct: bool, is_searched: bool) -> None:
+    direct = direct_match(re2._Parser(pattern).parse().forwards)
+    assert (direct is not None) == is_direct
+    assert (direct is not None and direct.is_searched) == is_searched
 
 
 def longest_spans(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,8 @@
 
 Where ONNX leaves the result open, it is what ONNX Runtime gives: a float that does not fit an integer type converts as the
 processor does it; a wider integer loses its high bits; text is printed with eight significant digits, NaN, INF and -INF; text
-is read as the longest integer at its beginning, or as a float.
+is read as the longest integer or float at its beginning, as C does it: in ASCII digits, hexadecimal floats too; a float that is
+too large for float64, or too small, is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +28,17 @@ _FLOAT8_MAX: Final = {
     dtype: float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
     for dtype in _FLOAT8
 }
-_INTEGER_TEXT: Final = re.compile(r"\s*([+-]?\d+)")
+_INTEGER_TEXT: Final = re.compile(r"\s*([+-]?\d+)", re.ASCII)
+_FLOAT_TEXT: Final = re.compile(
+    r"""\s*(?P<text>[+-]?(?:
+        (?P<hexadecimal>0x(?:[0-9a-f]+(?:\.[0-9a-f]*)?|\.[0-9a-f]+)(?:p[+-]?\d+)?)
+      | (?P<decimal>(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)
+      | inf(?:inity)? | nan))""",
+    re.ASCII | re.IGNORECASE | re.VERBOSE,
+)
+_PYTHONS_OWN: Final = "_\x1c\x1d\x1e\x1f"  # what Python reads over in numbers, beside digits that are not ASCII
+_SHORT: Final = 300  # digits that a float64 without an exponent may have
+_SMALLEST_NORMAL: Final = float(np.finfo(np.float64).tiny)
 
 
 def format_number(value: Any) -> str:
@@ -75,25 +86,41 @@ def _read_integer(text: str) -> int:
 
 
 def _read_float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"cannot read {text!r} as a number") from None
+    match = _FLOAT_TEXT.match(text)
+    if match is None:
+        raise ValueError(f"cannot read {text!r} as a number")
+    found = match["text"]
+    if match["hexadecimal"]:
+        try:
+            return float.fromhex(found)
+        except OverflowError:
+            raise ValueError(f"{text!r} does not fit into a float64") from None
+    value = float(found)
+    is_zero = match["decimal"] and not re.search("[1-9]", re.split("[eE]", found)[0])
+    if match["decimal"] and not is_zero and not _SMALLEST_NORMAL <= abs(value) < np.inf:
+        raise ValueError(f"{text!r} does not fit into a float64")
+    return value
 
 
 def _from_text(x: Array, to: DType) -> Array:
     """Text as float64 (for float types) or 64-bit integers, still to be converted to the type."""
-    if to.is_float:
-        try:
-            return x.astype(np.float64)
-        except ValueError:
-            return np.array([_read_float(text) for text in x.ravel().tolist()], np.float64).reshape(x.shape)  # says which it is
     flat = x.ravel().tolist()
-    if "_" not in "".join(flat):  # Python reads past those
+    joined = "".join(flat)
+    if joined.isascii() and not any(each in joined for each in _PYTHONS_OWN):  # then Python reads what C reads, or less
         try:
-            return x.astype(np.int64)
+            if not to.is_float:
+                return x.astype(np.int64)
+            values: Array = x.astype(np.float64)
         except (ValueError, OverflowError):  # something follows the number, or it has 64 bits without a sign
             pass
+        else:
+            if "e" in joined or "E" in joined or len(joined) > _SHORT:
+                size = np.abs(values).ravel()
+                for number in np.flatnonzero(~((size >= _SMALLEST_NORMAL) & (size < np.inf))).tolist():
+                    _read_float(flat[number])  # zeros that were too small, infinities that were too large are refused
+            return values
+    if to.is_float:
+        return np.array([_read_float(text) for text in flat], np.float64).reshape(x.shape)
     return np.array([_read_integer(text) % (1 << 64) for text in flat], np.uint64).view(np.int64).reshape(x.shape)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_MANY: Final = 48  # texts from which on columns are faster than a dictionary
+_MANY: Final = 160  # texts from which on columns are faster than a dictionary
 _WIDEST: Final = 32  # characters up to which they are
 _MOST_BITS: Final = 16  # of a hash that are the number of an entry
 _TRIES: Final = 8  # of other factors, before there are more entries

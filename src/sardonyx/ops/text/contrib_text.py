@@ -79,24 +79,26 @@ def _tokenizer(
     characters = separators == ("",) if separators else tokenexp == "."
     if characters and mincharnum > 1:
         raise ValueError(f"mincharnum is {mincharnum}, but single characters are the tokens")
-    rows: list[list[str]] = []
-    for text in x.ravel().tolist():
-        if characters:
-            rows.append(list(text))
-        elif separators:
-            rows.append(_split(text, separators, mincharnum))
+    texts: list[str] = x.ravel().tolist()
+    if characters:
+        rows = list(map(list, texts))
+    elif separators:
+        if len(separators) == 1 and separators[0] and mincharnum == 1 and _SPECIAL.isdisjoint(separators[0]):
+            rows = [list(filter(None, text.split(separators[0]))) for text in texts]
         else:
-            rows.append(list(_matches(text, tokenexp or "", mincharnum)))
+            rows = [_split(text, separators, mincharnum) for text in texts]
+    else:
+        found = compile_re2(tokenexp or "").find_all(texts, mincharnum)
+        rows = [list(_matches(text, tokenexp or "", mincharnum)) for text in texts] if found is None else found
     longest = max(map(len, rows), default=0)
     if longest == 0:
         return np.empty((*x.shape, 0), object)
     if mark:
         rows = [[_START, *row, _END] for row in rows]
         longest += 2
-    result = np.full((len(rows), longest), pad_value, object)
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    result[np.arange(longest) < lengths[:, None]] = list(chain.from_iterable(rows))
-    return result.reshape(*x.shape, longest)
+    # One list of all tokens and pads: NumPy's masks take longer.
+    padded = chain.from_iterable([*row, *[pad_value] * (longest - len(row))] for row in rows)
+    return np.fromiter(padded, object, len(rows) * longest).reshape(*x.shape, longest)
 
 
 def _infer_tokenizer(ctx: InferContext) -> InferResult:

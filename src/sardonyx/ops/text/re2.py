@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Final, NamedTuple
 
+from sardonyx.ops.text.re2_direct import direct_match
 from sardonyx.ops.text.re2_match import CHARS, HOLDS, Code, Ranges, Regex, choice, repeated
 
 _LAST: Final = 0x10FFFF
@@ -360,4 +361,4 @@ def compile_re2(pattern: str) -> Regex:
     size = len(piece.forwards)
     if size > _MOST_INSTRUCTIONS:
         raise ValueError(f"the pattern {pattern!r} is too large: it has {size} parts, {_MOST_INSTRUCTIONS} are allowed")
-    return Regex(pattern, piece.forwards, piece.backwards)
+    return Regex(pattern, piece.forwards, piece.backwards, direct_match(piece.forwards))

@@ -14,6 +14,7 @@ states, but can be made to have very many: the table is emptied when it grows to
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -149,19 +150,44 @@ class Span(NamedTuple):
     end: int
 
 
+class DirectMatch(NamedTuple):
+    """The same pattern for Python's `re`, if that is as safe (see `re2_direct`)."""
+
+    pattern: re.Pattern[str]
+    is_searched: bool  # whether a search takes linear time, too
+    shortest: int  # characters of the shortest match
+
+
 class Regex:
     """A compiled pattern: `forwards` as it is written, `backwards` with all sequences turned round."""
 
-    def __init__(self, text: str, forwards: Code, backwards: Code) -> None:
+    def __init__(self, text: str, forwards: Code, backwards: Code, direct: DirectMatch | None = None) -> None:
         self.text = text
+        self._direct = direct
         self._forwards = _Automaton(forwards)
         self._backwards = _Automaton(backwards, searching=True, backwards=True)
 
     def __repr__(self) -> str:
         return f"Regex({self.text!r})"
 
+    def full_matches(self, texts: list[str]) -> list[bool]:
+        """Which texts match as a whole."""
+        if self._direct is None:
+            return [self.fullmatch(text) for text in texts]
+        stop_if_asked()
+        return [found is not None for found in map(self._direct.pattern.fullmatch, texts)]
+
+    def find_all(self, texts: list[str], least: int) -> list[list[str]] | None:
+        """For each text its matches, one behind the other; None if some could be empty, shorter than `least`, or take long."""
+        if self._direct is None or not self._direct.is_searched or self._direct.shortest < max(least, 1):
+            return None
+        stop_if_asked()
+        return list(map(self._direct.pattern.findall, texts))
+
     def fullmatch(self, text: str) -> bool:
         """Whether the whole text matches."""
+        if self._direct is not None:
+            return self._direct.pattern.fullmatch(text) is not None
         automaton = self._forwards
         state, interval = automaton.start(), automaton.between_looks
         for first in range(0, len(text), interval):
@@ -174,6 +200,14 @@ class Regex:
 
     def finder(self, text: str) -> Callable[[int], Span | None]:
         """A function that finds the leftmost match that starts at a position or behind it; of several, the longest."""
+        if self._direct is not None and self._direct.is_searched:
+            search = self._direct.pattern.search
+
+            def find_directly(at: int) -> Span | None:
+                found = search(text, at)
+                return None if found is None else Span(*found.span())
+
+            return find_directly
         starts = self._match_starts(text)
 
         def find(at: int) -> Span | None:

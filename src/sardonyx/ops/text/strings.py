@@ -66,8 +66,8 @@ op("StringNormalizer", since=10, eval=_string_normalizer, infer=_infer_string_no
 
 
 def _regex_full_match(x: Array, *, pattern: str) -> Array:
-    matches = compile_re2(pattern or "").fullmatch
-    return np.fromiter(map(matches, x.ravel().tolist()), np.bool_, x.size).reshape(x.shape)
+    found = compile_re2(pattern or "").full_matches(x.ravel().tolist())
+    return np.array(found, np.bool_).reshape(x.shape)
 
 
 op("RegexFullMatch", since=20, eval=_regex_full_match, infer=same_as(0), traits=Trait.ELEMENTWISE)

@@ -88,6 +88,7 @@ TABLES = {
     "passes/form_byte_tables.py:_QUANTIZING",  # elementwise with one scale
     "passes/form_integer_convs.py:_LAYERS",  # what has a counterpart for quantized numbers
     "passes/fuse_activations.py:_CUBIC",
+    "passes/merge_branches.py:_SUMS",  # where branches meet
 }
 
 

@@ -12,9 +12,10 @@ for direction:                                   (those this worker has rows of)
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
-from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.arguments import Loaded, MemRef
 from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -61,16 +62,20 @@ class _RecurrentEmitter:
         self.outer = memory_type(kernel.outside)
         a = Loaded(f, kernel.arguments)
         self.steps, self.rows, self.hidden, self.backwards = a["steps"], a["rows"], a["hidden"], a["backwards"]
-        self.projected, self.state = a.tensor("projected"), a.tensor("state")
+        self.projected, self.state = (a.tensor("projected") if kernel.gates else None), a.tensor("state")
         self.weights, self.vectors = a.several("weights"), a.several("vectors")
         self.result = a.tensor("result") if kernel.output else None
+        self.given, traces = a.tensors("given"), iter(a.tensors("traces"))
+        self.traces = {id(one): [next(traces) for _ in one.traces] for one in kernel.passes}
         initial, final = iter(a.tensors("initial")), iter(a.tensors("final"))
         self.initial = [next(initial) if given else None for given in kernel.initial]
         self.final = [next(final) if wanted else None for wanted in kernel.final]
         self.lengths, self.record, self.code = (a["lengths"], a["record"], a["code"]) if kernel.ragged else ("", "", "")
         self.time = a["time"] if kernel.part != "all" else ""
         self.blocks = f.let(f"udiv i64 {f.add(self.hidden, self.lanes - 1)}, {self.lanes}", "i")
-        self.width = f.mul(self.blocks, self.lanes)  # of a row of state
+        self.width = f.mul(self.blocks, self.lanes)  # of a part of a row of state
+        self.depth = f.mul(self.hidden, kernel.wide)  # of the products
+        self.row = self.width if kernel.wide == 1 else f.add(f.mul(self.width, kernel.wide), self.lanes)
         most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])
         self.tile = f.let(f"alloca [{most} x {self.e.type(kernel.type)}], align 64", "tile")
         columns = a.several("columns")
@@ -145,7 +150,7 @@ class _RecurrentEmitter:
 
     def _plane(self, number: int, first_row: str) -> str:
         f = self.f
-        offset = f.add(f.mul(self.state.strides[0], number), f.mul(first_row, self.width))
+        offset = f.add(f.mul(self.state.strides[0], number), f.mul(first_row, self.row))
         return f.element(self.state.base, self.element, offset)
 
     # Values from and to the outside
@@ -166,8 +171,14 @@ class _RecurrentEmitter:
                 value = convert(self.e, loaded, self.k.outside, self.k.type)
             plane = planes[0 if slot == 0 else slot + 1]
             self.e.store(self._pointer(plane, row.index, column), value, self.k.type)
+            for part in range(1, self.k.wide if slot == 0 else 1):
+                zero = constant(self.k.type, 0.0, self.lanes)
+                self.e.store(self._pointer(plane, row.index, self._in_part(part, column)), zero, self.k.type)
         f.end(block)
         f.end(row)
+
+    def _in_part(self, part: int, column: str) -> str:
+        return self.f.add(column, self.f.mul(self.width, part)) if part else column
 
     def _check_length(self, row: str) -> None:
         f = self.f
@@ -200,7 +211,7 @@ class _RecurrentEmitter:
         f.end(row)
 
     def _pointer(self, plane: str, row: str, column: str) -> str:
-        return self.f.element(plane, self.element, self.f.add(self.f.mul(row, self.width), column))
+        return self.f.element(plane, self.element, self.f.add(self.f.mul(row, self.row), column))
 
     def _store_outside(self, pointer: str, value: str, count: str) -> None:
         """A vector of which the first `count` lanes exist."""
@@ -222,7 +233,7 @@ class _RecurrentEmitter:
         f = self.f
         alone, together, most = self._sizes(one)
         source = step.read if one.source == 0 else planes[one.source + 1]
-        depth = self.hidden if self.totals is None else self.totals.quads
+        depth = self.depth if self.totals is None else self.totals.quads
         strip = f.mul(depth, one.gates * self.lanes)  # elements, or words, of a block's weights
         weights = f.element(self.weights[number], self.element, f.mul(f.mul(step.direction, self.blocks), strip))
         if self.totals is not None:
@@ -294,14 +305,14 @@ class _RecurrentEmitter:
             return
         columns = one.gates * self.lanes
         tile = MatmulTile(self.k.type, self.lanes, 1, one.gates, count, columns)
-        row_bytes = f.mul(self.width, self.bytes)
+        row_bytes = f.mul(self.row, self.bytes)
         arguments = TileArguments(
             self.tile,
             str(columns * count * self.bytes),
             "",
             row_bytes,
             weights,
-            self.hidden,
+            self.depth,
             b_strip=f.mul(strip, self.bytes),
         )
         if most == 1:
@@ -336,20 +347,28 @@ class _RecurrentEmitter:
             number, here = f.add(number, blocks.index), f.add(block, blocks.index)
         sums = f.element(self.tile, kind, f.mul(number, one.gates))
         column = f.mul(here, self.lanes)
-        roots = [value for _, value in one.stores] + ([one.output] if one.output is not None else [])
+        results = [one.output] if one.output is not None and self.result is not None else []
+        roots = [*(value for _, value in one.stores), *results, *one.traces]
         known = self._known(roots, step, planes, index, column, sums, is_running, time)
         made = self.e.emit(roots, known)
+        parts = itertools.count()
         for (slot, _), value in zip(one.stores, made):
             plane = step.written if slot == 0 else planes[slot + 1]
-            self.e.store(self._pointer(plane, index, column), value, self.k.type)
-        if one.output is not None and self.result is not None:
-            by_time, by_direction, by_row = self.result.strides
-            offset = f.add(f.mul(time, by_time), f.mul(step.direction, by_direction))
-            offset = f.add(f.add(offset, f.mul(index, by_row)), column)
-            self._store_outside(f.element(self.result.base, self.outer, offset), made[-1], f.sub(self.hidden, column))
+            at = self._in_part(next(parts), column) if slot == 0 else column
+            self.e.store(self._pointer(plane, index, at), value, self.k.type)
+        tensors = [*([self.result] if results and self.result is not None else []), *self.traces[id(one)]]
+        for tensor, value in zip(tensors, made[len(one.stores) :], strict=True):
+            self._store_outside(self._outside(tensor, step, time, index, column), value, f.sub(self.hidden, column))
         if blocks is not None:
             f.end(blocks)
         f.end(rows)
+
+    def _outside(self, tensor: MemRef, step: _Step, time: str, row: str, column: str) -> str:
+        """Where a tensor of the outside has what belongs to a time, row and column."""
+        f = self.f
+        by_time, by_direction, by_row = tensor.strides
+        offset = f.add(f.mul(time, by_time), f.mul(step.direction, by_direction))
+        return f.element(tensor.base, self.outer, f.add(f.add(offset, f.mul(row, by_row)), column))
 
     def _time(self, step: _Step, row: str) -> tuple[str, str]:
         """Whether a row's sequence goes on at this step, and which of its times it is."""
@@ -375,9 +394,11 @@ class _RecurrentEmitter:
     ) -> dict[Expr, str]:
         """The leaves of the expressions at a row and block."""
         f, k, kind = self.f, self.k, self.k.type
-        by_time, by_row, by_direction = self.projected.strides
-        offset = f.add(f.add(f.mul(time, by_time), f.mul(row, by_row)), f.mul(step.direction, by_direction))
-        inputs = f.element(self.projected.base, self.element, f.add(offset, f.mul(column, k.gates)))
+        inputs = ""
+        if self.projected is not None:
+            by_time, by_row, by_direction = self.projected.strides
+            offset = f.add(f.add(f.mul(time, by_time), f.mul(row, by_row)), f.mul(step.direction, by_direction))
+            inputs = f.element(self.projected.base, self.element, f.add(offset, f.mul(column, k.gates)))
         weights = f.add(f.mul(step.direction, self.width), column)
         known: dict[Expr, str] = {}
         for node in walk(roots):
@@ -390,6 +411,9 @@ class _RecurrentEmitter:
                 known[node] = self.e.load(self._pointer(plane, row, column), kind)
             elif node.op == "vector":
                 known[node] = self.e.load(f.element(self.vectors[node.param], self.element, weights), kind)
+            elif node.op == "given":
+                pointer = self._outside(self.given[node.param], step, time, row, column)
+                known[node] = convert(self.e, self.e.load(pointer, k.outside), k.outside, kind)
             elif node.op == "running":
                 known[node] = self.e.splat(is_running, "i1")
         return known

@@ -4,11 +4,13 @@ The products of the inputs with their weights are there already, for all times. 
 hidden units, a vector of them (a block) at a time:
 
     total(g)   :=  state * recurrent weights, for every gate of the pass
-    slot       :=  expressions of total(g), projected(g), state(slot), vector(n), at this block
+    slot       :=  expressions of total(g), projected(g), state(slot), vector(n), given(n), at this block
 
 Slot 0 is the hidden state; it has two planes, one that is read and one that is written, and they change places after every
-step. All other slots are read and written in place. Rows (sequences) do not depend on each other; the parallel range counts
-directions * rows, and a worker takes all its rows through a pass together, so that they share the weights.
+step. All other slots are read and written in place. Slot 0 may be `wide`, a row of several parts of the hidden size each: the
+depth of its product is that of all parts (the gradient of an LSTM multiplies those of four gates). Rows (sequences) do not
+depend on each other; the parallel range counts directions * rows, and a worker takes all its rows through a pass together, so
+that they share the weights.
 
 A layer with so few rows that workers would have nothing to do, but many hidden units, can be cut the other way: kernels that do
 one part each (values enter the state; one pass at one time; values leave). Then the parallel range of a pass counts directions *
@@ -21,7 +23,8 @@ Layouts (lanes = elements of a vector; the last block is filled up):
     projected   [.., direction, block, gate, lane] at a time and row
     weights     of a pass: [direction, block, depth, gate, lane]
     vectors     [direction, block, lane]
-    state       [plane, direction, row, block, lane], planes: hidden, hidden, slot 1, slot 2, ...
+    state       [plane, direction, row, part, block, lane], planes: hidden, hidden, slot 1, slot 2, ...
+    given, traces   read and written at a time, direction and row: [.., hidden], consecutive elements
 
 Recurrent weights may be bytes (`is_quantized`, layers of one pass): [direction, block, quad of the depth, gate, lane, 4], with
 scales, sums of distances to zero points, and zero points of columns [direction, block, gate, lane]. Before every step the hidden
@@ -64,6 +67,11 @@ def vector(number: int, type: str) -> Expr:
     return Expr("vector", type, (), number)
 
 
+def given(number: int, type: str) -> Expr:
+    """What a tensor of the outside has for this time, row and hidden unit."""
+    return Expr("given", type, (), number)
+
+
 def running() -> Expr:
     """Whether the sequence has not ended yet."""
     return Expr("running", "bool")
@@ -75,15 +83,17 @@ class RecurrentPass:
 
     source: int  # slot whose product with the weights is taken
     gates: int
-    stores: tuple[tuple[int, Expr], ...]  # slot := expression
+    stores: tuple[tuple[int, Expr], ...]  # slot := expression; several of slot 0 are its parts
     output: Expr | None = None  # what the layer gives at this time
+    traces: tuple[Expr, ...] = ()  # what else it gives
 
     @cached_property
     def key(self) -> str:
         """Equal for passes with the same code."""
         roots = [value for _, value in self.stores]
         output = "" if self.output is None else canonical([self.output])
-        return f"{self.source}:{self.gates}:{[slot for slot, _ in self.stores]}:{canonical(roots)}:{output}"
+        traces = canonical(self.traces) if self.traces else ""
+        return f"{self.source}:{self.gates}:{[slot for slot, _ in self.stores]}:{canonical(roots)}:{output}:{traces}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +102,7 @@ class RecurrentKernel:
 
     type: str  # of states and sums
     outside: str  # of initial, final and resulting values in memory
-    gates: int  # in a projected row
+    gates: int  # in a projected row; 0: inputs have no product of their own
     vectors: int
     slots: int
     passes: tuple[RecurrentPass, ...]
@@ -102,13 +112,15 @@ class RecurrentKernel:
     ragged: bool  # whether sequences have lengths
     rows: int  # the most there can be, as far as it matters (at most MOST_ROWS): tiles are not higher
     is_quantized: bool = False
+    wide: int = 1  # parts of slot 0; if there are more than one, the hidden size is a multiple of the lanes
+    given: int = 0
     part: str = "all"  # or "enter", "leave", or the number of a pass: one more argument, the time (for "leave", after the last)
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         fields = (self.type, self.outside, self.gates, self.vectors, self.slots, self.initial, self.final)
-        flags = (self.output, self.ragged, self.rows, self.is_quantized, self.part)
+        flags = (self.output, self.ragged, self.rows, self.is_quantized, self.wide, self.given, self.part)
         return f"rnn|{'|'.join(map(str, (*fields, *flags)))}|{'|'.join(one.key for one in self.passes)}"
 
     @property
@@ -119,12 +131,14 @@ class RecurrentKernel:
             number("rows"),
             number("hidden"),
             number("backwards"),  # whether direction 0 runs backwards (direction 1 then does not exist, or is the other way)
-            tensor("projected", 3),  # strides: time, row, direction
+            *([tensor("projected", 3)] if self.gates else []),  # strides: time, row, direction
             tensor("state", 1),  # stride of a plane
             addresses("weights", len(self.passes)),
             addresses("vectors", self.vectors),
             addresses("columns", 3 if self.is_quantized else 0),  # scales, sums of distances, zero points
             *([tensor("result", 3)] if self.output else []),  # time, direction, row
+            tensors("given", self.given, 3),  # time, direction, row
+            tensors("traces", sum(len(one.traces) for one in self.passes), 3),
             tensors("initial", sum(self.initial), 2),  # of those slots that have them: direction, row
             tensors("final", sum(self.final), 2),
             *([address("lengths"), address("record"), number("code")] if self.ragged else []),

@@ -36,6 +36,7 @@ from sardonyx.target import cost
 _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DIRECTIONS: Final = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}
 _FUNCTIONS: Final = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_LENGTHS: Final = 4  # input
 _KEPT: Final = {"RNN": 1, "GRU": 1, "LSTM": 2}  # states that live on from step to step
 
 _SHARED_FROM: Final = 190_000  # multiply-adds of a pass from which on workers share them: less is over before they have met
@@ -83,11 +84,12 @@ def accepts_cell(node: Node) -> str:
 
 
 def _input(node: Node, position: int) -> Value | None:
+    """An input, by its place in ONNX's operators; of a traced LSTM all sequences have the same length."""
+    if node.op_type == "LSTMTrace":
+        if position == _LENGTHS:
+            return None
+        position -= position > _LENGTHS
     return node.inputs[position] if position < len(node.inputs) else None
-
-
-def _floats(node: Node) -> list[Value | None]:
-    return [value for position, value in enumerate(node.inputs) if position != 4]
 
 
 def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
@@ -127,7 +129,7 @@ def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
 
 def cell_of(node: Node) -> str:
     """The operator whose cell a node computes."""
-    return "LSTM" if lies_transposed(node) else node.op_type
+    return "LSTM" if node.op_type in ("DynamicQuantizeLSTM", "LSTMTrace") else node.op_type
 
 
 def lies_transposed(node: Node) -> bool:
@@ -181,7 +183,7 @@ class Layer:
         self.blocks = -(-hidden // self.lanes)
         self.width = self.blocks * self.lanes
         self.linear = self.op == "GRU" and bool(self.attrs.get("linear_before_reset"))
-        self.lengths = _input(node, 4)
+        self.lengths = _input(node, _LENGTHS)
         escaping = set(ctx.escaping(group))
         self.outputs = [value if value in escaping else None for value in node.outputs]
 
@@ -267,11 +269,13 @@ class Layer:
             keep = one - enter
         else:
             keep = gate(self._clip(self._sum(2) + peeps[2] * c if peeps else self._sum(2)))
-        cell = keep * c + enter * candidate(self._clip(self._sum(3)))
+        new = candidate(self._clip(self._sum(3)))
+        cell = keep * c + enter * new
         leave = gate(self._clip(self._sum(1) + peeps[1] * cell if peeps else self._sum(1)))
         hidden = leave * squash(cell)
         stores, output = self._kept([(0, hidden), (1, cell)], hidden)
-        return _Cell((RecurrentPass(0, 4, stores, output),), (range(4),), 2)
+        traces = (enter, leave, keep, new, c) if self.traces() else ()
+        return _Cell((RecurrentPass(0, 4, stores, output, traces),), (range(4),), 2)
 
     # Weights in the order of the kernel
 
@@ -365,6 +369,10 @@ class Layer:
         """The recurrent weights of some gates in the order of the kernel."""
         return self.arranged("weights", len(gates), False, [Gates(0, (self.gates_of(self.r, gates),))])
 
+    def traces(self) -> list[View]:
+        """Where the gates, the new content and the cell of every time go, if they are wanted: [time, direction, row, hidden]."""
+        return []
+
     def columns(self) -> list[View]:
         """What columns of quantized weights have: scales, sums of distances, zero points."""
         return []
@@ -439,20 +447,23 @@ class Layer:
             view = ctx.output(self.outputs[0])
             row, time, direction_axis = (0, 1, 2) if self.layout else (2, 0, 1)
             strides = tuple(view.strides[axis] for axis in (time, direction_axis, row))
-            arguments["result"] = (_address(view, first * view.strides[direction_axis]), strides)
+            arguments["result"] = (address_in(view, first * view.strides[direction_axis]), strides)
             writes.append(view.buffer)
+        traces = self.traces()
+        arguments["given"], arguments["traces"] = [], [traced(view, first) for view in traces]
+        writes += [view.buffer for view in traces]
         for name, values, buffers, look in (("initial", states, reads, self._rows), ("final", finals, writes, ctx.output)):
             for value in values:
                 if value is not None:
                     view = look(value)
                     direction_axis, row = (1, 0) if self.layout else (0, 1)
                     strides = (view.strides[direction_axis], view.strides[row])
-                    arguments[name].append((_address(view, first * view.strides[direction_axis]), strides))
+                    arguments[name].append((address_in(view, first * view.strides[direction_axis]), strides))
                     buffers.append(view.buffer)
         if self.lengths is not None:
             view = ctx.contiguous(self.lengths)
             record, code = ctx.fault(node, "sequence_lens holds {found}: expected lengths from 0 to {limit}")
-            arguments.update(lengths=_address(view), record=record, code=code)
+            arguments.update(lengths=address_in(view), record=record, code=code)
             reads.append(view.buffer)
         operations = self.gates * self.hidden * self.hidden
         if not columns and self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
@@ -472,7 +483,7 @@ class Layer:
         writes: Sequence[Buffer],
         flops: Dim = 0,
     ) -> None:
-        label, nodes, accesses = self.group.label, self._labels, (_distinct(reads), _distinct(writes))
+        label, nodes, accesses = self.group.label, self._labels, (distinct(reads), distinct(writes))
         entries = kernel.arguments.entries(**arguments)
         self.ctx.step(KernelStep(kernel, entries, units, work, *accesses, label, nodes, flops=flops))
 
@@ -504,11 +515,18 @@ class Layer:
             self._step(replace(kernel, part="leave"), {**arguments, "time": self.steps}, count, self.hidden, [memory], writes)
 
 
-def _address(view: View, offset: Dim = 0) -> Address:
+def traced(view: View, direction: int) -> tuple[Address, tuple[Dim, ...]]:
+    """[time, direction, row, hidden] as a kernel takes it, from one direction on."""
+    return address_in(view, direction * view.strides[1]), tuple(view.strides[:3])
+
+
+def address_in(view: View, offset: Dim = 0) -> Address:
+    """The first element of a view, or the one some elements behind it."""
     return Address(view.buffer, (view.offset + offset) * (BITS[view.buffer.dtype.name] // 8))
 
 
-def _distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+def distinct(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    """Each buffer once."""
     return tuple(dict.fromkeys(buffers))
 
 

@@ -25,7 +25,8 @@ Activation = Callable[[Array], Array]
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]  # projected inputs, states -> states; the first is the hidden one
 
 
-def _sigmoid(x: Array) -> Array:
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x))."""
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
@@ -33,7 +34,7 @@ def _sigmoid(x: Array) -> Array:
 _ACTIVATIONS: Final[dict[str, tuple[Callable[[Any, Any, Any], Any], float | None, float | None]]] = {
     "relu": (lambda x, a, b: np.maximum(x, 0), None, None),
     "tanh": (lambda x, a, b: np.tanh(x), None, None),
-    "sigmoid": (lambda x, a, b: _sigmoid(x), None, None),
+    "sigmoid": (lambda x, a, b: sigmoid(x), None, None),
     "affine": (lambda x, a, b: a * x + b, 1.0, 0.0),
     "leakyrelu": (lambda x, a, b: np.where(x >= 0, x, a * x), 0.01, None),
     "thresholdedrelu": (lambda x, a, b: np.where(x >= a, x, 0), 1.0, None),
@@ -97,7 +98,7 @@ class Sequences:
         return int(self.r.shape[2])
 
 
-_DIRECTIONS: Final = {"forward": (False,), "foward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+DIRECTIONS: Final = {"forward": (False,), "foward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
 def prepare(
@@ -114,9 +115,9 @@ def prepare(
     layout: int | None,
 ) -> Sequences:
     """Check the inputs against each other, fill in what is left out, and put time first."""
-    if direction not in _DIRECTIONS:
+    if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}, expected forward, reverse or bidirectional")
-    backwards = _DIRECTIONS[direction]
+    backwards = DIRECTIONS[direction]
     if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
         raise ValueError(f"X, W and R need three axes each, their shapes are {x.shape}, {w.shape} and {r.shape}")
     wide = widen(x).swapaxes(0, 1) if layout else widen(x)
@@ -335,7 +336,7 @@ _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 def infer_recurrent(ctx: InferContext, gates: int = 0) -> InferResult:
     """All hidden states, then one final state after the other; `gates` of an operator that is not one of ONNX."""
     x, r = ctx.shape(0, rank=3), ctx.shape(2, rank=3)
-    directions = len(_DIRECTIONS.get(ctx.attr("direction") or "forward", (False,)))
+    directions = len(DIRECTIONS.get(ctx.attr("direction") or "forward", (False,)))
     hidden: Dim = ctx.attr("hidden_size") or (ctx.fresh() if r is None else r[2])
     if isinstance(hidden, int) and r is not None and isinstance(r[2], int) and r[2] != hidden:
         raise ValueError(f"hidden_size is {hidden}, but R of shape {format_shape(r)} is made for {r[2]}")

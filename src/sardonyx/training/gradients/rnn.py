@@ -6,8 +6,9 @@ elementwise, and one product with R a step:
 
     dh = dy[t] + d[t + 1] R       d[t] = the gradient of what the gates were taken of
 
-The gradients of X, W, R and B are products and sums over all steps at once. Where sequences end early (`sequence_lens`), steps
-behind the end leave the states as they are, and nothing flows into them; backwards in time each sequence begins at its own end.
+The gradients of X, W, R and B are products and sums over all steps at once. The loops of a plain LSTM are kernels of their
+own, one each way (`LSTMTrace` and `LSTMTraceGrad`). Where sequences end early (`sequence_lens`), steps behind the end leave
+the states as they are, and nothing flows into them; backwards in time each sequence begins at its own end.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.dtypes import INT64
+from sardonyx.dtypes import FLOAT32, FLOAT64, INT64
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.records import dataclass
-from sardonyx.training.gradients.rules import Backward, Term, dtype_of, gradient
+from sardonyx.training.gradients.rules import DOMAIN, Backward, Term, dtype_of, gradient
 
 Results = Sequence[Value | None]
 
 _SCAN_VERSION = 16
+_WHOLE_VECTORS = 16  # hidden sizes that kernels take are multiples of it
 _DEFAULTS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -106,6 +108,12 @@ class _Layer:
             self.valid = f.Less(f.Unsqueeze(steps, f.ints(1, 2)), ends)
             sizes = f.Concat(f.sizes(f.x(), 0, 1), f.ints(hidden), axis=0)
             self.alive = f.Expand(f.Cast(self.valid, to=self.dtype.onnx), sizes)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an LSTM that has kernels for both ways."""
+        is_odd = self.lengths is not None or self.clip or self.b.has(7)
+        return not is_odd and self.hidden % _WHOLE_VECTORS == 0 and self.dtype in (FLOAT32, FLOAT64)
 
     def reversed_time(self, b: Backward, value: Value) -> Value:
         """Another order of time, of each sequence as far as it goes."""
@@ -273,9 +281,57 @@ def _together(b: Backward, values: Sequence[Value], axis: int = 0) -> Value:
     return wide[0] if len(wide) == 1 else b.Concat(*wide, axis=axis)
 
 
+def _traced(layer: _Layer) -> Results:
+    """An LSTM as one kernel over time each way."""
+    b, f = layer.b, layer.f
+    direction = b.attr("direction") or "forward"
+    inputs = [f.node.inputs[position] if f.has(position) else None for position in (0, 1, 2, 3, 5, 6)]
+    while inputs[-1] is None:
+        inputs.pop()
+    made = f.g.node("LSTMTrace", inputs, 4, domain=DOMAIN, version=1, attrs={"direction": direction})
+    for old, new in zip(list(b.node.outputs), made):
+        new.type = old.type
+        f.g.graph.replace_uses(old, new)
+    hidden, trace = made[0], made[3]
+    given = [trace, b.x(2), *b.gradients]
+    while given[-1] is None:
+        given.pop()
+    all_gates, of_cell = b.g.node("LSTMTraceGrad", given, 2, domain=DOMAIN, version=1, attrs={"direction": direction})
+    of_x: Value | None = None
+    of_w, of_r, of_b, of_hidden = [], [], [], []
+    for number, is_reverse in enumerate(layer.backwards):
+        gates, w, r = _only(b, all_gates, number, 1), _only(b, b.x(1), number), _only(b, b.x(2), number)
+        d = b.MatMul(gates, w)
+        of_x = d if of_x is None else b.Add(of_x, d)
+        of_w.append(layer.weights(gates, b.x(), w))
+        after, before = (
+            _all_but_the_first(b, gates, is_reverse),
+            _all_but_the_first(b, _only(b, hidden, number, 1), not is_reverse),
+        )
+        of_recurrence = layer.weights(after, before, r)  # where nothing is given before the first time, it is zero
+        first = b.Gather(gates, np.array(-1 if is_reverse else 0, np.int64), axis=0)
+        if b.has(5):
+            of_recurrence = b.Add(of_recurrence, b.g.op("Gemm", first, _only(b, b.x(5), number), transA=1))
+            of_hidden.append(b.MatMul(first, r))
+        of_r.append(of_recurrence)
+        total = b.ReduceSum(gates, b.ints(0, 1), keepdims=0)
+        of_b.append(b.Concat(total, total, axis=0))
+    of_bias = _together(b, of_b) if b.has(3) else None
+    of_states = [_together(b, of_hidden) if of_hidden else None, of_cell if b.has(6) else None]
+    return [of_x, _together(b, of_w), _together(b, of_r), of_bias, None, *of_states]
+
+
+def _all_but_the_first(b: Backward, value: Value, is_reverse: bool) -> Value:
+    """What lies behind the first time, or before the last one, which is the first in the other direction."""
+    bounds = (0, -1) if is_reverse else (1, np.iinfo(np.int64).max)
+    return b.Slice(value, *map(b.ints, bounds), b.ints(0))
+
+
 @gradient("LSTM", stops=(4,))
 def _lstm(b: Backward) -> Results:
     layer = _Layer(b)
+    if layer.is_plain:
+        return _traced(layer)
 
     def bounded(g: GraphBuilder, value: Value) -> Value:
         limit = np.array(layer.clip, layer.dtype.numpy)

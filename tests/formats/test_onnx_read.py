@@ -405,6 +405,14 @@ def test_a_model_without_imports_or_ir_version_is_refused() -> None:
     assert any("version 0 of domain '' does not exist" in text for text in problems_of(proto))
 
 
+def test_operators_whose_domain_is_not_imported_are_the_newest_of_onnxruntime() -> None:
+    proto = build([helper.make_node("Abs", ["x"], ["y"])], ["x"], ["y"])
+    proto.opset_import[0].domain, proto.opset_import[0].version = "ai.onnx.ml", 3
+    model = load(proto)
+    assert [node.version for node in nodes_of(model)] == [26]
+    assert model.opset_imports == {"ai.onnx.ml": 3}
+
+
 def test_newer_ir_versions_and_opsets_are_read() -> None:
     proto = build([helper.make_node("Abs", ["x"], ["y"])], ["x"], ["y"])
     proto.ir_version, proto.opset_import[0].version = 99, 99

@@ -48,6 +48,26 @@ def test_the_optimised_model_is_written_and_runs(ort: Any, model: Model, tmp_pat
     np.testing.assert_array_equal(y, 2 * np.array([[1, 2], [3, 4], [5, 6]], np.float32))
 
 
+@pytest.mark.parametrize("ending", ["onnx", "ort"])
+def test_what_is_written_imports_all_that_it_uses(ending: str, tmp_path: Path) -> None:
+    """A model may leave imports off, and ONNX Runtime takes its newest versions; passes make nodes of domains it never had."""
+    info, versions = helper.make_tensor_value_info, [helper.make_opsetid("ai.onnx.ml", 3)]
+    scaler = helper.make_node("Scaler", ["X"], ["S"], domain="ai.onnx.ml", offset=[1.0, 2.0], scale=[3.0, 4.0])
+    nodes = [scaler, helper.make_node("Relu", ["S"], ["R"]), helper.make_node("ReduceMean", ["R", "axes"], ["Y"])]
+    axes = numpy_helper.from_array(np.array([1]), "axes")
+    graph = helper.make_graph(nodes, "g", [info("X", TensorProto.FLOAT, [3, 2])], [info("Y", TensorProto.FLOAT, None)], [axes])
+    content = helper.make_model(graph, opset_imports=versions, ir_version=8).SerializeToString()
+    onnxruntime = pytest.importorskip("onnxruntime")
+    expected = onnxruntime.InferenceSession(content).run(None, {"X": 2 * X})
+    options = sardonyx.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / f"m.{ending}")
+    np.testing.assert_array_equal(sardonyx.InferenceSession(content, options).run(None, {"X": 2 * X}), expected)
+    if ending == "onnx":
+        onnx.checker.check_model(onnx.load(tmp_path / "m.onnx"))
+    for engine in (sardonyx, onnxruntime):
+        np.testing.assert_array_equal(engine.InferenceSession(str(tmp_path / f"m.{ending}")).run(None, {"X": 2 * X}), expected)
+
+
 def test_initializers_go_to_a_file_of_their_own(ort: Any, large: Path, tmp_path: Path) -> None:
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")

@@ -12,7 +12,7 @@ from sardonyx.analysis.constraints import supported_types
 from sardonyx.analysis.cycles import FunctionKey, find_cycle, find_recursion, function_key, function_text
 from sardonyx.analysis.problems import Problem, Severity
 from sardonyx.analysis.shapes import ShapeReport, report_shapes
-from sardonyx.ir.graph import UNKNOWN_VERSION, Attr, Function, Graph, Model, Node, Value, walk
+from sardonyx.ir.graph import ONNX_DOMAIN, UNKNOWN_VERSION, Attr, Function, Graph, Model, Node, Value, walk
 from sardonyx.ops import registry, signature
 from sardonyx.ops.signature import Parameter, Signature
 from sardonyx.records import dataclass
@@ -60,6 +60,9 @@ def _check_opsets(model: Model) -> Iterator[Problem]:
         if newest and version > newest:
             text = f"the model imports opset {version} of {name}, the newest known is {newest}: "
             yield Problem("info", "", text + "operators that changed since are taken as they were")
+    assumed = next((node.version for node in walk(model.graph) if node.domain == ONNX_DOMAIN), None)
+    if model.opset_imports and ONNX_DOMAIN not in model.opset_imports and assumed is not None:
+        yield Problem("warning", "", f"ai.onnx is not in the opset imports: its operators are taken as those of version {assumed}")
 
 
 def _check_recursion(model: Model) -> Iterator[Problem]:

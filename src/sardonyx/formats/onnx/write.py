@@ -19,7 +19,7 @@ from sardonyx.formats.shared.link import QUANTIZATION
 from sardonyx.formats.shared.naming import file_names
 from sardonyx.formats.shared.records import DENOTATION, DIM_PARAM
 from sardonyx.ir.dims import DimExpr
-from sardonyx.ir.graph import Attr, AttrKind, Function, Graph, Model, Node, SparseConstant, Value
+from sardonyx.ir.graph import UNKNOWN_VERSION, Attr, AttrKind, Function, Graph, Model, Node, SparseConstant, Value, walk
 from sardonyx.ir.tensor import ExternalLocation, Tensor
 from sardonyx.ir.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type
 
@@ -52,7 +52,8 @@ def write_model(model: Model, externalise: Externalise = keep_inside, listed: Li
         out.integer(5, model.model_version)
     out.text(6, model.doc)
     out.message(7, _GraphWriter(file_names(model.graph), externalise, listed).graph(model.graph))
-    _imports(out, 8, model.opset_imports)
+    used = {node.domain: node.version for node in walk(model.graph) if node.version != UNKNOWN_VERSION}
+    _imports(out, 8, {**used, **model.opset_imports})  # a model that was read, or that passes changed, need not import all
     _entries(out, 14, model.metadata)
     for function in model.functions.values():
         out.message(25, _GraphWriter(file_names(function.graph), externalise).function(function))

@@ -2,30 +2,48 @@
 
     FLOAT32.onnx == 1, .name == "f32", .ort == "float", .numpy == np.dtype("float32"), .bits == 32
 
-Types NumPy does not have (bfloat16, float8, float6, float4, int4, int2 ...) are ml_dtypes types. Their arrays hold one
-element a byte; only the bytes in a file are packed (`bits` says how wide an element is there).
+Types NumPy does not have (bfloat16, float8, float6, float4, int4, int2 ...) are ml_dtypes types, which are imported when one of
+them is first asked for: most models have none. Their arrays hold one element a byte; only the bytes in a file are packed (`bits`
+says how wide an element is there).
 Strings are arrays of dtype object that hold `str`.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
-from sardonyx.records import dataclass
+from sardonyx.forks import importing
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type; compare with `is` or `==` (each type exists once)."""
+    """One element type; compare with `is` or `==` (each type exists once). Nobody changes it."""
 
-    name: str  # our short name, in the text form and the signature tables
-    onnx: int  # TensorProto.DataType
-    ort: str  # what ONNX Runtime prints: tensor(<ort>)
+    __slots__ = ("_numpy_name", "bits", "name", "numpy", "onnx", "ort")
+
     numpy: np.dtype[Any]
-    bits: int  # width of one element in a file
+
+    def __init__(self, name: str, onnx: int, ort: str, numpy: str | type, bits: int) -> None:
+        self.name: Final = name  # our short name, in the text form and the signature tables
+        self.onnx: Final = onnx  # TensorProto.DataType
+        self.ort: Final = ort  # what ONNX Runtime prints: tensor(<ort>)
+        self.bits: Final = bits  # width of one element in a file
+        if isinstance(numpy, str):
+            self._numpy_name = numpy
+        else:
+            self.numpy = np.dtype(numpy)
+
+    def __getattr__(self, name: str) -> Any:
+        """`numpy` of a type of ml_dtypes, once."""
+        if name != "numpy":
+            raise AttributeError(f"an element type has no attribute {name!r}", name=name, obj=self)
+        with importing:
+            import ml_dtypes  # lazy: most models have none of its types
+
+        self.numpy = np.dtype(getattr(ml_dtypes, self._numpy_name))
+        return self.numpy
 
     def __repr__(self) -> str:
         return self.name
@@ -53,38 +71,34 @@ class DType:
         return (count * self.bits + 7) // 8
 
 
-def _dtype(name: str, onnx: int, ort: str, numpy: Any, bits: int) -> DType:
-    return DType(name, onnx, ort, np.dtype(numpy), bits)
-
-
-FLOAT32: Final = _dtype("f32", 1, "float", np.float32, 32)
-UINT8: Final = _dtype("u8", 2, "uint8", np.uint8, 8)
-INT8: Final = _dtype("i8", 3, "int8", np.int8, 8)
-UINT16: Final = _dtype("u16", 4, "uint16", np.uint16, 16)
-INT16: Final = _dtype("i16", 5, "int16", np.int16, 16)
-INT32: Final = _dtype("i32", 6, "int32", np.int32, 32)
-INT64: Final = _dtype("i64", 7, "int64", np.int64, 64)
-STRING: Final = _dtype("str", 8, "string", object, 0)
-BOOL: Final = _dtype("bool", 9, "bool", np.bool_, 8)
-FLOAT16: Final = _dtype("f16", 10, "float16", np.float16, 16)
-FLOAT64: Final = _dtype("f64", 11, "double", np.float64, 64)
-UINT32: Final = _dtype("u32", 12, "uint32", np.uint32, 32)
-UINT64: Final = _dtype("u64", 13, "uint64", np.uint64, 64)
-COMPLEX64: Final = _dtype("c64", 14, "complex64", np.complex64, 64)
-COMPLEX128: Final = _dtype("c128", 15, "complex128", np.complex128, 128)
-BFLOAT16: Final = _dtype("bf16", 16, "bfloat16", ml_dtypes.bfloat16, 16)
-FLOAT8E4M3FN: Final = _dtype("f8e4m3fn", 17, "float8e4m3fn", ml_dtypes.float8_e4m3fn, 8)
-FLOAT8E4M3FNUZ: Final = _dtype("f8e4m3fnuz", 18, "float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 8)
-FLOAT8E5M2: Final = _dtype("f8e5m2", 19, "float8e5m2", ml_dtypes.float8_e5m2, 8)
-FLOAT8E5M2FNUZ: Final = _dtype("f8e5m2fnuz", 20, "float8e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 8)
-UINT4: Final = _dtype("u4", 21, "uint4", ml_dtypes.uint4, 4)
-INT4: Final = _dtype("i4", 22, "int4", ml_dtypes.int4, 4)
-FLOAT4E2M1: Final = _dtype("f4e2m1", 23, "float4e2m1", ml_dtypes.float4_e2m1fn, 4)
-FLOAT8E8M0: Final = _dtype("f8e8m0", 24, "float8e8m0", ml_dtypes.float8_e8m0fnu, 8)
-UINT2: Final = _dtype("u2", 25, "uint2", ml_dtypes.uint2, 2)
-INT2: Final = _dtype("i2", 26, "int2", ml_dtypes.int2, 2)
-FLOAT6E2M3: Final = _dtype("f6e2m3", 27, "float6e2m3", ml_dtypes.float6_e2m3fn, 6)
-FLOAT6E3M2: Final = _dtype("f6e3m2", 28, "float6e3m2", ml_dtypes.float6_e3m2fn, 6)
+FLOAT32: Final = DType("f32", 1, "float", np.float32, 32)
+UINT8: Final = DType("u8", 2, "uint8", np.uint8, 8)
+INT8: Final = DType("i8", 3, "int8", np.int8, 8)
+UINT16: Final = DType("u16", 4, "uint16", np.uint16, 16)
+INT16: Final = DType("i16", 5, "int16", np.int16, 16)
+INT32: Final = DType("i32", 6, "int32", np.int32, 32)
+INT64: Final = DType("i64", 7, "int64", np.int64, 64)
+STRING: Final = DType("str", 8, "string", object, 0)
+BOOL: Final = DType("bool", 9, "bool", np.bool_, 8)
+FLOAT16: Final = DType("f16", 10, "float16", np.float16, 16)
+FLOAT64: Final = DType("f64", 11, "double", np.float64, 64)
+UINT32: Final = DType("u32", 12, "uint32", np.uint32, 32)
+UINT64: Final = DType("u64", 13, "uint64", np.uint64, 64)
+COMPLEX64: Final = DType("c64", 14, "complex64", np.complex64, 64)
+COMPLEX128: Final = DType("c128", 15, "complex128", np.complex128, 128)
+BFLOAT16: Final = DType("bf16", 16, "bfloat16", "bfloat16", 16)
+FLOAT8E4M3FN: Final = DType("f8e4m3fn", 17, "float8e4m3fn", "float8_e4m3fn", 8)
+FLOAT8E4M3FNUZ: Final = DType("f8e4m3fnuz", 18, "float8e4m3fnuz", "float8_e4m3fnuz", 8)
+FLOAT8E5M2: Final = DType("f8e5m2", 19, "float8e5m2", "float8_e5m2", 8)
+FLOAT8E5M2FNUZ: Final = DType("f8e5m2fnuz", 20, "float8e5m2fnuz", "float8_e5m2fnuz", 8)
+UINT4: Final = DType("u4", 21, "uint4", "uint4", 4)
+INT4: Final = DType("i4", 22, "int4", "int4", 4)
+FLOAT4E2M1: Final = DType("f4e2m1", 23, "float4e2m1", "float4_e2m1fn", 4)
+FLOAT8E8M0: Final = DType("f8e8m0", 24, "float8e8m0", "float8_e8m0fnu", 8)
+UINT2: Final = DType("u2", 25, "uint2", "uint2", 2)
+INT2: Final = DType("i2", 26, "int2", "int2", 2)
+FLOAT6E2M3: Final = DType("f6e2m3", 27, "float6e2m3", "float6_e2m3fn", 6)
+FLOAT6E3M2: Final = DType("f6e3m2", 28, "float6e3m2", "float6_e3m2fn", 6)
 
 ALL: Final[tuple[DType, ...]] = tuple(value for value in list(globals().values()) if isinstance(value, DType))
 FLOATS: Final = frozenset(
@@ -98,7 +112,7 @@ INTEGERS: Final = SIGNED | UNSIGNED
 _BY_ONNX: Final = {dtype.onnx: dtype for dtype in ALL}
 _BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
 _BY_ORT: Final = {dtype.ort: dtype for dtype in ALL}
-_BY_NUMPY: Final = {dtype.numpy: dtype for dtype in ALL}
+_BY_NUMPY: Final = {dtype.numpy: dtype for dtype in ALL if not hasattr(dtype, "_numpy_name")}  # others: see `from_numpy`
 
 
 def from_onnx(code: int) -> DType:
@@ -129,6 +143,9 @@ def from_numpy(dtype: np.dtype[Any] | type[Any]) -> DType:
     """The type of an array's dtype; every NumPy string kind is STRING; ValueError if ONNX has no such type."""
     dtype = np.dtype(dtype)
     found = _BY_NUMPY.get(dtype)
+    if found is None and len(_BY_NUMPY) < len(ALL) and "ml_dtypes" in sys.modules:
+        _BY_NUMPY.update({each.numpy: each for each in ALL})
+        found = _BY_NUMPY.get(dtype)
     if found is not None:
         return found
     if dtype.kind in "USOVT":  # fixed-width text, bytes, objects, void and numpy 2's StringDType

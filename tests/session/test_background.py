@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -125,9 +126,14 @@ def test_what_the_compiler_raises_the_next_run_raises(monkeypatch: pytest.Monkey
     session.run(None, {"x": X})
     gate.set()
     compilation.wait()
+    fed = X.copy()
+    kept = weakref.ref(fed)
     for _ in range(2):
         with pytest.raises(errors.InvalidGraph, match="no such thing"):
-            session.run(None, {"x": X})
+            session.run(None, {"x": fed})
+    del fed
+    gc.collect()
+    assert kept() is None  # the error is there for all runs to come, and keeps nothing of those that had it
 
 
 def test_a_bad_model_is_refused_at_once() -> None:
@@ -209,6 +215,32 @@ def test_a_fork_while_it_compiles_works_in_the_child() -> None:
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_waits_for_runs_in_numpy() -> None:
+    """A fork ends the threads of NumPy's matrix products, for which a run would wait for ever."""
+    session = sardonyx.InferenceSession(BOTH_SIGNS, sardonyx.SessionOptions(), providers=["SardonyxReferenceExecutionProvider"])
+    forked = threading.Event()
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        forked.set()
+        os.waitpid(child, 0)
+
+    forker = threading.Thread(target=fork)
+
+    def on_node(_: Any) -> None:
+        if forker.ident is None:
+            forker.start()
+        assert not forked.wait(0.1)
+
+    [y] = session._opened.program.run({"x": X}, ["y"], RunControl(on_node=on_node))
+    np.testing.assert_array_equal(y, X * X - X)
+    forker.join()
+    assert forked.is_set()
 
 
 def test_a_process_may_end_while_it_compiles(tmp_path: Any) -> None:

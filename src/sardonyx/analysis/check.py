@@ -62,7 +62,9 @@ def _check_opsets(model: Model) -> Iterator[Problem]:
             yield Problem("info", "", text + "operators that changed since are taken as they were")
     assumed = next((node.version for node in walk(model.graph) if node.domain == ONNX_DOMAIN), None)
     if model.opset_imports and ONNX_DOMAIN not in model.opset_imports and assumed is not None:
-        yield Problem("warning", "", f"ai.onnx is not in the opset imports: its operators are taken as those of version {assumed}")
+        yield Problem(
+            "warning", "", f"ai.onnx is not in the opset imports: its operators are taken as those of version {assumed}"
+        )
 
 
 def _check_recursion(model: Model) -> Iterator[Problem]:

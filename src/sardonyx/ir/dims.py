@@ -18,8 +18,8 @@ would grow too long become atoms, too (`add`, `mul`).
 from __future__ import annotations
 
 import itertools
+from _blake2 import blake2b  # hashlib's; that loads OpenSSL as well, which takes longer than opening a small program
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias, Union
 
 Dim: TypeAlias = Union[int, "DimExpr"]

@@ -10,7 +10,6 @@ a: [N,3] and b: [N,3] of (2, 3) and (4, 3)  N is 2 in 'a', but 4 in 'b'
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import permutations
 from typing import Any, Final
 
@@ -80,6 +79,8 @@ def _fits(found: Sequence[int], shape: Sequence[Dim]) -> bool:
 
 def name_hint(name: str, known: Sequence[str]) -> str:
     """Which name was meant, and which there are."""
+    from difflib import get_close_matches  # lazy: few feeds are wrong
+
     near = get_close_matches(name, known, n=1)
     listing = f"the inputs are: {', '.join(known)}"
     return f"did you mean {near[0]!r}? {listing}" if near else listing
@@ -87,6 +88,8 @@ def name_hint(name: str, known: Sequence[str]) -> str:
 
 def missing_hint(missing: Iterable[str], unknown: Sequence[str]) -> str:
     """Which of the unknown names of a feed were meant for missing inputs; "" if none looks like one."""
+    from difflib import get_close_matches  # lazy: few feeds are wrong
+
     meant = {name: get_close_matches(name, unknown, n=1) for name in missing}
     return "; ".join(f"did you mean {name!r} by {near[0]!r}?" for name, near in meant.items() if near)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 import numpy as np
 
 from sardonyx import errors
-from sardonyx.forks import ForkSafeLock, held_off
+from sardonyx.forks import ForkSafeLock, importing
 from sardonyx.ops.definition import Trait
 from sardonyx.ops.interruption import interruptible
 from sardonyx.plan.host_step import SubgraphRunner, host_function, required_definition
@@ -118,7 +118,7 @@ class Body:
             call.compile_all()
 
     def _program(self) -> Executable:
-        with held_off, self._lock:
+        with importing, self._lock:
             if self.made is None:
                 self.made = self._make()
                 BODIES.made += 1
@@ -248,7 +248,7 @@ class LoopCall(HostCall):
     def _settle(self) -> None:
         """Find out whether its iterations can follow each other in native code."""
         if self._make is not None:
-            with held_off, self._lock:
+            with importing, self._lock:
                 if self._make is not None:
                     self.loop = self._make()
                     self._make = None

@@ -119,10 +119,15 @@ class ReferenceModel:
             program.shrink()
 
     def run(self, feeds: Mapping[str, Any], fetches: Sequence[str], control: RunControl | None = None) -> list[Any]:
-        """Compute the named values from the feeds; any named value of the top-level graph may be fetched."""
+        """Compute the named values from the feeds; any named value of the top-level graph may be fetched.
+
+        No fork happens meanwhile: NumPy's library of matrix products ends its threads when the process forks, and a run that
+        waits for one of them would wait for ever.
+        """
         names = tuple(fetches)
         program = self._programs.get(names) or self._program(names)
-        return run_named(program, feeds, control or RunControl())
+        with held_off:
+            return run_named(program, feeds, control or RunControl())
 
     def _program(self, names: tuple[str, ...]) -> Executable:
         with held_off, self._lock:

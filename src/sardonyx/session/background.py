@@ -18,6 +18,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from sardonyx import errors
@@ -165,7 +166,8 @@ class BackgroundModel:
                     raise
             asked.stop_if_asked()
         if compilation.error is not None:
-            raise compilation.error
+            # A copy for each run: the error itself would keep the frames of all of them, with their feeds.
+            raise copy(compilation.error) from compilation.error
         return self._now.run(feeds, fetches, asked)
 
     def shrink(self) -> None:

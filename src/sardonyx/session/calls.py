@@ -10,12 +10,12 @@ from sardonyx.forks import importing
 from sardonyx.ir.tensor import Array
 from sardonyx.options import RunOptions
 from sardonyx.runtime.feeds import FeedReader, present
-from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.runs import NOTHING_SHARED, RunControl
 from sardonyx.runtime.values import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
     from sardonyx.runtime.binding import IOBinding
+    from sardonyx.runtime.profile import Profiler
     from sardonyx.session.opening import CompiledModel
 
 _UNCONTROLLED: Final = RunControl()

@@ -287,7 +287,7 @@ class Opened:
     @cached_property
     def caller(self) -> Caller:
         """Does what the fast path cannot."""
-        with held_off:
+        with importing:
             from sardonyx.session.calls import Caller  # lazy: plain runs of a saved program never need it
 
         options = self.options

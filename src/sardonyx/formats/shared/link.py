@@ -21,8 +21,8 @@ FunctionKey = tuple[str, str, str]
 # Domains that need no import: ONNX Runtime takes the newest version it has, so models without the import are around. Newer
 # versions than those it knows must not change what such a model means.
 _IMPLIED_VERSIONS: Final = {
-    "": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.microsoft": 1, "com.microsoft.nchwc": 1, "com.ms.internal.nhwc": 1,
-    "org.pytorch.aten": 1,
+    "": 26, "ai.onnx.ml": 5, "ai.onnx.preview.training": 1, "com.microsoft": 1, "com.microsoft.nchwc": 1,
+    "com.ms.internal.nhwc": 1, "org.pytorch.aten": 1,
 }  # fmt: skip
 
 

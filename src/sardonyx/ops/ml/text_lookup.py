@@ -9,7 +9,7 @@ character: many of them are hashed, looked up and compared all at once, without 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ Array = NDArray[Any]
 _MANY: Final = 160  # texts from which on columns are faster than a dictionary
 _WIDEST: Final = 32  # characters up to which they are
 _MOST_BITS: Final = 16  # of a hash that are the number of an entry
+_ALL_BITS: Final = (1 << 64) - 1
 _TRIES: Final = 8  # of other factors, before there are more entries
 
 
@@ -69,32 +70,46 @@ class _Table:
         return self._positions[self._rows.find(self._numbers(texts))]
 
 
+def _numbers_of(seed: int) -> Iterator[int]:
+    """Numbers of 64 bits that look random, the same for a seed (splitmix64); `np.random` takes long to import."""
+    while True:
+        seed = (seed + 0x9E3779B97F4A7C15) & _ALL_BITS
+        mixed = ((seed ^ seed >> 30) * 0xBF58476D1CE4E5B9) & _ALL_BITS
+        mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _ALL_BITS
+        yield mixed ^ mixed >> 31
+
+
+def _all_differ(numbers: Array) -> bool:
+    """Whether each is there once; `np.unique` imports masked arrays, which takes as long as opening a model."""
+    ordered = np.sort(numbers)
+    return bool((ordered[1:] != ordered[:-1]).all())
+
+
 class RowTable:
     """Finds rows of numbers of 64 bits, by the upper bits of their hashes where those differ, else in the order of the hashes."""
 
     def __init__(self, keys: Array) -> None:
         self._keys = keys
         self._entries: Array | None = None
-        rng = np.random.default_rng(len(keys))
+        draws = _numbers_of(len(keys))
         for bits in range(len(keys).bit_length() + 1, _MOST_BITS):
             for _ in range(_TRIES):
-                entries = (self._hash_keys(rng) >> np.uint64(64 - bits)).astype(np.int64)
-                if len(np.unique(entries)) == len(keys):
+                entries = (self._hash_keys(draws) >> np.uint64(64 - bits)).astype(np.int64)
+                if _all_differ(entries):
                     self._shift = np.uint64(64 - bits)
                     self._entries = np.zeros(1 << bits, np.int64)
                     self._entries[entries] = np.arange(len(keys))
                     break
             if self._entries is not None:
                 break
-        hashes = self._hash_keys(rng) if self._entries is None else np.arange(len(keys), dtype=np.uint64)
+        hashes = self._hash_keys(draws) if self._entries is None else np.arange(len(keys), dtype=np.uint64)
         self._order = np.argsort(hashes)
         self._hashes = hashes[self._order]
         self._columns = np.ascontiguousarray(keys.T)
-        self.is_unique = len(np.unique(hashes)) == len(hashes)
+        self.is_unique = _all_differ(hashes)
 
-    def _hash_keys(self, rng: np.random.Generator) -> Array:
-        drawn: Array = rng.integers(1 << 62, 1 << 63, self._keys.shape[1:])
-        self._factors = [np.uint64(each | 1) for each in drawn.tolist()]
+    def _hash_keys(self, draws: Iterator[int]) -> Array:
+        self._factors = [np.uint64(next(draws) | 1) for _ in range(self._keys.shape[1])]
         return self._hashed(self._keys)
 
     def _hashed(self, rows: Array) -> Array:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Final, NamedTuple
 
+from sardonyx.ops.tables import read_table
 from sardonyx.ops.text.re2_direct import direct_match
 from sardonyx.ops.text.re2_match import CHARS, HOLDS, Code, Ranges, Regex, choice, repeated
 
@@ -81,7 +81,7 @@ def _category(name: str) -> Ranges:
 def _scripts() -> dict[str, Ranges]:
     """The code points of every script, as Greek."""
     found: dict[str, Ranges] = {}
-    for line in resources.files("sardonyx.ops.text").joinpath("unicode_scripts.txt").read_text("ascii").splitlines():
+    for line in read_table("sardonyx.ops.text", "unicode_scripts.txt").splitlines():
         if not line.startswith("#"):
             name, *spans = line.split()
             ends = ([int(end, 16) for end in span.split("-")] for span in spans)

@@ -70,7 +70,7 @@ LAYERS = {
 ONLY = {
     "records": set(),
     "errors": set(),
-    "dtypes": set(),
+    "dtypes": {"forks"},  # types that NumPy lacks are imported when they are first asked for
     "enums": set(),
     "options": {"enums", "errors", "dtypes", "cache_folder", "forks", "provider_names"},
     "provider_names": {"errors"},

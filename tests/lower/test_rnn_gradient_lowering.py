@@ -105,6 +105,12 @@ def test_gradients_agree(
     _check(_model("LSTMTraceGrad", names, feeds, outputs, direction, symbolic), feeds, dtype)
 
 
+def test_a_layer_whose_units_workers_share_agrees() -> None:
+    feeds = _layer("forward", 3, 1, 5, 256, "float32", True, True)
+    names = [name if name in feeds else "" for name in ("X", "W", "R", "B", "h", "c")]
+    _check(_model("LSTMTrace", names, feeds, ["Y", "Yh", "Yc", "T"], "forward", symbolic=False), feeds, "float32")
+
+
 def test_the_trace_is_that_of_the_layer() -> None:
     feeds = _layer("bidirectional", 3, 2, 4, 5, "float64", True, True)
     ctx = registry.EvalContext(version=1, outputs=(True,) * 4)

@@ -126,8 +126,8 @@ class LlvmLibrary:
 
 def lock_of_others() -> AbstractContextManager[Any]:
     """What llvmlite's other users hold while they call LLVM; nothing, if there are none."""
-    ffi = sys.modules.get("llvmlite.binding.ffi")
-    return nullcontext() if ffi is None else ffi.lib._lock
+    library = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)  # not there yet while another thread imports it
+    return nullcontext() if library is None else library._lock
 
 
 def _version() -> tuple[int, ...]:

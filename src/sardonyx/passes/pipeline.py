@@ -142,7 +142,7 @@ _LAYOUT: Final[tuple[Optimization, ...]] = (
     later("TransposeSoftmax"),  # after PushTransposes, which would take its Transposes out again
     RemoveUnused(),
     later("FormConv"),
-    later("RepeatChannels"),
+    later("FitGroups"),
     later("AssignLayout"),  # the patterns above know standard convolutions
     later("SplitBatches"),  # last: of layers in blocks
 )
@@ -268,7 +268,7 @@ def _configured_later(pass_: RuleToLoad, options: CompileOptions, target: Target
         return pass_.with_settings(target=target, exact=options.flag(EXACT_KEY))
     if pass_.name == "FormByteTables":
         return pass_.with_settings(is_used=target.has_byte_permute)
-    for_target = ("FormConv", "RepeatChannels", "SplitBatches", "TransposeSoftmax")
+    for_target = ("FormConv", "FitGroups", "SplitBatches", "TransposeSoftmax")
     return pass_.with_settings(target=target) if pass_.name in for_target else pass_
 
 

@@ -95,7 +95,7 @@ _RULES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "FormChannelConv": ("form_channel_convs", "MatMul", ()),
     "TransposeSoftmax": ("transpose_softmax", "LogSoftmax Softmax", ()),
     "FormConv": ("form_convs", "ConvTranspose", ()),
-    "RepeatChannels": ("repeat_channels", "Conv", ()),
+    "FitGroups": ("fit_groups", "Conv ConvTranspose", ()),
     "SplitBatches": ("split_batches", "BlockedConv BlockedConvTranspose BlockedPool BlockedResize", ()),
 }
 _PRODUCTS: Final = "Conv ConvTranspose Gemm MatMul"

@@ -17,6 +17,9 @@ from sardonyx.ir.tensor import Array
 from sardonyx.kernel.conv.winograd import TAPS, axis_taps, matrices
 from sardonyx.program.constants import Cut, transform
 
+# Multiplications of a product that BLAS (OpenBLAS, at least) computes in the thread that asks for it. The others that it has wait
+# for more, busily, which takes longer than all the rest.
+_IN_ONE_THREAD: Final = 1 << 18
 _SAMPLED_CHANNELS: Final = 16  # of the output
 _SAMPLED_TILES: Final = 4
 _KEPT_SAMPLES: Final = 4  # of some MB each
@@ -27,60 +30,92 @@ def _cuts(w: Array, tile: int, width: int, last: int, *strides: tuple[int, int])
     return (Cut(0, 0, width),)
 
 
-@transform("pack_conv_winograd", 2, _cuts, is_numbers=True)
+@transform("pack_conv_winograd", 3, _cuts, is_numbers=True)
 def pack_winograd(w: Array, tile: int, width: int, last: int, strides: tuple[int, int]) -> Array:
     """[O, I, P, R, C] as [set of output channels][element][3 x 3 taps][input channel][output channel of the set].
 
     Sets have `width` channels; one that is not full has `last`, and lies at the start of its row.
     """
-    return _packed(_transformed(w, tile, strides), width, last)
+    return _packed(_taps(w, strides), _square_matrix(tile), width, last)
 
 
-@transform("pack_conv_winograd_rows", 1, _cuts, is_numbers=True)
+@transform("pack_conv_winograd_rows", 2, _cuts, is_numbers=True)
 def pack_winograd_rows(w: Array, tile: int, width: int, last: int) -> Array:
     """[O, I, 1, 1, K] as [set of output channels][element][three taps][input channel][output channel of the set]."""
-    return _packed(_transformed_rows(w, tile), width, last)
+    return _packed(_row_taps(w), np.array(matrices(tile).weights), width, last)
 
 
-def _packed(values: Array, width: int, last: int) -> Array:
-    """[O, I, taps, element], in float64, by sets."""
-    outputs, inputs, groups, elements = values.shape
-    sets, depth = -(-outputs // width), elements * groups * inputs
-    padded = np.zeros((sets * width, inputs, groups, elements), np.float32)
-    padded[:outputs] = values
-    packed = np.zeros((sets, depth * width), np.float32)
-    whole = sets if outputs % width == 0 else sets - 1
-    for first, end, own in ((0, whole, width), (whole, sets, last)):
-        count = end - first
-        lanes = padded[first * width : end * width].reshape(count, width, inputs, groups, elements)[:, :own]
-        packed[first:end, : depth * own] = lanes.transpose(0, 4, 3, 2, 1).reshape(count, depth * own)
+def _packed(taps: Array, matrix: Array, width: int, last: int) -> Array:
+    """Taps [O, I, group, tap] by sets, transformed. Products make the elements as they are to lie, some at a time."""
+    outputs, inputs, groups, count = taps.shape
+    elements = len(matrix)
+    packed = np.zeros((-(-outputs // width), elements * groups * inputs * width), np.float32)
+    some = max(_IN_ONE_THREAD // (matrix.size * width), 1)  # input channels
+    lanes, made = np.zeros((count, some * width)), np.empty((elements, some * width))
+    for number, row in enumerate(packed):
+        part = taps[number * width : (number + 1) * width]
+        own = width if len(part) == width else last
+        if own != len(part):  # what others have left
+            lanes[...] = 0
+        by_group = row[: elements * groups * inputs * own].reshape(elements, groups, inputs * own)
+        for group in range(groups):
+            for start in range(0, inputs, some):
+                end = min(start + some, inputs)
+                size = (end - start) * own
+                lanes[:, :size].reshape(count, end - start, own)[..., : len(part)] = part[:, start:end, group].transpose(2, 1, 0)
+                by_group[:, group, start * own : end * own] = np.matmul(matrix, lanes[:, :size], out=made[:, :size])
     return packed
 
 
-def _transformed_rows(w: Array, tile: int) -> Array:
-    """[O, I, 1, 1, K] as [O, I, three taps, element], in float64."""
+def _row_taps(w: Array) -> Array:
+    """[O, I, 1, 1, K] as [O, I, group, three taps]."""
     taps = w.shape[-1]
-    filled = np.zeros((*w.shape[:2], -(-taps // TAPS) * TAPS))
+    filled = np.zeros((*w.shape[:2], -(-taps // TAPS) * TAPS), w.dtype)
     filled[..., :taps] = w.reshape(*w.shape[:2], taps)
-    found: Array = filled.reshape(*w.shape[:2], -1, TAPS) @ np.array(matrices(tile).weights).T
-    return found
+    return filled.reshape(*w.shape[:2], -1, TAPS)
 
 
-def _transformed(w: Array, tile: int, strides: tuple[int, ...]) -> Array:
-    """[O, I, P, R, C] as [O, I, 3 x 3 taps, element], in float64."""
-    parts = w.astype(np.float64)
+def _taps(w: Array, strides: tuple[int, ...]) -> Array:
+    """[O, I, P, R, C] as [O, I, group, 3 x 3 taps]."""
+    parts = w
     for axis, stride in ((3, strides[0]), (4, strides[1])):
         parts = _by_threes(parts, axis, stride)
-    along = np.array(matrices(tile).weights)
     found: Array = parts.reshape(*w.shape[:2], -1, TAPS, parts.shape[-1] // TAPS, TAPS).swapaxes(-3, -2)
-    return found.reshape(*w.shape[:2], -1, TAPS * TAPS) @ np.kron(along, along).T
+    return found.reshape(*w.shape[:2], -1, TAPS * TAPS)
+
+
+def _square_matrix(tile: int) -> Array:
+    """What makes the elements of a square tile of 3 x 3 taps."""
+    along = np.array(matrices(tile).weights)
+    return np.kron(along, along)
+
+
+def _transformed(taps: Array, matrix: Array) -> Array:
+    """[O, I, group, tap] as [O, I, group, element], in float64."""
+    rows = taps.reshape(-1, taps.shape[-1]).astype(np.float64)
+    found = np.empty((len(rows), len(matrix)))
+    some = max(_IN_ONE_THREAD // matrix.size, 1)
+    for start in range(0, len(rows), some):
+        np.matmul(rows[start : start + some], matrix.T, out=found[start : start + some])
+    return found.reshape(*taps.shape[:-1], -1)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """A product of small matrices of great depth."""
+    some = max(_IN_ONE_THREAD // (len(a) * b.shape[1]), 1)
+    found = np.zeros((len(a), b.shape[1]))
+    for start in range(0, len(b), some):
+        found += a[:, start : start + some] @ b[start : start + some]
+    return found
 
 
 def _by_threes(w: Array, axis: int, stride: int) -> Array:
     """The taps of an axis by phases of the stride, each filled up with zeros to a multiple of three."""
     taps = w.shape[axis]
     phases, threes = axis_taps(taps, stride)
-    filled = np.zeros((*w.shape[:axis], TAPS * threes * stride, *w.shape[axis + 1 :]))
+    if stride == 1 and taps == TAPS * threes:
+        return w
+    filled = np.zeros((*w.shape[:axis], TAPS * threes * stride, *w.shape[axis + 1 :]), w.dtype)
     filled[(slice(None),) * axis + (slice(taps),)] = w
     phased = filled.reshape(*w.shape[:axis], TAPS * threes, stride, *w.shape[axis + 1 :]).swapaxes(axis, axis + 1)
     kept = phased[(slice(None),) * axis + (slice(phases),)]
@@ -133,11 +168,11 @@ def relative_error(w: Array, tile: int, strides: tuple[int, ...] = (1, 1)) -> fl
     if not np.isfinite(chosen).all():
         return float("nan")
     plain = chosen.reshape(len(chosen), -1).astype(np.float64).T
-    transformed = _transformed(chosen, tile, strides).astype(np.float32)
+    transformed = _transformed(_taps(chosen, strides), _square_matrix(tile)).astype(np.float32)
     tiled = transformed.reshape(len(chosen), -1, transformed.shape[-1]).transpose(2, 1, 0)
     error = 0.0
     for sample in _samples(w.shape[1], w.shape[2:], tile, strides):
-        exact = (sample.windows @ plain).reshape(-1, tile, tile, len(chosen)).transpose(0, 3, 1, 2)
+        exact = _product(sample.windows, plain).reshape(-1, tile, tile, len(chosen)).transpose(0, 3, 1, 2)
         error = max(error, _largest_difference(_by_tiles(sample.transformed @ tiled, tile), exact, sample.by_channel))
     return error
 
@@ -153,7 +188,7 @@ def relative_row_error(w: Array, tile: int) -> float:
     random = np.random.default_rng(0)
     noise = np.maximum(random.standard_normal((_SAMPLED_TILES, w.shape[1], length)), 0)
     ramp = 1 + random.uniform(-_SLOPE, _SLOPE, (2, w.shape[1], 1)) * np.arange(length)
-    u = _transformed_rows(chosen, tile).astype(np.float32)
+    u = _transformed(_row_taps(chosen), np.array(made.weights)).astype(np.float32)
     along, back = np.array(made.inputs, np.float32), np.array(made.outputs, np.float32)
     error = 0.0
     for lines, by_channel in ((noise, True), (ramp, False)):
@@ -163,7 +198,8 @@ def relative_row_error(w: Array, tile: int) -> float:
         sums = rows.reshape(len(along), len(x), -1) @ columns.reshape(len(along), -1, len(chosen))
         found = sums.transpose(1, 2, 0) @ back.T
         windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), taps, axis=2)[:, :, :tile]
-        exact = np.einsum("nimk,oik->nom", windows, chosen.reshape(*chosen.shape[:2], taps).astype(np.float64), optimize=True)
+        plain = windows.transpose(0, 2, 1, 3).reshape(len(x) * tile, -1)  # [tile and pixel, inputs and taps]
+        exact = _product(plain, chosen.reshape(len(chosen), -1).astype(np.float64).T).reshape(len(x), tile, -1).transpose(0, 2, 1)
         error = max(error, _largest_difference(found, exact, by_channel))
     return error
 

@@ -9,6 +9,7 @@ import pytest
 
 from sardonyx.ir.dims import evaluate, symbol
 from sardonyx.kernel.indexing import indexing, transpose
+from sardonyx.kernel.indexing.check import IndexCheckKernel
 from sardonyx.kernel.indexing.compact import CountKernel, NonzeroIndicesKernel
 from sardonyx.kernel.indexing.indexing import IndexKernel
 from sardonyx.kernel.indexing.transpose import TransposeKernel
@@ -36,6 +37,7 @@ KERNELS = [
         inner=("unit",),
         unit_strides=(True,),
     ),
+    IndexCheckKernel(index="i64"),
     ScanKernel(type="f32", compute="f32", operation="add", exclusive=False, outer=1, vectors=1),
     TopKKernel(type="f32", largest=True, outer=1),
     SortKernel(type="f32", largest=True, outer=1, few=False),

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guarded_session import guarded_feeds, guarded_memory
 from model_text import model
 from native_support import assert_native_agrees, compile_native, run_native, run_reference
 from sardonyx import errors
 from sardonyx.ir.tensor import Array
+from sardonyx.program.steps import KernelStep
 
 TYPES = {
     "float": np.float32,
@@ -209,3 +211,39 @@ def test_scatters_give_the_same_bits_on_any_number_of_workers(reduction: str) ->
         results.append(run_native(graph, compiled, feeds)[0])
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
+
+
+EMPTY_CASES = {
+    "gather": "(float[N,5] x, int64[K] i) => (float[N,K] y) { y = Gather <axis=1> (x, i) }",
+    "gather of rows": "(float[5,N] x, int64[K] i) => (float[K,N] y) { y = Gather <axis=0> (x, i) }",
+    "gather of 32 bits": "(float[N,5] x, int32[K] i) => (float[N,K] y) { y = Gather <axis=1> (x, i) }",
+    "positions": "(float[5,N] x, int64[K,1] i) => (float[K,N] y) { y = GatherND (x, i) }",
+    "scatter": "(float[5,N] x, int64[K,1] i, float[K,N] u) => (float[5,N] y) { y = ScatterND (x, i, u) }",
+}
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize("name", EMPTY_CASES)
+def test_indices_are_looked_at_natively_where_nothing_is_moved(name: str, at_start: bool) -> None:
+    graph, compiled = compile_native(model(EMPTY_CASES[name], 18))
+    shape = (5, 0) if "[5,N]" in EMPTY_CASES[name] else (0, 5)
+    kind = np.int32 if "int32" in EMPTY_CASES[name] else np.int64
+
+    def feeds(*positions: int) -> dict[str, Array]:
+        given = np.array(positions, kind).reshape((-1, 1) if "[K,1]" in EMPTY_CASES[name] else (-1,))
+        updates = {"u": np.zeros((len(positions), 0), np.float32)} if "u)" in EMPTY_CASES[name] else {}
+        return {"x": np.zeros(shape, np.float32), "i": given, **updates}
+
+    with guarded_memory(at_start=at_start) as guard:
+        (found,) = run_native(graph, compiled, guarded_feeds(guard, feeds(4, 0, -5)))
+        assert found.size == 0
+        for bad in (5, -6, np.iinfo(kind).max, np.iinfo(kind).min):
+            with pytest.raises(errors.BadNodeInput, match=f"index {bad} is out of range"):
+                run_native(graph, compiled, guarded_feeds(guard, feeds(1, bad)))
+
+
+def test_known_indices_inside_their_axis_need_no_look() -> None:
+    graph = "(float[N,5] x) => (float[N,3] y) { i = Constant <value_ints = [4, 0, -2]> ()\n y = Gather <axis=1> (x, i) }"
+    _, compiled = compile_native(model(graph, 18))
+    assert not any(isinstance(step, KernelStep) and step.kernel.key.startswith("index-check") for step in compiled.lowered.steps)
+    agrees(graph, 18, x=np.zeros((0, 5), np.float32))

@@ -19,6 +19,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "loops.LoopKernel": "loops.emit_loop_kernel",
     "indexing.transpose.TransposeKernel": "indexing.transpose.emit_transpose_kernel",
     "indexing.indexing.IndexKernel": "indexing.indexing.emit_index_kernel",
+    "indexing.check.IndexCheckKernel": "indexing.check.emit_index_check",
     "rows.scan.ScanKernel": "rows.scan.emit_scan_kernel",
     "sampling.resample.ResampleKernel": "sampling.resample.emit_resample_kernel",
     "sampling.sample.SampleKernel": "sampling.sample.emit_sample_kernel",

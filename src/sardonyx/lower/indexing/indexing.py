@@ -8,9 +8,10 @@ from typing import Final
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import Dim, dim_min, product
+from sardonyx.ir.dims import Dim, dim_max, dim_min, is_nonnegative, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel.expr import BITS, const, index, load, select
+from sardonyx.kernel.indexing.check import IndexCheckKernel
 from sardonyx.kernel.indexing.indexing import Combine, Direction, IndexKernel, units
 from sardonyx.lower.copying import OF_WIDTH
 from sardonyx.lower.groups import Group
@@ -54,13 +55,14 @@ def index_step(
 ) -> None:
     """A gather or scatter over an iteration space; near and far are views with their strides over it.
 
-    The `ordered` axes are those on which different positions may meet in one element of `far`. Where nothing is moved, no kernel
-    looks at the indices: NumPy does, since wrong ones are errors there, too, unless they are our own (`trusted`).
+    The `ordered` axes are those on which different positions may meet in one element of `far`. Wrong indices are errors
+    also where nothing is moved, unless they are known to be right (`trusted`).
     """
     if index_operands and not trusted and not any(0 in index_operand.view.shape for index_operand in index_operands):
-        ctx.check_not_empty(
+        others = [
             size for axis, size in enumerate(sizes) if all(index_operand.strides[axis] == 0 for index_operand in index_operands)
-        )
+        ]
+        _look_at_indices(ctx, [size for size in others if not is_nonnegative(size - 1)], index_operands, fault, label)
     strides = [tuple(near[1]), tuple(far[1]), *(index_operand.strides for index_operand in index_operands)]
     free = [axis for axis in range(len(sizes)) if axis not in ordered]
     parallel, merged = merge_axes([sizes[axis] for axis in free], [[one[axis] for axis in free] for one in strides])
@@ -131,6 +133,24 @@ def index_step(
     )
 
 
+def _look_at_indices(
+    ctx: LowerContext, others: Sequence[Dim], index_operands: Sequence[IndexOperand], fault: tuple[Address, int], label: str
+) -> None:
+    """Have indices looked at where one of the other sizes turns out to be 0, so that nothing is moved by them."""
+    if not others:
+        return
+    if not all(index_operand.view.is_contiguous for index_operand in index_operands):
+        ctx.check_not_empty(others)  # NumPy looks at them
+        return
+    is_empty = dim_max(1 - product([dim_min(size, 1) for size in others]), 0)  # 1 or 0
+    for index_operand in index_operands:
+        view = index_operand.view
+        kernel = IndexCheckKernel(index=view.buffer.dtype.name)
+        arguments = kernel.arguments.entries(limit=index_operand.limit, indices=view.address, record=fault[0], code=fault[1])
+        count = product(view.shape) * is_empty
+        ctx.step(KernelStep(kernel, arguments, count, count, (view.buffer,), (), label, (label,)))
+
+
 def _longest_axis(sizes: Sequence[Dim]) -> int:
     """The axis to walk along without rows: the last one, unless it is short. A size that is not known counts as long enough."""
     numbers = [size if isinstance(size, int) else _SHORT for size in sizes]
@@ -192,7 +212,9 @@ def gather(ctx: LowerContext, group: Group) -> None:
     axis = normalize_axis(attribute_values(node).get("axis") or 0, len(ctx.shape(data)))
     if not _gathered_view(ctx, data, indices, output, axis):
         fault = out_of_range(ctx, node, axis)
-        take(ctx, ctx.view(data), axis, ctx.view(indices), ctx.output(output), fault, group.label)
+        numbers, size = ctx.integers(indices) or (), ctx.shape(data)[axis]
+        is_inside = bool(numbers) and isinstance(size, int) and -size <= min(numbers) and max(numbers) < size
+        take(ctx, ctx.view(data), axis, ctx.view(indices), ctx.output(output), fault, group.label, trusted=is_inside)
 
 
 def _gathered_view(ctx: LowerContext, data: Value, indices: Value, output: Value, axis: int) -> bool:

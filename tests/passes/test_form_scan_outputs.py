@@ -68,7 +68,7 @@ def test_lists_that_are_joined_behind_a_loop(rank: int, count: int, element: str
     for found, wanted in zip(InferenceSession(content).run(None, given_), run_reference(content, given_), strict=True):
         assert found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    assert explain_model(content).host_steps == 1  # the loop; its body is native
+    assert explain_model(content).host_steps == 0  # so few iterations are written out
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

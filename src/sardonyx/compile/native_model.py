@@ -87,7 +87,7 @@ class NativeModel:
         self._specialise = specialise if self._fast is None else None
         self._specialisations = SpecialisationTable(deciding_inputs(graph) if self._specialise is not None else ())
         # All outputs, if a run can take the fast path; None if it needs `run`.
-        self.run_fast = self._specialisations.run if self._fast is None else self._fast.run
+        self.run_fast = self._run_short if self._fast is None else self._fast.run
         self._compiled_specialisations: dict[SpecialisationKey, NativeModel] = {}
         self.on_specialisation: Callable[[SpecialisationKey, NativeModel], None] | None = (
             None  # told when a specialisation has run, and again as below
@@ -168,6 +168,19 @@ class NativeModel:
         except Exception as error:  # a defect, but no reason to fail: NumPy computes the run, or names the node that fails
             _log.warning("the compiled program failed, NumPy runs instead: %s: %s", type(error).__name__, error)
         return self.reference.run(feeds, fetches, control)
+
+    def _run_short(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """All outputs, by the program of the feeds' specialisation or, once no further one gets a program, by that for all."""
+        results = self._specialisations.run(feeds)
+        if results is not None or self._specialise is None or len(self._compiled_specialisations) < MOST_SPECIALISATIONS:
+            return results
+        specialisation = self._specialisations.key_of(feeds)
+        if specialisation is None:
+            return None
+        program = self._specialisations.find(specialisation)
+        if program is None and specialisation not in self._compiled_specialisations:
+            program = self._short
+        return None if program is None else program.run(feeds)
 
     def _specialised(self, feeds: Mapping[str, Any]) -> NativeModel | None:
         """The model compiled for the specialisation of these feeds, if it is one of the first few.

@@ -90,7 +90,7 @@ class FoldSequences(Rule[_Found]):
         else:
             axis = node.attr("axis", 0)
             if node.attr("new_axis", 0):
-                values = [_at_axis(g, "Unsqueeze", value, axis) for value in values]
+                values = [at_axis(g, "Unsqueeze", value, axis) for value in values]
             result = g.op("Concat", *values, axis=axis)
         g.replace(node.outputs[0], result)
 
@@ -180,7 +180,7 @@ def _of_elements(g: Rewriter, node: Node, found: _Elements) -> Value:
     if node.op_type == "SequenceLength":
         return g.op("Gather", g.op("Shape", found.value), g.constant(np.array(found.axis, np.int64), "axis"), axis=0)
     element = g.op("Gather", found.value, node.inputs[1], axis=found.axis)
-    return element if found.squeezed else _at_axis(g, "Unsqueeze", element, found.axis)
+    return element if found.squeezed else at_axis(g, "Unsqueeze", element, found.axis)
 
 
 def _index(g: Rewriter, value: Value | None, count: int) -> int | None:
@@ -195,10 +195,11 @@ def _made(g: Rewriter, part: _Part) -> Value:
         return part
     bounds = [g.constant(np.array([each], np.int64), "bound") for each in (part.first, part.end, part.axis)]
     piece = g.op("Slice", part.value, *bounds)
-    return _at_axis(g, "Squeeze", piece, part.axis) if part.squeezed else piece
+    return at_axis(g, "Squeeze", piece, part.axis) if part.squeezed else piece
 
 
-def _at_axis(g: Rewriter, operator: str, value: Value, axis: int) -> Value:
+def at_axis(g: Rewriter, operator: str, value: Value, axis: int) -> Value:
+    """A Squeeze or Unsqueeze of one axis, in the form of the opset."""
     if g.version < _AXES_AS_INPUT:
         return g.op(operator, value, axes=(axis,))
     return g.op(operator, value, g.constant(np.array([axis], np.int64), "axes"))

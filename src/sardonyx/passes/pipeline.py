@@ -70,6 +70,7 @@ _SIMPLIFY: Final[tuple[Optimization, ...]] = (
     FoldConstants(),  # literal operands for everything below
     later("FoldSequences"),  # literal indices lead to elements
     later("FormScanOutputs"),  # literal numbers of iterations
+    later("UnrollLoops"),  # the same
     ShareConstants(),  # equal constants must be one for equal nodes to be found
     MergeSubexpressions(),
     RemoveCastBeforeShape(),

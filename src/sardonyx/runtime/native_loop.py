@@ -505,7 +505,7 @@ class NativeLoop:
     def _stacked_result(self, stack: _Stack, slices: SlicedPort) -> Array:
         """A stacked result with its slices along the axis and in the direction that was asked for."""
         array = stack.array[::-1] if slices.backwards != stack.backwards else stack.array
-        return np.moveaxis(array, 0, slices.axis)
+        return np.moveaxis(array, 0, slices.axis) if slices.axis else array  # NumPy takes 3 microseconds to move nothing
 
     def shrink(self) -> None:
         """Give the memory kept for later calls back."""

@@ -25,7 +25,7 @@ class SpecialisationTable:
     def __init__(self, deciding: Sequence[str]) -> None:
         self.deciding = tuple(deciding)
         self._programs: dict[SpecialisationKey, Executable] = {}
-        self._last: tuple[list[tuple[str, int]], Executable] | None = None
+        self._last: tuple[SpecialisationKey, Executable] | None = None
 
     def key_of(self, feeds: Mapping[str, Any]) -> SpecialisationKey | None:
         """The specialisation that serves some feeds; None if they are not all arrays."""
@@ -40,7 +40,7 @@ class SpecialisationTable:
     def put(self, specialisation: SpecialisationKey, program: Executable) -> None:
         """Keep the program of a specialisation."""
         self._programs[specialisation] = program
-        self._last = ([(name, number) for name, _, number in specialisation if number is not None], program)
+        self._last = specialisation, program
 
     def find(self, specialisation: SpecialisationKey) -> Executable | None:
         """The program of a specialisation."""
@@ -53,10 +53,10 @@ class SpecialisationTable:
         """The outputs, if the specialisation is that of the run before; None if this run needs a look at the table."""
         if self._last is None:
             return None
-        numbers, program = self._last
-        for name, number in numbers:
+        specialisation, program = self._last
+        for name, shape, number in specialisation:
             array = feeds.get(name)
-            if type(array) is not np.ndarray or array.size != 1 or array.item() != number:
+            if type(array) is not np.ndarray or array.shape != shape or (number is not None and array.item() != number):
                 return None
         return program.run(feeds)
 

@@ -40,7 +40,7 @@ from sardonyx.training.joint import Halves, JointGraph, MayRepeat, is_cheap, is_
 _HEAVY: Final = frozenset(
     (
         "Attention", "BlockedConv", "Conv", "ConvGradData", "ConvTranspose", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul",
-        "GRU", "Gemm", "LSTM", "LSTMTrace", "MatMul", "MultiHeadAttention", "RNN",
+        "GRU", "GRUTrace", "Gemm", "LSTM", "LSTMTrace", "MatMul", "MultiHeadAttention", "RNN",
     )
 )  # fmt: skip
 _MOST_BORDERS: Final = 160  # where layers might end, that are compared

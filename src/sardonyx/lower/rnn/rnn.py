@@ -37,6 +37,7 @@ _GATES: Final = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DIRECTIONS: Final = {"forward": 1, "foward": 1, "reverse": 1, "bidirectional": 2}
 _FUNCTIONS: Final = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _LENGTHS: Final = 4  # input
+_TRACED: Final = {"LSTMTrace": "LSTM", "GRUTrace": "GRU"}
 _KEPT: Final = {"RNN": 1, "GRU": 1, "LSTM": 2}  # states that live on from step to step
 
 _SHARED_FROM: Final = 190_000  # multiply-adds of a pass from which on workers share them: less is over before they have met
@@ -84,8 +85,8 @@ def accepts_cell(node: Node) -> str:
 
 
 def _input(node: Node, position: int) -> Value | None:
-    """An input, by its place in ONNX's operators; of a traced LSTM all sequences have the same length."""
-    if node.op_type == "LSTMTrace":
+    """An input, by its place in ONNX's operators; of a traced layer all sequences have the same length."""
+    if node.op_type in _TRACED:
         if position == _LENGTHS:
             return None
         position -= position > _LENGTHS
@@ -120,8 +121,7 @@ def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
     ]
     results: list[tuple[Dim, ...]] = [
         (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden),
-        kept,
-        kept,
+        *[kept] * _KEPT[cell_of(node)],
     ]
     pairs = [(_input(node, position + 1), shape) for position, shape in enumerate(expected)]
     return [(value, shape) for value, shape in [*pairs, *zip(node.outputs, results)] if value is not None]
@@ -129,7 +129,7 @@ def _shapes(node: Node) -> list[tuple[Value, tuple[Dim, ...]]]:
 
 def cell_of(node: Node) -> str:
     """The operator whose cell a node computes."""
-    return "LSTM" if node.op_type in ("DynamicQuantizeLSTM", "LSTMTrace") else node.op_type
+    return "LSTM" if lies_transposed(node) else _TRACED.get(node.op_type, node.op_type)
 
 
 def lies_transposed(node: Node) -> bool:
@@ -182,7 +182,7 @@ class Layer:
         self.hidden, self.directions = hidden, directions
         self.blocks = -(-hidden // self.lanes)
         self.width = self.blocks * self.lanes
-        self.linear = self.op == "GRU" and bool(self.attrs.get("linear_before_reset"))
+        self.linear = self.op == "GRU" and bool(self.attrs.get("linear_before_reset") or node.op_type in _TRACED)
         self.lengths = _input(node, _LENGTHS)
         escaping = set(ctx.escaping(group))
         self.outputs = [value if value in escaping else None for value in node.outputs]
@@ -253,7 +253,8 @@ class Layer:
             new = candidate(self._clip(projected(2, self.type) + reset * inner))
             mixed = (one - update) * new + update * h
             stores, output = self._kept([(0, mixed)], mixed)
-            return _Cell((RecurrentPass(0, 3, stores, output),), (range(3),), 1)
+            traces = (update, reset, new, inner, h) if self.traces() else ()
+            return _Cell((RecurrentPass(0, 3, stores, output, traces),), (range(3),), 1)
         opening = RecurrentPass(0, 2, ((1, update), (2, reset * h)))
         update = state(1, self.type)
         new = candidate(self._clip(self._sum(2, 0)))

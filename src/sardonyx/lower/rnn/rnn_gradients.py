@@ -1,17 +1,17 @@
-"""LSTMs that are trained: the layer that keeps a trace, and its gradient, whose loop over time is one kernel, too.
+"""Recurrent layers that are trained: those that keep a trace, and their gradients, whose loop over time is one kernel, too.
 
 Backwards in time a step multiplies the gradients of all gates with R, so the kernel's state is as wide as all of them:
 
-    dh := dY[t] + d[t + 1] R       d[t] := the gradients of the gates, of dh, the cell's gradient and the trace
+    dh := dY[t] + d[t + 1] R + what flows past products       d[t] := the gradients of the gates, of dh and the trace
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
-from sardonyx.ir.dims import product
+from sardonyx.ir.dims import Dim, product
 from sardonyx.ir.graph import Node, Value
 from sardonyx.kernel import math
 from sardonyx.kernel.expr import BITS, Expr, const, load
@@ -22,18 +22,20 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
 from sardonyx.lower.rnn.rnn import Layer, accepts_cell, address_in, distinct, traced
-from sardonyx.ops.rnn.gradients import GATES, TRACED
+from sardonyx.ops.rnn.gradients import MADE, TRACED
 from sardonyx.ops.rnn.rnn import DIRECTIONS
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 
 _WHOLE_VECTORS: Final = 16  # lanes of the longest vector: hidden sizes are multiples of it
+_TYPES: Final = {"T": ("f32", "f64")}
+_TRACE: Final = {"LSTM": 3, "GRU": 2}  # output
 
 
-@template("LSTMTrace", domain="sardonyx", types={"T": ("f32", "f64")}, accepts=accepts_cell)
-def lstm_trace(ctx: LowerContext, group: Group) -> None:
-    """An LSTM that keeps what its gradient needs."""
+@template("LSTMTrace", "GRUTrace", domain="sardonyx", types=_TYPES, accepts=accepts_cell)
+def recurrent_trace(ctx: LowerContext, group: Group) -> None:
+    """A recurrent layer that keeps what its gradient needs."""
     assert group.root is not None
     _TracedLayer(ctx, group, group.root).lower()
 
@@ -41,7 +43,8 @@ def lstm_trace(ctx: LowerContext, group: Group) -> None:
 class _TracedLayer(Layer):
     def traces(self) -> list[View]:
         """The parts of the trace, if anybody wants it."""
-        value = self.outputs[3] if len(self.outputs) > 3 else None
+        position = _TRACE[self.op]
+        value = self.outputs[position] if position < len(self.outputs) else None
         return [] if value is None else _parts(self.ctx.output(value), TRACED, self.hidden)
 
 
@@ -61,16 +64,16 @@ def _accepts_gradient(node: Node) -> str:
     return ""
 
 
-@template("LSTMTraceGrad", domain="sardonyx", types={"T": ("f32", "f64")}, accepts=_accepts_gradient)
+@template("LSTMTraceGrad", domain="sardonyx", types=_TYPES, accepts=_accepts_gradient)
 def lstm_trace_grad(ctx: LowerContext, group: Group) -> None:
-    """The gradient of an LSTM, each direction by itself."""
-    assert group.root is not None
-    node = group.root
-    backwards = DIRECTIONS[attribute_values(node)["direction"]]
-    layer = _Gradient(ctx, group, node, ctx.view(_given(node, 0)), ctx.view(_given(node, 1)))
-    weights = layer.weights()
-    for direction, is_reverse in enumerate(backwards):
-        layer.lower(direction, is_reverse, weights)
+    """The gradient of an LSTM."""
+    _LstmGradient.of(ctx, group).lower()
+
+
+@template("GRUTraceGrad", domain="sardonyx", types=_TYPES, accepts=_accepts_gradient)
+def gru_trace_grad(ctx: LowerContext, group: Group) -> None:
+    """The gradient of a GRU."""
+    _GruGradient.of(ctx, group).lower()
 
 
 def _given(node: Node, position: int) -> Value:
@@ -81,11 +84,27 @@ def _given(node: Node, position: int) -> Value:
 
 @dataclass(frozen=True)
 class _Gradient:
+    """A layer's way back through time. Slot 0 of the kernel's state is what is multiplied with R."""
+
     ctx: LowerContext
     group: Group
     node: Node
     trace: View
     r: View
+
+    multiplied: ClassVar[int]  # parts of slot 0
+    ends: ClassVar[tuple[int, ...]]  # of slots from 1 on, the input that has their first value; the last may be left out
+
+    @classmethod
+    def of(cls, ctx: LowerContext, group: Group) -> _Gradient:
+        """That of a group with such a node."""
+        assert group.root is not None
+        node = group.root
+        return cls(ctx, group, node, ctx.view(_given(node, 0)), ctx.view(_given(node, 1)))
+
+    def step_back(self, dh: Expr, trace: list[Expr], has_end: bool) -> RecurrentPass:
+        """A step, from the gradient of the hidden state as far as it comes from products and results."""
+        raise NotImplementedError
 
     @property
     def type(self) -> str:
@@ -97,7 +116,17 @@ class _Gradient:
         assert isinstance(hidden, int)
         return hidden
 
-    def weights(self) -> View:
+    @property
+    def _nodes(self) -> tuple[str, ...]:
+        return tuple(node.label for node in self.group.nodes)
+
+    def lower(self) -> None:
+        """The weights in the order of the kernel, then each direction by itself."""
+        weights = self._weights()
+        for direction, is_reverse in enumerate(DIRECTIONS[attribute_values(self.node)["direction"]]):
+            self._loop(direction, is_reverse, weights)
+
+    def _weights(self) -> View:
         """R [direction, depth, hidden] as [direction, block, depth, lane]."""
         ctx, lanes = self.ctx, vector_lanes(self.type, self.ctx.target)
         directions, depth, hidden = self.r.shape
@@ -109,10 +138,6 @@ class _Gradient:
         ctx.step(loop_step(shape, views, types, values, target=ctx.target, label="weights", nodes=self._nodes))
         return target
 
-    @property
-    def _nodes(self) -> tuple[str, ...]:
-        return tuple(node.label for node in self.group.nodes)
-
     def _input(self, position: int) -> View | None:
         """An input whose last axis lies in consecutive elements, if it is given."""
         value = self.node.inputs[position] if position < len(self.node.inputs) else None
@@ -121,40 +146,20 @@ class _Gradient:
         view = self.ctx.view(value)
         return view if view.strides[-1] == 1 else self.ctx.contiguous(value)
 
-    def _cell(self, has_results: bool, has_end: bool) -> RecurrentPass:
-        """A step back in time: slot 1 is the cell's gradient, slot 2 that of the last hidden state until the first step."""
-        kind = self.type
-        one = const(1.0, kind)
-        enter, leave, keep, new, old = (given(number, kind) for number in range(TRACED))
-        squashed = math.tanh(keep * old + enter * new)
-        dh = total(0, kind)
-        if has_results:
-            dh = dh + given(TRACED, kind)
-        if has_end:
-            dh = dh + state(2, kind)
-        dc = state(1, kind) + dh * leave * (one - squashed * squashed)
-        gates: tuple[Expr, ...] = (
-            dc * new * enter * (one - enter),
-            dh * squashed * leave * (one - leave),
-            dc * old * keep * (one - keep),
-            dc * enter * (one - new * new),
-        )
-        ends = [(2, const(0.0, kind))] if has_end else []
-        return RecurrentPass(0, 1, (*((0, gate) for gate in gates), (1, dc * keep), *ends), None, gates)
-
-    def lower(self, direction: int, is_reverse: bool, weights: View) -> None:
+    def _loop(self, direction: int, is_reverse: bool, weights: View) -> None:
         """The step that walks back through time."""
         ctx, hidden, kind = self.ctx, self.hidden, self.type
         steps, directions, batch, _ = self.trace.shape
-        results, end, cell_end = (self._input(position) for position in (2, 3, 4))
+        results, ends = self._input(2), [self._input(position) for position in self.ends]
         escaping = ctx.escaping(self.group)
-        outputs = [ctx.output(value) if value in escaping else None for value in self.node.outputs]
-        made = outputs[0]
-        if made is None:  # nobody asks for the cell alone, but it may be: then the gates go to memory of their own
-            made = ctx.scratch(dtypes.from_name(kind), (steps, directions, batch, GATES * hidden), "gates")
-        cells = outputs[1] if len(outputs) > 1 else None
-        one = self._cell(results is not None, end is not None)
-        slots = 3 if end is not None else 2
+        made, left = ([ctx.output(value) if value in escaping else None for value in self.node.outputs] + [None])[:2]
+        if made is None:  # whoever asks for what is left alone
+            made = ctx.scratch(dtypes.from_name(kind), (steps, directions, batch, MADE * hidden), "gates")
+        dh = total(0, kind)
+        if results is not None:
+            dh = dh + given(TRACED, kind)
+        one = self.step_back(dh, [given(number, kind) for number in range(TRACED)], ends[-1] is not None)
+        slots = 1 + max(slot for slot, _ in one.stores)
         kernel = RecurrentKernel(
             type=kind,
             outside=kind,
@@ -162,21 +167,20 @@ class _Gradient:
             vectors=0,
             slots=slots,
             passes=(one,),
-            initial=(False, cell_end is not None, True)[:slots],
-            final=(False, cells is not None, False)[:slots],
+            initial=(False, *(view is not None for view in ends))[:slots],
+            final=(False, left is not None, *[False] * slots)[:slots],
             output=False,
             ragged=False,
             rows=min(max(batch, 1), MOST_ROWS) if isinstance(batch, int) else MOST_ROWS,
-            wide=GATES,
+            wide=self.multiplied,
             given=TRACED + (results is not None),
         )
-        row = GATES * hidden + vector_lanes(kind, ctx.target)
+        row = self.multiplied * hidden + vector_lanes(kind, ctx.target)
         memory = ctx.scratch(dtypes.from_name(kind), (slots + 1, batch, row), "states")
         inputs = [*_parts(self.trace, TRACED, hidden), *([] if results is None else [results])]
-        initial = [view for view in (cell_end, end) if view is not None]
-        final = [] if cells is None else [cells]
+        initial, final = [view for view in ends if view is not None], [] if left is None else [left]
         size = BITS[kind] // 8
-        arguments = {
+        arguments: dict[str, Any] = {
             "steps": steps,
             "rows": batch,
             "hidden": hidden,
@@ -186,11 +190,11 @@ class _Gradient:
             "vectors": [],
             "columns": [],
             "given": [traced(view, direction) for view in inputs],
-            "traces": [traced(view, direction) for view in _parts(made, GATES, hidden)],
-            "initial": [(address_in(view, direction * view.strides[0]), view.strides[:2]) for view in initial],
-            "final": [(address_in(view, direction * view.strides[0]), view.strides[:2]) for view in final],
+            "traces": [traced(view, direction) for view in _parts(made, MADE, hidden)],
+            "initial": [_of_direction(view, direction) for view in initial],
+            "final": [_of_direction(view, direction) for view in final],
         }
-        operations = GATES * hidden * hidden
+        operations = self.multiplied * hidden * hidden
         reads = [view.buffer for view in (*inputs, weights, *initial)]
         writes = [memory.buffer, made.buffer, *(view.buffer for view in final)]
         ctx.step(
@@ -206,3 +210,48 @@ class _Gradient:
                 flops=2 * product([steps, batch, operations]),
             )
         )
+
+
+def _of_direction(view: View, direction: int) -> tuple[Address, tuple[Dim, ...]]:
+    """[direction, row, hidden] as a kernel takes it, from one direction on."""
+    return address_in(view, direction * view.strides[0]), tuple(view.strides[:2])
+
+
+class _LstmGradient(_Gradient):
+    """Slot 1 is the cell's gradient, slot 2 that of the last hidden state, until the first step."""
+
+    multiplied: ClassVar[int] = 4
+    ends: ClassVar[tuple[int, ...]] = (4, 3)
+
+    def step_back(self, dh: Expr, trace: list[Expr], has_end: bool) -> RecurrentPass:
+        one = const(1.0, self.type)
+        enter, leave, keep, new, old = trace
+        if has_end:
+            dh = dh + state(2, self.type)
+        squashed = math.tanh(keep * old + enter * new)
+        dc = state(1, self.type) + dh * leave * (one - squashed * squashed)
+        gates = (
+            dc * new * enter * (one - enter),
+            dh * squashed * leave * (one - leave),
+            dc * old * keep * (one - keep),
+            dc * enter * (one - new * new),
+        )
+        ends = [(2, const(0.0, self.type))] if has_end else []
+        return RecurrentPass(0, 1, (*((0, gate) for gate in gates), (1, dc * keep), *ends), None, gates)
+
+
+class _GruGradient(_Gradient):
+    """Slot 1 is what flows past all products."""
+
+    multiplied: ClassVar[int] = 3
+    ends: ClassVar[tuple[int, ...]] = (3,)
+
+    def step_back(self, dh: Expr, trace: list[Expr], has_end: bool) -> RecurrentPass:
+        one = const(1.0, self.type)
+        update, reset, new, inner, old = trace
+        dh = dh + state(1, self.type)
+        of_new = dh * (one - update) * (one - new * new)
+        of_update, of_reset = dh * (old - new) * update * (one - update), of_new * inner * reset * (one - reset)
+        through = of_new * reset
+        stores = ((0, of_update), (0, of_reset), (0, through), (1, dh * update))
+        return RecurrentPass(0, 1, stores, None, (of_update, of_reset, of_new, through))

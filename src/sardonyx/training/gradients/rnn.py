@@ -6,7 +6,7 @@ elementwise, and one product with R a step:
 
     dh = dy[t] + d[t + 1] R       d[t] = the gradient of what the gates were taken of
 
-The gradients of X, W, R and B are products and sums over all steps at once. The loops of a plain LSTM are kernels of their
+The gradients of X, W, R and B are products and sums over all steps at once. The loops of a plain LSTM or GRU are kernels of their
 own, one each way (`LSTMTrace` and `LSTMTraceGrad`). Where sequences end early (`sequence_lens`), steps behind the end leave
 the states as they are, and nothing flows into them; backwards in time each sequence begins at its own end.
 """
@@ -111,7 +111,7 @@ class _Layer:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is an LSTM that has kernels for both ways."""
+        """Whether there are kernels for both ways of such an LSTM or GRU."""
         is_odd = self.lengths is not None or self.clip or self.b.has(7)
         return not is_odd and self.hidden % _WHOLE_VECTORS == 0 and self.dtype in (FLOAT32, FLOAT64)
 
@@ -247,6 +247,10 @@ class _Layer:
         found = b.g.node("Scan", operands, len(states) + len(results), version=version, attrs=attrs)
         return found[: len(states)], found[len(states) :]
 
+    def parts(self, value: Value, first: int, end: int) -> Value:
+        """Some parts, of the hidden size each, of the last axis of a gradient."""
+        return self.b.Slice(value, self.b.ints(first * self.hidden), self.b.ints(end * self.hidden), self.b.ints(-1))
+
     def weights(self, d: Value, x: Value, like: Value) -> Value:
         """[T, B, m] and [T, B, n] summed over time and batch: [m, n]."""
         b = self.b
@@ -282,43 +286,64 @@ def _together(b: Backward, values: Sequence[Value], axis: int = 0) -> Value:
 
 
 def _traced(layer: _Layer) -> Results:
-    """An LSTM as one kernel over time each way."""
-    b, f = layer.b, layer.f
-    direction = b.attr("direction") or "forward"
-    inputs = [f.node.inputs[position] if f.has(position) else None for position in (0, 1, 2, 3, 5, 6)]
-    while inputs[-1] is None:
-        inputs.pop()
-    made = f.g.node("LSTMTrace", inputs, 4, domain=DOMAIN, version=1, attrs={"direction": direction})
+    """An LSTM or GRU as one kernel over time each way."""
+    b, f, is_lstm = layer.b, layer.f, layer.count == 2
+    name, attrs = f"{b.node.op_type}Trace", {"direction": b.attr("direction") or "forward"}
+    inputs = _trimmed(
+        [f.node.inputs[position] if f.has(position) else None for position in (0, 1, 2, 3, 5, 6)[: 4 + layer.count]]
+    )
+    *made, trace = f.g.node(name, inputs, layer.count + 2, domain=DOMAIN, version=1, attrs=attrs)
     for old, new in zip(list(b.node.outputs), made):
         new.type = old.type
         f.g.graph.replace_uses(old, new)
-    hidden, trace = made[0], made[3]
-    given = [trace, b.x(2), *b.gradients]
-    while given[-1] is None:
-        given.pop()
-    all_gates, of_cell = b.g.node("LSTMTraceGrad", given, 2, domain=DOMAIN, version=1, attrs={"direction": direction})
+    given = _trimmed([trace, b.x(2), *b.gradients])
+    all_parts, left = b.g.node(f"{name}Grad", given, 2, domain=DOMAIN, version=1, attrs=attrs)
     of_x: Value | None = None
     of_w, of_r, of_b, of_hidden = [], [], [], []
     for number, is_reverse in enumerate(layer.backwards):
-        gates, w, r = _only(b, all_gates, number, 1), _only(b, b.x(1), number), _only(b, b.x(2), number)
+        parts, w, r = _only(b, all_parts, number, 1), _only(b, b.x(1), number), _only(b, b.x(2), number)
+        states = _all_but_the_first(b, _only(b, made[0], number, 1), not is_reverse)
+        first = _only(b, b.x(5), number) if b.has(5) else None
+        gates = parts if is_lstm else layer.parts(parts, 0, 3)
         d = b.MatMul(gates, w)
         of_x = d if of_x is None else b.Add(of_x, d)
         of_w.append(layer.weights(gates, b.x(), w))
-        after, before = (
-            _all_but_the_first(b, gates, is_reverse),
-            _all_but_the_first(b, _only(b, hidden, number, 1), not is_reverse),
-        )
-        of_recurrence = layer.weights(after, before, r)  # where nothing is given before the first time, it is zero
-        first = b.Gather(gates, np.array(-1 if is_reverse else 0, np.int64), axis=0)
-        if b.has(5):
-            of_recurrence = b.Add(of_recurrence, b.g.op("Gemm", first, _only(b, b.x(5), number), transA=1))
-            of_hidden.append(b.MatMul(first, r))
-        of_r.append(of_recurrence)
-        total = b.ReduceSum(gates, b.ints(0, 1), keepdims=0)
-        of_b.append(b.Concat(total, total, axis=0))
-    of_bias = _together(b, of_b) if b.has(3) else None
-    of_states = [_together(b, of_hidden) if of_hidden else None, of_cell if b.has(6) else None]
-    return [of_x, _together(b, of_w), _together(b, of_r), of_bias, None, *of_states]
+        # What is multiplied with R: all parts, or those of both gates and of the recurrent part of the new content.
+        multiplied = [parts] if is_lstm else [layer.parts(parts, 0, 2), layer.parts(parts, 3, 4)]
+        of_r.append(_joined(b, [_of_recurrence(layer, each, states, first, is_reverse) for each in multiplied], 0))
+        sums = b.ReduceSum(parts, b.ints(0, 1), keepdims=0)
+        both = [sums, sums] if is_lstm else [layer.parts(sums, *ends) for ends in ((0, 3), (0, 2), (3, 4))]
+        of_b.append(_joined(b, both, 0))
+        if first is not None:
+            at = np.array(-1 if is_reverse else 0, np.int64)
+            of_hidden.append(b.MatMul(_joined(b, [b.Gather(each, at, axis=0) for each in multiplied], -1), r))
+    of_states: list[Value | None] = [_together(b, of_hidden) if of_hidden else None, left if b.has(6) else None]
+    if not is_lstm and of_states[0] is not None:
+        of_states = [b.Add(of_states[0], left)]
+    return [of_x, _together(b, of_w), _together(b, of_r), _together(b, of_b) if b.has(3) else None, None, *of_states]
+
+
+def _of_recurrence(layer: _Layer, d: Value, states: Value, first: Value | None, is_reverse: bool) -> Value:
+    """The gradient of rows of R: `states` are those before all times but the first; before that it is zero, or given."""
+    b = layer.b
+    rows = b.sizes(d, 2)
+    flat = b.Reshape(_all_but_the_first(b, d, is_reverse), b.Concat(b.ints(-1), rows, axis=0))
+    found = b.g.op("Gemm", flat, b.Reshape(states, b.ints(-1, layer.hidden)), transA=1)
+    if first is None:
+        return found
+    at = np.array(-1 if is_reverse else 0, np.int64)
+    return b.Add(found, b.g.op("Gemm", b.Gather(d, at, axis=0), first, transA=1))
+
+
+def _joined(b: Backward, values: list[Value], axis: int) -> Value:
+    return values[0] if len(values) == 1 else b.Concat(*values, axis=axis)
+
+
+def _trimmed(values: list[Value | None]) -> list[Value | None]:
+    """Inputs without those at the end that are not given."""
+    while values[-1] is None:
+        values.pop()
+    return values
 
 
 def _all_but_the_first(b: Backward, value: Value, is_reverse: bool) -> Value:
@@ -408,6 +433,8 @@ def _gru(b: Backward) -> Results:
     layer = _Layer(b)
     if not b.attr("linear_before_reset"):
         return _reset_before_product(layer)
+    if layer.is_plain:
+        return _traced(layer)
 
     def run(part: _Direction) -> _Ran:
         def step(g: GraphBuilder, states: list[Value], inputs: list[Value]) -> tuple[list[Value], list[Value]]:

@@ -117,3 +117,16 @@ def test_all_branches_become_one() -> None:
     assert MergeBranches().run(model).changes == 1
     assert [node.op_type for node in model.graph.nodes] == ["Conv"]
     np.testing.assert_allclose(evaluate(model, feeds)[0], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_long_chain_of_sums_is_no_deep_recursion() -> None:
+    g = GraphBuilder(Graph("chain"), 20)
+    x = g.input("x", TensorType(dtypes.FLOAT64, (1, 1, 2)))
+    total = g.op("Conv", x, np.ones((1, 1, 1)))
+    for _ in range(3000):
+        total = g.op("Add", total, x)
+    g.output(total, "y")
+    model = model_of(g.graph)
+    infer_from_inputs(model)
+    assert MergeBranches().run(model).changes == 1
+    np.testing.assert_array_equal(evaluate(model, {"x": np.ones((1, 1, 2))})[0], np.full((1, 1, 2), 3001.0))

@@ -76,7 +76,7 @@ class MergeBranches(Rule[_Found]):
     def match(self, g: Rewriter, node: Node) -> _Found | None:
         if _is_inner(g, node):
             return None  # the last sum sees all summands
-        summands = _summands(g, node, 1)
+        summands = _summands(g, node)
         if len(summands) < 2 or not any(_conv_of(value) for value, _ in summands):
             return None
         terms = [_term(g, node, value, sign) for value, sign in summands]
@@ -124,16 +124,21 @@ def _is_inner(g: Rewriter, node: Node) -> bool:
     return reader is not None and reader.op_type in _SUMS and is_standard(reader) and reader.graph is node.graph
 
 
-def _summands(g: Rewriter, node: Node, sign: int) -> list[tuple[Value, int]]:
+def _summands(g: Rewriter, root: Node) -> list[tuple[Value, int]]:
     """What is added in the end, with signs."""
     found: list[tuple[Value, int]] = []
-    for number, value in enumerate(node.inputs):
+    open_sums = [(root, 1, 0)]  # a sum, its sign, and the input to look at next; chains may be longer than Python's stack
+    while open_sums:
+        node, sign, number = open_sums.pop()
+        if number == len(node.inputs):
+            continue
+        open_sums.append((node, sign, number + 1))
+        value = node.inputs[number]
         if value is None:
             continue
-        inner = value.producer
-        own = -sign if node.op_type == "Sub" and number == 1 else sign
+        inner, own = value.producer, -sign if node.op_type == "Sub" and number == 1 else sign
         if inner is not None and inner.op_type in _SUMS and is_standard(inner) and _is_inner(g, inner):
-            found += _summands(g, inner, own)
+            open_sums.append((inner, own, 0))
         else:
             found.append((value, own))
     return found

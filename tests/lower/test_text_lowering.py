@@ -15,6 +15,7 @@ from native_support import run_reference
 from sardonyx import InferenceSession
 from sardonyx.ir.tensor import Array
 from sardonyx.ops.ml.text_lookup import TextLookup
+from sardonyx.ops.ml.token_counts import ANY_CHARACTER, TokenCounter
 
 ML = "ai.onnx.ml"
 few = settings(max_examples=15, deadline=None)
@@ -294,3 +295,18 @@ def test_counts_of_what_is_no_text_are_those_of_its_text() -> None:
     x[:] = ["a bc", b"a a", 5]
     for _ in range(2):
         assert_same(session.run(None, {"x": x}), plain.run(None, {"x": x}))
+
+
+def test_long_lists_of_texts_are_counted_in_blocks_like_single_texts() -> None:
+    rng = np.random.default_rng(0)
+    words = [*"abc", "a", "b", "b", "c", "ä"]
+    counter = TokenCounter(ANY_CHARACTER, 1, words, [0, 1, 2, 4, 5, 6], [1, 1, 1, 2, 2, 1], "")
+    lengths = [0, 20_000, *rng.integers(0, 60, 400).tolist(), 7_000, 0]
+    texts = np.array(["".join(rng.choice(list("abcxä"), length)) for length in lengths], object)
+    expected = []
+    for text in texts:
+        pairs = [text[at : at + 2] for at in range(len(text) - 1)]
+        row = [text.count("a"), text.count("b"), text.count("c"), 0, pairs.count("ab"), pairs.count("bc"), text.count("ä")]
+        expected.append(row)
+    assert counter(texts).tolist() == expected
+    assert [counter(texts[number : number + 1])[0].tolist() for number in range(len(texts))] == expected

@@ -189,6 +189,11 @@ def test_murmur_hash_of_every_type(positive: int, seed: int) -> None:
     check("MurmurHash3", [text(*few)], positive=positive, seed=seed)
     many = [*few, *(word * count for word in few for count in range(9))]
     check("MurmurHash3", [text(*many)], positive=positive, seed=seed)
+    for most in (3, 16, 40, 64):
+        short = [each for each in many if len(each.encode()) <= most]
+        check("MurmurHash3", [text(*short)], positive=positive, seed=seed)
+        longer = [each for each in short if len(each) > 7]
+        check("MurmurHash3", [text(*longer, *["eight or more"] * 16)], positive=positive, seed=seed)
     wanted = evaluate("MurmurHash3", [text(*many)], positive=positive, seed=seed)[0]
     alone = [evaluate("MurmurHash3", [text(each)], positive=positive, seed=seed)[0][0] for each in many]
     assert wanted.tolist() == [each.item() for each in alone]

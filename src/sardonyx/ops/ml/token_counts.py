@@ -10,6 +10,7 @@ into texts of Python. In many, the ends of runs are found in all characters at o
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, repeat
 from typing import Any, Final
@@ -30,6 +31,8 @@ ANY_CHARACTER: Final = "."
 _SEPARATOR: Final = "\0"
 _MANY: Final = 600  # characters from which on runs are found in all of them at once
 _MANY_TOKENS: Final = 150  # that are single characters
+_BLOCK: Final = 6_000  # of them that are worked on together
+_SEVERAL: Final = 24  # of them, from which on one text is counted at once
 _FEW_ENTRIES: Final = 4096  # of a result, up to which it may be made twice
 _LONGEST: Final = 48  # bytes of words that are looked up as numbers
 _DENSE: Final = 1 << 16  # sequences of known words that have an entry each
@@ -97,8 +100,10 @@ class TokenCounter:
         """A row for each text, float32."""
         items = texts.reshape(-1).tolist() or self._none
         if self._characters:
+            if len(items) == 1 and len(items[0]) >= _SEVERAL and all(grams.is_dense for grams in self._grams):
+                return self._counted_text(items)
             if sum(map(len, items)) >= _MANY_TOKENS:
-                return self._counted(*self._single_characters(items), len(items))
+                return self._counted_characters(items)
             return self._counted_few(items if self._change is None else list(map(self._change, items)))
         joined = _SEPARATOR.join(items)
         is_ascii = joined.isascii()
@@ -124,6 +129,12 @@ class TokenCounter:
                 found += [first + column for column in map(columns.get, keys) if column is not None]
         return self._added(np.array(found, np.int64), len(tokens))
 
+    def _counted_text(self, items: list[str]) -> Array:
+        """Counts of one text of single characters; what is none of the sequences is counted behind the last column."""
+        numbers, _ = self._single_characters(items)
+        found = np.concatenate([grams.columns_of(numbers) for grams in self._grams])
+        return np.bincount(found, minlength=self.width + 1)[None, : self.width].astype(np.float32)
+
     def _added(self, found: Array, count: int) -> Array:
         """How often each entry of the result for so many texts was found."""
         size = count * self.width
@@ -132,6 +143,20 @@ class TokenCounter:
         result = np.zeros(size, np.float32)
         np.add.at(result, found, np.float32(1))
         return result.reshape(count, self.width)
+
+    def _counted_characters(self, items: list[str]) -> Array:
+        """Counts of texts of single characters, some texts at a time: larger arrays are fetched anew from the system."""
+        ends = list(accumulate(map(len, items)))
+        if ends[-1] <= _BLOCK:
+            return self._counted(*self._single_characters(items), len(items))
+        result = np.empty((len(items), self.width), np.float32)
+        first = 0
+        while first < len(items):
+            before = ends[first - 1] if first else 0
+            last = max(bisect_right(ends, before + _BLOCK), first + 1)
+            result[first:last] = self._counted(*self._single_characters(items[first:last]), last - first)
+            first = last
+        return result
 
     def _single_characters(self, items: list[str]) -> tuple[Array, Array]:
         """The number of each character, and the text it stands in."""
@@ -195,6 +220,11 @@ class _Grams:
             self._dense[codes] = found
         order = np.argsort(codes)
         self._codes, self._columns = codes[order], found[order]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether there is an entry for every sequence of words."""
+        return self._dense is not None
 
     def _code(self, numbers: Any) -> Any:
         result = numbers[0]

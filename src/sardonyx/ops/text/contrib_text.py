@@ -23,6 +23,7 @@ from sardonyx.ops.text.re2 import compile_re2
 _START, _END = "\x02", "\x03"
 _SPECIAL: Final = frozenset("\\.^$|()[]{}*+?")  # what is more than itself in a pattern
 _MANY_TEXTS: Final = 16  # that are hashed together
+_SHORT_TEXT: Final = 64  # bytes up to which texts of all lengths are
 
 
 def _split(text: str, separators: tuple[str, ...], least: int) -> list[str]:
@@ -120,18 +121,28 @@ def _scrambled(block: Array) -> Array:
     return _rotated(block * _FIRST, 15) * _SECOND
 
 
+def _mixed(state: Array, block: Array) -> Array:
+    """The state behind one more word."""
+    return _rotated(state ^ _scrambled(block), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _finished(state: Array, lengths: Array | np.uint32) -> Array:
+    """The hashes of keys of so many bytes."""
+    state = state ^ lengths
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        state = (state ^ (state >> np.uint32(shift))) * np.uint32(factor)
+    return state ^ (state >> np.uint32(16))
+
+
 def _hashed(blocks: Array, tail: Array | None, length: int, seed: int) -> Array:
     """MurmurHash3 (x86, 32 bit) of many keys of one length: [keys, length // 4] words and the last bytes as a word each."""
     with np.errstate(over="ignore"):
         state = np.full(blocks.shape[0], seed & 0xFFFFFFFF, np.uint32)
         for column in range(blocks.shape[1]):
-            state = _rotated(state ^ _scrambled(blocks[:, column]), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+            state = _mixed(state, blocks[:, column])
         if tail is not None:
             state = state ^ _scrambled(tail)
-        state = state ^ np.uint32(length)
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-            state = (state ^ (state >> np.uint32(shift))) * np.uint32(factor)
-        return state ^ (state >> np.uint32(16))
+        return _finished(state, np.uint32(length))
 
 
 def _hashed_text(data: bytes, seed: int) -> int:
@@ -166,14 +177,29 @@ def hashed_texts(texts: Array, seed: int) -> Array:
 
 def _hashed_rows(rows: Array, lengths: Array, seed: int) -> Array:
     """The same of the first bytes of each row, as many as `lengths` says; those behind them are zeros."""
-    padded = np.zeros((len(rows), rows.shape[1] + 4), np.uint8)
+    padded = np.zeros((len(rows), rows.shape[1] // 4 * 4 + 8), np.uint8)
     padded[:, : rows.shape[1]] = rows
+    if rows.shape[1] <= _SHORT_TEXT:
+        return _hashed_short(padded.view("<u4"), lengths, seed)
     result = np.empty(len(rows), np.uint32)
     for length in np.unique(lengths).tolist():
         numbers, whole = np.flatnonzero(lengths == length), length // 4 * 4
         words = padded[numbers, : whole + 4].view("<u4")
         result[numbers] = _hashed(words[:, :-1], words[:, -1] if whole < length else None, length, seed)
     return result
+
+
+def _hashed_short(words: Array, lengths: Array, seed: int) -> Array:
+    """The same of words, those behind the last byte zeros: all lengths together, as the words of each row are few."""
+    whole = lengths >> 2
+    fewest, most = int(whole.min()), int(whole.max())
+    with np.errstate(over="ignore"):
+        state = np.full(len(words), seed & 0xFFFFFFFF, np.uint32)
+        for column in range(most):
+            following = _mixed(state, words[:, column])
+            state = following if column < fewest else np.where(column < whole, following, state)
+        state = state ^ _scrambled(words[np.arange(len(words)), whole])  # zeros behind whole words change nothing
+        return _finished(state, lengths.astype(np.uint32))
 
 
 def _murmur_hash(x: Array, *, positive: int, seed: int) -> Array:

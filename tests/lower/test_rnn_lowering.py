@@ -245,3 +245,28 @@ def test_an_initial_state_that_is_one_number_repeated_is_spread_out() -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert_native_agrees(model, {"x": rng.normal(size=(4, 3, 5)).astype(np.float32)})
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("sizes", [("b", "s"), ("b", "6"), ("3", "s")])
+def test_sequences_that_come_one_after_the_other_are_one_product(op: str, sizes: tuple[str, str]) -> None:
+    """Inputs [batch, steps, inputs], transposed, with open sizes: their rows are multiplied as they lie in memory."""
+    rng = np.random.default_rng(3)
+    rows = GATES[op] * 7
+    weights = {"W": (1, rows, 5), "R": (1, rows, 7), "B": (1, 2 * rows)}
+    held = [numpy_helper.from_array((rng.standard_normal(shape) / 3).astype(np.float32), name) for name, shape in weights.items()]
+    open_or_not = [int(size) if size.isdigit() else size for size in sizes]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0, 2]),
+            helper.make_node(op, ["turned", "W", "R", "B"], ["y"], hidden_size=7),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [*open_or_not, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        held,
+    )
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for batch, steps in ((3, 6), (1, 6), (3, 1)):
+        if sizes[0] in ("b", str(batch)) and sizes[1] in ("s", str(steps)):
+            assert_native_agrees(content, {"x": rng.standard_normal((batch, steps, 5)).astype(np.float32)})

@@ -390,15 +390,19 @@ class Layer:
         gates = self.gates_of(self.w, range(self.gates))
         weights = self.arranged("input weights", self.gates, True, [Gates(0, (gates,))])
         matrix = View(weights.buffer, (weights.shape[0], columns), (columns, 1), weights.offset)
-        shape = (*self.x.shape[:2], columns)
+        swapped = transposed(self.x, (1, 0, 2))
+        # Rows that follow each other in memory are one product, however many sequences there are: weights are read once.
+        is_swapped = swapped.is_contiguous and not self.x.is_contiguous
+        x = swapped if is_swapped else self.x
+        shape = (*x.shape[:2], columns)
         target = self.ctx.scratch(dtypes.from_name(self.type), shape, "projected")
         value, views = accumulator(self.type), [target]
         bias = self.bias()
         if bias is not None:
             value = value + load(0, self.type)
             views.insert(0, View(bias.buffer, (columns,), (1,), bias.offset))
-        product_into(self.ctx, self.group, self.x, matrix, GroupEpilogue(tuple(views), ((len(views) - 1, value),)), shape)
-        return target
+        product_into(self.ctx, self.group, x, matrix, GroupEpilogue(tuple(views), ((len(views) - 1, value),)), shape)
+        return transposed(target, (1, 0, 2)) if is_swapped else target
 
     def _loop(self, cell: _Cell, inputs: View, first: int, count: int) -> None:
         """The step that walks through time, for some of the directions."""

@@ -5,6 +5,7 @@ torchrun --nproc_per_node 2 examples/ddp.py [--steps 60]
 
 import argparse
 import os
+import sys
 
 import torch
 import torch.distributed
@@ -51,7 +52,9 @@ def main() -> None:
     everywhere = [torch.empty_like(mine) for _ in range(world)]
     torch.distributed.all_gather(everywhere, mine)
     equal = all(torch.equal(mine, other) for other in everywhere)
-    print(f"process {rank} of {world}: loss {losses[0]:.3f} -> {losses[-1]:.3f}, parameters {'equal' if equal else 'DIFFERENT'}")
+    verdict = "equal" if equal else "DIFFERENT"
+    # One write, so that the lines of several processes do not mix.
+    sys.stdout.write(f"process {rank} of {world}: loss {losses[0]:.3f} -> {losses[-1]:.3f}, parameters {verdict}\n")
     torch.distributed.destroy_process_group()
     if not equal or losses[-1] > 0.5 * losses[0]:
         raise SystemExit("it has not learned, or not together")

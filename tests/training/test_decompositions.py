@@ -51,6 +51,10 @@ LOSSES: dict[str, tuple[Callable[..., torch.Tensor], Callable[[int], tuple[torch
         lambda a, b, c, **more: F.triplet_margin_loss(a, b, c, swap=True, **more),
         lambda n: (x(n, 4), x(n, 4), x(n, 4)),
     ),
+    "margins of several labels": (
+        F.multilabel_margin_loss,
+        lambda n: (x(n, 5), torch.tensor([[1, 3, -1, 0, 2], [0, 1, 2, 3, 4], [-1, 2, 2, 2, 2]]).repeat(n // 3, 1)),
+    ),
     "margins": (
         lambda a, t, **more: F.multi_margin_loss(a, t, margin=0.8, weight=torch.arange(5.0) + 1, **more),
         lambda n: (x(n, 5), torch.arange(n) % 5),
@@ -78,6 +82,32 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "erfc": (torch.erfc, (3, 4)),
     "expm1": (lambda a: torch.expm1(a * 0.02), (30, 4)),
     "exp2": (torch.exp2, (3, 4)),
+    "sums of products": (lambda a: torch.addbmm(a[0] @ a[0].mT, a, a.mT, beta=0.5, alpha=2), (2, 3, 4)),
+    "matrices transposed": (lambda a: a @ a.mT, (2, 3, 4)),
+    "adjoint matrices": (lambda a: a.mH @ a.adjoint().mT, (2, 3, 4)),
+    "flat": (lambda a: a.transpose(0, 1).ravel() * 2, (3, 4)),
+    "sorted rows": (lambda a: torch.msort(a) * 2, (3, 4)),
+    "joined sideways": (lambda a: torch.hstack([a, a * 2]), (3, 4)),
+    "joined vectors": (lambda a: torch.hstack([a[0], a[1] * 2, a[0, 0]]), (3, 4)),
+    "joined below": (lambda a: torch.vstack([a, a[0]]), (3, 4)),
+    "joined in depth": (lambda a: torch.dstack([a, a * 2]), (3, 4)),
+    "columns": (lambda a: torch.column_stack([a, a[:, 0]]), (3, 4)),
+    "parts": (lambda a: torch.tensor_split(a, 3, -1)[1], (3, 8)),
+    "parts that end": (lambda a: torch.cat(a.tensor_split((1, -2), -1)[::-1], -1) * 3, (3, 8)),
+    "parts of columns": (lambda a: torch.hsplit(a[:, :4], 2)[1] * 2, (3, 4)),
+    "parts of depths": (lambda a: torch.dsplit(a[..., :4], 2)[1] * 2, (2, 3, 4)),
+    "a slice replaced": (lambda a: torch.select_scatter(a, a[:, 0] * 2, 1, -1), (3, 4)),
+    "slices replaced": (lambda a: a.slice_scatter(a[:, :2] * 2, 1, 1, 3), (3, 4)),
+    "mean of numbers": (lambda a: torch.nanmean(torch.where(a > 1, torch.nan, a), 1), (3, 4)),
+    "mean of all numbers": (lambda a: torch.where(a > 1, torch.nan, a).nanmean(), (3, 4)),
+    "distances": (lambda a: torch.cdist(a, a * 2), (2, 3, 4)),
+    "distances of equal rows": (lambda a: torch.cdist(a, a), (3, 4)),
+    "distances along axes": (lambda a: torch.cdist(a, a * 2, 1.0), (2, 3, 4)),
+    "cubic distances": (lambda a: torch.cdist(a, a, 3.0), (3, 4)),
+    "largest distances": (lambda a: torch.cdist(a, a * 2, float("inf")), (3, 4)),
+    "distances of pairs": (F.pdist, (5, 4)),
+    "pairs": (lambda a: torch.combinations(a[0]), (3, 6)),
+    "all pairs": (lambda a: torch.cartesian_prod(a[0], a[1] * 2, a[0]), (3, 4)),
     "frac": (torch.frac, (3, 4)),
     "hypot": (lambda a: torch.hypot(a, a + 1), (3, 4)),
     "addcdiv": (lambda a: torch.addcdiv(a, a, a.abs() + 1, value=0.3), (3, 4)),
@@ -133,7 +163,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name: str) -> None:
     function, shape = FUNCTIONS[name]
-    exact = name in ("rms norm", "bilinear")  # sizes that the function itself says
+    exact = name in ("rms norm", "bilinear") or name.startswith("parts")  # sizes that the function itself says, or that decide
     other = (shape[0] + 2, *shape[1:]) if exact or len(shape) < 2 else tuple(size + 2 for size in shape)
     check(function, (x(*shape),), (x(*other),), native=False, rtol=1e-4)
 
@@ -145,7 +175,7 @@ def test_elements_are_taken_along_an_axis() -> None:
 
 
 @pytest.mark.parametrize("include", [True, False])
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin", "prod"])
 def test_what_falls_into_the_same_place(reduce: str, include: bool) -> None:
     def function(a: torch.Tensor, b: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         return a.scatter_reduce(0, index, b, reduce, include_self=include)
@@ -154,6 +184,21 @@ def test_what_falls_into_the_same_place(reduce: str, include: bool) -> None:
         return x(rows, 4), x(others, 3), torch.randint(0, rows, (others, 3))
 
     check(function, call(6, 9), call(8, 5), native=False)
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin", "prod"])
+def test_slopes_of_equal_elements_and_zeros_that_fall_into_the_same_place(reduce: str) -> None:
+    index = torch.tensor([0, 0, 0, 1, 1, 2])
+    given = torch.tensor([2.0, 0.0, -3.0, 4.0]), torch.tensor([2.0, 2.0, 1.0, 0.0, 5.0, 0.0])
+    for include in (True, False):
+        check(lambda a, b, include=include: a.scatter_reduce(0, index, b, reduce, include_self=include), given, native=False)
+    twice = torch.tensor([2.0, 1.0, -3.0, 4.0]), torch.tensor([0.0, 0.0, 1.0, 3.0, 5.0, 0.5])
+    check(lambda a, b: a.scatter_reduce(0, index, b, reduce), twice, native=False)
+    unbounded = torch.full((4,), -torch.inf), torch.tensor([2.0, 2.0, 1.0, 0.0, 5.0, 0.0])
+    if reduce == "amax":
+        check(
+            lambda a, b: a.detach().scatter_reduce(0, index, b, reduce) * torch.tensor([1.0, 1, 1, 0.5]), unbounded, native=False
+        )
 
 
 def test_running_maxima_of_what_is_no_number() -> None:

@@ -42,6 +42,8 @@ def test_an_input_that_nothing_depends_on_has_no_gradient() -> None:
         ("(float[1] x) => (float[1] y) { y = Hardmax(x) }", "Hardmax '-> y': there is no gradient rule for ai.onnx::Hardmax"),
         ("(float[3] x, bool c) => (float[3] y) { y = If(c) <then_branch = t () => (float[3] a) { a = Neg(x) }, "
          "else_branch = e () => (float[3] b) { b = Abs(x) }> }", "gradients do not flow through nodes with subgraphs"),
+        ("(float[3] x) => (float y) { s = SequenceConstruct(x) c = ConcatFromSequence<axis=0>(s) y = ReduceSum<keepdims=0>(c) }",
+         "there is no gradient rule for ai.onnx::ConcatFromSequence"),
         ("(float[3] x) => (float[3] y) { y = Relu(x) }", "expected a single element"),
     ],
 )  # fmt: skip

@@ -22,7 +22,7 @@ from sardonyx import errors
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.graph import Graph, Node, Value, captured_values, max_version
-from sardonyx.ir.types import TensorType
+from sardonyx.ir.types import OptionalType, SequenceType, TensorType, Type
 from sardonyx.records import dataclass
 from sardonyx.training.gradients.rules import Backward, rule_of, stops_all
 
@@ -88,7 +88,11 @@ def _one(g: GraphBuilder, output: Value) -> Value:
 
 
 def _is_float(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.dtype.is_float
+    """Whether a value is a tensor that gradients flow through, or holds such tensors."""
+    type_: Type | None = value.type
+    while isinstance(type_, (SequenceType, OptionalType)):
+        type_ = type_.element
+    return isinstance(type_, TensorType) and type_.dtype.is_float
 
 
 class _Walk:

@@ -4,6 +4,7 @@
     y = ConvTranspose(x, w)                                                  ConvGradData, if the weights are no constant
     l, p = SoftmaxCrossEntropyLoss(x, t)                                     LogSoftmax, and a Gather of the labels' rows
     y, k = Dropout(x, ratio, true)                                           RandomMask of a seed, and a Where
+    l, g = CTCLoss(x, labels, lengths, lengths)                              two Scans over time (`sequence_loss.py`)
 
 Sub-expressions are written as the gradient rules write them, so that both share what is equal: the mean and the centred values
 of a batch norm are computed once. The mask of a Dropout is a function of a seed and the position of an element: the backward
@@ -21,7 +22,8 @@ from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.training.gradients.losses import label_weights, labels_without_ignored, without_ignored
 from sardonyx.training.gradients.norms import channel_statistics, of_channels
-from sardonyx.training.gradients.rules import Backward, Term, dtype_of
+from sardonyx.training.gradients.rules import DOMAIN, Backward, Term, dtype_of
+from sardonyx.training.sequence_loss import ways_of_sequences
 
 SEED = "random_seed"  # the input that random operators read: one 64-bit integer
 
@@ -30,6 +32,9 @@ def expand_training_operators(graph: Graph, version: int) -> bool:
     """Rewrite a graph in place; whether it has an input for random seeds now, which is its last one."""
     seed: Value | None = None
     for node in list(graph.nodes):
+        if node.domain == DOMAIN and node.op_type == "CTCLoss":
+            b = _at(graph, node, version)
+            _replace(b, ways_of_sequences(b))
         if node.domain:
             continue
         if node.op_type == "BatchNormalization" and node.version >= 14 and node.attr("training_mode", 0):

@@ -256,7 +256,8 @@ def _bind_methods(wrapper: TrainingModule, module: torch.nn.Module, logger: logg
         if name.startswith("__") or name == "forward" or of_torch.get(name) is member:
             continue
         if name in of_wrapper:
-            if not str(getattr(member, "__module__", "")).startswith("torch."):  # torch's own layers may define what they like
+            # torch's own layers may define what they like; models of transformers have a train(), which ours calls
+            if name != "train" and not str(getattr(member, "__module__", "")).startswith("torch."):
                 _tell_collision(logger, name)
         elif name not in of_torch and isinstance(member, types.FunctionType):
             wrapper.__dict__[name] = types.MethodType(member, wrapper)

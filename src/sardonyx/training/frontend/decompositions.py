@@ -1,7 +1,7 @@
 """Functions of torch that its exporter does not know, in functions that it does: taken while a module is traced.
 
 Each computes what torch's own does, with the same slopes where a function has kinks. Table `DECOMPOSED` at the end says which
-functions, under which names; recurrent layers, pools and samplers stand in `decompositions_of_layers.py`. A function gives
+functions, under which names; layers, sequences, views and pairs stand in files of their own. A function gives
 NotImplemented for arguments that it does not take: torch's own is traced then, and the exporter says that it does not know it.
 """
 
@@ -16,6 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from sardonyx.training.frontend.decompositions_of_layers import LAYERS, movedim
+from sardonyx.training.frontend.decompositions_of_pairs import PAIRS
+from sardonyx.training.frontend.decompositions_of_sequences import SEQUENCES
+from sardonyx.training.frontend.decompositions_of_views import VIEWS
 
 
 def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
@@ -207,6 +210,24 @@ def multi_margin_loss(
         short = short * weight[labels].unsqueeze(1)
     others = torch.arange(rows.shape[1]).unsqueeze(0) != column
     loss = torch.where(others, short, torch.zeros_like(short)).sum(1) / rows.shape[1]
+    return _reduced(loss if input.ndim > 1 else loss.squeeze(0), _reduction(size_average, reduce, reduction))
+
+
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """By how much scores of other classes come too near to those of the right ones, which stand before the first -1."""
+    rows, labels = (input, target) if input.ndim > 1 else (input.unsqueeze(0), target.unsqueeze(0))
+    given = (labels < 0).to(torch.int64).cumsum(1) == 0
+    positions = torch.where(given, labels, torch.zeros_like(labels))
+    right = torch.zeros_like(rows).scatter_add(1, positions, given.to(rows.dtype)) > 0
+    short = (1 - rows.gather(1, positions).unsqueeze(2) + rows.unsqueeze(1)).clamp(min=0)
+    counts = given.unsqueeze(2) & ~right.unsqueeze(1)
+    loss = torch.where(counts, short, torch.zeros_like(short)).sum((1, 2)) / rows.shape[1]
     return _reduced(loss if input.ndim > 1 else loss.squeeze(0), _reduction(size_average, reduce, reduction))
 
 
@@ -433,21 +454,6 @@ def _running_choice(prefers: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Te
     return run
 
 
-def scatter_reduce(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Any:
-    """Sums and means of what falls into the same place, with what was there or without."""
-    if reduce not in ("sum", "mean") or not input.is_floating_point() or not input.ndim:
-        return NotImplemented
-    if any(bool(size != other) for size, other in zip(src.shape, index.shape)):  # then torch itself has no gradient
-        return NotImplemented
-    fallen = torch.ones_like(index, dtype=input.dtype)
-    counts = torch.zeros_like(input).scatter_add(dim, index, fallen)
-    start = input if include_self else torch.where(counts > 0, torch.zeros_like(input), input)
-    sums = start.scatter_add(dim, index, src)
-    if reduce == "sum":
-        return sums
-    return sums / (counts + 1 if include_self else torch.where(counts > 0, counts, torch.ones_like(counts)))
-
-
 def cov(input: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """Covariances of rows."""
     if fweights is not None or aweights is not None:
@@ -529,6 +535,7 @@ _SIMPLE: Final[dict[str, Callable[..., Any]]] = {  # functions of one or two ten
     "hypot": lambda x, y: (x * x + y * y).sqrt(),
     "addcdiv": lambda x, tensor1, tensor2, *, value=1: x + tensor1 / tensor2 * value,
     "addmv": lambda x, mat, vec, *, beta=1, alpha=1: x * beta + (mat @ vec) * alpha,
+    "addbmm": lambda x, batch1, batch2, *, beta=1, alpha=1: x * beta + (batch1 @ batch2).sum(0) * alpha,
     "logaddexp": logaddexp,
     "logaddexp2": logaddexp2,
     "xlogy": xlogy,
@@ -555,12 +562,11 @@ _SIMPLE: Final[dict[str, Callable[..., Any]]] = {  # functions of one or two ten
     "logcumsumexp": logcumsumexp,
     "cummax": _running_choice(torch.ge),
     "cummin": _running_choice(torch.le),
-    "scatter_reduce": scatter_reduce,
 }
 _SPECIAL: Final = {"erfc": "erfc", "expm1": "expm1", "exp2": "exp2", "xlogy": "xlogy", "sinc": "sinc"}  # in torch.special
 _LOSSES: Final = (
     l1_loss, smooth_l1_loss, huber_loss, poisson_nll_loss, gaussian_nll_loss, binary_cross_entropy, margin_ranking_loss,
-    hinge_embedding_loss, cosine_embedding_loss, triplet_margin_loss, multi_margin_loss,
+    hinge_embedding_loss, cosine_embedding_loss, triplet_margin_loss, multi_margin_loss, multilabel_margin_loss,
 )  # fmt: skip
 DECOMPOSED: Final[dict[Any, Callable[..., Any]]] = {
     **{getattr(torch, name): function for name, function in _SIMPLE.items()},
@@ -574,4 +580,7 @@ DECOMPOSED: Final[dict[Any, Callable[..., Any]]] = {
     torch.trapezoid: trapezoid,
     F.scaled_dot_product_attention: scaled_dot_product_attention,
     **LAYERS,
+    **SEQUENCES,
+    **VIEWS,
+    **PAIRS,
 }

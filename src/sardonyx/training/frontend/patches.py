@@ -9,6 +9,8 @@
     functions it lacks         losses, folding, pools and others, in functions that it has (`decompositions.py`)
     squeeze                    the exporter would ask at every run whether an axis has size 1
     sizes of norms             torch checks them by products in place, of which the exporter complains
+    checkpoints                a graph decides by itself what is computed again: the function is traced as if there were none
+    checks of distributions    torch.distributions asks for the data of its arguments: a graph cannot
     hooks on tensors           register_hook() and retain_grad() in a module: the tensors of a graph are no one's to watch
     Python values of tensors   `if tensor:`, `int(tensor)`, `tensor.item()`: a trace would fix what depends on data, unnoticed
 
@@ -22,6 +24,7 @@ import contextlib
 import sys
 import threading
 import traceback
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -49,6 +52,8 @@ _PARTS: Final = (  # functions that give as many tensors as an axis is long, or 
     torch.Tensor.tensor_split, torch.tensor_split, torch.Tensor.__len__,
 )  # fmt: skip
 _SQUEEZES: Final = (torch.Tensor.squeeze, torch.squeeze)
+_OVERRIDE_CHECKS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+_DECOMPOSED_CODE: Final = frozenset(each.__code__ for each in DECOMPOSED if isinstance(each, types.FunctionType))
 _TENSOR_HOOKS: Final = ("register_hook", "retain_grad")
 _CONVERSIONS: Final = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist")
 
@@ -69,10 +74,19 @@ def exporter_patches() -> Iterator[None]:
         stack.enter_context(_replaced(symbolic_opset9, "_generic_rnn", _layer_by_layer(symbolic_opset9._generic_rnn)))
         stack.enter_context(symbolics_registered())
         stack.enter_context(_FUNCTIONS)
+        for owner in (torch.nn.functional, torch.functional):
+            for name in _OVERRIDE_CHECKS:
+                if hasattr(owner, name):
+                    stack.enter_context(_replaced(owner, name, _asked_by_decomposed(getattr(owner, name))))
         stack.enter_context(_replaced(torch.autograd.Function, "apply", classmethod(_apply_custom_function)))
         stack.enter_context(_replaced(torch.nn.functional, "l1_loss", l1_loss))  # torch's would tell a mode nothing of weights
         for name in ("_verify_batch_size", "_verify_spatial_size"):
             stack.enter_context(_replaced(torch.nn.functional, name, _verified(getattr(torch.nn.functional, name))))
+        stack.enter_context(_replaced(torch.distributions.Distribution, "_validate_args", _Unchecked()))
+        checkpoints = sys.modules.get("torch.utils.checkpoint")
+        if checkpoints is not None:
+            original = checkpoints._checkpoint_without_reentrant_generator
+            stack.enter_context(_replaced(checkpoints, original.__name__, _without_checkpoint(original)))
         for name in _TENSOR_HOOKS:
             stack.enter_context(_replaced(torch.Tensor, name, _refused_hook(name)))
         masks = sys.modules.get("transformers.masking_utils")
@@ -99,6 +113,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 class _DetachedWithoutGradients(TorchFunctionMode):
     """Where a module switches gradients off, its results are detached, so that the trace has what no_grad() does."""
 
+    by_lines = 0  # how many functions of torch that are written in Python run, one in the other
     indexing = 0  # how deep in x[...]: the trace follows bounds that are tensors, although it asks for their values
     watch: PythonValues | None = None
 
@@ -112,7 +127,7 @@ class _DetachedWithoutGradients(TorchFunctionMode):
         elif function in _SQUEEZES and torch._C._is_tracing():
             return _squeezed(*args, **(kwargs or {}))
         try:
-            result = _result_of(function, args, kwargs or {})
+            result = self._result_of(function, args, kwargs or {})
         finally:
             if function in _INDEXING:
                 self.indexing -= 1
@@ -123,6 +138,28 @@ class _DetachedWithoutGradients(TorchFunctionMode):
         if type(result) in (tuple, list):
             return type(result)(self._stopped(each, args) if isinstance(each, torch.Tensor) else each for each in result)
         return result
+
+    def _result_of(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function gives; while a module is traced, in functions that the exporter knows.
+
+        Of a function that torch has written in Python each line is seen again: it may use what the exporter lacks.
+        """
+        if not torch._C._is_tracing():
+            return function(*args, **kwargs)
+        known = DECOMPOSED.get(function)
+        found = NotImplemented if known is None else known(*args, **kwargs)
+        if found is not NotImplemented:
+            return found
+        if known is not None or getattr(function, "__module__", "") not in ("torch.nn.functional", "torch.functional"):
+            return function(*args, **kwargs)
+        if not isinstance(function, types.FunctionType):
+            return function(*args, **kwargs)
+        self.by_lines += 1
+        try:
+            with self:
+                return function(*args, **kwargs)
+        finally:
+            self.by_lines -= 1
 
     @staticmethod
     def _stopped(result: torch.Tensor, args: tuple[Any, ...]) -> torch.Tensor:
@@ -135,11 +172,14 @@ class _DetachedWithoutGradients(TorchFunctionMode):
 _FUNCTIONS: Final = _DetachedWithoutGradients()
 
 
-def _result_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function gives; while a module is traced, in functions that the exporter knows."""
-    known = DECOMPOSED.get(function) if torch._C._is_tracing() else None
-    found = NotImplemented if known is None else known(*args, **kwargs)
-    return function(*args, **kwargs) if found is NotImplemented else found
+def _asked_by_decomposed(original: Callable[..., bool]) -> Callable[..., bool]:
+    """Whether a function of torch written in Python is to be handed over as a whole: not those that are run by their lines."""
+
+    def asked(*tensors: Any) -> bool:
+        by_lines = _FUNCTIONS.by_lines and torch._C._is_tracing() and sys._getframe(1).f_code not in _DECOMPOSED_CODE
+        return not by_lines and original(*tensors)
+
+    return asked
 
 
 def _squeezed(input: torch.Tensor, dim: Any = None) -> torch.Tensor:
@@ -156,6 +196,10 @@ def _squeezed(input: torch.Tensor, dim: Any = None) -> torch.Tensor:
 
 def _apply_custom_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """Instead of torch.autograd.Function.apply: torch's own functions, and those that need no gradient, are traced through."""
+    if torch._C._is_tracing() and (cls.__module__, cls.__name__) == ("torch.utils.checkpoint", "CheckpointFunction"):
+        function, _, *given = args
+        with torch.set_grad_enabled(any(isinstance(each, torch.Tensor) and each.requires_grad for each in given)):
+            return function(*given)  # into parameters alone nothing would flow in PyTorch either
     needs_gradient = torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
     if needs_gradient and torch._C._is_tracing() and not cls.__module__.startswith("torch."):
         raise ExportError(
@@ -163,6 +207,28 @@ def _apply_custom_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
             "cannot have: write it with differentiable operations, or wrap the parts of the model that do not use it"
         )
     return _APPLY(cls, *args, **kwargs)
+
+
+def _without_checkpoint(original: Callable[..., Iterator[None]]) -> Callable[..., Iterator[None]]:
+    """What runs before and after a function that is to be computed again: nothing, while it is traced."""
+
+    def around(*args: Any, **kwargs: Any) -> Iterator[None]:
+        if torch._C._is_tracing():
+            yield
+        else:
+            yield from original(*args, **kwargs)
+
+    return around
+
+
+class _Unchecked:
+    """Whether distributions check their arguments, of which a trace has no data: not while one is traced."""
+
+    def __init__(self) -> None:
+        self._usual = bool(torch.distributions.Distribution._validate_args)
+
+    def __get__(self, instance: Any, owner: Any) -> bool:
+        return self._usual and not torch._C._is_tracing()
 
 
 def _verified(original: Callable[[Any], None]) -> Callable[[Any], None]:

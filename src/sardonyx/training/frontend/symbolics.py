@@ -108,10 +108,15 @@ def _split(opset: int) -> Callable[..., Any]:
             family = importlib.import_module(f"torch.onnx._internal.torchscript_exporter.symbolic_opset{opset}")
             return family.split(g, x, size, dim, _outputs)
         whole = [part] * (_outputs - 1)
-        length = g.op("Gather", g.op("Shape", x), g.op("Constant", value_t=torch.tensor([axis])))
-        rest = g.op("Sub", length, g.op("Constant", value_t=torch.tensor([sum(whole)])))
-        sizes = g.op("Concat", g.op("Constant", value_t=torch.tensor(whole)), rest, axis_i=0) if whole else rest
-        return g.op("Split", x, sizes, axis_i=axis, outputs=_outputs)
+        length = helper._get_tensor_dim_size(x, axis)
+        if length is not None:
+            sizes = g.op("Constant", value_t=torch.tensor([*whole, length - sum(whole)]))
+            return g.op("Split", x, sizes, axis_i=axis, outputs=_outputs)
+        # Of parts whose lengths are computed the exporter knows no size at all, and takes those of the first call for constants.
+        starts = [part * number for number in range(_outputs)]
+        ends = [*starts[1:], torch.iinfo(torch.int64).max]
+        made = [helper._slice_helper(g, x, axes=[axis], starts=[start], ends=[end]) for start, end in zip(starts, ends)]
+        return made if _outputs > 1 else made[0]
 
     return split
 

@@ -3,6 +3,7 @@
 aten::cross_entropy_loss   with label smoothing, with probabilities as targets, with an ignore_index that is a size of a tensor
 aten::*_norm               of an input in bfloat16 with weights in float32, as autocast leaves them
 aten::grid_sampler         of volumes
+aten::ctc_loss             of each sequence of a batch
 aten::adaptive_avg_pool    of any size to any size: each axis by a matrix whose rows hold the shares of a window
 
     start of window i = floor(i * size / count)        end = ceil((i + 1) * size / count)
@@ -190,6 +191,24 @@ def grid_sampler(g: Any, x: Any, grid: Any, mode: Any, padding: Any, align_corne
     return made.setType(x.type().with_sizes([None] * 5))
 
 
+def ctc_loss(
+    g: Any, x: Any, labels: Any, input_lengths: Any, label_lengths: Any, blank: Any, reduction: Any, zero_infinity: Any
+) -> Any:
+    """An operator of ours, which gives the loss of each sequence: `decompositions_of_sequences.py` leaves nothing else to it."""
+    from torch.onnx._internal.torchscript_exporter import symbolic_helper as helper  # lazy: with the exporter
+
+    if helper._get_tensor_rank(x) != 3 or helper._get_tensor_rank(labels) != 2 or helper._get_const(reduction, "i", "reduction"):
+        return helper._unimplemented("ctc_loss", "arguments that are not those of a batch", x)
+    made = g.op(
+        "sardonyx::CTCLoss",
+        x,
+        *(g.op("Cast", each, to_i=7) for each in (labels, input_lengths, label_lengths)),
+        blank_i=helper._get_const(blank, "i", "blank"),
+        zero_infinity_i=int(helper._get_const(zero_infinity, "b", "zero_infinity")),
+    )
+    return made.setType(x.type().with_sizes([None]))
+
+
 def _opset() -> int:
     from torch.onnx._internal.torchscript_exporter._globals import GLOBALS  # lazy: with the exporter
 
@@ -205,6 +224,7 @@ _NORMS: Final = (  # name, positions of scale and bias, opsets
 LAYERS: Final[tuple[tuple[str, int, Callable[..., Any]], ...]] = (  # name, the opset from which it holds, function
     ("aten::cross_entropy_loss", 12, cross_entropy_loss),
     ("aten::grid_sampler", 16, grid_sampler),
+    ("aten::ctc_loss", 9, ctc_loss),
     *((f"aten::{name}", opset, _norm(name, weights, families)) for name, weights, families in _NORMS for opset in families),
     *((f"aten::adaptive_avg_pool{axes}d", 9, _adaptive_average(axes)) for axes in (1, 2, 3)),
 )

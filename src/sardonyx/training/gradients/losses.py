@@ -1,4 +1,4 @@
-"""Gradients of the losses of classifiers."""
+"""Gradients of the losses of classifiers, of elements and of sequences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.dtypes import INT64
 from sardonyx.ir.graph import Value
 from sardonyx.training.gradients.rows import of_logits
-from sardonyx.training.gradients.rules import Backward, Term, dtype_of, gradient
+from sardonyx.training.gradients.rules import DOMAIN, Backward, Term, dtype_of, gradient
 
 Results = Sequence[Value | None]
 
@@ -31,6 +31,12 @@ def _cross_entropy(b: Backward) -> Results:
 @gradient("NegativeLogLikelihoodLoss", stops=(1, 2))
 def _negative_log_likelihood(b: Backward) -> Results:
     return [(-_label_factors(b)).select(_is_label(b)).value]
+
+
+@gradient("CTCLoss", domain=DOMAIN, stops=(1, 2, 3))
+def _ctc(b: Backward) -> Results:
+    """The second output, scaled: each sequence has a loss of its own."""
+    return [b.Mul(b.y(1), b.Unsqueeze(b.dy(), b.ints(0, 2)))]
 
 
 def _is_label(b: Backward) -> Value:

@@ -166,7 +166,10 @@ class _Layer:
             halves = f.g.node("Split", [_only(f, f.x(3), number), f.ints(size, size)], 2, attrs={"axis": 0})
             bias = (halves[0], halves[1])
         states = tuple(
-            _only(f, f.x(5 + index), number) if f.has(5 + index) else self._zeros(f, batch, hidden) for index in range(self.count)
+            self._of_batch(_only(f, f.x(5 + index), number), f.x(5 + index))
+            if f.has(5 + index)
+            else self._zeros(f, batch, hidden)
+            for index in range(self.count)
         )
         peepholes: tuple[Value, ...] = ()
         if self.count == 2 and f.has(7):
@@ -175,6 +178,13 @@ class _Layer:
         x = self.within(f, x)
         across = f.Transpose(r, perm=[1, 0])
         return _Direction(self.reversed_time(f, x) if is_reverse else x, w, r, across, bias, peepholes, states)
+
+    def _of_batch(self, state: Value, given: Value) -> Value:
+        """A state with the sizes of the layer, if it is declared with others: a Scan must know that it keeps them."""
+        f = self.f
+        if f.shape(given)[1:] == (f.shape(f.x())[1], self.hidden):
+            return state
+        return f.Reshape(state, f.Concat(f.sizes(f.x(), 1), f.ints(self.hidden), axis=0))
 
     def _replace(self, ran: Sequence[_Ran]) -> None:
         """The outputs of the node are what its steps gave."""

@@ -170,6 +170,9 @@ REDUCTIONS = (
 _LABELS = np.array([2, 0, 1, 2])
 _IGNORED = np.array([2, -100, 1, 0])
 LOSSES = (
+    Record("sequences", "l = LogSoftmax <axis=2> (a) y = sardonyx.CTCLoss <blank=1> (l, t, u, v)", ((7, 3, 4),),
+           lambda a, t, u, v: f.ctc_loss(a.log_softmax(2), t, u, v, 1, "none"),
+           integers={"t": np.array([[0, 0, 2], [3, 2, 3], [2, 1, 1]]), "u": np.array([7, 5, 4]), "v": np.array([3, 3, 1])}),
     Record("cross entropy", "y = SoftmaxCrossEntropyLoss(a, t)", ((4, 3),), f.cross_entropy,
            integers={"t": _LABELS}),
     Record("cross entropy none", 'y = SoftmaxCrossEntropyLoss <reduction="none"> (a, t)', ((2, 3, 2),),

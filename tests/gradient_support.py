@@ -32,7 +32,7 @@ def model_of(record: Record, kind: str = "double", symbolic: bool = False) -> Mo
         element = {"bool": "bool", "int64": "int64", "int32": "int32", "float64": kind}[data.dtype.name]
         parts.append(f"{element}{_brackets([str(size) for size in data.shape])} {name}")
     text = record.nodes.replace("double", kind).replace("to=11", "to=11" if kind == "double" else "to=1")
-    imports = f'["": {record.opset}, "com.microsoft": 1]'
+    imports = f'["": {record.opset}, "com.microsoft": 1, "sardonyx": 1]'
     proto = onnx.parser.parse_model(
         f"<ir_version: 10, opset_import: {imports}> graph ({', '.join(parts)}) => ({kind}[M] y) {{ {text} }}"
     )

@@ -20,7 +20,7 @@ def run(*command: str) -> str:
 
 @pytest.mark.slow
 def test_two_processes_learn_together() -> None:
-    output = run("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29541", str(EXAMPLES / "ddp.py"))
+    output = run("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(EXAMPLES / "ddp.py"))
     lines = [line for line in output.splitlines() if line.startswith("process")]
     assert len(lines) == 2
     assert all("of 2" in line and line.endswith("parameters equal") for line in lines)

@@ -313,6 +313,18 @@ def test_what_cannot_be_compiled_is_said(choices: dict[str, Any], text: str, mod
     assert output == path or not output.exists()
 
 
+def test_a_full_disk_is_said(model: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = model
+
+    def full(*args: Any, **choices: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(errors.Fail, match=r"m\.sdx' cannot be written: .*No space left"):
+        sardonyx.compile_bundle(path, path.with_suffix(".sdx"))
+    assert not path.with_suffix(".sdx").exists()
+
+
 def test_sessions_of_one_file_share_its_memory(model: tuple[Path, dict[str, Any]]) -> None:
     path, feeds = model
     made = compiled(path)

@@ -28,7 +28,7 @@ from sardonyx.formats.onnx import dense_initializers, to_bytes
 from sardonyx.formats.program.bundle import WEIGHTS, BundledTarget, add_program, header
 from sardonyx.formats.program.contents import WrittenContents
 from sardonyx.formats.program.write import NotSavable, Record
-from sardonyx.formats.shared.replacing import replacing
+from sardonyx.formats.shared.replacing import replacing, written_to
 from sardonyx.ir.tensor import ExternalLocation
 from sardonyx.options import SessionOptions, environment
 from sardonyx.provider_names import CPU_PROVIDER
@@ -102,7 +102,7 @@ def compile_bundle(
     opening = Opening(model, settings, frozenset(), reads_config_from_model=False)
     done: list[CompiledTarget] = []
     spans: list[tuple[BundledTarget, tuple[int, int]]] = []
-    with tempfile.TemporaryFile(dir=folder) as file:
+    with written_to(str(path)), tempfile.TemporaryFile(dir=folder) as file:
         contents = WrittenContents(file)
         kept = load(opening.source, base_dir=opening.folder)  # maps the weights as long as this takes
         for name in targets:

@@ -2,8 +2,9 @@
 
 Every opening is a fresh process; those of the two engines take turns. Cold ones begin with an empty cache, warm ones with the
 saved program, compiled ones open a bundle. Measured is the creation of the session (without the import), by the clock and by
-processor time, best of some attempts, and the process's peak of memory. On a machine that others use, processor time is the one
-to compare. Our modules are compiled to bytecode first, as those of an installed package are.
+processor time, best of some attempts, the process's peak of memory and what of its memory is its own at the end (anonymous pages;
+pages of mapped files are shared with whoever maps them, too). On a machine that others use, processor time is the one to compare.
+Our modules are compiled to bytecode first, as those of an installed package are.
 
     --process    the whole process instead: import, opening and first run
 """
@@ -46,10 +47,12 @@ if whole:
 end = time.perf_counter(), time.process_time()
 def status(name):
     return int(next(line for line in open("/proc/self/status") if line.startswith(name)).split()[1]) / 1024
-print(json.dumps([end[0] - begin[0], end[1] - begin[1], status("VmHWM")]))
+with open("/proc/self/smaps_rollup") as file:
+    own = sum(int(line.split()[1]) for line in file if line.startswith("Anonymous")) / 1024
+print(json.dumps([end[0] - begin[0], end[1] - begin[1], status("VmHWM"), own]))
 """
 
-Best = list[float]  # seconds, processor seconds, MB
+Best = list[float]  # seconds, processor seconds, MB at the peak, MB of its own
 
 
 def _open(engine: str, model: Path, feeds: Path, cache: str, whole: bool) -> Best:
@@ -92,8 +95,8 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path(".bench-cache"))
     args = parser.parse_args()
     compileall.compile_dir(Path(sardonyx.__file__).parent, quiet=1)
-    print(f"load {os.getloadavg()[0]:.1f}; seconds by the clock / of the processor, peak MB; ratio of processor times")
-    print(f"{'model':18s}" + "".join(f"{kind:>32s}" for kind in ("onnxruntime", *args.kinds)))
+    print(f"load {os.getloadavg()[0]:.1f}; seconds by the clock / of the processor, MB (its own); ratio of processor times")
+    print(f"{'model':18s}" + "".join(f"{kind:>39s}" for kind in ("onnxruntime", *args.kinds)))
     logs: dict[str, list[float]] = {kind: [] for kind in args.kinds}
     for name in args.models or CASES:
         try:
@@ -108,9 +111,9 @@ def main() -> None:
         found = measure(model, feeds, args.attempts, args.kinds, args.process)
         path = Path(name)
         line = f"{path.parent.name if path.name == 'model.onnx' else path.stem:18s}"
-        for kind, (clock, processor, peak) in found.items():
+        for kind, (clock, processor, peak, own) in found.items():
             ratio = processor / found["onnxruntime"][1]
-            line += f"{clock:9.3f} /{processor:7.3f}{peak:6.0f} MB" + (f"{ratio:6.2f}" if kind in logs else " " * 6)
+            line += f"{clock:9.3f} /{processor:7.3f}{peak:6.0f} MB ({own:4.0f})" + (f"{ratio:6.2f}" if kind in logs else " " * 6)
             if kind in logs:
                 logs[kind].append(log(ratio))
         print(line, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -18,6 +19,7 @@ from sardonyx.cli.main import main
 from sardonyx.enums import ExecutionOrder
 from sardonyx.formats.onnx import load
 from sardonyx.ir.dims import symbol
+from sardonyx.plan import peak
 from sardonyx.plan.least_peak import ASSUMED, assumed_size, least_peak_order
 from sardonyx.plan.memory import Lifetime
 from sardonyx.plan.peak import live_bytes
@@ -77,6 +79,23 @@ def test_the_memory_efficient_order_needs_no_more_than_any_other(name: str) -> N
     for each in found.values():
         assert len(each.live) == len(each.steps)
         assert max(each.live) <= each.arena_bytes
+
+
+@pytest.mark.parametrize(
+    ("needed", "expected"),
+    [
+        ({1: [10, 11, 12], ASSUMED: [700, 600, 640]}, 1),  # a tenth above the best for one size, and the best for the other
+        ({1: [10, 20, 10], ASSUMED: [640, 600, 620]}, 2),
+        ({1: [10, 10, 10], ASSUMED: [600, 600, 600]}, 0),
+        ({1: [0, 0, 0], ASSUMED: [0, 0, 0]}, 0),
+    ],
+)
+def test_plans_are_compared_for_small_and_large_sizes(
+    needed: dict[int, list[int]], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: Any = [SimpleNamespace(dims=[symbol("N"), 4], number=number) for number in range(3)]
+    monkeypatch.setattr(peak, "planned_bytes", lambda plan, sizes: needed[sizes.get("N", ASSUMED)][plan.number])
+    assert peak.sparest(plans) == expected
 
 
 def session(content: bytes, order: ExecutionOrder) -> Any:

@@ -115,6 +115,11 @@ def test_work_grows_with_the_number_of_buffers(buffers: Callable[[int], list[Lif
         assert fastest_growing(stack, 1000)[0] < 2.2
 
 
+def test_what_is_large_for_long_goes_first_where_the_largest_first_wastes_memory() -> None:
+    buffers = [Lifetime(192, 3, 5), Lifetime(192, 1, 3), Lifetime(256, 0, 1), Lifetime(64, 0, 3), Lifetime(192, 2, 4)]
+    assert plan_offsets(buffers)[1] == lower_bound(buffers) == 640  # the largest first: 704
+
+
 def test_few_buffers_are_planned_by_their_sizes() -> None:
     with patch.object(gaps, "plan_by_step", side_effect=AssertionError):
         plan_offsets(fan(1000))

@@ -33,7 +33,7 @@ from sardonyx.plan.host_plan import HostConstants, Order
 from sardonyx.plan.loop_body import LoopBody, loop_body_of
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of, plan_native
 from sardonyx.plan.order import has_yield
-from sardonyx.plan.peak import planned_bytes
+from sardonyx.plan.peak import sparest
 from sardonyx.plan.segment_plan import body_of, captured_by, captured_inputs, graphs_of, segment_plan
 from sardonyx.program.steps import KernelStep, Lowered
 from sardonyx.providers.reference import plain_node
@@ -162,7 +162,7 @@ def compile_graph(
     failed: set[Node] = set()
     by_kernels = settings.by_kernels
     if settings.orders and not has_yield(graph):
-        others = [(_ordered(each, graph, nodes), False) for each in settings.orders]
+        others = [(nodes, False), *((_ordered(each, graph, nodes), False) for each in settings.orders)]
         nodes, by_kernels = _least_memory(graph, unique, [(nodes, by_kernels), *others], fed, order, kernels)
     cores = usable_cores()
     workers = min(settings.workers or cores, cores)
@@ -251,16 +251,15 @@ def _least_memory(
     order: Order,
     kernels: KernelLibrary,
 ) -> tuple[Sequence[Node], bool]:
-    """Of several orders of the same nodes the one whose plan needs the least memory; the first of those that need the same.
+    """Of several orders of the same nodes the one whose plan needs the least memory (`sparest`).
 
     With each goes whether kernels are to be ordered anew.
     """
 
-    def peak(candidate: tuple[Sequence[Node], bool]) -> int:
-        nodes, by_kernels = candidate
-        return planned_bytes(plan_graph(graph, outputs, nodes, fed, order, kernels, set(), by_kernels=by_kernels)[2])
+    def plan(nodes: Sequence[Node], by_kernels: bool) -> NativePlan:
+        return plan_graph(graph, outputs, nodes, fed, order, kernels, set(), by_kernels=by_kernels)[2]
 
-    return min(candidates, key=peak)
+    return candidates[sparest([plan(*each) for each in candidates])]
 
 
 class _Constants:

@@ -55,7 +55,7 @@ from sardonyx.plan.host_plan import Order
 from sardonyx.plan.least_peak import least_peak_order
 from sardonyx.plan.native import NativePlan
 from sardonyx.plan.order import execution_order, has_yield
-from sardonyx.plan.peak import planned_bytes
+from sardonyx.plan.peak import sparest
 from sardonyx.provider_names import CPU_PROVIDER
 from sardonyx.providers.protocol import ExecutionProvider, GraphView
 from sardonyx.providers.reference import definition_of, plain_node
@@ -129,13 +129,16 @@ def plans_by_order(model: Model, options: CompileOptions) -> dict[str, NativePla
     if has_yield(graph):
         orders["MEMORY_EFFICIENT"] = lambda graph: execution_order(graph, ExecutionOrder.MEMORY_EFFICIENT)
 
-    def plan(order: Order) -> NativePlan:
+    def plan(order: Order, *, by_kernels: bool = False) -> NativePlan:
         nodes = needed_nodes(order(graph), graph.outputs)
-        unique, by_kernels = list(dict.fromkeys(graph.outputs)), order is execution_order
+        unique = list(dict.fromkeys(graph.outputs))
         return plan_graph(graph, unique, nodes, graph.inputs, order, kernels, set(), by_kernels=by_kernels)[2]
 
-    plans = {name: plan(order) for name, order in orders.items()}
-    plans.setdefault("MEMORY_EFFICIENT", min(plans.values(), key=planned_bytes))
+    plans = {name: plan(order, by_kernels=order is execution_order) for name, order in orders.items()}
+    if "MEMORY_EFFICIENT" not in plans:
+        first, *others = plans.values()
+        candidates = [first, plan(execution_order), *others]  # as a session tries them
+        plans["MEMORY_EFFICIENT"] = candidates[sparest(candidates)]
     return plans
 
 

@@ -1,8 +1,10 @@
 """Where buffers lie in the arena: those that never live at the same time may share memory.
 
 Greedy by size: the largest buffer is placed first, each at the lowest offset where it overlaps none whose lifetime touches
-its own. Lifetimes are step numbers, both ends included. That takes time by the pairs of buffers that live together; where
-those are too many, memory is given out and taken back in the order of the steps instead, which needs somewhat more of it.
+its own. Lifetimes are step numbers, both ends included. Mostly that needs no more than what lives at one step; where it does, a
+second plan begins with those that are large for long, and the smaller of both is taken. That takes time by the pairs of buffers
+that live together; where those are too many, memory is given out and taken back in the order of the steps instead, which needs
+somewhat more of it.
 
 A plan for some sizes serves smaller ones, too: `Stack` keeps which buffers rest on which, and lets them sink as far as their
 actual sizes allow. That takes a fraction of the time that planning does.
@@ -10,7 +12,8 @@ actual sizes allow. That takes a fraction of the time that planning does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final
 
 from sardonyx.forks import importing
@@ -37,7 +40,11 @@ def plan_offsets(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """An offset for each buffer, and the size of the arena."""
     together = _living_together(lifetimes, MOST_PAIRS)
     if together is not None:
-        return _by_size(lifetimes, together)
+        found = _placed(lifetimes, together, lambda one: -one.size)
+        if found[1] > lower_bound(lifetimes):
+            other = _placed(lifetimes, together, lambda one: -one.size * (one.last - one.first + 1))
+            return min(found, other, key=itemgetter(1))
+        return found
     with importing:
         from sardonyx.plan.gaps import plan_by_step  # lazy: hardly any program has so many buffers
 
@@ -64,11 +71,13 @@ def _living_together(lifetimes: Sequence[Lifetime], limit: int) -> list[list[int
     return together
 
 
-def _by_size(lifetimes: Sequence[Lifetime], together: Sequence[Sequence[int]]) -> tuple[list[int], int]:
-    """The largest buffer first, each as low as those allow that were placed before it."""
+def _placed(
+    lifetimes: Sequence[Lifetime], together: Sequence[Sequence[int]], rank: Callable[[Lifetime], int]
+) -> tuple[list[int], int]:
+    """The buffer of the lowest rank first, each as low as those allow that were placed before it."""
     offsets, ends = [0] * len(lifetimes), [-1] * len(lifetimes)  # an end of -1: not placed yet
     total = 0
-    for number in sorted(range(len(lifetimes)), key=lambda number: (-lifetimes[number].size, lifetimes[number].first)):
+    for number in sorted(range(len(lifetimes)), key=lambda number: (rank(lifetimes[number]), lifetimes[number].first)):
         size = aligned(lifetimes[number].size)
         at = 0
         for offset, end in sorted([(offsets[other], ends[other]) for other in together[number] if ends[other] >= 0]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sardonyx.ir.dims import Dim
+from sardonyx.ir.dims import Dim, symbols_of
 from sardonyx.plan.least_peak import assumed_size
 from sardonyx.plan.memory import Lifetime, owners, plan_offsets
 from sardonyx.plan.native import NativePlan
@@ -33,6 +33,20 @@ def arena_lifetimes(plan: NativePlan, sizes: Mapping[str, int], workers: int = 1
 def planned_bytes(plan: NativePlan, sizes: Mapping[str, int] | None = None) -> int:
     """The size of the arena that the plan leads to."""
     return plan_offsets(list(arena_lifetimes(plan, sizes or {}).values()))[1]
+
+
+def sparest(plans: Sequence[NativePlan]) -> int:
+    """Which of several plans of one graph needs the least memory; the first of those that need the same.
+
+    Sizes that the graph leaves open are small in one run and large in another, and a plan may be the best for one of them only:
+    plans are compared with all of those at 1 and with all at what is assumed, and the one is taken that is least above the best.
+    """
+    symbols = {name for plan in plans for dim in plan.dims if not isinstance(dim, int) for name in symbols_of(dim)}
+    worst = [0.0] * len(plans)
+    for sizes in ({}, dict.fromkeys(symbols, 1)):
+        needed = [planned_bytes(plan, sizes) for plan in plans]
+        worst = [max(so_far, need / max(min(needed), 1)) for so_far, need in zip(worst, needed)]
+    return worst.index(min(worst))
 
 
 def live_bytes(lifetimes: Sequence[Lifetime], steps: int) -> list[int]:

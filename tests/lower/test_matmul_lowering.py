@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from model_text import model as text_model
 from native_support import assert_native_agrees, compile_native, host_nodes, run_native, run_reference
 from sardonyx.compile import assemble
 from sardonyx.compile.assemble import Compiled
@@ -322,3 +323,26 @@ def test_machines_with_narrower_vectors_pack_a_large_computed_matrix(lanes: int,
         a, b = numbers(rows, (2, rows, 30)), numbers(1, (2, 30, 77))
         (actual,) = run_native(graph, compiled, {"a": a, "b": b})
         np.testing.assert_allclose(actual, a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 3, 9])
+@pytest.mark.parametrize(
+    ("shape", "order", "bias"),
+    [
+        ("N,20,11", "1,0,2", "37"),
+        ("N,5,16,11", "1,2,0,3", "37"),
+        ("N,20,3,11", "1,2,0,3", "20,1,1,37"),
+        ("N,20,11", "1,0,2", "N,1"),
+    ],
+)
+def test_sequences_that_were_turned_with_an_open_batch(shape: str, order: str, bias: str, batch: int) -> None:
+    """Another axis than the open one may be the rows; what is added keeps its places."""
+    rng = np.random.default_rng(0)
+    sizes, added = ([batch if size == "N" else int(size) for size in text.split(",")] for text in (shape, bias))
+    content = text_model(
+        f"(float[{shape}] x, float[{bias}] c) => (float[z] y) {{ "
+        f"w = Constant<value = float[11,37] {{{','.join(f'{number:.3f}' for number in rng.standard_normal(11 * 37))}}}>() "
+        f"t = Transpose<perm = [{order}]>(x) p = MatMul(t, w) s = Add(p, c) y = Tanh(s) }}"
+    )
+    feeds = {"x": rng.standard_normal(sizes).astype(np.float32), "c": rng.standard_normal(added).astype(np.float32)}
+    assert_native_agrees(content, feeds, native=batch > 0)

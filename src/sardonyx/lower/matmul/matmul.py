@@ -18,7 +18,7 @@ from sardonyx.lower.epilogue import GroupEpilogue, group_epilogue
 from sardonyx.lower.groups import Group
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.pairs import PairProduct
-from sardonyx.lower.matmul.product import Product, as_matrices
+from sardonyx.lower.matmul.product import Product, as_matrices, with_known_rows
 from sardonyx.lower.registry import template
 from sardonyx.lower.views import transposed
 from sardonyx.program.steps import View
@@ -143,6 +143,7 @@ def lower_product(
     if not epilogue.stores:
         return
     a, b, shape, operand_strides = as_matrices(a, b, epilogue, group.shape)
+    a, shape, operand_strides = with_known_rows(a, b, shape, operand_strides)
     _product_of(ctx, a, b)(ctx, group, a, b, epilogue, shape, operand_strides, kind).lower()
 
 

@@ -34,6 +34,7 @@ _PACK_FROM: Final = 64  # rows of A from which on it pays to pack a computed B t
 _LINE_BITS: Final = 512  # of a cache line
 _PACK_BYTES: Final = 192 << 10  # of such a B from which on packing it pays: smaller ones stay in the cache as they are
 _FEW: Final = 3  # rows or columns up to which a product is a sum along the depth
+_MANY_ROWS: Final = 16  # that fill a tile, whatever its height
 
 
 def _inserted(view: View, axis: int) -> View:
@@ -58,6 +59,27 @@ def as_matrices(a: View, b: View, epilogue: GroupEpilogue, shape: Sequence[Dim])
         for strides in operand_strides:
             strides.append(0)
     return a, b, shape, operand_strides
+
+
+def with_known_rows(
+    a: View, b: View, shape: list[Dim], operand_strides: list[list[Dim]]
+) -> tuple[View, list[Dim], list[list[Dim]]]:
+    """The same product with another axis as rows, if theirs is open and cannot be joined with the one before.
+
+    One matrix times A, whose sequences were turned ([batch, 50, depth] as [50, batch, depth], with an open batch): a tile has a
+    row for each sequence, of which there may be one, or fifty rows of a sequence, which all read the same weights.
+    """
+    if len(b.shape) != 2 or len(a.shape) < 3 or len(a.shape) != len(shape) or isinstance(shape[-2], int):
+        return a, shape, operand_strides
+    if a.strides[-3] == a.shape[-2] * a.strides[-2]:
+        return a, shape, operand_strides
+    many = [axis for axis, size in enumerate(shape[:-2]) if isinstance(size, int) and size >= _MANY_ROWS]
+    if not many:
+        return a, shape, operand_strides
+    order = list(range(len(shape)))
+    order[many[-1]], order[-2] = order[-2], order[many[-1]]
+    strides = [[one[axis] for axis in order] for one in operand_strides]
+    return transposed(a, order), [shape[axis] for axis in order], strides
 
 
 @dataclass(frozen=True)

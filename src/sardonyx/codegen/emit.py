@@ -40,6 +40,7 @@ EMITTERS: Final = {  # a class of `sardonyx.kernel`: a function of `sardonyx.cod
     "indexing.bags.BagKernel": "indexing.bags.emit_bags",
     "indexing.write.WriteKernel": "indexing.write.emit_write_kernel",
     "indexing.switch.SwitchKernel": "indexing.switch.emit_switch_kernel",
+    "matmul.determinant.DeterminantKernel": "matmul.determinant.emit_determinant",
     "matmul.experts.RouteKernel": "matmul.experts.emit_route",
     "matmul.experts.GroupRowsKernel": "matmul.experts.emit_group_rows",
     "matmul.matmul.MatMulKernel": "matmul.matmul.emit_matmul_kernel",

@@ -183,6 +183,8 @@ def _determinant(x: Array) -> Array:
 def infer_determinant(ctx: InferContext) -> InferResult:
     """The last two dimensions go."""
     shape = ctx.shape(0)
+    if shape is not None and len(shape) >= 2:
+        ctx.expect_equal(shape[-2], shape[-1])
     return None if shape is None else shape[:-2]
 
 

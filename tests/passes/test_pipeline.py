@@ -17,9 +17,11 @@ import pytest
 from operation_counts import fastest_growing
 from pass_support import assert_same, copy_of, evaluate, model_of, operators
 from sardonyx import dtypes
+from sardonyx.compile.compiler import compile_model
 from sardonyx.compile_options import CompileOptions
 from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.errors import EngineError, InvalidArgument
+from sardonyx.formats.onnx import load
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.dims import symbol
 from sardonyx.ir.graph import Graph, Model
@@ -28,6 +30,7 @@ from sardonyx.ir.types import TensorType
 from sardonyx.lower import registry as lowering
 from sardonyx.passes import pipeline
 from sardonyx.passes.fold_constants import FoldConstants
+from sardonyx.passes.fold_shape_values import infer_from_inputs
 from sardonyx.passes.pipeline import ALL, BASIC, EXTENDED, FOLDING_LIMIT_KEY, LAYOUT, Stage, run_passes, stages_for
 from sardonyx.passes.protocol import Optimization, PassResult
 from sardonyx.passes.rule_to_load import RuleToLoad
@@ -386,3 +389,37 @@ def test_a_graph_without_their_operators_loads_no_rules(tmp_path: Path) -> None:
     environment = {**os.environ, "SARDONYX_CACHE_DIR": ""}
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "[]"
+
+
+def inferences(content: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often all types of a model are inferred from its inputs alone, besides when it is checked."""
+    counted = []
+
+    def infer(model: Any) -> Any:
+        counted.append(model)
+        return infer_from_inputs(model)
+
+    monkeypatch.setattr("sardonyx.passes.pipeline.infer_from_inputs", infer)
+    compile_model(load(content), CompileOptions())
+    return len(counted)
+
+
+CLAIMS = {
+    "": 0,
+    "float[2,3] h": 0,  # what is inferred
+    "float[2,K] h": 0,  # less than that
+    "float[2,4] h": 1,  # something wrong
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_types_that_follow_from_the_inputs_are_inferred_once(claim: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"m (float[2,3] x) => (float[2,3] y) <{claim}> {{ h = Relu (x)  y = Neg (h) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    assert inferences(model.SerializeToString(), monkeypatch) == CLAIMS[claim]
+
+
+def test_names_of_sizes_that_the_model_claims_are_not_relied_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "m (float[N] x) => (float[M] y) { h = NonZero (x)  k = Cast <to: int = 1> (h)  y = Squeeze (k) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    assert inferences(model.SerializeToString(), monkeypatch) == 1

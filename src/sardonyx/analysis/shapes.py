@@ -47,6 +47,7 @@ class ShapeReport:
     values: ValueTable = field(repr=False)
     refusals: dict[Node, str] = field(default_factory=dict, repr=False)  # nodes whose inputs contradict each other
     expectations: dict[Node, list[Expectation]] = field(default_factory=dict, repr=False)  # what the others state of sizes
+    follows_from_inputs: bool = False  # whether nothing that the model claims of other values has added to it
 
     @property
     def problems(self) -> list[str]:
@@ -78,9 +79,12 @@ def report_shapes(model: Model | Graph, input_types: Mapping[str, Type] | None =
     variable = {value for value in graph.inputs if value.constant is not None} if replaceable else set()
     inference = _Inference(functions, variable)
     inference.run_graph(graph, [(input_types or {}).get(value.name) for value in graph.inputs])
+    follows = inference.follows_from_inputs
     for value in graph.outputs:
-        inference.types[value] = _as_declared(value.type, inference.type_of(value))
-    return ShapeReport(inference.findings, inference.types, inference.values, inference.refusals, inference.expectations)
+        inferred = inference.type_of(value)
+        inference.types[value] = _as_declared(value.type, inferred)
+        follows = follows and inference.types[value] == inferred
+    return ShapeReport(inference.findings, inference.types, inference.values, inference.refusals, inference.expectations, follows)
 
 
 @dataclass
@@ -110,6 +114,7 @@ class _Inference:
         self.refusals: dict[Node, str] = {}
         self.expectations: dict[Node, list[Expectation]] = {}
         self._walked: set[Graph] = set()  # subgraphs of the node at hand that its rule has asked for
+        self.follows_from_inputs = True  # so far; what calls and subgraphs rest on is not looked at
 
     @property
     def findings(self) -> list[Problem]:
@@ -147,6 +152,7 @@ class _Inference:
         if node.domain == DOMAIN and (region := region_of(node)) is not None and region.function is not None:
             function = region.function
         if function is not None:
+            self.follows_from_inputs = False
             self._set_outputs(node, self._call(function, node, inputs))
             return
         attrs = self._attributes(node)
@@ -154,6 +160,7 @@ class _Inference:
         outer, self._walked = self._walked, set()
         self._set_outputs(node, self._apply_rule(node, inputs, attrs, by_signature) if sound else by_signature)
         for graph in node.subgraphs():
+            self.follows_from_inputs = False
             if graph not in self._walked:
                 self._infer_subgraph(graph, ())
         self._walked = outer
@@ -162,7 +169,10 @@ class _Inference:
 
     def _set_outputs(self, node: Node, inferred: list[Type | None]) -> None:
         for position, (output, type_) in enumerate(zip(node.outputs, inferred, strict=True)):
-            self.types[output] = self._merged(output, type_, node, node.label, f"output {position} ({output.name}): ")
+            merged = self._merged(output, type_, node, node.label, f"output {position} ({output.name}): ")
+            if merged is not type_ and merged != type_:
+                self.follows_from_inputs = False
+            self.types[output] = merged
 
     def _learn_contents(self, node: Node, attrs: dict[str, Any]) -> None:
         self.values.visit(node, attrs)
@@ -286,6 +296,7 @@ class _Inference:
             self._report(owner, where, "error", f"{what}{error}")
         except ValueError as error:
             self._report(owner, where, "warning", f"{what}inferred {inferred}, but the model declares {declared}: {error}")
+        self.follows_from_inputs = False  # there is something to say about a claim
         return inferred
 
     def _report(self, owner: Node | Value, where: str, severity: Severity, text: str) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from sardonyx import errors
 from sardonyx.analysis.check import check_model, unknown_operators
 from sardonyx.analysis.problems import Problem
-from sardonyx.analysis.shapes import infer_shapes
+from sardonyx.analysis.shapes import ShapeReport, infer_shapes
 from sardonyx.compile.assemble import NativeSettings, library, plan_graph
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile.providers import (
@@ -80,10 +80,10 @@ def compile_model(
     if not any(isinstance(provider, HostProvider) for provider in providers):
         providers.append(CpuProvider(options))  # takes what is left
     is_extended = not all(isinstance(provider, HostProvider) for provider in providers)
-    _check(model, is_extended)
+    inferred = _check(model, is_extended)
     first = providers[0]
     if isinstance(first, HostProvider) and first.takes_all(model.graph):
-        return first.program(model, on_optimised)
+        return first.program(model, on_optimised, inferred)
     whole = Cloner().graph(model.graph)
     host = _divided(model, providers)
     hidden = frozenset(named_values(whole)) - frozenset(named_values(model.graph))
@@ -185,11 +185,13 @@ def _forget_unknown_attributes(model: Model) -> None:
                     del node.attrs[name]
 
 
-def _check(model: Model, is_extended: bool) -> None:
-    """Infer all types, and refuse a model with errors."""
-    _refuse(check_model(model, infer_shapes(model), is_extended=is_extended))
+def _check(model: Model, is_extended: bool) -> ShapeReport:
+    """Infer all types, and refuse a model with errors; what was inferred."""
+    inferred = infer_shapes(model)
+    _refuse(check_model(model, inferred, is_extended=is_extended))
     for graph in all_graphs(model):
         graph.stated_outputs = tuple(value.type for value in graph.outputs)
+    return inferred
 
 
 def _refuse(problems: Iterable[Problem]) -> None:
@@ -220,7 +222,9 @@ class CpuProvider(HostProvider):
         claimed = [node for node in view.nodes if definition_of(node) is not None]
         return [claimed] if len(claimed) == len(view.nodes) else view.regions(claimed)
 
-    def program(self, model: Model, on_optimised: Callable[[Model], None] | None) -> ReferenceModel | NativeModel:
+    def program(
+        self, model: Model, on_optimised: Callable[[Model], None] | None, inferred: ShapeReport | None = None
+    ) -> ReferenceModel | NativeModel:
         options = self.options
 
         packs = options.config.get(DISABLE_PACKING_KEY, "0") != "1"
@@ -255,7 +259,7 @@ class CpuProvider(HostProvider):
             return NativeModel(special.graph, original, reference, order, settings, special_report)
 
         try:
-            report = optimise(model, options, target, on_optimised)
+            report = optimise(model, options, target, on_optimised, inferred=inferred)
             if not packs:
                 leave_unpacked(model.graph)
             specialise = None if options.parameters else specialised
@@ -278,9 +282,10 @@ def optimise(
     target: Target | None = None,
     on_portable: Callable[[Model], None] | None = None,
     on_pass: Callable[[PassReport], None] | None = None,
+    inferred: ShapeReport | None = None,
 ) -> PipelineReport:
     """Run the passes of the level, for a target; afterwards all types follow from those of the inputs."""
-    return run_passes(model, options, target or library(_cache_folder()).target, on_portable, on_pass)
+    return run_passes(model, options, target or library(_cache_folder()).target, on_portable, on_pass, inferred)
 
 
 def _cache_folder() -> str | None:

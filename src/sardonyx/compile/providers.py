@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias
 
 from sardonyx import errors
+from sardonyx.analysis.shapes import ShapeReport
 from sardonyx.compile.native_model import NativeModel
 from sardonyx.compile_options import CompileOptions
 from sardonyx.forks import ForkSafeLock, held_off
@@ -43,8 +44,11 @@ class HostProvider(ExecutionProvider):
         self.options = options
 
     @abstractmethod
-    def program(self, model: Model, on_optimised: OnOptimised) -> Compiled:
-        """Something that runs a model; `on_optimised` is shown the graph as it is run."""
+    def program(self, model: Model, on_optimised: OnOptimised, inferred: ShapeReport | None = None) -> Compiled:
+        """Something that runs a model; `on_optimised` is shown the graph as it is run.
+
+        `inferred` is what is known of the model, as long as nobody changes it.
+        """
 
     def takes_all(self, graph: Graph) -> bool:
         """Whether it claims every node that no provider before has taken."""
@@ -79,7 +83,7 @@ class ReferenceProvider(HostProvider):
         ]
         return [claimed] if len(claimed) == len(view.nodes) else view.regions(claimed)
 
-    def program(self, model: Model, on_optimised: OnOptimised) -> ReferenceModel:
+    def program(self, model: Model, on_optimised: OnOptimised, inferred: ShapeReport | None = None) -> ReferenceModel:
         if on_optimised is not None:
             on_optimised(model)
         order = partial(execution_order, kind=self.options.execution_order)

@@ -72,6 +72,7 @@ class MergeBranches(Rule[_Found]):
     name: ClassVar[str] = "MergeBranches"
     ort_names: ClassVar[tuple[str, ...]] = ()
     roots: ClassVar[frozenset[str]] = _SUMS
+    needs: ClassVar[frozenset[str]] = frozenset(("Conv",))
 
     def match(self, g: Rewriter, node: Node) -> _Found | None:
         if _is_inner(g, node):

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from sardonyx import errors
+from sardonyx.analysis.shapes import ShapeReport
 from sardonyx.compile_options import CompileOptions
 from sardonyx.enums import GraphOptimizationLevel
 from sardonyx.ir.dims import DimExpr
@@ -287,17 +288,20 @@ def run_passes(
     target: Target | None = None,
     on_portable: Callable[[Model], None] | None = None,
     on_pass: Callable[[PassReport], None] | None = None,
+    inferred: ShapeReport | None = None,
 ) -> PipelineReport:
     """Rewrite a model, in place, as far as the optimization level allows.
 
     Functions must have been inlined, and the model must have been checked. Afterwards all values have types that follow from the
     inputs alone. At ORT_DISABLE_ALL nothing but types is changed. Stages that serve one machine need the `target`, and are left
-    out without. `on_portable` sees the model before them, `on_pass` what each pass did, and the model as it is then.
+    out without. `on_portable` sees the model before them, `on_pass` what each pass did, and the model as it is then. `inferred`
+    is what is known of the model as it is; only what follows from the inputs is used.
     """
     stages = stages_for(options, target)
     chosen = {each.name for stage in stages for each in stage.passes}
     disabled = frozenset(each.name for each in ALL if each.name not in chosen) if stages else frozenset()
-    inferred = infer_from_inputs(model)
+    if inferred is None or not inferred.follows_from_inputs:
+        inferred = infer_from_inputs(model)
     contract = SizeContract.of(model, inferred)
     first = FoldShapeValues(inferred)
     stages = tuple(replace(stage, passes=tuple(first if each == first else each for each in stage.passes)) for stage in stages)

@@ -106,6 +106,7 @@ _NEEDS: Final[dict[str, str]] = {
     "FoldScale": _PRODUCTS,
     "FoldShift": _PRODUCTS,
     "FoldInputScale": "Div Mul",
+    "MergeBranches": "Conv",
     "FormBlockProducts": "DequantizeLinear",
     "FormIntegerMatMul": "DequantizeLinear",
     "FormMatMulIntegerToFloat": "MatMulInteger",

@@ -84,6 +84,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "exp2": (torch.exp2, (3, 4)),
     "sums of products": (lambda a: torch.addbmm(a[0] @ a[0].mT, a, a.mT, beta=0.5, alpha=2), (2, 3, 4)),
     "matrices transposed": (lambda a: a @ a.mT, (2, 3, 4)),
+    "conjugate transposes": (lambda a: a.H @ a, (3, 4)),
+    "inner products": (lambda a: torch.vdot(a[0], a[1]), (3, 4)),
     "adjoint matrices": (lambda a: a.mH @ a.adjoint().mT, (2, 3, 4)),
     "flat": (lambda a: a.transpose(0, 1).ravel() * 2, (3, 4)),
     "sorted rows": (lambda a: torch.msort(a) * 2, (3, 4)),
@@ -233,6 +235,21 @@ def test_spectral_norm() -> None:
             torch.testing.assert_close(one.grad, other.grad)
         for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
             torch.testing.assert_close(one, other)
+
+
+def test_parametrized_weights() -> None:
+    layers = nn.utils.parametrizations
+    theirs = nn.Sequential(layers.weight_norm(nn.Linear(6, 8)), nn.Tanh(), layers.spectral_norm(nn.Linear(8, 3)))
+    ours = TrainingModule(copy.deepcopy(theirs))
+    for rows in (5, 3):
+        given = x(rows, 6)
+        for module in (ours, theirs):
+            module.zero_grad()
+            module(given).square().sum().backward()
+        for one, other in zip([*ours.parameters()], theirs.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5)
+        for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_small_numbers_keep_their_digits() -> None:

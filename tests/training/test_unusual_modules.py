@@ -339,3 +339,22 @@ def test_a_call_that_another_thread_makes_in_between_does_not_change_the_graph(m
 
     monkeypatch.setattr(manager, "_look", interrupted)
     assert module(torch.full((1,), 2.0), "plus").item() == 32.0
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch.compile looks at itself
+def test_torch_compile_does_not_follow_calls_into_our_compiler() -> None:
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.head = TrainingModule(nn.Linear(3, 4)), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.head(torch.tanh(self.inner(x)))
+
+    module, x = Around(), torch.randn(5, 3)
+    expected = module.head(torch.tanh(F.linear(x, module.inner.weight, module.inner.bias)))
+    found = torch.compile(module, backend="eager")(x)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    assert module.inner.weight.grad is not None
+    assert module.inner._torch_module._execution_manager(True)._execution_agent.host_nodes == ()

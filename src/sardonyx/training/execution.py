@@ -8,7 +8,7 @@ neither start again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -211,6 +211,8 @@ class CompiledModule:
         """One call; inside a module that is being exported the wrapped module runs, to become part of its graph."""
         if torch._C._is_tracing():
             return self._original_module(*args, **kwargs)
+        if torch.compiler.is_dynamo_compiling():
+            return _outside_of_torch_compile(self.forward, args, kwargs)
         is_training = self._original_module.training and torch.is_grad_enabled()
         return (self._training_manager if is_training else self._inference_manager).forward(args, kwargs)
 
@@ -260,3 +262,8 @@ def device_of(module: torch.nn.Module) -> torch.device:
     for each in (*module.parameters(), *module.buffers()):
         return each.device
     return torch.device("cpu")
+
+
+def _outside_of_torch_compile(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call from what torch.compile compiles: it must not follow the call into our own compiler."""
+    return torch.compiler.disable(forward)(*args, **kwargs)

@@ -535,6 +535,7 @@ _SIMPLE: Final[dict[str, Callable[..., Any]]] = {  # functions of one or two ten
     "hypot": lambda x, y: (x * x + y * y).sqrt(),
     "addcdiv": lambda x, tensor1, tensor2, *, value=1: x + tensor1 / tensor2 * value,
     "addmv": lambda x, mat, vec, *, beta=1, alpha=1: x * beta + (mat @ vec) * alpha,
+    "vdot": lambda x, y: (x * y).sum(),
     "addbmm": lambda x, batch1, batch2, *, beta=1, alpha=1: x * beta + (batch1 @ batch2).sum(0) * alpha,
     "logaddexp": logaddexp,
     "logaddexp2": logaddexp2,

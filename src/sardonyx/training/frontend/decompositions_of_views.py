@@ -86,7 +86,7 @@ def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any
 
 
 VIEWS: Final[dict[Any, Callable[..., Any]]] = {
-    **{getattr(torch.Tensor, name).__get__: lambda x: x.transpose(-2, -1) for name in ("mT", "mH")},
+    **{getattr(torch.Tensor, name).__get__: lambda x: x.transpose(-2, -1) for name in ("mT", "mH", "H")},
     **dict.fromkeys((torch.adjoint, torch.Tensor.adjoint), lambda x: x.transpose(-2, -1)),
     **dict.fromkeys((torch.ravel, torch.Tensor.ravel), lambda x: x.reshape(-1)),
     **dict.fromkeys((torch.msort, torch.Tensor.msort), lambda x: x.sort(0)[0]),

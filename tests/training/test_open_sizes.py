@@ -118,7 +118,8 @@ def _divergence(module: Any, x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("function", [_log_probability, _entropy, _divergence])
-def test_distributions(function: Callable[..., Any]) -> None:
+def test_distributions(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)  # torch.compile switches it off for good
     assert_same_for_all_sizes(Does(function))
     with pytest.raises(ValueError, match="Expected parameter scale"):  # outside of an export they check as ever
         torch.distributions.Normal(torch.zeros(2), -torch.ones(2))

@@ -83,7 +83,8 @@ def _identity(b: Backward) -> Results:
 
 @gradient("Relu")
 def _relu(b: Backward) -> Results:
-    return [b.d().select(b.t(b.y()).compare("Greater", 0)).value]  # of the output: the input need not be kept
+    y = b.t(b.y())  # the input need not be kept
+    return [b.Where(y.compare("LessOrEqual", 0), b.number(0, y.value), b.dy())]  # what is NaN passes gradients on
 
 
 @gradient("LeakyRelu")

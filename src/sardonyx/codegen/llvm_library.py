@@ -1,4 +1,4 @@
-"""The functions of LLVM, in the library that llvmlite brings. The only importer of llvmlite.
+"""The functions of LLVM, in the library that llvmlite brings.
 
 llvmlite's own Python half is left out: importing it takes as long as compiling a small model's kernels, for objects that stand
 for types, values and passes, and for ways to look for a file. Its library has had the same functions since 0.44. With a version

@@ -205,7 +205,7 @@ def test_inspect_and_explain_agree_on_what_runs_in_python(build: Any) -> None:
         helper.make_node("Mul", ["flat", "d"], ["y"]),
     ]
     weights = {"k": kernel, "start": np.array([0]), "end": np.array([1])}
-    path = build(nodes, {"x": (FLOAT, ["N", 2, 4, 4]), "m": (FLOAT, [3, 3])}, {"y": (FLOAT, None)}, weights)
+    path = build(nodes, {"x": (FLOAT, ["N", 2, 4, 4]), "m": (FLOAT, [20, 20])}, {"y": (FLOAT, None)}, weights)
     inspected = {use.name for use in sardonyx.summarize_model(path).operators if use.execution == "host"}
     explained = {node.operator for node in sardonyx.explain_model(path).nodes if node.placement == "host"}
     assert inspected == explained == {"Det"}

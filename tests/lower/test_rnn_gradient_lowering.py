@@ -128,6 +128,24 @@ def test_gradients_agree(
     _check(_model(f"{op}TraceGrad", names, feeds, outputs, direction, symbolic), feeds, dtype)
 
 
+def test_a_trace_that_lies_in_another_order_agrees() -> None:
+    rng = np.random.default_rng(5)
+    turned = rng.uniform(0.05, 0.95, (5 * 16, 3, 1, 2)).astype(np.float32)
+    feeds = {
+        "turned": turned,
+        "R": _numbers(rng, "float32", 1, 64, 16, scale=0.3),
+        "dY": _numbers(rng, "float32", 3, 1, 2, 16),
+    }
+    nodes = [
+        helper.make_node("Transpose", ["turned"], ["trace"], perm=[1, 2, 3, 0]),
+        helper.make_node("LSTMTraceGrad", ["trace", "R", "dY"], ["d"], domain="sardonyx", direction="forward"),
+    ]
+    infos = [helper.make_tensor_value_info(name, 1, array.shape) for name, array in feeds.items()]
+    graph = helper.make_graph(nodes, "turned", infos, [helper.make_tensor_value_info("d", 1, None)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("sardonyx", 1)]
+    _check(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString(), feeds, "float32")
+
+
 def test_a_layer_whose_units_workers_share_agrees() -> None:
     feeds = _layer("LSTM", "forward", 3, 1, 5, 256, "float32", True, True)
     names = [name if name in feeds else "" for name in ("X", "W", "R", "B", "h", "c")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -352,11 +353,6 @@ class Layer:
             ]
         return self.arranged("bias", self.gates, False, parts)
 
-    def _rows(self, value: Value) -> View:
-        """A value whose last axis lies in consecutive elements: the kernel loads vectors of it."""
-        view = self.ctx.view(value)
-        return view if view.strides[-1] == 1 or view.shape[-1] == 1 else self.ctx.contiguous(value)
-
     def _vectors(self) -> list[View]:
         """Weights of single hidden units: peepholes, or the recurrent bias of a linear GRU's hidden gate."""
         if self.op == "LSTM" and (value := _input(self.node, 7)) is not None:
@@ -457,7 +453,8 @@ class Layer:
         traces = self.traces()
         arguments["given"], arguments["traces"] = [], [traced(view, first) for view in traces]
         writes += [view.buffer for view in traces]
-        for name, values, buffers, look in (("initial", states, reads, self._rows), ("final", finals, writes, ctx.output)):
+        given = partial(in_rows, ctx)
+        for name, values, buffers, look in (("initial", states, reads, given), ("final", finals, writes, ctx.output)):
             for value in values:
                 if value is not None:
                     view = look(value)
@@ -518,6 +515,12 @@ class Layer:
                 self._step(step, now, count * self.blocks, work, [*reads, memory], writes, 2 * count * products)
         if any(kernel.final):
             self._step(replace(kernel, part="leave"), {**arguments, "time": self.steps}, count, self.hidden, [memory], writes)
+
+
+def in_rows(ctx: LowerContext, value: Value) -> View:
+    """A value whose last axis lies in consecutive elements: kernels load vectors of it."""
+    view = ctx.view(value)
+    return view if view.strides[-1] == 1 or view.shape[-1] == 1 else ctx.contiguous(value)
 
 
 def traced(view: View, direction: int) -> tuple[Address, tuple[Dim, ...]]:

@@ -18,17 +18,17 @@ from sardonyx.kernel.expr import BITS, Expr, const, load
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.rnn.rnn import MOST_ROWS, RecurrentKernel, RecurrentPass, given, state, total
 from sardonyx.lower.groups import Group
+from sardonyx.lower.indexing.movement import first_input, root_of
 from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext
 from sardonyx.lower.registry import template
-from sardonyx.lower.rnn.rnn import Layer, accepts_cell, address_in, distinct, traced
-from sardonyx.ops.rnn.gradients import MADE, TRACED
+from sardonyx.lower.rnn.rnn import Layer, accepts_cell, address_in, distinct, in_rows, traced
+from sardonyx.ops.rnn.gradients import MADE, TRACED, WHOLE_VECTORS
 from sardonyx.ops.rnn.rnn import DIRECTIONS
 from sardonyx.program.steps import Address, KernelStep, View
 from sardonyx.records import dataclass
 from sardonyx.target import cost
 
-_WHOLE_VECTORS: Final = 16  # lanes of the longest vector: hidden sizes are multiples of it
 _TYPES: Final = {"T": ("f32", "f64")}
 _TRACE: Final = {"LSTM": 3, "GRU": 2}  # output
 
@@ -36,8 +36,7 @@ _TRACE: Final = {"LSTM": 3, "GRU": 2}  # output
 @template("LSTMTrace", "GRUTrace", domain="sardonyx", types=_TYPES, accepts=accepts_cell)
 def recurrent_trace(ctx: LowerContext, group: Group) -> None:
     """A recurrent layer that keeps what its gradient needs."""
-    assert group.root is not None
-    _TracedLayer(ctx, group, group.root).lower()
+    _TracedLayer(ctx, group, root_of(group)).lower()
 
 
 class _TracedLayer(Layer):
@@ -57,8 +56,8 @@ def _parts(view: View, count: int, hidden: int) -> list[View]:
 def _accepts_gradient(node: Node) -> str:
     r = node.inputs[1]
     shape = r.shape if r is not None else None
-    if shape is None or len(shape) != 3 or not isinstance(shape[2], int) or shape[2] % _WHOLE_VECTORS or not shape[2]:
-        return f"a hidden size that is no multiple of {_WHOLE_VECTORS}, or not known"
+    if shape is None or len(shape) != 3 or not isinstance(shape[2], int) or shape[2] % WHOLE_VECTORS or not shape[2]:
+        return f"a hidden size that is no multiple of {WHOLE_VECTORS}, or not known"
     if attribute_values(node).get("direction") not in DIRECTIONS:
         return "a direction that is not known"
     return ""
@@ -76,8 +75,8 @@ def gru_trace_grad(ctx: LowerContext, group: Group) -> None:
     _GruGradient.of(ctx, group).lower()
 
 
-def _given(node: Node, position: int) -> Value:
-    value = node.inputs[position]
+def _weights_of(node: Node) -> Value:
+    value = node.inputs[1]
     assert value is not None
     return value
 
@@ -98,9 +97,8 @@ class _Gradient:
     @classmethod
     def of(cls, ctx: LowerContext, group: Group) -> _Gradient:
         """That of a group with such a node."""
-        assert group.root is not None
-        node = group.root
-        return cls(ctx, group, node, ctx.view(_given(node, 0)), ctx.view(_given(node, 1)))
+        node = root_of(group)
+        return cls(ctx, group, node, in_rows(ctx, first_input(node)), ctx.view(_weights_of(node)))
 
     def step_back(self, dh: Expr, trace: list[Expr], has_end: bool) -> RecurrentPass:
         """A step, from the gradient of the hidden state as far as it comes from products and results."""
@@ -139,12 +137,9 @@ class _Gradient:
         return target
 
     def _input(self, position: int) -> View | None:
-        """An input whose last axis lies in consecutive elements, if it is given."""
+        """An input as the kernel reads it, if it is given."""
         value = self.node.inputs[position] if position < len(self.node.inputs) else None
-        if value is None:
-            return None
-        view = self.ctx.view(value)
-        return view if view.strides[-1] == 1 else self.ctx.contiguous(value)
+        return None if value is None else in_rows(self.ctx, value)
 
     def _loop(self, direction: int, is_reverse: bool, weights: View) -> None:
         """The step that walks back through time."""

@@ -31,6 +31,7 @@ from sardonyx.ops.rnn.rnn import DIRECTIONS, Sequences, Step, prepare, run, sigm
 
 TRACED: Final = 5  # parts of a trace
 MADE: Final = 4  # parts of the gradient of a time
+WHOLE_VECTORS: Final = 16  # lanes of the longest vector: kernels of gradients take hidden sizes that are multiples of it
 _LSTM_GATES: Final = 4
 _GRU_GATES: Final = 3
 

@@ -22,13 +22,13 @@ from sardonyx.dtypes import FLOAT32, FLOAT64, INT64
 from sardonyx.ir.builder import GraphBuilder
 from sardonyx.ir.graph import Graph, Value
 from sardonyx.ir.types import TensorType
+from sardonyx.ops.rnn.gradients import WHOLE_VECTORS
 from sardonyx.records import dataclass
 from sardonyx.training.gradients.rules import DOMAIN, Backward, Term, dtype_of, gradient
 
 Results = Sequence[Value | None]
 
 _SCAN_VERSION = 16
-_WHOLE_VECTORS = 16  # hidden sizes that kernels take are multiples of it
 _DEFAULTS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -113,7 +113,7 @@ class _Layer:
     def is_plain(self) -> bool:
         """Whether there are kernels for both ways of such an LSTM or GRU."""
         is_odd = self.lengths is not None or self.clip or self.b.has(7)
-        return not is_odd and self.hidden % _WHOLE_VECTORS == 0 and self.dtype in (FLOAT32, FLOAT64)
+        return not is_odd and self.hidden % WHOLE_VECTORS == 0 and self.dtype in (FLOAT32, FLOAT64)
 
     def reversed_time(self, b: Backward, value: Value) -> Value:
         """Another order of time, of each sequence as far as it goes."""

@@ -9,6 +9,16 @@ from __future__ import annotations
 from sardonyx.codegen.function import FunctionBuilder
 
 
+def report_unless(f: FunctionBuilder, condition: str, record: str, code: str, position: str, found: str, limit: str) -> None:
+    """Write down what was found where a condition does not hold, and go on."""
+    bad, good = f.fresh("bad"), f.fresh("good")
+    f.branch_if(condition, good, bad)
+    f.label(bad)
+    report(f, record, code, position, found, limit)
+    f.branch(good)
+    f.label(good)
+
+
 def report(f: FunctionBuilder, record: str, code: str, position: str, found: str, limit: str) -> None:
     """Write down what was found, unless something earlier is there."""
     wait, locked, write, done = (f.fresh(hint) for hint in ("wait", "locked", "write", "reported"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.fault import report
+from sardonyx.codegen.fault import report_unless
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
@@ -21,11 +21,7 @@ def emit_index_check(kernel: IndexCheckKernel, name: str, target: Target) -> Fun
     found = convert(one, loaded, kernel.index, "i64")
     negative = f.let(f"icmp slt i64 {found}, 0", "c")
     counted = f.let(f"select i1 {negative}, i64 {f.add(found, limit)}, i64 {found}", "i")
-    bad, good = f.fresh("bad"), f.fresh("good")
-    f.branch_if(f.let(f"icmp ult i64 {counted}, {limit}", "c"), good, bad)
-    f.label(bad)
-    report(f, a["record"], a["code"], each.index, found, limit)
-    f.branch(good)
-    f.label(good)
+    inside = f.let(f"icmp ult i64 {counted}, {limit}", "c")
+    report_unless(f, inside, a["record"], a["code"], each.index, found, limit)
     f.end(each)
     return f

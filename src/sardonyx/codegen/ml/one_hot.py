@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.fault import report
+from sardonyx.codegen.fault import report_unless
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.vector import VectorEmitter, constant
@@ -36,12 +36,8 @@ def emit_one_hot(kernel: OneHotKernel, name: str, target: Target) -> FunctionBui
     each = f.loop(0, whole, e.lanes, [(masks, "zeroinitializer")])
     (seen,) = f.end(each, [f.let(f"or {masks} {each.carry[0]}, {compare(element, row, each.index, None)}", "m")])
     seen = f.let(f"or {masks} {seen}, {compare(element, row, whole, rest)}", "m")
-    bad, good = f.fresh("unknown"), f.fresh("known")
     bits = f.let(f"bitcast {masks} {seen} to i{e.lanes}")
-    f.branch_if(f.let(f"icmp eq i{e.lanes} {bits}, 0", "c"), bad, good)
-    f.label(bad)
-    report(f, a["record"], a["code"], unit.index, element, count)
-    f.branch(good)
-    f.label(good)
+    is_known = f.let(f"icmp ne i{e.lanes} {bits}, 0", "c")
+    report_unless(f, is_known, a["record"], a["code"], unit.index, element, count)
     f.end(unit)
     return f

@@ -16,7 +16,7 @@ import itertools
 from dataclasses import replace
 
 from sardonyx.codegen.arguments import Loaded, MemRef
-from sardonyx.codegen.fault import report
+from sardonyx.codegen.fault import report_unless
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
@@ -183,12 +183,8 @@ class _RecurrentEmitter:
     def _check_length(self, row: str) -> None:
         f = self.f
         length = self._length(row)
-        bad, good = f.fresh("bad"), f.fresh("good")
-        f.branch_if(f.let(f"icmp ugt i64 {length}, {self.steps}", "c"), bad, good)
-        f.label(bad)
-        report(f, self.record, self.code, row, length, self.steps)
-        f.branch(good)
-        f.label(good)
+        inside = f.let(f"icmp ule i64 {length}, {self.steps}", "c")
+        report_unless(f, inside, self.record, self.code, row, length, self.steps)
 
     def _length(self, row: str) -> str:
         stored = self.f.let(f"load i32, ptr {self.f.element(self.lengths, 'i32', row)}, align 4")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from native_support import run_reference
-from sardonyx import InferenceSession, explain_model
+from sardonyx import InferenceSession, errors, explain_model
 
 few = settings(deadline=None, max_examples=30)
 
@@ -118,3 +118,19 @@ def test_loops_that_slice_by_data_or_grow_stay() -> None:
     }""")
     assert explain_model(content).host_steps > 0
     assert_same(content, {"x": floats(0, 5), "ends": np.array([0, 3, 9])})
+
+
+def test_a_body_that_takes_fewer_values_is_refused_by_name() -> None:
+    content = model(
+        """g (float[2] a, float[2] b) => (float[2] x, float[2] y) {
+      n = Constant <value = int64 {3}>()
+      go = Constant <value = bool {1}>()
+      x, y = Loop(n, go, a, b) <body = turn (int64 i, bool c, float[2] s) => (bool c2, float[2] s2, float[2] t2) {
+        s2 = Add(s, s)
+        t2 = Mul(s, s)
+        c2 = Identity(c)
+      }>
+    }"""
+    )
+    with pytest.raises(errors.BadNodeInput, match=r"Loop '-> x': body 'turn' takes 3 inputs, was given 4"):
+        InferenceSession(content).run(None, {"a": floats(1, 2), "b": floats(2, 2)})

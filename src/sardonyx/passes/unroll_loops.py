@@ -68,6 +68,8 @@ class UnrollLoops(Rule[_Iterations]):
         body = node.attr("body")
         if not isinstance(body, Graph) or len(node.outputs) != len(body.outputs) - (node.op_type == "Loop"):
             return None
+        if len(body.inputs) != max(len(node.inputs), 2 * (node.op_type == "Loop")):
+            return None  # whoever runs it says so
         found = _loop(g, node, body) if node.op_type == "Loop" else _scan(node, body)
         if found is None:
             return Reject("the number of iterations is not known, or the loop may end early")

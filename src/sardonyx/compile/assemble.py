@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sardonyx import errors
+from sardonyx.analysis.loop_body import LoopBody, loop_body_of
 from sardonyx.cache_folder import why_not_used
 from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary, OnProgress
@@ -30,7 +31,7 @@ from sardonyx.lower.lower_graph import LoweringFailed, lower_graph
 from sardonyx.lower.shape_values import KnownValues
 from sardonyx.options import environment
 from sardonyx.plan.host_plan import HostConstants, Order
-from sardonyx.plan.loop_body import LoopBody, loop_body_of
+from sardonyx.plan.loop_signature import loop_signature
 from sardonyx.plan.native import NativePlan, NativeSegment, image_of, plan_native
 from sardonyx.plan.order import has_yield
 from sardonyx.plan.peak import sparest
@@ -392,4 +393,4 @@ def _compile_loop(
     from sardonyx.runtime.native_loop import NativeLoop  # lazy: most models have no loops
 
     captures = [outer[value] for value in captured]
-    return NativeLoop(compiled.program, loop_body.signature(), captures, node.label) if fits else None
+    return NativeLoop(compiled.program, loop_signature(loop_body), captures, node.label) if fits else None

@@ -8,7 +8,6 @@ from typing import Any
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.ir.graph import ONNX_DOMAIN, Graph, Node, Value
 from sardonyx.ir.tensor import Tensor
-from sardonyx.program.calls import LoopSignature, SlicedPort
 from sardonyx.records import dataclass
 
 
@@ -39,6 +38,8 @@ class LoopBody:
     """A Loop (its body has a counter) or Scan, seen from its body."""
 
     body: Graph
+    starts: tuple[Value | None, ...]  # what the first iteration is handed
+    series: tuple[Value | None, ...]  # what iterations take in slices
     counter: Value | None  # takes the number of the iteration
     going: Value | None  # takes whether the iteration takes place
     condition: Value | None  # gives whether another one follows; None: always
@@ -54,18 +55,6 @@ class LoopBody:
         if self.condition is not None:
             wanted.append(self.condition)
         return list(dict.fromkeys(wanted))
-
-    def signature(self) -> LoopSignature:
-        """The same by positions among the body's inputs and among what an iteration makes."""
-        taken = {value: position for position, value in enumerate(self.body.inputs)}
-        given = {value: position for position, value in enumerate(self.made)}
-        return LoopSignature(
-            self.counter is not None,
-            -1 if self.condition is None else given[self.condition],
-            tuple((taken[each.taken], -1 if each.is_fixed else given[each.given]) for each in self.carried),
-            tuple(SlicedPort(taken[each.value], each.axis, each.backwards) for each in self.sliced),
-            tuple(None if each is None else SlicedPort(given[each.value], each.axis, each.backwards) for each in self.stacked),
-        )
 
 
 def loop_body_of(node: Node) -> LoopBody | None:
@@ -89,6 +78,8 @@ def _loop(node: Node) -> LoopBody | None:
     condition, *given = body.outputs
     return LoopBody(
         body,
+        tuple(node.inputs[2:]),
+        (),
         counter,
         going,
         None if _is_true(condition, body) else condition,
@@ -122,6 +113,8 @@ def _scan(node: Node) -> LoopBody | None:
         return None
     return LoopBody(
         body,
+        tuple(node.inputs[:count]),
+        tuple(node.inputs[count:]),
         None,
         None,
         None,

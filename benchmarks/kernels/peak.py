@@ -10,12 +10,13 @@ from functools import cache
 import numpy as np
 
 from sardonyx.codegen import llvm
+from sardonyx.codegen.element_types import constant, intrinsic_suffix
 from sardonyx.codegen.function import FunctionBuilder, module
 from sardonyx.codegen.host import host
 from sardonyx.codegen.loader import load
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.int8 import QuadProducts
-from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.target.target import Target
 
 _CHAINS = 12  # independent sums: enough to hide the latency of a multiply-add on every machine we know

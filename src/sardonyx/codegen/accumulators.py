@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, scalar_type
+from sardonyx.codegen.element_types import constant, intrinsic_suffix, scalar_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import FLOATS, SIGNED, Expr
 
 _LARGEST: Final = {"i8": 2**7 - 1, "i16": 2**15 - 1, "i32": 2**31 - 1, "i64": 2**63 - 1}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
-from sardonyx.codegen.vector import VectorEmitter, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.epilogue import Epilogue, accumulator
 from sardonyx.kernel.expr import Expr, load
 from sardonyx.target.target import Target

@@ -19,8 +19,9 @@ from typing import Final
 
 from sardonyx.codegen.accumulators import Accumulator, joined, states_of
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import constant, memory_type, scalar_type
 from sardonyx.codegen.function import FunctionBuilder
-from sardonyx.codegen.vector import VectorEmitter, constant, memory_type, scalar_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import Expr
 from sardonyx.kernel.loops import CHUNK, MIDDLE_VECTORS, LoopKernel, Walk, surface, vector_lanes, walks
 from sardonyx.records import dataclass

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sardonyx.codegen.accumulators import Accumulator
-from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, scalar_type
+from sardonyx.codegen.element_types import constant, intrinsic_suffix, scalar_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import load, reduced
 from sardonyx.records import dataclass
 

@@ -7,62 +7,25 @@ vector of i1 and a byte in memory; integers carry their sign in the operation.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from sardonyx.codegen.conversions import SHORT, convert, rounded_integers, truncated
+from sardonyx.codegen.element_types import (
+    constant,
+    intrinsic_suffix,
+    memory_suffix,
+    memory_type,
+    scalar_type,
+    vector_type,
+    wide_type,
+)
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED, Expr
-from sardonyx.kernel.intervals import is_within, limits
+from sardonyx.kernel.intervals import is_within
 from sardonyx.target.target import Target
 
 _TABLE_PART: Final = 64  # entries of a table that a register holds
-_SCALAR: Final = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1"}
-
-
-def scalar_type(kind: str) -> str:
-    """The LLVM type of one element in a register."""
-    return _SCALAR.get(kind) or f"i{BITS[kind]}"
-
-
-def memory_type(kind: str) -> str:
-    """The LLVM type of one element in memory."""
-    return "i8" if kind == "bool" else scalar_type(kind)
-
-
-def vector_type(kind: str, lanes: int) -> str:
-    """The LLVM type of `lanes` elements in registers; for one lane, of the element."""
-    return scalar_type(kind) if lanes == 1 else f"<{lanes} x {scalar_type(kind)}>"
-
-
-def _wide(kind: str, lanes: int) -> str:
-    return kind if lanes == 1 else f"<{lanes} x {kind}>"
-
-
-def constant(kind: str, value: float, lanes: int) -> str:
-    """A constant in every lane."""
-    text = _literal(kind, value)
-    return text if lanes == 1 else f"splat ({scalar_type(kind)} {text})"
-
-
-def _literal(kind: str, value: float) -> str:
-    if kind == "f32":
-        value = struct.unpack("<f", struct.pack("<f", _to_f32(value)))[0]
-    if kind in ("f32", "f64"):
-        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    if kind == "f16":
-        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-    if kind == "bf16":
-        bits = struct.unpack("<I", struct.pack("<f", _to_f32(value)))[0]
-        return str((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
-    if kind == "bool":
-        return "true" if value else "false"
-    return str(int(value))
-
-
-def _to_f32(value: float) -> float:
-    limit = 3.4028235677973366e38  # from here on rounding gives infinity, which struct refuses to do
-    return value if math.isnan(value) or abs(value) < limit else (float("inf") if value > 0 else float("-inf"))
 
 
 class VectorEmitter:
@@ -108,18 +71,18 @@ class VectorEmitter:
         if node.op in ("load", "index", "reduced"):
             raise KeyError(f"{node} must be known before its expression is written")
         if self._converts_to_nearest(node):
-            return _rounded_integers(self, known[node.args[0].args[0]], node.args[0].type, node.type)
+            return rounded_integers(self, known[node.args[0].args[0]], node.args[0].type, node.type)
         return _EMIT[node.op](self, node, [known[arg] for arg in node.args])
 
     def _converts_to_nearest(self, node: Expr) -> bool:
         """Whether one instruction rounds a float and makes an integer of it."""
-        if node.op != "cast" or node.args[0].op != "round" or node.type not in (*_SHORT, "i32"):
+        if node.op != "cast" or node.args[0].op != "round" or node.type not in (*SHORT, "i32"):
             return False
         return self.target is not None and self.target.converts_to_nearest and is_within(node.args[0], node.type)
 
     def load(self, pointer: str, kind: str, mask: str | None = None) -> str:
         """Elements from consecutive addresses; with a mask, only from those it names (0 elsewhere)."""
-        memory = _wide(memory_type(kind), self.lanes)
+        memory = wide_type(memory_type(kind), self.lanes)
         if mask is None:
             value = self.f.let(f"load {memory}, ptr {pointer}, align {max(BITS[kind] // 8, 1)}")
         else:
@@ -127,7 +90,7 @@ class VectorEmitter:
         return self._from_memory(value, kind)
 
     def _masked_load(self, pointer: str, kind: str, memory: str, mask: str) -> str:
-        name = f"llvm.masked.load.v{self.lanes}{_suffix(kind)}.p0"
+        name = f"llvm.masked.load.v{self.lanes}{memory_suffix(kind)}.p0"
         masks = f"<{self.lanes} x i1>"
         self.f.declarations.add(f"declare {memory} @{name}(ptr, {masks}, {memory})")
         align = max(BITS[kind] // 8, 1)
@@ -154,7 +117,7 @@ class VectorEmitter:
             one = self.f.let(f"load {element}, ptr {at}, align {max(BITS[kind] // 8, 1)}")
             if self.lanes == 1:
                 return self._from_memory(one, kind)
-            value = self.f.let(f"insertelement {_wide(element, self.lanes)} {value}, {element} {one}, i32 {lane}")
+            value = self.f.let(f"insertelement {wide_type(element, self.lanes)} {value}, {element} {one}, i32 {lane}")
         return self._from_memory(value, kind)
 
     def load_first(self, pointer: str, stride: str, kind: str, count: str) -> str:
@@ -162,7 +125,7 @@ class VectorEmitter:
         if self.lanes == 1:
             return self.load_scalar(pointer, kind)
         element, f = memory_type(kind), self.f
-        wide = _wide(element, self.lanes)
+        wide = wide_type(element, self.lanes)
         align = max(BITS[kind] // 8, 1)
         first = self.splat(f.let(f"load {element}, ptr {pointer}, align {align}"), element)
         loop = f.loop(1, count, 1, [(wide, first)])
@@ -196,22 +159,22 @@ class VectorEmitter:
     def _from_memory(self, value: str, kind: str) -> str:
         if kind != "bool":
             return value
-        return self.f.let(f"icmp ne {_wide('i8', self.lanes)} {value}, {'0' if self.lanes == 1 else 'zeroinitializer'}")
+        return self.f.let(f"icmp ne {wide_type('i8', self.lanes)} {value}, {'0' if self.lanes == 1 else 'zeroinitializer'}")
 
     def _to_memory(self, value: str, kind: str) -> str:
         if kind != "bool":
             return value
-        return self.f.let(f"zext {self.type('bool')} {value} to {_wide('i8', self.lanes)}")
+        return self.f.let(f"zext {self.type('bool')} {value} to {wide_type('i8', self.lanes)}")
 
     def store(self, pointer: str, value: str, kind: str, mask: str | None = None) -> None:
         """Elements to consecutive addresses; with a mask, only to those it names."""
-        memory = _wide(memory_type(kind), self.lanes)
+        memory = wide_type(memory_type(kind), self.lanes)
         value = self._to_memory(value, kind)
         align = max(BITS[kind] // 8, 1)
         if mask is None:
             self.f.line(f"store {memory} {value}, ptr {pointer}, align {align}")
             return
-        name = f"llvm.masked.store.v{self.lanes}{_suffix(kind)}.p0"
+        name = f"llvm.masked.store.v{self.lanes}{memory_suffix(kind)}.p0"
         masks = f"<{self.lanes} x i1>"
         self.f.declarations.add(f"declare void @{name}({memory}, ptr, {masks})")
         self.f.line(f"call void @{name}({memory} {value}, ptr align {align} {pointer}, {masks} {mask})")
@@ -223,7 +186,7 @@ class VectorEmitter:
         align = max(BITS[kind] // 8, 1)
         if count is not None and self.lanes > 1:
             loop = self.f.loop(0, self.f.min(count, self.lanes))
-            one = self.f.let(f"extractelement {_wide(element, self.lanes)} {value}, i64 {loop.index}")
+            one = self.f.let(f"extractelement {wide_type(element, self.lanes)} {value}, i64 {loop.index}")
             at = self.f.element(pointer, element, self.f.mul(stride, loop.index))
             self.f.line(f"store {element} {one}, ptr {at}, align {align}")
             self.f.end(loop)
@@ -232,7 +195,7 @@ class VectorEmitter:
         for lane in range(self.lanes):
             one = value
             if self.lanes > 1:
-                one = self.f.let(f"extractelement {_wide(element, self.lanes)} {value}, i32 {lane}")
+                one = self.f.let(f"extractelement {wide_type(element, self.lanes)} {value}, i32 {lane}")
             at = self.f.element(at, element, stride) if lane else pointer
             self.f.line(f"store {element} {one}, ptr {at}, align {align}")
 
@@ -240,7 +203,7 @@ class VectorEmitter:
         """A scalar of an LLVM type in every lane."""
         if self.lanes == 1:
             return value
-        wide = _wide(element, self.lanes)
+        wide = wide_type(element, self.lanes)
         first = self.f.let(f"insertelement {wide} poison, {element} {value}, i32 0")
         return self.f.let(f"shufflevector {wide} {first}, {wide} poison, <{self.lanes} x i32> zeroinitializer")
 
@@ -260,17 +223,6 @@ class VectorEmitter:
         """Lane by lane, one of two vectors."""
         masks, values = self.type("bool"), self.type(kind)
         return self.f.let(f"select {masks} {mask}, {values} {yes}, {values} {no}")
-
-
-def _suffix(kind: str) -> str:
-    """How intrinsics spell an element type."""
-    return {"f16": "f16", "bf16": "i16", "f32": "f32", "f64": "f64", "bool": "i8"}.get(kind) or f"i{BITS[kind]}"
-
-
-def intrinsic_suffix(kind: str, lanes: int) -> str:
-    """How intrinsics spell a register type: v8f32."""
-    suffix = "i1" if kind == "bool" else _suffix(kind)
-    return suffix if lanes == 1 else f"v{lanes}{suffix}"
 
 
 _Emit = Callable[[VectorEmitter, Expr, list[str]], str]
@@ -462,126 +414,9 @@ def _bitcast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
 
 def _cast(e: VectorEmitter, node: Expr, args: list[str]) -> str:
     source = node.args[0]
-    if source.type in ("f32", "f64") and node.type in (*_SHORT, "i32") and is_within(source, node.type):
-        return _truncated(e, args[0], source.type, node.type)
+    if source.type in ("f32", "f64") and node.type in (*SHORT, "i32") and is_within(source, node.type):
+        return truncated(e, args[0], source.type, node.type)
     return convert(e, args[0], source.type, node.type)
-
-
-_SHORT: Final = ("i8", "u8", "i16", "u16")  # integers that all floats and i32 hold
-
-
-def _truncated(e: VectorEmitter, value: str, source: str, target: str) -> str:
-    """A float within the bounds of an integer type as one."""
-    wide = e.f.let(f"fptosi {e.type(source)} {value} to {e.type('i32')}")
-    return convert(e, wide, "i32", target)
-
-
-def _rounded_integers(e: VectorEmitter, value: str, source: str, target: str) -> str:
-    """A float that lies, rounded to the nearest even, within the bounds of an integer type as that."""
-    name = f"llvm.lrint.{intrinsic_suffix('i32', e.lanes)}.{intrinsic_suffix(source, e.lanes)}"
-    wide = e.f.call(e.type("i32"), name, (e.type(source), value))
-    return convert(e, wide, "i32", target)
-
-
-def _saturated(e: VectorEmitter, value: str, source: str, target: str) -> str:
-    """A float as a short integer, by vector operations: LLVM's own way takes one lane after the other."""
-    kind, (low, high) = e.type(source), limits(target)
-    for comparison, limit in (("ogt", low), ("olt", high)):
-        bound = constant(source, float(limit), e.lanes)
-        inside = e.f.let(f"fcmp {comparison} {kind} {value}, {bound}")
-        # NaN is on neither side: it takes the lower bound here, and 0 below.
-        value, original = e.choose(inside, value, bound, source), value
-        if comparison == "ogt":
-            nan = e.f.let(f"fcmp uno {kind} {original}, {original}")
-    found = _truncated(e, value, source, target)
-    return e.choose(nan, constant(target, 0, e.lanes), found, target)
-
-
-def _saturated_wide(e: VectorEmitter, value: str, source: str, target: str) -> str:
-    """The same for integers of which not every float type holds the limits: the powers of two beyond them are floats."""
-    kind, (low, high) = e.type(source), limits(target)
-    above = e.f.let(f"fcmp oge {kind} {value}, {constant(source, float(high + 1), e.lanes)}")
-    below = e.f.let(f"fcmp olt {kind} {value}, {constant(source, float(low), e.lanes)}")
-    masks = e.type("bool")
-    number = e.f.let(f"fcmp ord {kind} {value}, {value}")
-    outside = e.f.let(f"or {masks} {above}, {below}")
-    within = e.f.let(f"xor {masks} {outside}, {constant('bool', True, e.lanes)}")
-    inside = e.f.let(f"and {masks} {number}, {within}")
-    safe = e.choose(inside, value, constant(source, 0.0, e.lanes), source)
-    found = e.f.let(f"fpto{'s' if target in SIGNED else 'u'}i {kind} {safe} to {e.type(target)}")
-    found = e.choose(above, constant(target, high, e.lanes), found, target)
-    return e.choose(below, constant(target, low, e.lanes), found, target)
-
-
-def convert(e: VectorEmitter, value: str, source: str, target: str) -> str:
-    """A value in another type."""
-    if source == target:
-        return value
-    if source == "bf16":
-        wide = e.f.let(f"zext {_wide('i16', e.lanes)} {value} to {_wide('i32', e.lanes)}")
-        high = e.f.let(f"shl {_wide('i32', e.lanes)} {wide}, {constant('i32', 16, e.lanes)}")
-        return convert(e, e.f.let(f"bitcast {_wide('i32', e.lanes)} {high} to {e.type('f32')}"), "f32", target)
-    if target == "bf16":
-        return _to_bf16(e, convert(e, value, source, "f32"))
-    if source == "f16" and target != "f32":
-        return convert(e, convert(e, value, source, "f32"), "f32", target)
-    if target == "f16" and source != "f32":
-        narrow = _to_odd_f32(e, value) if source == "f64" else convert(e, value, source, "f32")
-        return convert(e, narrow, "f32", target)
-    from_, to = e.type(source), e.type(target)
-    if target == "bool":
-        if source in FLOATS:
-            return e.f.let(f"fcmp une {from_} {value}, {constant(source, 0.0, e.lanes)}")
-        return e.f.let(f"icmp ne {from_} {value}, {constant(source, 0, e.lanes)}")
-    if source in FLOATS and target in FLOATS:
-        return e.f.let(f"{'fpext' if BITS[source] < BITS[target] else 'fptrunc'} {from_} {value} to {to}")
-    if source in FLOATS and target in _SHORT and e.lanes > 1:
-        return _saturated(e, value, source, target)
-    if source in FLOATS and e.lanes > 1:
-        return _saturated_wide(e, value, source, target)
-    if source in FLOATS:
-        sign = "s" if target in SIGNED else "u"
-        name = f"llvm.fpto{sign}i.sat.{intrinsic_suffix(target, e.lanes)}.{intrinsic_suffix(source, e.lanes)}"
-        return e.f.call(to, name, (from_, value))
-    if target in FLOATS:
-        return e.f.let(f"{'sitofp' if source in SIGNED else 'uitofp'} {from_} {value} to {to}")
-    if source == "bool" or BITS[source] < BITS[target]:
-        return e.f.let(f"{'sext' if source in SIGNED else 'zext'} {from_} {value} to {to}")
-    if BITS[source] > BITS[target]:
-        return e.f.let(f"trunc {from_} {value} to {to}")
-    return value  # the same width with another sign
-
-
-def _to_odd_f32(e: VectorEmitter, value: str) -> str:
-    """An f64 as the f32 on its way to f16: cut off, with the last bit set if that lost anything, so that it is rounded once."""
-    kind, one = _wide("i32", e.lanes), constant("i32", 1, e.lanes)
-    nearest = convert(e, value, "f64", "f32")
-    back = convert(e, nearest, "f32", "f64")
-    bits = e.f.let(f"bitcast {e.type('f32')} {nearest} to {kind}")
-    double, absolute = e.type("f64"), f"llvm.fabs.{intrinsic_suffix('f64', e.lanes)}"
-    rounded, exact = (e.f.call(double, absolute, (double, each)) for each in (back, value))
-    above = e.f.let(f"fcmp ogt {double} {rounded}, {exact}")
-    below = e.f.let(f"sub {kind} {bits}, {one}")
-    truncated = e.f.let(f"select {e.type('bool')} {above}, {kind} {below}, {kind} {bits}")
-    odd = e.f.let(f"or {kind} {truncated}, {one}")
-    inexact = e.f.let(f"fcmp one {double} {back}, {value}")
-    chosen = e.f.let(f"select {e.type('bool')} {inexact}, {kind} {odd}, {kind} {bits}")
-    return e.f.let(f"bitcast {kind} {chosen} to {e.type('f32')}")
-
-
-def _to_bf16(e: VectorEmitter, value: str) -> str:
-    """Round to nearest even; NaN stays NaN (its low bits must not round it to infinity)."""
-    kind, half = _wide("i32", e.lanes), constant("i32", 16, e.lanes)
-    bits = e.f.let(f"bitcast {e.type('f32')} {value} to {kind}")
-    high = e.f.let(f"lshr {kind} {bits}, {half}")
-    last = e.f.let(f"and {kind} {high}, {constant('i32', 1, e.lanes)}")
-    biased = e.f.let(f"add {kind} {bits}, {last}")
-    rounded = e.f.let(f"add {kind} {biased}, {constant('i32', 0x7FFF, e.lanes)}")
-    quiet = e.f.let(f"or {kind} {bits}, {constant('i32', 0x400000, e.lanes)}")
-    nan = e.f.let(f"fcmp uno {e.type('f32')} {value}, {value}")
-    chosen = e.f.let(f"select {e.type('bool')} {nan}, {kind} {quiet}, {kind} {rounded}")
-    upper = e.f.let(f"lshr {kind} {chosen}, {half}")
-    return e.f.let(f"trunc {kind} {upper} to {_wide('i16', e.lanes)}")
 
 
 def _lookup(e: VectorEmitter, node: Expr, args: list[str]) -> str:

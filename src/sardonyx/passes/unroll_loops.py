@@ -86,9 +86,9 @@ class UnrollLoops(Rule[_Iterations]):
         stacks: list[list[Value]] = [[] for _ in loop.stacked]
         for number in range(found.trips):
             values = {**shared, **dict(zip((each.taken for each in loop.carried), state))}
-            for told, content in ((loop.counter, np.int64(number)), (loop.going, np.bool_(True))):
-                if told is not None:
-                    values[told] = g.constant(np.full([1] * len(shape_of(told) or ()), content), told.name)
+            for given, content in ((loop.counter, np.int64(number)), (loop.going, np.bool_(True))):
+                if given is not None:
+                    values[given] = g.constant(np.full([1] * len(shape_of(given) or ()), content), given.name)
             for whole, slices in zip(loop.series, loop.sliced):
                 at = found.trips - 1 - number if slices.backwards else number
                 values[slices.value] = g.op("Gather", whole, g.constant(np.array(at, np.int64), "number"), axis=slices.axis)

@@ -15,12 +15,13 @@ from typing import TypeAlias
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.attention.blocks import TILE_ROWS, BlockEmitter, ValueProduct
+from sardonyx.codegen.element_types import constant, intrinsic_suffix, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.dot import fold
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments
-from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS, Expr, load

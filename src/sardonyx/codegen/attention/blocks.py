@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from sardonyx.codegen.arguments import MemRef
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
-from sardonyx.codegen.vector import VectorEmitter, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.attention.attention import strip_vectors
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import BITS

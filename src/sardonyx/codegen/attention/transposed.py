@@ -16,12 +16,12 @@ from dataclasses import replace
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.attention.blocks import TILE_ROWS, BlockEmitter, ValueProduct
+from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.matmul.pack import transpose
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments
-from sardonyx.codegen.vector import constant, memory_type
 from sardonyx.kernel.attention.transposed import BLOCK, KEYS, TransposedAttentionKernel, block_vectors
 from sardonyx.kernel.epilogue import accumulator
 from sardonyx.kernel.expr import Expr, load

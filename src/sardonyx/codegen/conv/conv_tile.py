@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sardonyx.codegen.arguments import MemRef
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
-from sardonyx.codegen.vector import memory_type
 from sardonyx.kernel.epilogue import Epilogue
 
 _STEPS: Final = 2  # of a run of products that are written out

@@ -16,10 +16,11 @@ from typing import Generic, TypeAlias, TypeVar
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, inside
+from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.conv.window import GlobalPoolKernel, NarrowKernel, Row, WindowKernel
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target

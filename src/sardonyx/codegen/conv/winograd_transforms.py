@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
+from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.function import FunctionBuilder
-from sardonyx.codegen.vector import constant
 
 
 class Arithmetic:

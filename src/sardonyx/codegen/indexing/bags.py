@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import Expr, load, maximum
 from sardonyx.kernel.indexing.bags import BagKernel
 from sardonyx.target.target import Target

@@ -7,9 +7,11 @@ if the element is not zero. Coordinates then follow from row to row without divi
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.indexing.compact import CHUNK, CountKernel, NonzeroIndicesKernel, StartsKernel
 from sardonyx.target.target import Target

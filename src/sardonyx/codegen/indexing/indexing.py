@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, Expr, binary, load
 from sardonyx.kernel.indexing.indexing import ROW_PIECE, IndexKernel
 from sardonyx.target.target import Target

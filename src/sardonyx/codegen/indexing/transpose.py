@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import memory_type, scalar_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.pack import transpose
-from sardonyx.codegen.vector import VectorEmitter, memory_type, scalar_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.indexing.transpose import BLOCK_COLUMNS, BLOCK_ROWS, TransposeKernel
 from sardonyx.target.target import Target

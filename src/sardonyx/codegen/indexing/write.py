@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.indexing.write import WriteKernel
 from sardonyx.target.target import Target
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.matmul.pack import exchange
-from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import FLOATS
 from sardonyx.kernel.matmul.dot import VECTORS, DotKernel
 from sardonyx.kernel.matmul.matmul import vector_lanes

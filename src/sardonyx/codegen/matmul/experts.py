@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.insertion import SortedEntries, insert_sorted
-from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel import math
 from sardonyx.kernel.expr import load
 from sardonyx.kernel.matmul.experts import TILE_ENTRIES, GroupRowsKernel, RouteKernel

@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.matmul import MatMulEmitter, TileLoop
 from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords, signed_halfwords, unsigned_halfwords
-from sardonyx.codegen.vector import VectorEmitter, constant, convert
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.matmul.int8 import QUAD, Int8MatMulKernel, QuadPackKernel, offset_of_b, sign_of_a
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.target.target import Target

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.indexing.transpose import square
 from sardonyx.kernel.matmul.interleave import CHUNK, InterleaveKernel

@@ -14,10 +14,12 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import constant, intrinsic_suffix, memory_type
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant, convert, intrinsic_suffix, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS
 from sardonyx.kernel.matmul.matmul import MatMulKernel, vector_lanes
 from sardonyx.records import dataclass

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.matmul.pack import DEPTH, PackKernel
 from sardonyx.target.target import Target

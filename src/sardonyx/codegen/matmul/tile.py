@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from sardonyx.codegen.element_types import constant, intrinsic_suffix, memory_type
 from sardonyx.codegen.function import FunctionBuilder
-from sardonyx.codegen.vector import VectorEmitter, constant, intrinsic_suffix, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS
 from sardonyx.records import dataclass
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import memory_type
 from sardonyx.kernel.expr import BITS
 from sardonyx.kernel.ml.key_lookup import KeyLookupKernel
 from sardonyx.target.target import Target

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.fault import report_unless
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.ml.one_hot import OneHotKernel
 from sardonyx.target.target import Target
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import constant, scalar_type
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant, scalar_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.ml.trees import FEW, WAYS, WIDEST, TreeKernel, has_unsigned_vectors
 from sardonyx.target.target import Target
 

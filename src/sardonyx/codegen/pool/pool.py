@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.conv.conv_tile import Counter, inside
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS, SIGNED
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.pool.pool import CHUNK, PoolKernel

@@ -17,13 +17,14 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded, MemRef
+from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.experts import grouped_tile, skip_empty
 from sardonyx.codegen.matmul.matmul import multiply_add
 from sardonyx.codegen.quant.integer_dots import dot_bytes, dot_halfwords
-from sardonyx.codegen.vector import VectorEmitter, constant, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.quant.block_product import WORD, BlockProductKernel, has_planes
 from sardonyx.target.target import Target
 

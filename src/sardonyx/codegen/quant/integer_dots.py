@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sardonyx.codegen.vector import VectorEmitter, constant
+from sardonyx.codegen.element_types import constant
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.quant.block_product import has_byte_dots
 from sardonyx.target.target import Target
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.quant.block_product import HALFWORDS, QuantizeRowsKernel, has_planes, largest_level
 from sardonyx.target.target import Target
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.quant.integer_dots import dot_unsigned_bytes
-from sardonyx.codegen.vector import VectorEmitter, constant, convert
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.target.target import Target
 
 _QUAD: Final = 4

@@ -16,12 +16,14 @@ import itertools
 from dataclasses import replace
 
 from sardonyx.codegen.arguments import Loaded, MemRef
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.fault import report_unless
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
 from sardonyx.codegen.rnn.integer_totals import IntegerTotals
-from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, Expr, walk
 from sardonyx.kernel.matmul.matmul import vector_lanes
 from sardonyx.kernel.rnn.rnn import RecurrentKernel, RecurrentPass, tile_sizes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import constant, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import FLOATS, binary, load
 from sardonyx.kernel.rows.scan import ScanKernel, run_lanes
 from sardonyx.target.target import Target

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.rows.insertion import SortedEntries, insert_sorted
-from sardonyx.codegen.vector import VectorEmitter, memory_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, FLOATS, Expr, load, unary
 from sardonyx.kernel.rows.sort import SortKernel
 from sardonyx.kernel.rows.topk import TopKKernel

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.element_types import constant
 from sardonyx.codegen.fault import report
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import Expr, clamp, const, load, maximum, minimum, select, unary
 from sardonyx.kernel.sampling.regions import MOST_SAMPLES, RegionsKernel
 from sardonyx.target.target import Target

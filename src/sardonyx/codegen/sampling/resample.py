@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from sardonyx.codegen.arguments import Loaded
+from sardonyx.codegen.conversions import convert
+from sardonyx.codegen.element_types import constant, memory_type, scalar_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.codegen.vector import VectorEmitter, constant, convert, memory_type, scalar_type
+from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.sampling.resample import ResampleKernel
 from sardonyx.target.target import Target
 

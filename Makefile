@@ -10,7 +10,7 @@ MODELS_PIP := $(MODELS_VENV)/bin/python -m pip install --quiet --disable-pip-ver
 BENCH_PIP := $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types coverage conformance guarded share soak properties models bench bench-kernels bench-memory bench-training docs demo-model clean
+.PHONY: help run test lint format types coverage conformance guarded share soak properties models bench bench-peers bench-neighbour bench-kernels bench-memory bench-training docs demo-model clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -58,6 +58,13 @@ models: $(MODELS_VENV)/.stamp ## real models and their programs, compared with o
 
 bench: $(BENCH_VENV)/.stamp ## all benchmark models against onnxruntime: table and chart in docs/ (ARGS="resnet50 --seconds 20")
 	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
+
+bench-peers: $(BENCH_VENV)/.stamp ## all benchmark models against OpenVINO and torch.compile: a table in docs/ (long)
+	$(BENCH_PIP) 'openvino>=2026,<2027'
+	$(BENCH_VENV)/bin/python -m benchmarks --peers openvino,torch.compile --no-fresh --no-scaling --no-steps $(ARGS)
+
+bench-neighbour: $(BENCH_VENV)/.stamp ## five models while another process keeps a core busy: a table in docs/
+	$(BENCH_VENV)/bin/python -m benchmarks.neighbour $(ARGS)
 
 bench-kernels: $(BENCH_VENV)/.stamp ## single kernels, with their share of what this machine can do (ARGS=matmul)
 	$(BENCH_VENV)/bin/python benchmarks/kernels $(ARGS)

@@ -3,6 +3,7 @@
 Every model is measured in a process of its own. The results go to a JSON file (models that are not measured this time keep what
 they had), and from there into tables, a chart, the page docs/benchmarks.md and README.md. With `--target x86-64-v3` the models
 are compiled for less than the machine has, compared with the NumPy definitions as well, and have a file and a table of their own.
+So has the comparison with engines other than onnxruntime (`--peers openvino,torch.compile`, or `make bench-peers`).
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from typing import Any
 
 from benchmarks.chart import ratio_chart
 from benchmarks.models.catalog import CASES
-from benchmarks.one import make_parser
+from benchmarks.one import PEER, make_parser
 from benchmarks.report import (
     geometric_mean,
     host_lines,
     page_with,
+    page_with_peers,
     page_with_target,
+    peer_lines,
     ratios,
     readme_with,
     summary_lines,
@@ -60,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [name for name in CASES if not settings.names or any(fnmatch.fnmatch(name, one) for one in settings.names)]
     if not chosen:
         parser.error(f"no model is called {' or '.join(settings.names)}; --list shows them")
-    settings.json = settings.json or (RESULTS.with_stem(f"results-{settings.target}") if settings.target else RESULTS)
+    others = PEER not in settings.peers.split(",")
+    part = settings.target or ("peers" if others else "")
+    settings.json = settings.json or (RESULTS.with_stem(f"results-{part}") if part else RESULTS)
     results: dict[str, Any] = json.loads(settings.json.read_text("utf-8")) if settings.json.exists() else {"models": {}}
     results["machine"] = benchmarking.machine_facts()
     results["threads"] = settings.threads
@@ -72,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kept = results["models"]
         results["models"] = {each: {**kept[each], **case.facts()} for each, case in CASES.items() if each in kept}
         write_whole(settings.json, json.dumps(results, indent=1) + "\n")
-        ratio = (record.get("ratio") or {}).get("onnxruntime", {}).get("best")
-        outcome = f"{ratio:.2f}" if ratio else str(record.get("error") or record.get("engines", {}))[:200]
+        shown = ", ".join(f"{ratio['best']:.2f}" for ratio in (record.get("ratio") or {}).values())
+        outcome = shown or str(record.get("error") or record.get("engines", {}))[:200]
         print(f"{name:20} {outcome}   ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
     if settings.target:
         full = json.loads(RESULTS.read_text("utf-8"))
@@ -81,6 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if settings.page:
             write_whole(PAGE, page_with_target(PAGE.read_text("utf-8"), results, full))
         return 0 if geometric_mean(ratios(results)) else 1
+    if others:
+        print("\n".join(peer_lines(results)))
+        if settings.page:
+            write_whole(PAGE, page_with_peers(PAGE.read_text("utf-8"), results))
+        return 0 if any(record.get("ratio") for record in results["models"].values()) else 1
     table = [*table_lines(results), "", *summary_lines(results)]
     print("\n".join(table))
     if settings.markdown:

@@ -33,8 +33,9 @@ def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str,
     except Unavailable as error:
         return {**case.facts(), "error": str(error)}
     peers = tuple(filter(None, settings.peers.split(",")))
-    if "torch" in peers and case.program is not None and not model.with_suffix(".pt").exists():
-        _guarded(lambda: _save_program(case, folder, model))  # if that fails, PyTorch is listed with an error
+    for peer, suffix in (("torch", ".pt"), ("torch.compile", ".pt2")):
+        if peer in peers and case.program is not None:  # anew each time: other cases share the model, at other sizes
+            _guarded(partial(_save_program, case, folder, model.with_suffix(suffix)))  # if that fails, it is listed with an error
     comparison = benchmarking.compare(model, feeds, peers=peers, threads=settings.threads, seconds=settings.seconds)
     record: dict[str, Any] = {**case.facts(), "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
     record["engines"] = {engine.name: _plain(dataclasses.asdict(engine)) for engine in comparison.engines}
@@ -55,14 +56,17 @@ def measure(case: Case, folder: Path, settings: argparse.Namespace) -> dict[str,
     return record
 
 
-def _save_program(case: Case, folder: Path, model: Path) -> None:
-    """Write the program that PyTorch itself runs beside the model."""
+def _save_program(case: Case, folder: Path, path: Path) -> None:
+    """Write the program that PyTorch itself runs: a trace, or an export for its compiler."""
     assert case.program is not None
     torch = importlib.import_module("torch")
     network, feeds = case.program(folder)
     with torch.no_grad():
         arguments = tuple(torch.from_numpy(value) for value in feeds.values())
-        torch.jit.trace(network, arguments, check_trace=False).save(str(model.with_suffix(".pt")))
+        if path.suffix == ".pt":
+            torch.jit.trace(network, arguments, check_trace=False).save(str(path))
+        else:
+            torch.export.save(torch.export.export(network, arguments, strict=False), str(path))
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +159,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The arguments that say what is measured; `python -m benchmarks` has them, too."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--cache", type=Path, default=Path(".bench-cache"), help="where exported models are kept")
-    parser.add_argument("--peers", default=PEER, help="engines to compare with: onnxruntime,openvino,torch")
+    parser.add_argument("--peers", default=PEER, help="engines to compare with: onnxruntime,openvino,torch,torch.compile")
     parser.add_argument("--threads", type=int, default=2, help="for every engine (default 2)")
     parser.add_argument("--seconds", type=float, default=2.5, help="of timing for each model (default 2.5)")
     parser.add_argument("--reference", action="store_true", help="compare with the NumPy definitions, too")

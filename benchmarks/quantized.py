@@ -92,7 +92,7 @@ def row(title: str, model: Path, feeds: Mapping[str, Array], form: str, settings
     path = settings.cache / "quantized" / f"{model.parent.name}.{model.stem}.{form}.onnx"
     if not path.exists():
         quantize(model, feeds, form, path)
-    peers = [name for name in PEERS if name != "torch" and is_installed(name)]
+    peers = [name for name in PEERS if not name.startswith("torch") and is_installed(name)]
     engines = {name: open_engine(name, path, settings.threads).run for name in (OURS, *peers)}
     pairs = zip(engines[OURS](feeds), engines["onnxruntime"](feeds))
     apart = max(float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30)) for a, b in pairs)
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processor-time", action="store_true", help="instead of the clock's")
     settings = parser.parse_args(arguments)
     (settings.cache / "quantized").mkdir(parents=True, exist_ok=True)
-    peers = " | ".join(f"{name} | times as fast" for name in PEERS if name != "torch" and is_installed(name))
+    peers = " | ".join(f"{name} | times as fast" for name in PEERS if not name.startswith("torch") and is_installed(name))
     heading = f"| model | form | Sardonyx | {peers} | as our float32 | apart |"
     print(heading, "|---" * (heading.count("|") - 1) + "|", sep="\n", flush=True)
     for name in settings.names or DEFAULT:

@@ -13,6 +13,8 @@ BUSY = 0.75  # load for each core from which on the machine is called busy
 WRONG = 1e-3  # a difference from which on the answers are called different
 BEGIN, END = "<!-- begin: written by make bench -->", "<!-- end -->"
 BEGIN_TARGET = "<!-- begin: written by make bench with a target -->"
+BEGIN_PEERS = "<!-- begin: written by make bench-peers -->"
+BEGIN_NEIGHBOUR = "<!-- begin: written by make bench-neighbour -->"
 
 
 def ratios(results: Results, which: str = "best") -> dict[str, float]:
@@ -242,6 +244,27 @@ def target_lines(results: Results, full: Results) -> Iterable[str]:
         )
 
 
+def peer_lines(results: Results) -> Iterable[str]:
+    """One row a model: our time, and that of every engine that was asked for, with the ratio."""
+    peers = list(dict.fromkeys(peer for record in results["models"].values() for peer in record.get("engines", {})))
+    peers.remove("sardonyx")
+    yield f"| model | Sardonyx | {' | '.join(f'{peer} | ratio' for peer in peers)} |"
+    yield f"|---|---|{'---|---|' * len(peers)}"
+    for record in results["models"].values():
+        engines = record.get("engines", {})
+        if "timing" not in engines.get("sardonyx", {}):
+            continue
+        columns = [record["title"], time_text(engines["sardonyx"]["timing"]["best"])]
+        for peer in peers:
+            timing = engines.get(peer, {}).get("timing")
+            columns += [time_text(timing["best"]), _bold(record["ratio"][peer]["best"])] if timing else ["-", "-"]
+        yield f"| {' | '.join(columns)} |"
+    yield ""
+    for peer, each in _other_peers(results).items():
+        mean, ahead = geometric_mean(each), sum(ratio > 1 for ratio in each)
+        yield f"- {peer}: geometric mean {mean:.2f} over the {len(each)} models that it runs, {ahead} of them above 1"
+
+
 def _difference_text(difference: object) -> str:
     if not isinstance(difference, (int, float)):
         return "-" if difference is None else f"not compared: {difference}".replace("|", "/")
@@ -262,6 +285,16 @@ def readme_with(page: str, results: Results) -> str:
 def page_with_target(page: str, results: Results, full: Results) -> str:
     """The page with what was compiled for a lesser target in the place that is marked for it."""
     return _filled(page, BEGIN_TARGET, [machine_line(results), "", *target_lines(results, full)])
+
+
+def page_with_peers(page: str, results: Results) -> str:
+    """The page with the comparison with other engines in the place that is marked for it."""
+    return _filled(page, BEGIN_PEERS, [machine_line(results), "", *peer_lines(results)])
+
+
+def page_with_neighbour(page: str, lines: Sequence[str]) -> str:
+    """The page with what was measured beside a busy process in the place that is marked for it."""
+    return _filled(page, BEGIN_NEIGHBOUR, lines)
 
 
 def _filled(page: str, mark: str, lines: Sequence[str]) -> str:

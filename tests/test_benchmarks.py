@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from benchmarks import __main__ as command
-from benchmarks import chart, memory, report
+from benchmarks import chart, memory, neighbour, report
 from benchmarks.models.cases import Maker
 from benchmarks.models.catalog import CASES, SYMBOLIC, Unavailable
 from benchmarks.models.kinds import KINDS
@@ -100,6 +100,48 @@ def test_pytorch_runs_the_network_itself(tmp_path: Path) -> None:
     record = json.loads(results.read_text())["models"]["mlp"]
     assert record["ratio"]["torch"]["best"] > 0
     assert record["engines"]["torch"]["difference"] < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_compiler_of_pytorch_has_a_table_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    quick = ["--seconds", "0.02", "--no-fresh", "--no-scaling", "--no-steps", "--no-page", "--cache", str(tmp_path / "models")]
+    results = tmp_path / "results.json"
+    assert command.main(["mlp", *quick, "--peers", "torch.compile", "--json", str(results)]) == 0
+    assert json.loads(results.read_text())["models"]["mlp"]["engines"]["torch.compile"]["difference"] < 1e-5
+    assert "torch.compile: geometric mean" in capsys.readouterr().out
+
+
+def test_an_engine_of_pytorch_needs_its_program_beside_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    for engine, program in (("torch", "model.pt "), ("torch.compile", "model.pt2 ")):
+        with pytest.raises(benchmarking.EngineUnavailable, match=program):
+            benchmarking.open_engine(engine, tmp_path / "model.onnx", 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_is_measured_beside_a_busy_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    quick = ["--seconds", "0.01", "--blocks", "1", "--no-page", "--cache", str(tmp_path)]
+    assert neighbour.main(["mlp", *quick]) == 0
+    assert "| MLP 64-128-128-10 | " in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        neighbour.main(["abacus"])
+    assert "no model is called abacus" in capsys.readouterr().err
+
+
+def test_results_of_other_engines_are_written_into_their_part_of_the_page() -> None:
+    timing = {"timing": {"best": 1e-3}}
+    model = {
+        "title": "A",
+        "engines": {"sardonyx": timing, "openvino": {"timing": {"best": 2e-3}}},
+        "ratio": {"openvino": {"best": 2.0}},
+    }
+    failed = {"title": "B", "engines": {"sardonyx": timing, "openvino": {"error": "no"}}}
+    lines = list(report.peer_lines({"models": {"a": model, "b": failed}}))
+    assert lines[2:4] == ["| A | 1.00 ms | 2.00 ms | **2.00** |", "| B | 1.00 ms | - | - |"]
+    assert lines[-1] == "- openvino: geometric mean 2.00 over the 1 models that it runs, 1 of them above 1"
 
 
 @pytest.mark.filterwarnings("ignore")

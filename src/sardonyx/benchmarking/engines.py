@@ -1,7 +1,8 @@
 """The engines that can be compared: Sardonyx, and others if they are installed.
 
 An engine opens a model with a number of threads and becomes a function from feeds to results. PyTorch cannot read ONNX models:
-it runs the TorchScript program beside the model (`model.pt` for `model.onnx`), with the inputs in the same order.
+it runs the TorchScript program beside the model (`model.pt` for `model.onnx`), or compiles the exported program beside it
+(`model.pt2`), with the inputs in the same order.
 """
 
 from __future__ import annotations
@@ -42,7 +43,12 @@ class Engine:
 
 def is_installed(name: str) -> bool:
     """Whether the package of an engine is there."""
-    return importlib.util.find_spec(name) is not None
+    return importlib.util.find_spec(_package(name)) is not None
+
+
+def _package(name: str) -> str:
+    """What brings an engine: PyTorch is two of them."""
+    return name.partition(".")[0]
 
 
 def open_engine(name: str, model: str | Path, threads: int) -> Engine:
@@ -52,8 +58,8 @@ def open_engine(name: str, model: str | Path, threads: int) -> Engine:
     if name not in PEERS:
         raise EngineUnavailable(f"there is no engine {name!r}; known: {', '.join((OURS, *PEERS))}")
     if not is_installed(name):
-        raise EngineUnavailable(f"{name} is not installed (pip install {name})")
-    return Engine(name, metadata.version(name), *PEERS[name](Path(model), threads))
+        raise EngineUnavailable(f"{name} is not installed (pip install {_package(name)})")
+    return Engine(name, metadata.version(_package(name)), *PEERS[name](Path(model), threads))
 
 
 def _open_ours(model: str | Path, threads: int) -> Engine:
@@ -94,26 +100,41 @@ def _open_openvino(model: Path, threads: int) -> tuple[Run, Sequence[Any]]:
 
 
 def _open_torch(model: Path, threads: int) -> tuple[Run, Sequence[Any]]:
-    path = model.with_suffix(".pt")
-    if not path.is_file():
-        raise EngineUnavailable(f"torch reads no ONNX models; a TorchScript program {path.name} beside the model would be run")
+    path = _beside(model, ".pt", "a TorchScript program")
     torch = importlib.import_module("torch")
+    return _torch_run(torch, torch.jit.load(str(path)).eval(), threads), ()
+
+
+def _open_torch_compile(model: Path, threads: int) -> tuple[Run, Sequence[Any]]:
+    path = _beside(model, ".pt2", "an exported program")
+    torch = importlib.import_module("torch")
+    return _torch_run(torch, torch.compile(torch.export.load(str(path)).module()), threads), ()
+
+
+def _beside(model: Path, suffix: str, what: str) -> Path:
+    path = model.with_suffix(suffix)
+    if not path.is_file():
+        raise EngineUnavailable(f"torch reads no ONNX models; {what} {path.name} beside the model would be run")
+    return path
+
+
+def _torch_run(torch: Any, program: Callable[..., Any], threads: int) -> Run:
     if threads:
         torch.set_num_threads(threads)
-    program = torch.jit.load(str(path)).eval()
 
     def run(feeds: Mapping[str, Any]) -> Sequence[Any]:
         with torch.inference_mode():
             results = program(*(torch.from_numpy(np.ascontiguousarray(value)) for value in feeds.values()))
         return [each.numpy() for each in (results if isinstance(results, (tuple, list)) else (results,))]
 
-    return run, ()
+    return run
 
 
 PEERS: Final[Mapping[str, Callable[[Path, int], tuple[Run, Sequence[Any]]]]] = {
     "onnxruntime": _open_onnxruntime,
     "openvino": _open_openvino,
     "torch": _open_torch,
+    "torch.compile": _open_torch_compile,
 }
 
 

@@ -79,11 +79,16 @@ def merged(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def greedy_by_hand(path: Path, prompt: list[int], count: int) -> list[int]:
-    """Tokens after one prompt, by a loop over onnxruntime that feeds present as past."""
-    session = onnxruntime.InferenceSession(path)
+EMPTY_PAST = (1, SMALL.key_heads, 0, SMALL.head)
+
+
+def greedy_by_hand(
+    path: Path, prompt: list[int], count: int, empty: tuple[int, ...] = EMPTY_PAST, session: Any = None
+) -> list[int]:
+    """Tokens after a prompt, by a loop over onnxruntime or a session that feeds present as past; the first one is `empty`."""
+    session = session or onnxruntime.InferenceSession(path)
     names = [each.name for each in session.get_inputs()]
-    past = {name: np.zeros((1, SMALL.key_heads, 0, SMALL.head), np.float32) for name in names if name.startswith("past")}
+    past = {name: np.zeros(empty, np.float32) for name in names if name.startswith("past")}
     made: list[int] = []
     ids = np.array([prompt])
     for _ in range(count):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from small_decoders import greedy_by_hand
 
 from sardonyx import InferenceSession
 from sardonyx.generation import Decoder, generate
@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 HEADS, SIZE, WORDS, LAYERS = 3, 8, 60, 2
 WIDTH = HEADS * SIZE
 PROMPTS = [[1, 5, 9, 33], [7, 8], [50, 2, 3, 4, 5, 6, 7]]
+EMPTY = (1, HEADS, 0, SIZE)  # a past without positions
 
 
 def decoder(path: Path, *, bias: bool = False, mask: bool, causal: bool, standard: bool = False) -> Path:
@@ -67,25 +68,12 @@ def decoder(path: Path, *, bias: bool = False, mask: bool, causal: bool, standar
     return path
 
 
-def greedy(path: Path, prompt: list[int], count: int, session: Any = None) -> list[int]:
-    session = session or onnxruntime.InferenceSession(path)
-    names = [each.name for each in session.get_inputs() if each.name.startswith("past")]
-    past = {name: np.zeros((1, HEADS, 0, SIZE), np.float32) for name in names}
-    ids, made = np.array([prompt]), list[int]()
-    while len(made) < count:
-        mask = np.ones((1, len(prompt) + len(made)), np.int64)
-        logits, *presents = session.run(None, {"input_ids": ids, "attention_mask": mask, **past})
-        made.append(int(logits[0, -1].argmax()))
-        past, ids = dict(zip(past, presents)), np.array([made[-1:]])
-    return made
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 def test_tokens_are_those_of_a_loop_by_hand(tmp_path: Path, bias: bool, causal: bool) -> None:
     path = decoder(tmp_path / "decoder.onnx", bias=bias, mask=True, causal=causal)
     model = Decoder(path)
-    wanted = [greedy(path, prompt, 70) for prompt in PROMPTS]
+    wanted = [greedy_by_hand(path, prompt, 70, EMPTY) for prompt in PROMPTS]
     assert [generate(model, prompt, max_new_tokens=70).new_tokens[0].tolist() for prompt in PROMPTS] == wanted
     together = generate(model, PROMPTS, max_new_tokens=70)
     assert [row.tolist() for row in together.new_tokens] == wanted
@@ -108,7 +96,7 @@ def test_attention_of_onnx_appends_in_place_too(tmp_path: Path, mask: bool, caus
     model = Decoder(path, room=90)
     # onnxruntime wants a row of the mask for each query.
     meaning = InferenceSession(path, providers=["SardonyxReferenceExecutionProvider"]) if mask else None
-    wanted = [greedy(path, prompt, 70, meaning) for prompt in PROMPTS]
+    wanted = [greedy_by_hand(path, prompt, 70, EMPTY, meaning) for prompt in PROMPTS]
     assert [generate(model, prompt, max_new_tokens=70).new_tokens[0].tolist() for prompt in PROMPTS] == wanted
     assert all(cache.has_room for cache in model._caches)
     before = [cache.array.ctypes.data for cache in model._caches]

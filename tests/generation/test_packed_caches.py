@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
+from small_decoders import greedy_by_hand
 
 from sardonyx import InvalidArgument
 from sardonyx.generation import Decoder, generate
@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 HEADS, SIZE, WORDS, LAYERS = 3, 8, 60, 2
 WIDTH = HEADS * SIZE
 PROMPTS = [[1, 5, 9, 33], [7, 8], [50, 2, 3, 4, 5, 6, 7]]
+EMPTY = (2, 1, HEADS, 0, SIZE)  # a past without positions
 FUSED, GATHERED, SPLIT, ROTATED = "fused", "gathered", "split", "rotated"
 
 
@@ -117,23 +118,11 @@ def decoder(path: Path, form: str) -> Path:
     return path
 
 
-def greedy(path: Path, prompt: list[int], count: int) -> list[int]:
-    session = onnxruntime.InferenceSession(path)
-    past = {f"past_{layer}": np.zeros((2, 1, HEADS, 0, SIZE), np.float32) for layer in range(LAYERS)}
-    ids, made = np.array([prompt]), list[int]()
-    while len(made) < count:
-        mask = np.ones((1, len(prompt) + len(made)), np.int64)
-        logits, *presents = session.run(None, {"input_ids": ids, "attention_mask": mask, **past})
-        made.append(int(logits[0, -1].argmax()))
-        past, ids = dict(zip(past, presents)), np.array([made[-1:]])
-    return made
-
-
 @pytest.mark.parametrize("form", [FUSED, GATHERED, SPLIT])
 def test_tokens_are_those_of_a_loop_by_hand(tmp_path: Path, form: str) -> None:
     path = decoder(tmp_path / "decoder.onnx", form)
     model = Decoder(path)
-    wanted = [greedy(path, prompt, 70) for prompt in PROMPTS]
+    wanted = [greedy_by_hand(path, prompt, 70, EMPTY) for prompt in PROMPTS]
     assert [generate(model, prompt, max_new_tokens=70).new_tokens[0].tolist() for prompt in PROMPTS] == wanted
     together = generate(model, PROMPTS, max_new_tokens=70)
     assert [row.tolist() for row in together.new_tokens] == wanted

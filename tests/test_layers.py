@@ -120,6 +120,7 @@ ABOUT_OPTIONAL = {
         "sardonyx/training/fallback.py",
         "sardonyx/training/flatten.py",
         "sardonyx/training/frontend/",
+        "sardonyx/training/model_info.py",
         "sardonyx/training/module.py",
         "sardonyx/training/optim/",
         "sardonyx/training/ortmodule/",

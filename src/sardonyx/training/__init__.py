@@ -17,7 +17,8 @@ _MODULES = {
     "recompute": ("RecomputeOptions",),
     "step_profile": ("StepProfile",),
     "step_program": ("GradientRequest", "InferenceProgram", "TrainingOptions", "TrainingProgram"),
-    "transition": ("GraphTransitionManager", "PostExportProcessedModelInfo"),
+    "model_info": ("PostExportProcessedModelInfo",),
+    "transition": ("GraphTransitionManager",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 _SUBMODULES = ("api", "artifacts", "onnxblock", "optim")

@@ -22,10 +22,10 @@ from sardonyx.records import dataclass
 from sardonyx.runtime.native_core import SizeConflict
 from sardonyx.training.arrays import TensorMemory, array_of, lies_in_order, memory_of, tensor_of
 from sardonyx.training.kept_memory import KeptBlock, KeptPool, block_at
+from sardonyx.training.model_info import PostExportProcessedModelInfo
 from sardonyx.training.step_profile import is_profiled
 from sardonyx.training.step_program import InferenceProgram, SavedValues, TrainingProgram
 from sardonyx.training.step_run import Allocate
-from sardonyx.training.transition import PostExportProcessedModelInfo
 
 
 class CompiledStep:

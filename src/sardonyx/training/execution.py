@@ -30,11 +30,12 @@ from sardonyx.training.fallback import (
     ORTModuleONNXModelException,
     ORTModuleTorchModelException,
 )
+from sardonyx.training.model_info import PostExportProcessedModelInfo
 from sardonyx.training.model_view import ModelView
 from sardonyx.training.recompute import MemoryLevel, savings_table
 from sardonyx.training.settings import RuntimeOptions
 from sardonyx.training.step_program import GradientRequest, InferenceProgram, TrainingOptions, TrainingProgram
-from sardonyx.training.transition import GraphTransitionManager, PostExportProcessedModelInfo
+from sardonyx.training.transition import GraphTransitionManager
 
 
 class ExecutionManager:

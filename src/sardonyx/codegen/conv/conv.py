@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sardonyx.codegen.arguments import Loaded
-from sardonyx.codegen.conv.conv_tile import Counter, Operands, TileStore, in_steps, inside
+from sardonyx.codegen.conv.conv_tile import STEPS_OF_FEW, Counter, Operands, TileStore, in_steps, inside
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -25,7 +25,6 @@ from sardonyx.kernel.conv.conv import ConvKernel
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
-_LATENCY = 4  # sums that are computed at the same time, at least
 _LINE = 16  # floats in a line of the cache
 _ROW_TILES = 3  # rows with several tiles fetch other lines each
 
@@ -222,7 +221,7 @@ class _ConvEmitter:
             f.let(f"load {channels.vector}, ptr {f.element(bias, 'float', v * k.block)}, align 4", "b") for v in range(vectors)
         ]
         sums = [start[v] for v in range(vectors) for _ in range(pixels)]
-        chains = max(_LATENCY // len(sums), 1)
+        chains = self._chains(len(sums))
         sums += ["zeroinitializer"] * (len(sums) * (chains - 1))
         first = f.sub(f.mul(column, k.stride), a["left"])
         taps = f.mul(a["kernel_planes"], f.mul(a["kernel_rows"], a["kernel_columns"]))
@@ -249,8 +248,17 @@ class _ConvEmitter:
 
         channels.tiles.store(tile, pointers, self.operands.columns, count)
 
+    def _chains(self, results: int) -> int:
+        """How many sums each result of a tile has: a power of two, of as many as fit in the registers beside their operands.
+
+        Products of small tiles then need not wait for the one before, and sums over many channels (the two layers of a
+        squeeze-and-excitation block) round less: each adds up a part of them.
+        """
+        most = min(self.target.registers // 2 // results, STEPS_OF_FEW)
+        return 1 << max(most, 1).bit_length() - 1
+
     def _joined(self, sums: list[str], count: int, vector: str) -> list[str]:
-        """Small tiles have several sums for each pixel, so that one product need not wait for the one before."""
+        """One sum for each result of the tile."""
         while len(sums) > count:
             half = len(sums) // 2
             sums = [self.f.let(f"fadd {vector} {a}, {b}") for a, b in zip(sums[:half], sums[half:])]
@@ -304,7 +312,7 @@ class _ConvEmitter:
         moving = [(taps, channels.width)] if checked else [(taps, channels.width), (x[0], 1)]
 
         step_of = self._step_of(channels, pixels, x if checked else [])
-        values = in_steps(f, run, vector, list(wide.carry), moving, step_of)
+        values = in_steps(f, run, vector, list(wide.carry), moving, step_of, len(sums) // (channels.vectors * pixels))
         return f.end(iteration, f.end(deep, f.end(high, f.end(wide, values))))
 
     def _single_taps(
@@ -330,7 +338,8 @@ class _ConvEmitter:
         if k.ahead and run == k.run:
             self._fetch_ahead(taps, position, first, weights // _LINE)
         moving = [(taps, channels.width), (x, 1)]
-        values = in_steps(f, run, vector, values, moving, self._step_of(channels, pixels, []))
+        chains = len(sums) // (channels.vectors * pixels)
+        values = in_steps(f, run, vector, values, moving, self._step_of(channels, pixels, []), chains)
         following = [f.element(taps, "float", weights), f.element(x, "float", a["x_iteration"])]
         return f.end(iteration, [*following, *values])[2:]
 

@@ -12,7 +12,7 @@ from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.kernel.epilogue import Epilogue
 
 _STEPS: Final = 2  # of a run of products that are written out
-_STEPS_OF_FEW: Final = 4  # if there are fewer sums than these: they go round in as many
+STEPS_OF_FEW: Final = 4  # if there are fewer sums than these, or several for each result: they go round in as many
 _ENOUGH_SUMS: Final = 8
 HEAVY_TILE = 400  # operations of a tile's epilogue from which on it is a loop over the tile instead of straight code
 
@@ -142,14 +142,15 @@ def in_steps(
     sums: list[str],
     moving: Sequence[tuple[str, int]],
     step_of: Callable[[int, list[str], list[str], str], None],
+    chains: int = 1,
 ) -> list[str]:
     """The sums after `count` steps, of which a few are written out in a loop: more would take LLVM longer and run no faster.
 
     `moving` are addresses of floats and how far they move in a step. `step_of(step, sums, addresses, first)` writes one step and
     changes the sums; addresses are those of step 0, which has the number `first` in all. They move along with the loop: an index
-    beside them would make two operations of a product that reads memory.
+    beside them would make two operations of a product that reads memory. Steps take turns with `chains` sums of each result.
     """
-    written = _STEPS if len(sums) >= _ENOUGH_SUMS else _STEPS_OF_FEW
+    written = _STEPS if chains == 1 and len(sums) >= _ENOUGH_SUMS else STEPS_OF_FEW
     addresses = [address for address, _ in moving]
     values = list(sums)
     if count % written or count == written:

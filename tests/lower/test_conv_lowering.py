@@ -21,7 +21,7 @@ from sardonyx.lower.conv.conv_tiles import ConvTile, TileTask, choose_tile
 from sardonyx.ops.conv.conv import conv_core
 from sardonyx.program.steps import KernelStep
 from sardonyx.target.target import Caches, Target
-from targets import NEOVERSE, described
+from targets import NEOVERSE, described, here_and_less, library_for
 
 
 @dataclass(frozen=True)
@@ -372,3 +372,17 @@ def test_transposed_convolutions_with_strides_and_dilations_agree(data: st.DataO
     content = model(nodes, {"x": shape}, constants)
     program = assert_blocked_agrees(content, {"x": numbers(0, 2, groups * inputs, *spatial)}, guard=True)
     assert all(isinstance(step, KernelStep) for step in program.lowered.steps)
+
+
+@pytest.mark.parametrize("target", here_and_less(), ids=lambda target: f"{target.lanes} lanes")
+def test_sums_over_many_channels_of_one_pixel_are_near_those_in_64_bits(target: Target) -> None:
+    outputs = 64
+    x, w = 1 + numbers(0, 1, 4096, 1, 1), numbers(1, outputs, 4096, 1, 1)
+    same = np.zeros((outputs, outputs, 3, 3), np.float32)  # a layer that changes nothing: both are computed in blocks
+    same[range(outputs), range(outputs), 1, 1] = 1
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Conv", ["c", "same"], ["y"], pads=[1] * 4)]
+    content = model(nodes, {"x": x.shape}, {"w": w, "same": same})
+    (actual,) = run_guarded(lowered_for(content, target), {"x": x}, library_for(target))
+    wanted = w[:, :, 0, 0].astype(np.float64) @ x[0, :, 0, 0].astype(np.float64)
+    rounding = np.abs(actual[0, :, 0, 0] - wanted).mean() / np.abs(wanted).max() * 2**24
+    assert rounding < 5, rounding  # one sum for each result: 5.6

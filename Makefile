@@ -67,7 +67,7 @@ bench-neighbour: $(BENCH_VENV)/.stamp ## five models while another process keeps
 	$(BENCH_VENV)/bin/python -m benchmarks.neighbour $(ARGS)
 
 bench-kernels: $(BENCH_VENV)/.stamp ## single kernels, with their share of what this machine can do (ARGS=matmul)
-	$(BENCH_VENV)/bin/python benchmarks/kernels $(ARGS)
+	$(BENCH_VENV)/bin/python -m benchmarks.kernels $(ARGS)
 
 bench-memory: $(BENCH_VENV)/.stamp ## memory of a process that sees many shapes (ARGS=ppocr_det)
 	$(BENCH_VENV)/bin/python -m benchmarks.memory $(ARGS)

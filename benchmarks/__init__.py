@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m benchmarks` compares models with onnxruntime, `python benchmarks/kernels` kernels with the machine."""
+"""Benchmarks: `python -m benchmarks` compares models with onnxruntime, `-m benchmarks.kernels` kernels with the machine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from benchmarks import __main__ as command
-from benchmarks import chart, memory, neighbour, report
+from benchmarks import chart, limits, memory, neighbour, report
 from benchmarks.models.cases import Maker
 from benchmarks.models.catalog import CASES, SYMBOLIC, Unavailable
 from benchmarks.models.kinds import KINDS
@@ -26,22 +26,14 @@ KERNELS = sorted(path for path in (ROOT / "benchmarks/kernels").glob("*.py") if 
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
-def test_a_kernel_benchmark_imports_and_has_a_main(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_benchmark_imports_and_has_a_main(path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.syspath_prepend(str(path.parent))
-    spec = importlib.util.spec_from_file_location(f"kernel_benchmark_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    assert callable(module.main)
+    assert callable(importlib.import_module(f"benchmarks.kernels.{path.stem}").main)
 
 
 def test_an_unknown_kernel_benchmark_is_named() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks/kernels"), "abacus"], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-m", "benchmarks.kernels", "abacus"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
     assert done.returncode == 2
     assert "there is no kernel benchmark 'abacus'; known: peak, " in done.stderr
 
@@ -129,6 +121,13 @@ def test_a_model_is_measured_beside_a_busy_process(tmp_path: Path, capsys: pytes
     with pytest.raises(SystemExit):
         neighbour.main(["abacus"])
     assert "no model is called abacus" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_operations_of_a_model_are_those_of_its_products(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    counted = limits.operations(*CASES["mlp"].prepare(tmp_path))
+    assert counted == pytest.approx(2 * (64 * 128 + 128 * 128 + 128 * 10), rel=0.02)
 
 
 def test_results_of_other_engines_are_written_into_their_part_of_the_page() -> None:

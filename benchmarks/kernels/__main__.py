@@ -1,4 +1,4 @@
-"""Runs the kernel benchmarks: `python benchmarks/kernels [NAME ...]`, or `make bench-kernels`.
+"""Runs the kernel benchmarks: `python -m benchmarks.kernels [NAME ...]`, or `make bench-kernels`.
 
 Each is a script of its own that prints a table: our time, onnxruntime's, the ratio, and the share of the peak that `peak.py`
 measures on this machine (multiply-adds or bytes per second).
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     failed = 0
     for name in arguments or names():
         print(f"== {name}", flush=True)
-        failed += subprocess.run([sys.executable, str(FOLDER / f"{name}.py")], check=False).returncode != 0
+        failed += subprocess.run([sys.executable, "-m", f"benchmarks.kernels.{name}"], check=False).returncode != 0
         print(flush=True)
     return failed
 

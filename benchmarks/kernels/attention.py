@@ -1,6 +1,6 @@
 """Attention: whole calls of our sessions against onnxruntime's on one thread, and the share of the machine's peak.
 
-python benchmarks/kernels/attention.py [pattern]
+python -m benchmarks.kernels.attention [pattern]
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-from _race import race
 from onnx import TensorProto, helper
-from peak import multiply_add_peak
 
+from benchmarks.kernels._race import race
+from benchmarks.kernels.peak import multiply_add_peak
 from sardonyx.ir.tensor import Array
 
 

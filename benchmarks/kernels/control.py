@@ -1,6 +1,6 @@
 """Loops and Ifs: whole calls of our sessions against onnxruntime's on one thread, and the time of one iteration.
 
-    python benchmarks/kernels/control.py [pattern]
+    python -m benchmarks.kernels.control [pattern]
 
 The bodies are small: what is measured is the way from one iteration to the next.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx.parser
-from _race import race
 
+from benchmarks.kernels._race import race
 from sardonyx.ir.tensor import Array
 
 

@@ -1,6 +1,6 @@
 """Elementwise chains, functions, reductions and normalisations: our kernels against onnxruntime on one thread.
 
-    python benchmarks/kernels/elementwise.py [pattern]
+    python -m benchmarks.kernels.elementwise [pattern]
 
 `kernel` is the time of our native steps on memory that lies as it does inside a model (aligned to cache lines, which NumPy's
 arrays are not), `run` that of the whole call from Python; onnxruntime's is a whole call. `copy` is the rate at which the kernel
@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from _race import timed
 from onnx import NodeProto, helper, numpy_helper
-from peak import CALL, copy_peak, multiply_add_peak
 
+from benchmarks.kernels._race import timed
+from benchmarks.kernels.peak import CALL, copy_peak, multiply_add_peak
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.codegen.host import host
 from sardonyx.codegen.library import KernelLibrary

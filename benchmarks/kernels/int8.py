@@ -1,6 +1,6 @@
 """Products and convolutions of 8-bit integers against onnxruntime on one thread, and their share of the machine's peak.
 
-    python benchmarks/kernels/int8.py [pattern]
+    python -m benchmarks.kernels.int8 [pattern]
 
 Times are processor time of whole runs, the best of many in turn: others on the machine disturb them least.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from _race import session
 from onnx import helper, numpy_helper
-from peak import byte_product_peak
 
 import sardonyx as sx
+from benchmarks.kernels._race import session
+from benchmarks.kernels.peak import byte_product_peak
 from sardonyx.ir.tensor import Array
 
 

@@ -1,6 +1,6 @@
 """Matrix products: our kernels against onnxruntime on one thread, and their share of the machine's peak.
 
-    python benchmarks/kernels/matmul.py [pattern]
+    python -m benchmarks.kernels.matmul [pattern]
 
 `kernel` is the time inside our native steps, `run` that of the whole call from Python; onnxruntime's is a whole call.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnxruntime as ort
-from _race import timed
 from onnx import TensorProto, helper, numpy_helper
-from peak import multiply_add_peak
 
+from benchmarks.kernels._race import timed
+from benchmarks.kernels.peak import multiply_add_peak
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.compile.assemble import NativeSettings, compile_graph
 from sardonyx.formats.onnx import load

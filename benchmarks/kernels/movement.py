@@ -1,6 +1,6 @@
 """Moving data: transpositions, joins, gathers, slices and pads against onnxruntime on one thread.
 
-    python benchmarks/kernels/movement.py [pattern]
+    python -m benchmarks.kernels.movement [pattern]
 
 `kernel` is the time inside our native steps, `run` that of a session's whole call; so is onnxruntime's. The last
 column is the share of the bandwidth of a plain copy of as many bytes.
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnxruntime as ort
-from _race import timed
 from onnx import parser
 
 import sardonyx
+from benchmarks.kernels._race import timed
 from sardonyx.analysis.shapes import infer_shapes
 from sardonyx.compile.assemble import NativeSettings, compile_graph
 from sardonyx.formats.onnx import load

@@ -1,6 +1,6 @@
 """Recurrent layers: whole calls of our sessions against onnxruntime's on one thread, and the share of the machine's peak.
 
-    python benchmarks/kernels/rnn.py [pattern]
+    python -m benchmarks.kernels.rnn [pattern]
 
 One sequence alone is a product of a matrix with a vector at every step: bound by the cache the weights come from, not by
 multiply-adds.
@@ -12,10 +12,10 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-from _race import race
 from onnx import TensorProto, helper, numpy_helper
-from peak import multiply_add_peak
 
+from benchmarks.kernels._race import race
+from benchmarks.kernels.peak import multiply_add_peak
 from sardonyx.ir.tensor import Array
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

@@ -1,6 +1,6 @@
 """Choosing and sampling elements: NonZero, TopK, suppression, resizing, grids and pools against onnxruntime on one thread.
 
-    python benchmarks/kernels/selection.py [pattern]
+    python -m benchmarks.kernels.selection [pattern]
 
 Times are those of a session's whole call; all sizes are known only when it runs.
 """
@@ -11,8 +11,9 @@ import sys
 from typing import Any
 
 import numpy as np
-from _race import race
 from onnx import parser
+
+from benchmarks.kernels._race import race
 
 SECONDS = 0.5  # for each case
 

@@ -1,0 +1,1 @@
+"""Single kernels against onnxruntime and against what the machine can do."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import threading
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sardonyx.runtime.reused_memory import LARGE, ReusedMemory
 from sardonyx.runtime.runs import owned
@@ -70,3 +73,21 @@ def test_results_are_gone_with_their_last_reference() -> None:
         assert memory.array("y", SHAPE, np.float32).ctypes.data == at
     finally:
         gc.enable()
+
+
+@given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 6), st.integers(-3, 3), st.booleans()), max_size=12))
+def test_owned_results_share_no_memory(parts: list[tuple[int, int, int, bool]]) -> None:
+    memory = np.arange(40.0)
+    results = []
+    for start, count, step, writeable in parts:
+        first = start + max(0, -step * (count - 1))
+        view = np.lib.stride_tricks.as_strided(memory[first:], (count,), (8 * step,))
+        view.flags.writeable = writeable
+        results.append(view)
+    found = owned([results, *results])
+    arrays = [*found[0], *found[1:]]
+    for array, given_array in zip(arrays, [*results, *results]):
+        np.testing.assert_array_equal(array, given_array)
+        assert array.flags.writeable
+    for first, second in itertools.combinations(arrays, 2):
+        assert not np.may_share_memory(first, second)

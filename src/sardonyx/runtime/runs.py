@@ -6,6 +6,7 @@ Feeds and constants enter as read-only arrays. Whatever leaves a program and is 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sardonyx import errors
-from sardonyx.runtime.native_core import new_array
+from sardonyx.runtime.native_core import address_of, new_array
 
 if TYPE_CHECKING:
     from sardonyx.runtime.node_timing import NodeTiming
@@ -72,16 +73,40 @@ def borrowed(value: Any) -> Any:
 
 def owned(results: list[Any]) -> list[Any]:
     """Results that share no memory with feeds, weights or each other."""
-    seen: list[np.ndarray[Any, Any]] = []
+    seen = _Claims()
     return [_own(value, seen) for value in results]
 
 
-def _own(value: Any, seen: list[np.ndarray[Any, Any]]) -> Any:
+class _Claims:
+    """Parts of memory that do not overlap, in order: a sequence may have thousands of tensors."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, array: np.ndarray[Any, Any]) -> bool:
+        """Claim the memory of an array; False if part of it is claimed."""
+        start = end = address_of(array)
+        for size, stride in zip(array.shape, array.strides):
+            if not size:
+                return True
+            start += min(0, (size - 1) * stride)
+            end += max(0, (size - 1) * stride)
+        end += array.itemsize
+        at = bisect_right(self.starts, start)
+        if (at and self.ends[at - 1] > start) or (at < len(self.starts) and self.starts[at] < end):
+            return False
+        self.starts.insert(at, start)
+        self.ends.insert(at, end)
+        return True
+
+
+def _own(value: Any, seen: _Claims) -> Any:
     # No function inside `owned`: one that calls itself is a cycle, which would keep all arrays until garbage is collected.
     if isinstance(value, np.ndarray):
-        if not value.flags.writeable or any(np.may_share_memory(value, other) for other in seen):
+        if not value.flags.writeable or not seen.add(value):
             value = value.copy()
-        seen.append(value)
+            seen.add(value)
         return value
     if isinstance(value, list):
         return [_own(item, seen) for item in value]

@@ -81,7 +81,7 @@ def test_owned_results_share_no_memory(parts: list[tuple[int, int, int, bool]]) 
     results = []
     for start, count, step, writeable in parts:
         first = start + max(0, -step * (count - 1))
-        view = np.lib.stride_tricks.as_strided(memory[first:], (count,), (8 * step,))
+        view = np.ndarray((count,), np.float64, memory, 8 * first, (8 * step,))
         view.flags.writeable = writeable
         results.append(view)
     found = owned([results, *results])

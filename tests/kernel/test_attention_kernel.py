@@ -9,11 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sardonyx.ir.dims import evaluate, symbol
-from sardonyx.kernel.attention.attention import KEYS, QUERIES, AttentionKernel, key, query, strip_vectors, units
+from sardonyx.kernel.attention.attention import (
+    KEYS,
+    QUERIES,
+    AttentionKernel,
+    is_masked_product,
+    key,
+    query,
+    strip_vectors,
+    units,
+)
 from sardonyx.kernel.attention.transposed import BLOCK, TransposedAttentionKernel, block_vectors
 from sardonyx.kernel.attention.transposed import units as transposed_units
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import load
+from sardonyx.kernel.expr import const, load, select
 from sardonyx.kernel.loops import Operand
 from targets import described
 
@@ -73,6 +82,25 @@ def test_a_score_with_a_mask_is_not_plain() -> None:
     assert KERNEL.plain
     assert not replace(KERNEL, banded=True).plain
     assert not replace(KERNEL, score=accumulator("f32") + (key() + query()).cast("f32")).plain
+
+
+def test_strips_are_hidden_where_masks_are_added_once_or_choose() -> None:
+    product, mask, allowed = accumulator("f32"), load(0, "f32"), load(0, "bool")
+    low = const(-10000.0, "f32")
+    for score in (
+        product + mask,
+        mask + product,
+        product + (mask + low),
+        select(allowed, product, low),
+        select(allowed, product + low, low),
+    ):
+        assert is_masked_product(score)
+    for score in (product * mask, (product + mask) + low, product + product, select(product < 0, product, low), -product + mask):
+        assert not is_masked_product(score)
+    masked = replace(KERNEL, score=product + mask, operands=(Operand("f32", "unit"),))
+    assert masked.hides_strips
+    assert not replace(masked, packed=False).hides_strips
+    assert not KERNEL.hides_strips
 
 
 TRANSPOSED = TransposedAttentionKernel(type="f32", score=accumulator("f32"), operands=(), queries=64, depth=64, columns=None)

@@ -2,6 +2,7 @@
 
 for unit in begin .. end:                         (batch entry, head, block of queries)
   for part of the keys:
+    strips at its ends that masks hide from the whole block are left out
     scores: a tile for each strip of keys and few rows, or row by row where K is not packed
     for row: score expressions and maximum; exponentials and sum
     for strip of V's columns, tile of rows: O := O * old + S * V, times new
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import TypeAlias
 
 from sardonyx.codegen.arguments import Loaded
 from sardonyx.codegen.attention.blocks import TILE_ROWS, BlockEmitter, ValueProduct
+from sardonyx.codegen.attention.hidden_keys import HiddenKeysEmitter, Strips
 from sardonyx.codegen.element_types import constant, intrinsic_suffix, memory_type
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
@@ -79,6 +82,7 @@ class _AttentionEmitter(BlockEmitter):
         self.largest, self.found, self.sums, self.old, self.new = (
             f.let(f"alloca [{rows} x {self.element}], align 64", "rows") for _ in range(5)
         )
+        self.hidden = HiddenKeysEmitter(kernel.type, f, self.e, self.vectors) if kernel.hides_strips else None
 
     # The block of queries
 
@@ -140,17 +144,69 @@ class _AttentionEmitter(BlockEmitter):
         count = self.max(f.min(f.sub(stop, part.index), KEYS), 0)
         is_first = f.let(f"icmp eq i64 {part.index}, {start}", "c")
         is_last = f.let(f"icmp sge i64 {f.add(part.index, KEYS)}, {end}", "c")
+        first = part.index
+        if self.hidden is not None:
+            begin, last = self.hidden.seen(self._strips_of(self.hidden, block, first, count, is_first))
+            first, count = f.add(first, begin), f.sub(last, begin)
         if k.packed:
-            self._tiled_scores(block, part.index, count)
+            self._tiled_scores(block, first, count)
         else:
-            self._row_scores(block, part.index, count)
-        self._softmax(block, part.index, count, is_first, is_last)
-        v = f.element(block.v, self.element, f.mul(part.index, self.v.strides[2]))
+            self._row_scores(block, first, count)
+        self._softmax(block, first, count, is_first, is_last)
+        v = f.element(block.v, self.element, f.mul(first, self.v.strides[2]))
         product = ValueProduct(block.rows, v, self.v.strides[2], block.o, self.o.strides[2], count, is_first)
         if k.operands:
             product = replace(product, count=self.seen_keys(product))
         self.multiply_values(product, self.scores, KEYS, self.old, self.new)
         f.end(part)
+
+    # Keys that masks hide
+
+    def _strips_of(self, hidden: HiddenKeysEmitter, block: _Block, first: str, count: str, is_first: str) -> Strips:
+        """The strips of a part of the keys."""
+        f = self.f
+
+        zero = constant(self.k.type, 0.0, self.lanes)
+
+        def scores(row: str, key: str, left: str | None) -> str:
+            known, pointers = self._uniform(block, row)
+            mask = None if left is None else self.e.mask_below(left)
+            return self._score(zero, known, pointers, f.add(first, key), mask, left)
+
+        def bound(strip: str) -> str:
+            return hidden.bound(self._squares(block), self._squared_norms(block, f.add(first, strip)), self.scale)
+
+        values = f.element(block.v, self.element, f.mul(first, self.v.strides[2]))
+        return Strips(
+            count,
+            block.rows,
+            hidden.floor(lambda row: self._row(self.largest, row), block.rows, is_first),
+            scores,
+            bound,
+            lambda begin, end: self.is_finite(values, self.v.strides[2], begin, end),
+        )
+
+    def _squares(self, block: _Block) -> str:
+        """The squares of the elements of all queries, added up in a vector."""
+        f, kind, vector = self.f, self.k.type, self.e.type(self.k.type)
+        row = f.loop(0, block.rows, 1, [(vector, constant(kind, 0.0, self.lanes))])
+        q = f.element(block.q, self.element, f.mul(row.index, self.q.strides[2]))
+        deep = f.loop(0, self.depth, self.lanes, [(vector, row.carry[0])])
+        value = self.e.load(f.element(q, self.element, deep.index), kind, self.e.mask_below(f.sub(self.depth, deep.index)))
+        (total,) = f.end(deep, [multiply_add(self.e, value, value, deep.carry[0], kind)])
+        return f.end(row, [total])[0]
+
+    def _squared_norms(self, block: _Block, first: str) -> str:
+        """For each lane the largest squared norm of the keys in it, of the strip with this first key. NaN stays."""
+        f, kind, vector = self.f, self.k.type, self.e.type(self.k.type)
+        keys = f.element(block.k, self.element, f.mul(first, self.depth))
+        zero = constant(kind, 0.0, self.lanes)
+        deep = f.loop(0, self.depth, 1, [(vector, zero)] * self.vectors)
+        row = f.element(keys, self.element, f.mul(deep.index, self.strip))
+        values = [self.e.load(f.element(row, self.element, number * self.lanes), kind) for number in range(self.vectors)]
+        norms = f.end(deep, [multiply_add(self.e, value, value, total, kind) for value, total in zip(values, deep.carry)])
+        name = f"llvm.maximum.{intrinsic_suffix(kind, self.lanes)}"
+        return reduce(lambda a, b: f.call(vector, name, (vector, a), (vector, b)), norms)
 
     # Scores
 
@@ -266,7 +322,8 @@ class _AttentionEmitter(BlockEmitter):
         def score(j: str, carried: list[str], left: str | None) -> list[str]:
             at = self._row(scores, j)
             mask = None if left is None else self.e.mask_below(left)
-            value = self._score(at, known, pointers, f.add(start, j), mask, left)
+            product = f.let(f"fmul {self.e.type(kind)} {self.e.load(at, kind)}, {self.scale}")
+            value = self._score(product, known, pointers, f.add(start, j), mask, left)
             if mask is not None:
                 value = self.e.choose(mask, value, lowest, kind)
             if not self.k.plain:
@@ -374,12 +431,11 @@ class _AttentionEmitter(BlockEmitter):
         return known, pointers
 
     def _score(
-        self, at: str, uniform: dict[Expr, str], pointers: list[str], number: str, mask: str | None, left: str | None
+        self, product: str, uniform: dict[Expr, str], pointers: list[str], number: str, mask: str | None, left: str | None
     ) -> str:
         """The scores of some keys, out of their products."""
         f, k = self.f, self.k
-        raw = self.e.load(at, k.type)
-        known = {**uniform, accumulator(k.type): f.let(f"fmul {self.e.type(k.type)} {raw}, {self.scale}")}
+        known = {**uniform, accumulator(k.type): product}
         first = self.e.splat(f.let(f"trunc i64 {number} to i32"), "i32")
         steps = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
         known[key()] = f.let(f"add <{self.lanes} x i32> {first}, <{steps}>")

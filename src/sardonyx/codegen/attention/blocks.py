@@ -150,21 +150,25 @@ class BlockEmitter(ABC):
         f.branch(check)
         f.label(found)
         end = f.let(f"load i64, ptr {cell}, align 8", "i")
-        return f.let(f"select i1 {self._is_finite(product, end)}, i64 {end}, i64 {product.count}", "i")
+        finite = self.is_finite(product.v, product.v_row, end, product.count)
+        return f.let(f"select i1 {finite}, i64 {end}, i64 {product.count}", "i")
 
-    def _is_finite(self, product: ValueProduct, start: str) -> str:
-        """Whether the values of keys from `start` on are finite: infinities and NaN have the largest bits, without the sign."""
+    def is_finite(self, v: str, v_row: str, start: str, stop: str) -> str:
+        """Whether some rows of V are finite: infinities and NaN have the largest bits, without the sign."""
         f, word = self.f, f"i{self.bytes * 8}"
         words = f"<{self.lanes} x {word}>"
         name = f"llvm.umax.v{self.lanes}{word}"
         size = self.e.splat(str((1 << (self.bytes * 8 - 1)) - 1), word)
-        key = f.loop(start, product.count, 1, [(words, "zeroinitializer")])
-        row = f.element(product.v, self.element, f.mul(key.index, product.v_row))
-        column = f.loop(0, self.columns, self.lanes, [(words, key.carry[0])])
-        mask = self.e.mask_below(f.sub(self.columns, column.index))
-        value = self.e.load(f.element(row, self.element, column.index), self.type, mask)
-        bits = f.let(f"and {words} {f.let(f'bitcast {self.e.type(self.type)} {value} to {words}')}, {size}")
-        (largest,) = f.end(column, [f.call(words, name, (words, column.carry[0]), (words, bits))])
+        key = f.loop(start, stop, 1, [(words, "zeroinitializer")])
+        row = f.element(v, self.element, f.mul(key.index, v_row))
+        largest = key.carry[0]
+        whole = f.let(f"and i64 {self.columns}, {-self.lanes}", "i")
+        for begin, end in (("0", whole), (whole, self.columns)):
+            column = f.loop(begin, end, self.lanes, [(words, largest)])
+            mask = None if end is whole else self.e.mask_below(f.sub(self.columns, column.index))
+            value = self.e.load(f.element(row, self.element, column.index), self.type, mask)
+            bits = f.let(f"and {words} {f.let(f'bitcast {self.e.type(self.type)} {value} to {words}')}, {size}")
+            (largest,) = f.end(column, [f.call(words, name, (words, column.carry[0]), (words, bits))])
         (largest,) = f.end(key, [largest])
         found = f.call(word, f"llvm.vector.reduce.umax.v{self.lanes}{word}", (words, largest))
         infinity = 0x7F800000 if self.bytes == 4 else 0x7FF0000000000000

@@ -30,7 +30,7 @@ from sardonyx.forks import cached_property
 from sardonyx.ir.dims import Dim, ceildiv, product
 from sardonyx.kernel.arguments import Arguments, address, number, tensor, tensors
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import Expr, canonical
+from sardonyx.kernel.expr import Expr, canonical, walk
 from sardonyx.kernel.loops import Operand
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
@@ -94,6 +94,11 @@ class AttentionKernel:
         return self.score == accumulator(self.type) and not self.banded
 
     @property
+    def hides_strips(self) -> bool:
+        """Whether strips of keys that masks hide from all queries of a block are looked for."""
+        return self.packed and bool(self.operands) and is_masked_product(self.score)
+
+    @property
     def arguments(self) -> Arguments:
         """What it is called with."""
         return Arguments(
@@ -109,6 +114,22 @@ class AttentionKernel:
             *([address("first_positions")] if self.has_first_positions else []),
             *([tensor("sinks", 1)] if self.has_sinks else []),  # stride: head
         )
+
+
+def is_masked_product(score: Expr) -> bool:
+    """Whether a score is a product, something added to it once, or a choice between it and something else."""
+    if score.op == "select":
+        return all(node.op != "acc" for node in walk([score.args[0]])) and all(
+            is_masked_product(side) or all(node.op != "acc" for node in walk([side])) for side in score.args[1:]
+        )
+    if score.op == "add":
+        return any(one.op == "acc" and all(node.op != "acc" for node in walk([other])) for one, other in _orders(score))
+    return score.op == "acc"
+
+
+def _orders(node: Expr) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+    first, second = node.args
+    return (first, second), (second, first)
 
 
 def _divided(count: int, most: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
 from sardonyx.kernel.attention.attention import key
 from sardonyx.kernel.epilogue import accumulator
-from sardonyx.kernel.expr import const, load, select
+from sardonyx.kernel.expr import Expr, const, load, select
 from sardonyx.lower.attention.attention import Attend, attend, input_at, joined, split_heads, used_outputs
 from sardonyx.lower.epilogue import GroupEpilogue
 from sardonyx.lower.groups import Group
@@ -188,13 +188,23 @@ def add_masks(ctx: LowerContext, given: Attend, mask: Value | None, bias: Value 
     """What is added to the scores: a bias, and the filter value where a mask forbids a key."""
     batch, _, queries, _ = given.q.shape
     total = given.k.shape[2]
+    added: Expr | None = None
     if bias is not None:
         view = ctx.view(bias)
         ctx.check_broadcast(view.shape, (batch, given.q.shape[1], queries, total))
         given.operands.append(view)
-        given.score = given.score + load(len(given.operands) - 1, view.buffer.dtype.name).cast("f32")
-    if mask is None:
-        return
+        added = load(len(given.operands) - 1, view.buffer.dtype.name).cast("f32")
+    if mask is not None:
+        filtered = _filtered(ctx, given, mask, attrs)
+        added = filtered if added is None else added + filtered
+    if added is not None:
+        given.score = given.score + added
+
+
+def _filtered(ctx: LowerContext, given: Attend, mask: Value, attrs: dict[str, Any]) -> Expr:
+    """The filter value where a mask forbids a key, else 0; the mask is one more operand."""
+    batch, _, queries, _ = given.q.shape
+    total = given.k.shape[2]
     view = ctx.view(mask)
     name = view.buffer.dtype.name
     value = load(len(given.operands), name)
@@ -209,7 +219,7 @@ def add_masks(ctx: LowerContext, given: Attend, mask: Value | None, bias: Value 
         allowed = value > 0
     filtered = attrs.get("mask_filter_value")
     filter_value = const(_MASK_FILTER if filtered is None else float(filtered), "f32")
-    given.score = given.score + select(allowed, const(0.0, "f32"), filter_value)
+    return select(allowed, const(0.0, "f32"), filter_value)
 
 
 def _accepts_packed(node: Node) -> str:

@@ -69,6 +69,7 @@ class Elementwise:
 _ELEMENTWISE: Final[dict[tuple[str, str], Elementwise]] = {}
 _TEMPLATES: Final[dict[tuple[str, str], Template]] = {}
 _VIEWS: Final[dict[tuple[str, str], ViewRule]] = {}
+_SIZING_VIEWS: Final[set[tuple[str, str]]] = set()  # those that write a SizeStep, as templates with data-dependent sizes do
 
 
 def elementwise(
@@ -117,12 +118,14 @@ def template(
     return register
 
 
-def view(*names: str, domain: str = "") -> Callable[[ViewRule], ViewRule]:
+def view(*names: str, domain: str = "", data_dependent_sizes: bool = False) -> Callable[[ViewRule], ViewRule]:
     """Register the rule of operators whose result is their input seen differently; it returns False where that fails."""
 
     def register(rule: ViewRule) -> ViewRule:
         for name in names:
             _VIEWS[domain, name] = rule
+            if data_dependent_sizes:
+                _SIZING_VIEWS.add((domain, name))
         return rule
 
     return register
@@ -164,6 +167,12 @@ def view_rule(node: Node) -> ViewRule | None:
     """The view rule for a node's operator."""
     _load_for(node.domain, node.op_type)
     return _VIEWS.get((node.domain, node.op_type))
+
+
+def tells_sizes(node: Node) -> bool:
+    """Whether the rule for a node's operator writes a SizeStep for sizes of its results that only the data determines."""
+    template = template_rule(node)
+    return (node.domain, node.op_type) in _SIZING_VIEWS or (template is not None and template.data_dependent_sizes)
 
 
 def has_rule(domain: str, name: str, version: int) -> bool:

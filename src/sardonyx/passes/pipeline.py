@@ -120,6 +120,7 @@ _FUSE: Final[tuple[Optimization, ...]] = (
     RemoveUnused(),
 )
 CLASSICAL: Final[tuple[Optimization, ...]] = (
+    later("BindSizes"),  # first: it has the types of all values inferred anew
     later("FormEmbeddingBags"),
     later("JoinEmbeddingBags"),
     later("CountTokens"),

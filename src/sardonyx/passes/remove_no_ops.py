@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 from sardonyx import dtypes
 from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.types import TensorType
+from sardonyx.ops.registry import Trait, traits
 from sardonyx.passes.protocol import Reject, Rule
 from sardonyx.passes.rewriter import Rewriter, attr_ints, dtype_of
 from sardonyx.records import dataclass
@@ -114,6 +115,8 @@ class RemoveNoOps(_Removal):
             return first if steps is not None and all(step == 1 for step in steps) else None
         if op in ("Resize", "Upsample"):
             return first if self._same_grid(g, node) else None
+        if op == "Expand" and not _follows_from_sizes(g, inputs[1]):
+            return None  # whether it fits is for the run to tell
         return first  # Cast, Reshape, Expand ...: the same type and shape suffice
 
     @staticmethod
@@ -127,6 +130,22 @@ class RemoveNoOps(_Removal):
             attr = node.attr("scales")
             return attr is not None and all(scale == 1 for scale in attr)
         return scales.size > 0 and bool((scales == 1).all())
+
+
+def _follows_from_sizes(g: Rewriter, value: Value | None) -> bool:
+    """Whether a value is made of constants and sizes alone, so that the checks of sizes tell all about it."""
+    pending, seen = [value], set[Value]()
+    while pending:
+        each = pending.pop()
+        if each is None or each in seen or g.constant_of(each) is not None:
+            continue
+        seen.add(each)
+        maker = each.producer
+        if maker is None or maker.attr("body") is not None or maker.op_type == "If":
+            return False
+        if Trait.MEASURES not in traits(maker):
+            pending += maker.inputs
+    return True
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class RunContext(RunMemory):
 
     __slots__ = (
         "addresses", "binds", "block", "block_address", "block_view", "given", "known_symbols", "lasting", "loop", "object_view",
-        "objects", "operands", "outputs", "shapes", "stages", "symbols", "table_address", "table_view",
+        "objects", "operands", "outputs", "repeated", "shapes", "stages", "symbols", "table_address", "table_view",
     )  # fmt: skip
 
     def __init__(self, core: NativeCore, entries: Array, values: int) -> None:
@@ -62,6 +62,8 @@ class RunContext(RunMemory):
         # For runs segment by segment
         self.given: tuple[Any, ...] | None = None  # the shapes and sizes from around that the first stage follows from
         self.stages: list[Any] = []  # what it was set up for after each segment that bound sizes
+        # The next run, if it finds the sizes of the last one again (see `repeated_sizes`); None if sizes were set up in that.
+        self.repeated: Any = None
         self.known_symbols = 0  # in the run under way: a bit for each
         self.symbols: list[int] = []  # their values
         self.lasting: dict[
@@ -81,6 +83,8 @@ class Segments(Protocol):
     def run(self, context: RunContext, given: Sequence[Any], control: RunControl, sizes: Mapping[str, int]) -> list[Any]: ...
 
     def run_arrays(self, context: RunContext, arrays: Sequence[Array], targets: Sequence[Array | None] = ()) -> list[Array]: ...
+
+    def repeated(self, context: RunContext, entries: Array) -> Any: ...
 
     def shrink(self) -> None: ...
 
@@ -173,7 +177,7 @@ class Executable:
             if self.start is not None:
                 made = self.start(feeds)
                 return None if made is None else self._launch([*arrays, *made])
-            return self._launch_segments(arrays)
+            return self._launch_segments(arrays, (), shapes)
         except (SizeConflict, MemoryError, OverflowError):  # sizes may turn out not to fit in the middle of any run
             return None
 
@@ -314,7 +318,7 @@ class Executable:
     def _launch(self, arrays: list[Array], targets: Sequence[Array | None] = (), shapes: Shapes | None = None) -> list[Any]:
         """The outputs for arrays, whose shapes need not be looked up if they are given."""
         if not self.is_one_call:
-            return self._launch_segments(arrays, targets)
+            return self._launch_segments(arrays, targets, shapes)
         free = self._free
         try:
             context = free.pop()
@@ -353,14 +357,30 @@ class Executable:
             free.append(context)
         return results
 
-    def _launch_segments(self, arrays: list[Array], targets: Sequence[Array | None] = ()) -> list[Any]:
+    def _launch_segments(
+        self, arrays: list[Array], targets: Sequence[Array | None] = (), shapes: Shapes | None = None
+    ) -> list[Any]:
         """The outputs of a program without host steps, whose sizes become known while it runs."""
         assert self.segments is not None
-        context = self.take()
+        free = self._free
         try:
-            return self.segments.run_arrays(context, arrays, targets)
+            context = free.pop()
+        except IndexError:
+            context = self._new_context()
+        is_again, context.shapes = shapes is not None and shapes is context.shapes and not targets, None
+        try:
+            if is_again and context.repeated:
+                results: list[Any] = context.repeated.run(context, arrays)
+            else:
+                if is_again:
+                    context.repeated = False  # unless something has to be set up, this run finds the sizes of the one before
+                results = self.segments.run_arrays(context, arrays, targets)
+                if context.repeated is False:
+                    context.repeated = self.segments.repeated(context, self._entries)
+            context.shapes = shapes
         finally:
             self.give(context)
+        return results
 
     def _new_context(self) -> RunContext:
         return RunContext(self.core, self._entries, self._value_count)

@@ -50,6 +50,7 @@ from sardonyx.runtime.native_core import (
     address_of,
     number_at,
 )
+from sardonyx.runtime.repeated_sizes import RepeatedSizes
 from sardonyx.runtime.runs import RunControl, borrowed, never, owned
 
 if TYPE_CHECKING:
@@ -321,6 +322,32 @@ class SegmentRunner:
         outputs = self._run_segments(context, arrays, [], _UNCONTROLLED, {}, targets)
         return [outputs[output.value] for output in self.bound.outputs]
 
+    def repeated(self, context: RunContext, entries: Array) -> RepeatedSizes | None:
+        """How the next run of a program without calls goes if it finds the same sizes; None if it keeps something between runs.
+
+        `entries` tell where the addresses of inputs and outputs stand in the table.
+        """
+        return None if self.core.image.states else RepeatedSizes(self, context, entries)
+
+    def run_from(
+        self, context: RunContext, arrays: Sequence[Array], results: Sequence[Array], first: int, stage: int
+    ) -> list[Array]:
+        """Like `run_arrays`, from a segment on that finds other sizes than the run before did.
+
+        The segments before it have run, with the sizes of that run's first stages, and have written to those results whose sizes
+        these tell.
+        """
+        self._begin(context, arrays, {})
+        told = context.stages[stage]
+        context.known_symbols, context.symbols = told.known, told.symbols.copy()
+        outputs: dict[int, Array] = {}
+        for output, array in zip(self.bound.outputs, results):
+            if not output.needs & ~told.known:
+                outputs[output.value] = array
+                context.bases[output.buffer] = address_of(array)
+        outputs = self._run_segments(context, arrays, [], _UNCONTROLLED, {}, (), outputs, first, stage)
+        return [outputs[output.value] for output in self.bound.outputs]
+
     def shrink(self) -> None:
         """Give the memory that calls keep for later runs back."""
         for call in self.calls:
@@ -334,17 +361,19 @@ class SegmentRunner:
         control: RunControl,
         sizes: Mapping[str, int],
         targets: Sequence[Array | None] = (),
+        made: dict[int, Array] | None = None,
+        first: int = 0,
+        stage: int = 0,
     ) -> dict[int, Array]:
-        """The outputs that native code writes, by value."""
+        """The outputs that native code writes, by value; some may be `made` already, by segments before the `first`."""
         bound, core = self.bound, self.core
         bases, table = context.bases.data, context.table_view
         for given, array in zip(bound.inputs, arrays):
             bases[given.buffer] = address_of(array)
-        outputs: dict[int, Array] = {}
+        outputs: dict[int, Array] = {} if made is None else made
         self._allocate_outputs(context, bases, outputs, control, targets)
         is_stoppable, has_faults = control.terminate is not never, bool(core.image.faults)
-        stage = 0
-        for segment in bound.segments:
+        for segment in bound.segments[first:] if first else bound.segments:
             if type(segment) is BoundNative:
                 if is_stoppable:
                     control.stop_if_asked()
@@ -393,7 +422,7 @@ class SegmentRunner:
             first = context.stages[0]
             context.known_symbols, context.symbols = first.known, first.symbols.copy()
             return
-        context.given = None  # if setting up fails, nothing may be taken for granted
+        context.given = context.repeated = None  # if setting up fails, nothing may be taken for granted
         if context.loop is not None:
             context.loop.shapes = None
         context.known_symbols, context.symbols = 0, [_UNKNOWN] * len(names)
@@ -417,6 +446,7 @@ class SegmentRunner:
         if stage and stage < len(stages) and stages[stage].known == known and stages[stage].symbols == symbols:
             return
         del stages[stage:]
+        context.repeated = None
         core, needs = self.core, self.bound.dim_needs
         core.evaluate(context, tuple(symbols), lambda one, other: bool((needs[one] | needs[other]) & ~known))
         before = 0

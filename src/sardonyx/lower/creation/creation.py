@@ -19,10 +19,12 @@ from sardonyx.ops.infer import normalize_axis
 from sardonyx.program.steps import View
 
 
-@view("ConstantOfShape")
+@view("ConstantOfShape", data_dependent_sizes=True)
 def constant_of_shape(ctx: LowerContext, node: Node) -> bool:
-    """One number, seen everywhere."""
-    value, output = attribute_values(node).get("value"), node.outputs[0]
+    """One number, seen everywhere; how often may be data."""
+    value, output, shape = attribute_values(node).get("value"), node.outputs[0], first_input(node)
+    if ctx.elements(shape) is None and ctx.shape(output):
+        ctx.bind_sizes(ctx.view(shape), ctx.shape(output), node)
     dtype = ctx.dtype(output)
     data = dtype.numpy.type(0) if value is None else value.reshape(-1)[0]
     one = ctx.literal(np.asarray(data, dtype.numpy))

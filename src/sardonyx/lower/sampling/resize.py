@@ -14,11 +14,13 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.analysis.attributes import attribute_values
 from sardonyx.dtypes import DType
-from sardonyx.ir.dims import Dim, dim_max, product
-from sardonyx.ir.graph import Node
+from sardonyx.ir.dims import Dim, DimExpr, dim_max, product
+from sardonyx.ir.graph import Node, Value
 from sardonyx.ir.tensor import Array
+from sardonyx.kernel.expr import clamp, load, select, unary
 from sardonyx.kernel.sampling import resample
 from sardonyx.kernel.sampling.resample import ResampleKernel
+from sardonyx.lower.indexing.index_loops import indexed_loop
 from sardonyx.lower.indexing.indexing import take
 from sardonyx.lower.indexing.movement import first_input
 from sardonyx.lower.loop_builder import merge_axes
@@ -48,31 +50,34 @@ class _Resize:
     scales: Array | None
     how: Interpolation
     plans: dict[int, AxisPlan] | None = None
+    told: Value | None = None  # the factors, where only the run tells them
 
 
 def _asked(ctx: LowerContext, node: Node, source: Sequence[Dim]) -> _Resize | None:
-    """What a node asks for; None if it depends on data, or on a crop."""
+    """What a node asks for; None if it depends on data in a way that no kernel knows, or on a crop."""
     attrs, rank = attribute_values(node), len(source)
     if node.op_type == "Upsample" or node.version < 11:
+        told: Value | None = None
         if node.version >= 9:
             scales = ctx.known.array(node.inputs[1])
+            told = node.inputs[1] if scales is None else None
         elif node.version >= 7:
             scales = np.asarray(attrs["scales"], np.float32)
         else:
             return None
         mode = _OLD_MODES.get(attrs.get("mode") or "nearest")
-        if scales is None or mode is None:
+        if mode is None:
             return None
-        return _Resize(tuple(range(rank)), scales.reshape(-1), Interpolation(mode, "asymmetric", "truncate"))
+        factors = None if scales is None else scales.reshape(-1)
+        return _Resize(tuple(range(rank)), factors, Interpolation(mode, "asymmetric", "truncate"), told=told)
     coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
     if coordinates == "tf_crop_and_resize" or attrs.get("mode", "nearest") not in _OLD_MODES:
         return None
-    scales = None
+    scales, told = None, None
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         scales = ctx.known.array(node.inputs[2])
-        if scales is None:
-            return None
-        scales = scales.reshape(-1) if scales.size else None
+        told = node.inputs[2] if scales is None else None
+        scales = scales.reshape(-1) if scales is not None and scales.size else None
     how = Interpolation(
         attrs.get("mode", "nearest"),
         coordinates,
@@ -82,6 +87,8 @@ def _asked(ctx: LowerContext, node: Node, source: Sequence[Dim]) -> _Resize | No
         bool(attrs.get("antialias")),
     )
     axes = tuple(normalize_axis(axis, rank) for axis in attrs.get("axes") or range(rank))
+    if told is not None:
+        return _Resize(axes, None, how, told=told) if ctx.shape(told) == (len(axes),) else None
     policy = attrs.get("keep_aspect_ratio_policy") or "stretch"
     if scales is not None or policy == "stretch":
         return _Resize(axes, scales, how)
@@ -93,7 +100,7 @@ def _asked(ctx: LowerContext, node: Node, source: Sequence[Dim]) -> _Resize | No
     return _Resize(axes, np.array([plan.scale for plan in plans], np.float32), how, {plan.axis: plan for plan in plans})
 
 
-@view("Resize", "Upsample")
+@view("Resize", "Upsample", data_dependent_sizes=True)
 def resize(ctx: LowerContext, node: Node) -> bool:
     value, output = first_input(node), node.outputs[0]
     source, shape = ctx.shape(value), ctx.shape(output)
@@ -108,22 +115,58 @@ def resize(ctx: LowerContext, node: Node) -> bool:
         return False
     plans = _plans(asked, source, shape)
     changed = [axis for axis in asked.axes if not _stays(asked, plans[axis], source[axis], shape[axis])]
-    unknown = [axis for axis in changed if not (isinstance(source[axis], int) and isinstance(shape[axis], int))]
+    unknown = [axis for axis in changed if not _is_known(asked, source[axis], shape[axis])]
     in_runs = [axis for axis in changed if axis in unknown or not is_made_ahead(plans[axis], asked.how)]
     if in_runs and not fits_open_sizes(asked.how):
         return False
     blends_integers = asked.how.mode != "nearest" and not ctx.dtype(value).is_float
     if blends_integers and len(changed) > 1 and any(_ratio(asked, axis, source, shape) is None for axis in changed):
         return False  # results are cut off, so the axes must be taken in the order of their factors to the bit
+    _bind_lengths(ctx, node, asked)
     for axis in unknown:
         ctx.check_equal(dim_max(source[axis], 1), source[axis])
     _by_tables(ctx, node, asked, plans, changed)
     return True
 
 
+def _bind_lengths(ctx: LowerContext, node: Node, asked: _Resize) -> None:
+    """Make sizes of the lengths that only data tells, or that no expression of sizes has: products with fractions."""
+    source, shape = ctx.shape(first_input(node)), ctx.shape(node.outputs[0])
+    if asked.scales is None and asked.told is None:
+        sizes = node.inputs[3]
+        if sizes is not None and ctx.elements(sizes) is None:
+            ctx.bind_sizes(ctx.view(sizes), [shape[axis] for axis in asked.axes], node)
+        return
+    if asked.told is not None:
+        scales, axes = ctx.contiguous(asked.told), asked.axes
+    else:
+        assert asked.scales is not None
+        axes = tuple(axis for axis in asked.axes if shape[axis] != source[axis] and _is_symbol(shape[axis]))
+        scales = ctx.literal(np.array([_scale_of(asked, axis) for axis in axes], np.float32))
+    if not axes:
+        return
+    before = ctx.sizes([source[axis] for axis in axes], node.op_type)
+    length, scale = load(0, "i64").cast("f32"), load(1, "f32")
+    scaled = clamp(unary("floor", length * scale), 0.0, 2.0**62).cast("i64")
+    # -1, which is no size, makes the definition say what is wrong with a scale.
+    found = select((scale > 0.0) & (scale < float("inf")), scaled, -1)
+    counted = ctx.scratch(dtypes.INT64, (len(axes),), "lengths")
+    indexed_loop(ctx, (len(axes),), [before, scales], counted, found, node.op_type)
+    ctx.bind_sizes(counted, [shape[axis] for axis in axes], node)
+
+
+def _is_known(asked: _Resize, size: Dim, out: Dim) -> bool:
+    """Whether all is known of what happens to an axis."""
+    return asked.told is None and isinstance(size, int) and isinstance(out, int)
+
+
+def _is_symbol(size: Dim) -> bool:
+    return isinstance(size, DimExpr) and size.is_symbol
+
+
 def _stays(asked: _Resize, plan: AxisPlan, size: Dim, out: Dim) -> bool:
     """Whether every point of an axis is the element at the same position."""
-    if size != out or _scale_of(asked, plan.axis) not in (None, 1.0):
+    if asked.told is not None or size != out or _scale_of(asked, plan.axis) not in (None, 1.0):
         return False
     if isinstance(size, int):
         if size > MOST_MADE_AHEAD:
@@ -144,9 +187,17 @@ def _scale_of(asked: _Resize, axis: int) -> float | None:
     return None if asked.scales is None else float(asked.scales[asked.axes.index(axis)])
 
 
+def _factor(ctx: LowerContext, asked: _Resize, axis: int) -> float | View | None:
+    """The factor of an axis, or where it stands; None if the sizes tell it."""
+    if asked.told is None:
+        return _scale_of(asked, axis)
+    scales = ctx.contiguous(asked.told)
+    return View(scales.buffer, (), (), scales.offset + asked.axes.index(axis))
+
+
 def _factors(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> list[int] | None:
     """How often every element is repeated along each axis, if that is all that happens."""
-    if asked.how.mode != "nearest":
+    if asked.how.mode != "nearest" or asked.told is not None:
         return None
     factors = [1] * len(source)
     for axis in asked.axes:
@@ -221,10 +272,10 @@ def _by_tables(ctx: LowerContext, node: Node, asked: _Resize, plans: Mapping[int
 
     for axis in sorted(axes, key=order):
         size, out = source[axis], shape[axis]
-        if isinstance(size, int) and isinstance(out, int):
+        if _is_known(asked, size, out):
             tables.append(known_table(ctx, plans[axis], how, wide, node.op_type))
         else:
-            tables.append(open_table(ctx, axis, size, out, _scale_of(asked, axis), how, wide, node.op_type))
+            tables.append(open_table(ctx, axis, size, out, _factor(ctx, asked, axis), how, wide, node.op_type))
     current = ctx.view(value)
     if not tables:
         ctx.set_view(output, current)

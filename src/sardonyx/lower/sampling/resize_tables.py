@@ -72,13 +72,17 @@ def fits_open_sizes(how: Interpolation) -> bool:
 
 
 def open_table(
-    ctx: LowerContext, axis: int, size: Dim, out: Dim, scale: float | None, how: Interpolation, kind: DType, label: str
+    ctx: LowerContext, axis: int, size: Dim, out: Dim, scale: float | View | None, how: Interpolation, kind: DType, label: str
 ) -> Table:
-    """The table of an axis whose size is known only when the program runs."""
+    """The table of an axis whose size, or the number that it is scaled by, is known only when the program runs."""
     both = ctx.sizes([size, out], label)
     views = [View(both.buffer, (), (), entry) for entry in (0, 1)]
     old, new = load(0, "i64"), load(1, "i64")
-    factor = const(scale, "f32") if scale is not None else new.cast("f32") / old.cast("f32")
+    if isinstance(scale, View):
+        views.append(scale)
+        factor = load(2, "f32")
+    else:
+        factor = const(scale, "f32") if scale is not None else new.cast("f32") / old.cast("f32")
     if how.mode == "nearest":
         x = _coordinate(index(0).cast("f32"), old, new, factor, how.coordinates)
         indices = ctx.scratch(dtypes.INT64, (out,), "indices")

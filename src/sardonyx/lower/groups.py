@@ -323,7 +323,7 @@ def _symbols(value: Value) -> frozenset[str]:
 def _open_size(node: Node, known: set[str]) -> str:
     """A size only the result itself can tell: if no kernel tells it, the host computes it, and native steps go on from there."""
     missing = {name for value in node.outputs for name in _symbols(value)} - known
-    if missing and registry.tells_sizes(node):
+    if missing and registry.has_data_dependent_sizes(node):
         data_dependent = {
             str(dim) for value in node.outputs for dim in value.shape or () if isinstance(dim, DimExpr) and dim.is_symbol
         }

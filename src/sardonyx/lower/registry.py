@@ -169,7 +169,7 @@ def view_rule(node: Node) -> ViewRule | None:
     return _VIEWS.get((node.domain, node.op_type))
 
 
-def tells_sizes(node: Node) -> bool:
+def has_data_dependent_sizes(node: Node) -> bool:
     """Whether the rule for a node's operator writes a SizeStep for sizes of its results that only the data determines."""
     template = template_rule(node)
     return (node.domain, node.op_type) in _SIZING_VIEWS or (template is not None and template.data_dependent_sizes)

@@ -338,11 +338,11 @@ class SegmentRunner:
         these tell.
         """
         self._begin(context, arrays, {})
-        told = context.stages[stage]
-        context.known_symbols, context.symbols = told.known, told.symbols.copy()
+        bound = context.stages[stage]
+        context.known_symbols, context.symbols = bound.known, bound.symbols.copy()
         outputs: dict[int, Array] = {}
         for output, array in zip(self.bound.outputs, results):
-            if not output.needs & ~told.known:
+            if not output.needs & ~bound.known:
                 outputs[output.value] = array
                 context.bases[output.buffer] = address_of(array)
         outputs = self._run_segments(context, arrays, [], _UNCONTROLLED, {}, (), outputs, first, stage)

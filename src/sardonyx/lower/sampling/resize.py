@@ -50,17 +50,17 @@ class _Resize:
     scales: Array | None
     how: Interpolation
     plans: dict[int, AxisPlan] | None = None
-    told: Value | None = None  # the factors, where only the run tells them
+    data_scales: Value | None = None  # the factors, where only the run tells them
 
 
 def _asked(ctx: LowerContext, node: Node, source: Sequence[Dim]) -> _Resize | None:
     """What a node asks for; None if it depends on data in a way that no kernel knows, or on a crop."""
     attrs, rank = attribute_values(node), len(source)
     if node.op_type == "Upsample" or node.version < 11:
-        told: Value | None = None
+        data_scales: Value | None = None
         if node.version >= 9:
             scales = ctx.known.array(node.inputs[1])
-            told = node.inputs[1] if scales is None else None
+            data_scales = node.inputs[1] if scales is None else None
         elif node.version >= 7:
             scales = np.asarray(attrs["scales"], np.float32)
         else:
@@ -69,14 +69,14 @@ def _asked(ctx: LowerContext, node: Node, source: Sequence[Dim]) -> _Resize | No
         if mode is None:
             return None
         factors = None if scales is None else scales.reshape(-1)
-        return _Resize(tuple(range(rank)), factors, Interpolation(mode, "asymmetric", "truncate"), told=told)
+        return _Resize(tuple(range(rank)), factors, Interpolation(mode, "asymmetric", "truncate"), data_scales=data_scales)
     coordinates = attrs.get("coordinate_transformation_mode", "half_pixel")
     if coordinates == "tf_crop_and_resize" or attrs.get("mode", "nearest") not in _OLD_MODES:
         return None
-    scales, told = None, None
+    scales, data_scales = None, None
     if len(node.inputs) > 2 and node.inputs[2] is not None:
         scales = ctx.known.array(node.inputs[2])
-        told = node.inputs[2] if scales is None else None
+        data_scales = node.inputs[2] if scales is None else None
         scales = scales.reshape(-1) if scales is not None and scales.size else None
     how = Interpolation(
         attrs.get("mode", "nearest"),
@@ -87,8 +87,8 @@ def _asked(ctx: LowerContext, node: Node, source: Sequence[Dim]) -> _Resize | No
         bool(attrs.get("antialias")),
     )
     axes = tuple(normalize_axis(axis, rank) for axis in attrs.get("axes") or range(rank))
-    if told is not None:
-        return _Resize(axes, None, how, told=told) if ctx.shape(told) == (len(axes),) else None
+    if data_scales is not None:
+        return _Resize(axes, None, how, data_scales=data_scales) if ctx.shape(data_scales) == (len(axes),) else None
     policy = attrs.get("keep_aspect_ratio_policy") or "stretch"
     if scales is not None or policy == "stretch":
         return _Resize(axes, scales, how)
@@ -132,13 +132,13 @@ def resize(ctx: LowerContext, node: Node) -> bool:
 def _bind_lengths(ctx: LowerContext, node: Node, asked: _Resize) -> None:
     """Make sizes of the lengths that only data tells, or that no expression of sizes has: products with fractions."""
     source, shape = ctx.shape(first_input(node)), ctx.shape(node.outputs[0])
-    if asked.scales is None and asked.told is None:
+    if asked.scales is None and asked.data_scales is None:
         sizes = node.inputs[3]
         if sizes is not None and ctx.elements(sizes) is None:
             ctx.bind_sizes(ctx.view(sizes), [shape[axis] for axis in asked.axes], node)
         return
-    if asked.told is not None:
-        scales, axes = ctx.contiguous(asked.told), asked.axes
+    if asked.data_scales is not None:
+        scales, axes = ctx.contiguous(asked.data_scales), asked.axes
     else:
         assert asked.scales is not None
         axes = tuple(axis for axis in asked.axes if shape[axis] != source[axis] and _is_symbol(shape[axis]))
@@ -157,7 +157,7 @@ def _bind_lengths(ctx: LowerContext, node: Node, asked: _Resize) -> None:
 
 def _is_known(asked: _Resize, size: Dim, out: Dim) -> bool:
     """Whether all is known of what happens to an axis."""
-    return asked.told is None and isinstance(size, int) and isinstance(out, int)
+    return asked.data_scales is None and isinstance(size, int) and isinstance(out, int)
 
 
 def _is_symbol(size: Dim) -> bool:
@@ -166,7 +166,7 @@ def _is_symbol(size: Dim) -> bool:
 
 def _stays(asked: _Resize, plan: AxisPlan, size: Dim, out: Dim) -> bool:
     """Whether every point of an axis is the element at the same position."""
-    if asked.told is not None or size != out or _scale_of(asked, plan.axis) not in (None, 1.0):
+    if asked.data_scales is not None or size != out or _scale_of(asked, plan.axis) not in (None, 1.0):
         return False
     if isinstance(size, int):
         if size > MOST_MADE_AHEAD:
@@ -189,15 +189,15 @@ def _scale_of(asked: _Resize, axis: int) -> float | None:
 
 def _factor(ctx: LowerContext, asked: _Resize, axis: int) -> float | View | None:
     """The factor of an axis, or where it stands; None if the sizes tell it."""
-    if asked.told is None:
+    if asked.data_scales is None:
         return _scale_of(asked, axis)
-    scales = ctx.contiguous(asked.told)
+    scales = ctx.contiguous(asked.data_scales)
     return View(scales.buffer, (), (), scales.offset + asked.axes.index(axis))
 
 
 def _factors(asked: _Resize, source: Sequence[Dim], shape: Sequence[Dim]) -> list[int] | None:
     """How often every element is repeated along each axis, if that is all that happens."""
-    if asked.how.mode != "nearest" or asked.told is not None:
+    if asked.how.mode != "nearest" or asked.data_scales is not None:
         return None
     factors = [1] * len(source)
     for axis in asked.axes:

@@ -15,6 +15,7 @@ from sardonyx.lower import registry
 from sardonyx.lower.branches import sides
 from sardonyx.lower.candidates import Chooser
 from sardonyx.lower.destinations import place_results
+from sardonyx.lower.fetching import fetch_ahead
 from sardonyx.lower.groups import Group, Grouping, is_native
 from sardonyx.lower.lowering import LowerContext, lower_loop
 from sardonyx.lower.shape_values import KnownValues
@@ -83,6 +84,7 @@ def lower_graph(
             buffer = Buffer(Storage.OUTPUT, ctx.dtype(value), element_count(ctx.shape(value)), value.name, None, value)
             view = ctx.copy(view, whole(buffer, ctx.shape(value)), "copy to output")
         ctx.lowered.outputs.append(view)
+    fetch_ahead(ctx.lowered, target)
     return ctx.lowered
 
 

@@ -21,7 +21,7 @@ from sardonyx.codegen.conv.conv_tile import STEPS_OF_FEW, Counter, Operands, Til
 from sardonyx.codegen.epilogue import EpilogueEmitter
 from sardonyx.codegen.function import FunctionBuilder
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
-from sardonyx.kernel.conv.conv import ConvKernel
+from sardonyx.kernel.conv.conv import COMING_LINES, ConvKernel
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
 
@@ -52,6 +52,7 @@ class _UnitPosition:
     weights: str
     begin: str  # columns
     end: str
+    coming: str  # bytes from the first of the weights that come later to those this unit fetches
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _ConvEmitter:
             self._bands()
             return
         units = Counter(self.f, [a["chunks"], a["rows"], a["planes"], a["batch"], a["sets"]])
-        self._unit(*units.indices)
+        self._unit(units.index, *units.indices)
         units.end()
 
     def _bands(self) -> None:
@@ -112,10 +113,10 @@ class _ConvEmitter:
         rest, chunk = divided(f.add(first, at), a["chunks"])
         rest, row = divided(rest, a["rows"])
         image, plane = divided(rest, a["planes"])
-        self._unit(chunk, row, plane, image, number, group)
+        self._unit(unit.index, chunk, row, plane, image, number, group)
         f.end(unit)
 
-    def _unit(self, chunk: str, row: str, plane: str, image: str, number: str, group: str) -> None:
+    def _unit(self, unit: str, chunk: str, row: str, plane: str, image: str, number: str, group: str) -> None:
         f, a, k = self.f, self.a, self.k
         every_set = f.add(f.mul(group, a["sets"]), number)
         first_plane = f.sub(f.mul(plane, a["plane_stride"]), a["front"])
@@ -134,6 +135,7 @@ class _ConvEmitter:
             f.element(a["w"], "float", f.mul(every_set, a["w_set"])),
             begin,
             f.min(f.add(begin, a["chunk"]), a["columns"]),
+            f.mul(unit, a["coming_unit"]) if k.single_tap else "",
         )
         if self.last is self.whole:
             self._chunk(self.whole, position)
@@ -332,16 +334,25 @@ class _ConvEmitter:
         x = f.element(position.source, "float", at)
         weights = k.run * channels.width
         taps = f.element(position.weights, "float", f.mul(iterations[0], weights))
-        carry = [("ptr", taps), ("ptr", x), *((vector, value) for value in sums)]
+        tile = f.sub(f.add(first, a["left"]), f.mul(position.begin, k.stride))
+        tile = f.let(f"sdiv i64 {tile}, {k.pixels * k.stride}", "i")
+        coming = f.add(position.coming, f.mul(tile, a["coming_tile"]))
+        carry = [("ptr", taps), ("ptr", x), ("i64", coming), *((vector, value) for value in sums)]
         iteration = f.loop(*iterations, carry=carry)
-        taps, x, *values = iteration.carry
+        taps, x, coming, *values = iteration.carry
+        if run == k.run:
+            self._fetch_coming(coming)
         if k.ahead and run == k.run:
             self._fetch_ahead(taps, position, first, weights // _LINE)
         moving = [(taps, channels.width), (x, 1)]
         chains = len(sums) // (channels.vectors * pixels)
         values = in_steps(f, run, vector, values, moving, self._step_of(channels, pixels, []), chains)
-        following = [f.element(taps, "float", weights), f.element(x, "float", a["x_iteration"])]
-        return f.end(iteration, [*following, *values])[2:]
+        following = [
+            f.element(taps, "float", weights),
+            f.element(x, "float", a["x_iteration"]),
+            f.add(coming, COMING_LINES * _LINE * 4),
+        ]
+        return f.end(iteration, [*following, *values])[3:]
 
     def _step_of(self, channels: _Set, pixels: int, x: list[str]) -> Callable[[int, list[str], list[str], str], None]:
         """What writes the products of one step of a run. `x` are the pixels, if each has an address of its own."""
@@ -372,14 +383,31 @@ class _ConvEmitter:
     def _fetch_ahead(self, taps: str, position: _UnitPosition, first: str, lines: int) -> None:
         """Fetch some lines of the next set's weights: other lines in every tile, so that all are there when it begins."""
         f, a, k = self.f, self.a, self.k
-        f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         tile = f.let(f"sdiv i64 {f.add(first, a['left'])}, {k.pixels * k.stride}", "i")
         number = f.mul(f.add(f.mul(position.row, _ROW_TILES), tile), k.ahead)
         following = f.element(taps, "float", a["w_set"])
         for line in range(k.ahead):
             at = f.let(f"urem i64 {f.add(number, line)}, {lines}", "i")
             address = f.element(following, "float", f.mul(at, _LINE))
-            f.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+            self._prefetch(address)
+
+    def _fetch_coming(self, at: str) -> None:
+        """Fetch some lines of weights that other steps read later."""
+        f, a = self.f, self.a
+        some, after = f.fresh("some"), f.fresh("after")
+        f.branch_if(f.let(f"icmp slt i64 {at}, {a['coming_bytes']}", "c"), some, after)
+        f.label(some)
+        is_first = f.let(f"icmp slt i64 {at}, {a['coming_split']}", "c")
+        then = f.element(a["then_coming"], "i8", f.sub(at, a["coming_split"]))
+        first = f.let(f"select i1 {is_first}, ptr {f.element(a['coming'], 'i8', at)}, ptr {then}", "p")
+        for line in range(COMING_LINES):
+            self._prefetch(f.element(first, "i8", line * _LINE * 4))
+        f.branch(after)
+        f.label(after)
+
+    def _prefetch(self, address: str) -> None:
+        self.f.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.f.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
 
     def _checked_pixel(self, source: str, column: str) -> str:
         """Where a pixel lies, or zeros if it lies outside."""

@@ -12,6 +12,10 @@ cache; where a whole image does not, or weights are small, `banded` units do all
 Workers then have pixels of their own, and find in their caches what they computed of the layer before.
 
 Sizes, strides and the counts of iterations, kernel rows and columns are arguments, so that layers share code.
+
+Kernels of single pixels leave the way to memory idle: beside their products they fetch weights that *come* later
+(`lower.fetching`), `COMING_LINES` in every iteration. Tiles and units begin at other lines each. From `coming_split` on they are
+those of another step, which lie at `then_coming`, and nothing is fetched from `coming_bytes` on.
 """
 
 from __future__ import annotations
@@ -31,6 +35,11 @@ _NUMBERS: Final = (
     "plane_dilation", "row_dilation", "column_dilation", "kernel_planes", "kernel_rows", "kernel_columns", "iterations",
     "x_batch", "x_group", "x_iteration", "x_plane", "x_row", "w_set",
 )  # fmt: skip
+
+
+COMING_LINES: Final = 8  # of the cache, in an iteration
+NOTHING_COMES: Final = dict.fromkeys(("coming_split", "coming_bytes", "coming_tile", "coming_unit"), 0)
+_COMING: Final = (address("coming"), address("then_coming"), *map(number, NOTHING_COMES))
 
 
 def blocked_operands(epilogue: Epilogue) -> Field:
@@ -69,4 +78,5 @@ class ConvKernel:
     @property
     def arguments(self) -> Arguments:
         """What it is called with."""
-        return Arguments(*map(address, ADDRESSES), *map(number, _NUMBERS), blocked_operands(self.epilogue))
+        coming = _COMING if self.single_tap else ()
+        return Arguments(*map(address, ADDRESSES), *map(number, _NUMBERS), *coming, blocked_operands(self.epilogue))

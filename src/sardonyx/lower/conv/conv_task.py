@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir.dims import Dim, ceildiv, dim_max, evaluate, product, symbols_of
-from sardonyx.kernel.conv.conv import ConvKernel
+from sardonyx.kernel.conv.conv import NOTHING_COMES, ConvKernel
 from sardonyx.kernel.conv.layout import SurroundKernel
 from sardonyx.kernel.conv.window import NarrowKernel, Row, WindowKernel, WindowKind
 from sardonyx.kernel.expr import BITS
@@ -314,6 +314,7 @@ class Task(Blocks):
             iterations=iterations,
             **named("x_batch x_group x_iteration x_plane x_row", strides),
             w_set=packed.shape[1],
+            **(dict.fromkeys(("coming", "then_coming"), Address(packed.buffer)) | NOTHING_COMES if kernel.single_tap else {}),
             operands=self.operands(operand_strides),
         )
         outputs = product([batch, *geometry.out])

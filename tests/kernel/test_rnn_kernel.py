@@ -53,6 +53,9 @@ def test_kernels_with_other_code_have_other_keys() -> None:
         replace(KERNEL, output=False),
         replace(KERNEL, ragged=True),
         replace(KERNEL, rows=1),
+        replace(KERNEL, rows=1, ahead=1),
+        replace(KERNEL, rows=1, ahead=8),
+        replace(KERNEL, rows=1, ahead=1, has_bias=True),
         replace(KERNEL, passes=(RecurrentPass(0, 1, ((0, SUM),), SUM),)),
         replace(KERNEL, passes=(RecurrentPass(0, 1, ((0, tanh(SUM)),)),)),
     ]
@@ -68,4 +71,5 @@ def test_leaves_of_expressions_are_told_apart() -> None:
 def test_arguments_follow_what_a_kernel_has() -> None:
     assert KERNEL.arguments.count == 4 + 4 + 2 + 1 + 4 + 3 + 3
     assert replace(KERNEL, ragged=True).arguments.count == KERNEL.arguments.count + 3
+    assert replace(KERNEL, ahead=1).arguments.count == KERNEL.arguments.count - 4 + 2 + 2 + 1 + 1
     assert replace(KERNEL, output=False).arguments.count == KERNEL.arguments.count - 4

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -41,6 +41,7 @@ class Layer:
     peepholes: bool = False
     dtype: str = "float32"
     symbolic: bool = False
+    open_length: bool = False  # the number of steps is known only when the model runs
     outputs: tuple[str, ...] = ("Y", "Y_h", "Y_c")
     attrs: dict[str, Any] = field(default_factory=dict)
 
@@ -80,6 +81,8 @@ class Layer:
         shapes: dict[str, list[Any]] = {name: list(array.shape) for name, array in feeds.items()}
         if self.symbolic:
             shapes["X"][:2] = ["batch", "steps"] if layout else ["steps", "batch"]
+        if self.open_length:
+            shapes["X"][1 if layout else 0] = "steps"
         graph = helper.make_graph(
             [node],
             "layer",
@@ -219,6 +222,78 @@ def test_workers_share_the_hidden_units_of_one_long_sequence(op: str, direction:
     for other in results[1:]:
         for first, second in zip(results[0], other):
             np.testing.assert_array_equal(first, second)
+
+
+def recurrent_kernels(content: bytes) -> list[RecurrentKernel]:
+    _, compiled = compile_native(content)
+    kernels = [step.kernel for step in compiled.lowered.steps if isinstance(step, KernelStep)]
+    return [kernel for kernel in kernels if isinstance(kernel, RecurrentKernel)]
+
+
+@pytest.fixture
+def tiny_first_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which small weights come from the second cache, too."""
+    found = here(16)
+    library = library_for(replace(found, caches=found.caches._replace(l1d=64)))
+    monkeypatch.setattr(assemble, "library", lambda *_: library)
+
+
+@pytest.mark.skipif(here(16).registers < 32, reason="inputs are multiplied ahead on machines with 32 vector registers")
+@pytest.mark.usefixtures("tiny_first_cache")
+@pytest.mark.parametrize("op", ["GRU", "LSTM"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([(3, 4), (5, 9), (16, 16), (20, 36), (33, 50), (40, 20), (70, 72)]),
+    st.integers(0, 40),
+    st.sampled_from(["forward", "reverse", "bidirectional"]),
+    st.fixed_dictionaries({name: st.booleans() for name in ("bias", "constant", "initial", "open_length")}),
+    st.sampled_from(["float32", "float64"]),
+    st.integers(0, 1),
+)
+def test_inputs_that_are_multiplied_ahead_agree(
+    op: str, sizes: tuple[int, int], steps: int, direction: str, options: dict[str, bool], dtype: str, layout: int
+) -> None:
+    attrs = {"layout": layout, **({"linear_before_reset": 1} if op == "GRU" else {})}
+    layer = Layer(op, steps, 1, *sizes, direction=direction, dtype=dtype, attrs=attrs, **options)  # type: ignore[arg-type]
+    layer.check()
+    times = 6 if op == "GRU" else 8
+    expected = 1 if options["open_length"] else times if steps >= 2 * times else 0
+    assert {kernel.ahead for kernel in recurrent_kernels(layer.model()[0])} == {expected}
+
+
+@pytest.mark.skipif(here(16).registers < 32, reason="inputs are multiplied ahead on machines with 32 vector registers")
+@pytest.mark.parametrize("op", ["GRU", "LSTM"])
+def test_workers_multiply_inputs_ahead_with_the_hidden_units_they_share(op: str) -> None:
+    attrs = {"linear_before_reset": 1} if op == "GRU" else {}
+    layer = Layer(op, steps=21, batch=1, inputs=130, hidden=280, initial=True, attrs=attrs)
+    layer.check()
+    content, feeds = layer.model()
+    results = []
+    for workers in (1, 2, 3, 5):
+        graph, compiled = compile_native(content, workers)
+        results.append(run_native(graph, compiled, feeds))
+    assert [kernel.part for kernel in recurrent_kernels(content)] == ["enter", "turn", *"0" * 21, "leave"]
+    for other in results[1:]:
+        for first, second in zip(results[0], other):
+            np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.usefixtures("tiny_first_cache")
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_bad_inputs_do_not_reach_earlier_times(value: float) -> None:
+    content, feeds = Layer("LSTM", steps=30, batch=1, inputs=16, hidden=20).model()
+    feeds["X"][13, 0, 3] = value
+    assert_native_agrees(content, feeds, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"batch": 2}, {"lengths": True}, {"inputs": 300}, {"inputs": 8}, {"hidden": 40}, {"dtype": "float16"}, {"steps": 12}],
+    ids=" ".join,
+)
+def test_inputs_are_one_product_where_multipliers_are_busy(options: dict[str, Any]) -> None:
+    layer = Layer("LSTM", **{"steps": 32, "batch": 1, "inputs": 128, "hidden": 128, **options})
+    assert {kernel.ahead for kernel in recurrent_kernels(layer.model()[0])} == {0}
 
 
 def test_an_initial_state_that_is_one_number_repeated_is_spread_out() -> None:

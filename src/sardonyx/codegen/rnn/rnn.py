@@ -22,6 +22,7 @@ from sardonyx.codegen.fault import report_unless
 from sardonyx.codegen.function import FunctionBuilder, Loop
 from sardonyx.codegen.loops import KERNEL_PARAMETERS
 from sardonyx.codegen.matmul.tile import MatmulTile, TileArguments, Tiles
+from sardonyx.codegen.rnn.inputs_ahead import InputsAhead
 from sardonyx.codegen.rnn.integer_totals import IntegerTotals
 from sardonyx.codegen.vector import VectorEmitter
 from sardonyx.kernel.expr import BITS, Expr, walk
@@ -64,7 +65,7 @@ class _RecurrentEmitter:
         self.outer = memory_type(kernel.outside)
         a = Loaded(f, kernel.arguments)
         self.steps, self.rows, self.hidden, self.backwards = a["steps"], a["rows"], a["hidden"], a["backwards"]
-        self.projected, self.state = (a.tensor("projected") if kernel.gates else None), a.tensor("state")
+        self.projected, self.state = (a.tensor("projected") if kernel.gates and not kernel.ahead else None), a.tensor("state")
         self.weights, self.vectors = a.several("weights"), a.several("vectors")
         self.result = a.tensor("result") if kernel.output else None
         self.given, traces = a.tensors("given"), iter(a.tensors("traces"))
@@ -80,6 +81,7 @@ class _RecurrentEmitter:
         self.row = self.width if kernel.wide == 1 else f.add(f.mul(self.width, kernel.wide), self.lanes)
         most = max(max(alone, rows * blocks) * one.gates for one in kernel.passes for alone, blocks, rows in [self._sizes(one)])
         self.tile = f.let(f"alloca [{most} x {self.e.type(kernel.type)}], align 64", "tile")
+        self.ahead = InputsAhead(kernel, a, f, self.tiles, target) if kernel.ahead else None
         columns = a.several("columns")
         self.totals = IntegerTotals(f, self.lanes, target, self.hidden, self.blocks, self.width, columns) if columns else None
 
@@ -98,6 +100,9 @@ class _RecurrentEmitter:
         if self.k.part.isdigit():
             self._emit_pass(int(self.k.part))
             return
+        if self.k.part == "turn":
+            self._emit_turn()
+            return
         f = self.f
         if self.totals is not None:  # all rows of a direction are one unit: their range is that of all
             direction, _, _, planes = self._directions("1")
@@ -108,6 +113,8 @@ class _RecurrentEmitter:
             self._enter(direction.index, low, high, planes)
         last = planes[0]
         if self.k.part == "all":
+            if self.ahead is not None:
+                self.ahead.first_turn(direction.index, self._is_backwards(direction.index), "0", self.blocks, self.tile)
             time = f.loop(0, self.steps, 1, [("ptr", planes[0]), ("ptr", planes[1])])
             read, written = time.carry
             step = _Step(direction.index, self._is_backwards(direction.index), low, f.sub(high, low), time.index, read, written)
@@ -126,6 +133,13 @@ class _RecurrentEmitter:
         read, written = self._plane_at(planes, 0), self._plane_at(planes, 1)
         step = _Step(direction.index, self._is_backwards(direction.index), "0", self.rows, self.time, read, written)
         self._pass(number, self.k.passes[number], step, planes, low, high)
+        self.f.end(direction)
+
+    def _emit_turn(self) -> None:
+        """The inputs of the first turn, for some blocks."""
+        assert self.ahead is not None
+        direction, low, high, _ = self._directions(self.blocks)
+        self.ahead.first_turn(direction.index, self._is_backwards(direction.index), low, high, self.tile)
         self.f.end(direction)
 
     def _directions(self, size: str) -> tuple[Loop, str, str, list[str]]:
@@ -315,7 +329,10 @@ class _RecurrentEmitter:
         )
         if most == 1:
             at = f.element(source, "i8", f.mul(step.first, row_bytes))
-            self.tiles.call(tile, replace(arguments, a=at))
+            if self.ahead is None:
+                self.tiles.call(tile, replace(arguments, a=at))
+            else:
+                self.ahead.multiply(step.direction, step.backwards, step.time, block, tile, replace(arguments, a=at))
             self._gates(one, step, planes, step.first, "1", block, count)
             return
         tiles = self._max(f.let(f"udiv i64 {f.add(step.rows, most - 1)}, {most}", "i"), 1)
@@ -392,18 +409,21 @@ class _RecurrentEmitter:
     ) -> dict[Expr, str]:
         """The leaves of the expressions at a row and block."""
         f, k, kind = self.f, self.k, self.k.type
-        inputs = ""
+        inputs: list[str] = []
         if self.projected is not None:
             by_time, by_row, by_direction = self.projected.strides
             offset = f.add(f.add(f.mul(time, by_time), f.mul(row, by_row)), f.mul(step.direction, by_direction))
-            inputs = f.element(self.projected.base, self.element, f.add(offset, f.mul(column, k.gates)))
+            base = f.element(self.projected.base, self.element, f.add(offset, f.mul(column, k.gates)))
+            inputs = [f.element(base, self.element, gate * self.lanes) for gate in range(k.gates)]
+        elif self.ahead is not None:
+            inputs = self.ahead.projected(step.direction, step.time, column)
         weights = f.add(f.mul(step.direction, self.width), column)
         known: dict[Expr, str] = {}
         for node in walk(roots):
             if node.op == "total":
                 known[node] = self.e.load(f.element(sums, self.e.type(kind), node.param), kind)
             elif node.op == "projected":
-                known[node] = self.e.load(f.element(inputs, self.element, node.param * self.lanes), kind)
+                known[node] = self.e.load(inputs[node.param], kind)
             elif node.op == "state":
                 plane = step.read if node.param == 0 else planes[node.param + 1]
                 known[node] = self.e.load(self._pointer(plane, row, column), kind)

@@ -16,11 +16,15 @@ A layer with so few rows that workers would have nothing to do, but many hidden 
 one part each (values enter the state; one pass at one time; values leave). Then the parallel range of a pass counts directions *
 blocks, and that of the others directions * rows.
 
+One sequence alone waits for its weights to come from a cache. So its inputs are multiplied in the kernel (`ahead`): those of the
+next few times, a turn, together with the state, while multipliers have nothing else to do (`codegen.rnn.inputs_ahead`).
+
 Sums run over the depth in one order, whatever the number of rows: the result does not depend on how rows or blocks are divided.
 
 Layouts (lanes = elements of a vector; the last block is filled up):
 
-    projected   [.., direction, block, gate, lane] at a time and row
+    projected   [.., direction, block, gate, lane] at a time and row; ahead: [direction, time modulo two turns, gate, block, lane]
+    input_weights   ahead, of a gate: [direction, block, depth, lane]; bias [direction, block, gate, lane]
     weights     of a pass: [direction, block, depth, gate, lane]
     vectors     [direction, block, lane]
     state       [plane, direction, row, part, block, lane], planes: hidden, hidden, slot 1, slot 2, ...
@@ -37,7 +41,7 @@ from __future__ import annotations
 from typing import Final
 
 from sardonyx.forks import cached_property
-from sardonyx.kernel.arguments import Arguments, address, addresses, number, tensor, tensors
+from sardonyx.kernel.arguments import Arguments, Field, address, addresses, number, tensor, tensors
 from sardonyx.kernel.expr import Expr, canonical
 from sardonyx.records import dataclass
 from sardonyx.target.target import Target
@@ -114,14 +118,35 @@ class RecurrentKernel:
     is_quantized: bool = False
     wide: int = 1  # parts of slot 0; if there are more than one, the hidden size is a multiple of the lanes
     given: int = 0
-    part: str = "all"  # or "enter", "leave", or the number of a pass: one more argument, the time (for "leave", after the last)
+    # Not 0: the inputs are not multiplied yet, and have so many times at least (up to a turn, see `turn`). One row, one pass.
+    ahead: int = 0
+    has_bias: bool = False  # of inputs that are multiplied here
+    # Or "enter", "leave", "turn" (the first), or the number of a pass: one more argument, the time (for "leave", after the last)
+    part: str = "all"
 
     @cached_property
     def key(self) -> str:
         """Equal for kernels with the same code."""
         fields = (self.type, self.outside, self.gates, self.vectors, self.slots, self.initial, self.final)
-        flags = (self.output, self.ragged, self.rows, self.is_quantized, self.wide, self.given, self.part)
+        flags = (
+            self.output,
+            self.ragged,
+            self.rows,
+            self.is_quantized,
+            self.wide,
+            self.given,
+            self.ahead,
+            self.has_bias,
+            self.part,
+        )
         return f"rnn|{'|'.join(map(str, (*fields, *flags)))}|{'|'.join(one.key for one in self.passes)}"
+
+    @property
+    def _projected(self) -> list[Field]:
+        if not self.ahead:
+            return [tensor("projected", 3)] if self.gates else []  # strides: time, row, direction
+        ring, inputs = tensor("projected", 1), tensor("inputs", 1)  # strides: direction; time
+        return [ring, inputs, number("input_size"), addresses("input_weights", self.gates), addresses("bias", self.has_bias)]
 
     @property
     def arguments(self) -> Arguments:
@@ -131,7 +156,7 @@ class RecurrentKernel:
             number("rows"),
             number("hidden"),
             number("backwards"),  # whether direction 0 runs backwards (direction 1 then does not exist, or is the other way)
-            *([tensor("projected", 3)] if self.gates else []),  # strides: time, row, direction
+            *self._projected,
             tensor("state", 1),  # stride of a plane
             addresses("weights", len(self.passes)),
             addresses("vectors", self.vectors),
@@ -152,3 +177,8 @@ def tile_sizes(gates: int, target: Target) -> tuple[int, int, int]:
     together = 2 if gates == 1 else 1
     vectors = gates * together
     return alone, together, min(product_rows(target, vectors), MOST_SUMS // vectors)
+
+
+def turn(gates: int, target: Target) -> int:
+    """Times whose inputs are multiplied together: as many as a tile of one row has vectors."""
+    return tile_sizes(gates, target)[0] * gates

@@ -70,6 +70,11 @@ class _QuantizedLayer(Layer):
         data = self.ctx.constant_data(self.node.inputs[position])
         return data is None or bool(np.any(data.numpy() != 0))
 
+    @property
+    def is_ahead(self) -> bool:
+        """Never: inputs are quantized by the range of all of them."""
+        return False
+
     def projection(self) -> View:
         """The inputs, quantized by the range of all of them, times their weights."""
         ctx, x = self.ctx, self.x

@@ -28,6 +28,7 @@ from sardonyx.lower.loop_builder import loop_step
 from sardonyx.lower.lowering import LowerContext, compute_type
 from sardonyx.lower.matmul.matmul import product_into
 from sardonyx.lower.registry import template
+from sardonyx.lower.rnn.inputs_ahead import inputs_ahead, times_ahead
 from sardonyx.lower.views import transposed
 from sardonyx.program.constants import Cut, transform
 from sardonyx.program.steps import Address, Buffer, KernelStep, View
@@ -195,8 +196,8 @@ class Layer:
         for value, expected in _shapes(self.node):
             for size, wanted in zip(self.ctx.shape(value), expected):
                 self.ctx.check_equal(size, wanted)
-        inputs = self.projection()
         cells = self._cells()
+        inputs = None if self.is_ahead else self.projection()
         if all(cell == cells[0] for cell in cells):
             self._loop(cells[0], inputs, 0, self.directions)
         else:
@@ -362,6 +363,10 @@ class Layer:
             return [self.arranged("bias", 1, False, [Gates(0, (self.gates_of(self.ctx.view(value), range(2, 3), 3),))])]
         return []
 
+    def input_weights(self, gates: range) -> View:
+        """The weights of the inputs of some gates, in the order of the recurrent ones."""
+        return self.arranged("input weights", len(gates), False, [Gates(0, (self.gates_of(self.w, gates),))])
+
     def recurrent_weights(self, gates: range) -> View:
         """The recurrent weights of some gates in the order of the kernel."""
         return self.arranged("weights", len(gates), False, [Gates(0, (self.gates_of(self.r, gates),))])
@@ -375,6 +380,11 @@ class Layer:
         return []
 
     # Steps
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the kernel multiplies the inputs, too."""
+        return times_ahead(self) > 0
 
     @cached_property
     def _labels(self) -> tuple[str, ...]:
@@ -400,14 +410,22 @@ class Layer:
         product_into(self.ctx, self.group, x, matrix, GroupEpilogue(tuple(views), ((len(views) - 1, value),)), shape)
         return transposed(target, (1, 0, 2)) if is_swapped else target
 
-    def _loop(self, cell: _Cell, inputs: View, first: int, count: int) -> None:
-        """The step that walks through time, for some of the directions."""
+    def _inputs(self, inputs: View, first: int) -> tuple[Mapping[str, Any], list[Buffer], list[Buffer]]:
+        """The products of the inputs as a kernel takes them, from one direction on; what it reads and writes of them."""
+        by_time, by_row = (inputs.strides[1], inputs.strides[0]) if self.layout else inputs.strides[:2]
+        by_direction = self.blocks * self.gates * self.lanes
+        at = Address(inputs.buffer, (inputs.offset + first * by_direction) * (BITS[self.type] // 8))
+        return {"projected": (at, (by_time, by_row, by_direction))}, [inputs.buffer], []
+
+    def _loop(self, cell: _Cell, inputs: View | None, first: int, count: int) -> None:
+        """The step that walks through time, for some of the directions; without products of inputs it makes them itself."""
         ctx, node = self.ctx, self.node
         kept = _KEPT[self.op]
         states = [_input(node, position) for position in (5, 6)[:kept]]
         finals = [self.outputs[position] if position < len(self.outputs) else None for position in (1, 2)[:kept]]
         weights = [self.recurrent_weights(gates) for gates in cell.gates]
         vectors, columns = self._vectors(), self.columns()
+        given, reads, writes = self._inputs(inputs, first) if inputs else inputs_ahead(self, first)
         kernel = RecurrentKernel(
             type=self.type,
             outside=self.x.buffer.dtype.name,
@@ -421,29 +439,27 @@ class Layer:
             ragged=self.lengths is not None,
             rows=min(max(self.batch, 1), MOST_ROWS) if isinstance(self.batch, int) else MOST_ROWS,
             is_quantized=bool(columns),
+            ahead=0 if inputs else times_ahead(self),
+            has_bias=bool(given.get("bias")),
         )
         planes = cell.slots + 1 + bool(columns)
         memory = ctx.scratch(dtypes.from_name(self.type), (planes, self.directions, self.batch, self.width), "states")
         size = BITS[self.type] // 8
         backwards = 1 if self.attrs.get("direction") == "reverse" else first
-        by_time, by_row = (inputs.strides[1], inputs.strides[0]) if self.layout else inputs.strides[:2]
-        by_direction = self.blocks * self.gates * self.lanes
         arguments: dict[str, Any] = {
+            **given,
             "steps": self.steps,
             "rows": self.batch,
             "hidden": self.hidden,
             "backwards": backwards,
-            "projected": (
-                Address(inputs.buffer, (inputs.offset + first * by_direction) * size),
-                (by_time, by_row, by_direction),
-            ),
             "state": (Address(memory.buffer, memory.strides[1] * (first * size)), (memory.strides[0],)),
             "initial": [],
             "final": [],
         }
         for name, views in (("weights", weights), ("vectors", vectors), ("columns", columns)):
             arguments[name] = [Address(view.buffer, (view.offset + view.strides[0] * first) * size) for view in views]
-        reads, writes = [inputs.buffer, *(view.buffer for view in (*weights, *vectors, *columns))], [memory.buffer]
+        reads += [view.buffer for view in (*weights, *vectors, *columns)]
+        writes.append(memory.buffer)
         if self.outputs[0] is not None:
             view = ctx.output(self.outputs[0])
             row, time, direction_axis = (0, 1, 2) if self.layout else (2, 0, 1)
@@ -453,8 +469,8 @@ class Layer:
         traces = self.traces()
         arguments["given"], arguments["traces"] = [], [traced(view, first) for view in traces]
         writes += [view.buffer for view in traces]
-        given = partial(in_rows, ctx)
-        for name, values, buffers, look in (("initial", states, reads, given), ("final", finals, writes, ctx.output)):
+        rows = partial(in_rows, ctx)
+        for name, values, buffers, look in (("initial", states, reads, rows), ("final", finals, writes, ctx.output)):
             for value in values:
                 if value is not None:
                     view = look(value)
@@ -467,7 +483,7 @@ class Layer:
             record, code = ctx.fault(node, "sequence_lens holds {found}: expected lengths from 0 to {limit}")
             arguments.update(lengths=address_in(view), record=record, code=code)
             reads.append(view.buffer)
-        operations = self.gates * self.hidden * self.hidden
+        operations = self.gates * self.hidden * (self.hidden if inputs else self.hidden + self.x.shape[2])
         if not columns and self._is_stepwise(min(one.gates for one in cell.passes) * self.hidden * self.hidden):
             self._steps(kernel, arguments, count, reads, writes, memory.buffer)
             return
@@ -505,14 +521,22 @@ class Layer:
     ) -> None:
         """A step for every pass at every time."""
         assert isinstance(self.steps, int)
-        self._step(replace(kernel, part="enter"), {**arguments, "time": 0}, count, self.hidden, reads, [memory])
+        start = {**arguments, "time": 0}
+        self._step(replace(kernel, part="enter"), start, count, self.hidden, reads, [memory])
+        changing = [memory]
+        if kernel.ahead:
+            ring, _ = arguments["projected"]
+            changing.append(ring.buffer)
+            products = kernel.ahead * self.gates * self.hidden * arguments["input_size"]
+            first_turn, work = replace(kernel, part="turn"), products * _AWAKE // 25
+            self._step(first_turn, start, count * self.blocks, work, reads, [ring.buffer], 2 * count * products)
         for time in range(self.steps):
             for number, one in enumerate(kernel.passes):
                 # Workers are awake between these steps: they are worth sharing from far less work on than others.
                 products = one.gates * self.hidden * self.hidden
                 step, work = replace(kernel, part=str(number)), products * _AWAKE // 25
                 now = {**arguments, "time": time}
-                self._step(step, now, count * self.blocks, work, [*reads, memory], writes, 2 * count * products)
+                self._step(step, now, count * self.blocks, work, [*reads, *changing], writes, 2 * count * products)
         if any(kernel.final):
             self._step(replace(kernel, part="leave"), {**arguments, "time": self.steps}, count, self.hidden, [memory], writes)
 
